@@ -1,0 +1,29 @@
+"""Circuits: tractable joint distributions over a window of future tokens (MTPC paper, section 3)."""
+
+from __future__ import annotations
+
+from mtpc.circuits.base import Circuit
+from mtpc.circuits.btree import BinaryTree
+from mtpc.circuits.cp import CanonicalPolyadic
+from mtpc.circuits.ff import FullyFactorised
+from mtpc.circuits.hmm import HiddenMarkov
+from mtpc.circuits.params import CircuitParams, temper
+from mtpc.errors import MTPCError
+
+CIRCUITS: dict[str, type[Circuit]] = {
+    circuit.kind: circuit for circuit in (FullyFactorised, CanonicalPolyadic, HiddenMarkov, BinaryTree)
+}
+
+__all__ = ["CIRCUITS", "Circuit", "CircuitParams", "build_circuit", "temper"]
+
+
+def build_circuit(kind: str, window: int, rank: int) -> Circuit:
+    """A circuit by its name ("ff", "cp", "hmm", "btree").
+
+    Errors: `MTPCError` for an unknown kind, or a window or rank that is not positive.
+    """
+    if kind not in CIRCUITS:
+        raise MTPCError(f"unknown circuit {kind!r}; the circuits are {', '.join(CIRCUITS)}.")
+    if window < 1 or rank < 1:
+        raise MTPCError(f"a circuit needs a window and a rank of at least 1, not window {window} and rank {rank}.")
+    return CIRCUITS[kind](window, rank)

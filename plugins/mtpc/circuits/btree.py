@@ -1,0 +1,168 @@
+"""BTree: a balanced binary tree of latent variables (MTPC paper, equation BTree)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mtpc.circuits.base import LatentCircuit, Scan
+from mtpc.circuits.params import draw, normalise
+
+
+@dataclass(frozen=True)
+class Child:
+    """One side of an internal node: a leaf (position of the window) or another internal node."""
+
+    index: int
+    is_leaf: bool
+
+
+@dataclass(frozen=True)
+class Node:
+    """An internal node with a latent variable; ``parent`` is -1 at the root."""
+
+    parent: int
+    level: int
+    children: tuple[Child, ...]
+
+
+def plan_tree(window: int) -> list[Node]:
+    """Internal nodes in breadth-first order; leaves [lo, hi) are split at lo + ceil((hi - lo) / 2)."""
+    nodes: list[Node] = []
+    queue = [(0, window, -1, 0)]  # lo, hi, parent, level
+    while queue:
+        lo, hi, parent, level = queue.pop(0)
+        middle = lo + (hi - lo + 1) // 2
+        children = []
+        for left, right in ((lo, middle), (middle, hi)):
+            if right - left == 1:
+                children.append(Child(left, True))
+            elif right - left > 1:
+                queue.append((left, right, len(nodes), level + 1))
+                children.append(Child(len(nodes) + len(queue), False))
+        nodes.append(Node(parent, level, tuple(children)))
+    return nodes
+
+
+class BinaryTree(LatentCircuit):
+    """n - 1 latent variables in about log2 n levels, for any window.
+
+    sums: (root [B, R], inner [B, n - 2, R, R]); inner[b, k - 1, a, c] is the log-probability that internal
+    node k is in state c when its parent is in state a.  A leaf's component is the latent variable of the
+    node above it.  With n = 1 the root is the component of the only leaf and ``inner`` is empty.
+    """
+
+    kind = "btree"
+
+    def __init__(self, window: int, rank: int) -> None:
+        super().__init__(window, rank)
+        self.nodes = plan_tree(window)
+        self.levels = [
+            [k for k, node in enumerate(self.nodes) if node.level == level] for level in range(self.nodes[-1].level + 1)
+        ]
+        above_leaf = {child.index: k for k, node in enumerate(self.nodes) for child in node.children if child.is_leaf}
+        self._register("leaf_parents", [above_leaf[position] for position in range(window)])
+        # Message slots: leaves first, then internal nodes from the deepest level up.
+        slot = {k: window + i for i, k in enumerate(k for level in reversed(self.levels) for k in level)}
+        leaf_order: list[int] = []
+        for depth, level in enumerate(self.levels):
+            children = [self.nodes[k].children for k in level]
+            flat = [child for pair in children for child in pair]
+            if window > 1:
+                for side in (0, 1):
+                    sided = [pair[side] for pair in children]
+                    self._register(f"messages_{depth}_{side}", [c.index if c.is_leaf else slot[c.index] for c in sided])
+            self._register(f"leaves_below_{depth}", [i for i, child in enumerate(flat) if child.is_leaf])
+            self._register(f"nodes_below_{depth}", [i for i, child in enumerate(flat) if not child.is_leaf])
+            self._register(f"parents_{depth}", [self.nodes[k].parent - self.levels[depth - 1][0] for k in level])
+            leaf_order += [child.index for child in flat if child.is_leaf]
+        self._register("leaf_positions", [leaf_order.index(position) for position in range(window)])
+
+    def _register(self, name: str, index: list[int]) -> None:
+        self.register_buffer(name, torch.tensor(index, dtype=torch.int64), persistent=False)
+
+    def _level(self, inner: Tensor, depth: int) -> Tensor:
+        """The weights of one level below the root: inner [B, n - 2, R, R] -> [B, F, R, R]."""
+        level = self.levels[depth]
+        return inner[:, level[0] - 1 : level[-1]]
+
+    def sum_shapes(self) -> tuple[tuple[int, ...], ...]:
+        return ((self.rank,), (max(self.window - 2, 0), self.rank, self.rank))
+
+    @property
+    def num_latents(self) -> int:
+        return max(self.window - 1, 1)
+
+    def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
+        """An upward pass over the tokens and a downward pass of what lies to the left, a step per level."""
+        root, inner = sums
+        if self.window == 1:
+            return root[:, None]
+        messages = evidence  # [B, slots, R]: log-probability of a child's tokens given the state above it
+        for depth in range(len(self.levels) - 1, 0, -1):
+            left, right = (messages[:, getattr(self, f"messages_{depth}_{side}")] for side in (0, 1))
+            upward = torch.logsumexp(self._level(inner, depth) + (left + right)[:, :, None], -1)
+            messages = torch.cat([messages, upward], 1)
+        belief, found = root[:, None], []  # [B, F, R]: state of each node of a level, jointly with the tokens before it
+        for depth in range(len(self.levels)):
+            left = messages[:, getattr(self, f"messages_{depth}_0")]
+            below = torch.stack([belief, belief + left], 2).flatten(1, 2)  # [B, 2F, R]
+            found.append(below[:, getattr(self, f"leaves_below_{depth}")])
+            if depth + 1 < len(self.levels):
+                incoming = below[:, getattr(self, f"nodes_below_{depth}")]
+                belief = torch.logsumexp(incoming[..., None] + self._level(inner, depth + 1), 2)
+        return torch.cat(found, 1)[:, self.leaf_positions]
+
+    def scan(self, sums: tuple[Tensor, ...]) -> Scan:
+        root, inner = sums
+
+        def child(node: Child, incoming: Tensor) -> Scan:
+            """Visit a side; returns the log-probability of its tokens given the state above it."""
+            if node.is_leaf:
+                return (yield incoming)
+            weights = inner[:, node.index - 1]
+            upward = yield from inside(node.index, torch.logsumexp(incoming[:, :, None] + weights, 1))
+            return torch.logsumexp(weights + upward[:, None], -1)
+
+        def inside(index: int, belief: Tensor) -> Scan:
+            total = torch.zeros_like(belief)
+            for side in self.nodes[index].children:
+                total = total + (yield from child(side, belief + total))
+            return total
+
+        yield from inside(0, root)
+
+    def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
+        """Tilt the nodes above the first leaf, from the bottom up, by what their state says of it."""
+        root, inner = sums
+        spine = [level[0] for level in self.levels if self._above_first(level[0])]
+        rows = list(inner.unbind(1))
+        for index in reversed(spine[1:]):
+            joint = rows[index - 1] + first[:, None]
+            first = torch.logsumexp(joint, -1)
+            rows[index - 1] = normalise(joint)
+        conditioned = torch.stack(rows, 1) if rows else inner
+        return torch.log_softmax(root + first, -1), conditioned
+
+    def _above_first(self, index: int) -> bool:
+        while index > 0:
+            parent = self.nodes[index].parent
+            if self.nodes[parent].children[0] != Child(index, False):
+                return False
+            index = parent
+        return True
+
+    def sample_components(self, sums: tuple[Tensor, ...], noise: Tensor) -> Tensor:
+        """As in `HiddenMarkov`: successors of all states are drawn at once, then each level follows its parents."""
+        root, inner = sums
+        state = draw(root.exp(), noise[:, 0])[:, None]  # [B, F]
+        successors = draw(inner.exp(), noise[:, 1:, None].expand(-1, -1, self.rank))  # [B, n - 2, R]
+        states = [state]
+        for depth in range(1, len(self.levels)):
+            level = self.levels[depth]
+            parents = state[:, getattr(self, f"parents_{depth}")]
+            state = successors[:, level[0] - 1 : level[-1]].gather(2, parents[..., None])[..., 0]
+            states.append(state)
+        return torch.cat(states, 1)[:, self.leaf_parents]

@@ -1,0 +1,37 @@
+"""CP: a mixture of fully factorised components (MTPC paper, equation CP)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mtpc.circuits.base import LatentCircuit, Scan
+from mtpc.circuits.params import before, draw
+
+
+class CanonicalPolyadic(LatentCircuit):
+    """One latent variable for the whole window; sums: (log w [B, R],)."""
+
+    kind = "cp"
+
+    def sum_shapes(self) -> tuple[tuple[int, ...], ...]:
+        return ((self.rank,),)
+
+    @property
+    def num_latents(self) -> int:
+        return 1
+
+    def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
+        """All positions at once: the component's weight times the tokens before, a cumulative sum."""
+        return sums[0][:, None] + before(evidence)
+
+    def scan(self, sums: tuple[Tensor, ...]) -> Scan:
+        belief = sums[0]
+        for _ in range(self.window):
+            belief = belief + (yield belief)
+
+    def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
+        return (torch.log_softmax(sums[0] + first, -1),)
+
+    def sample_components(self, sums: tuple[Tensor, ...], noise: Tensor) -> Tensor:
+        return draw(sums[0].exp(), noise[:, 0])[:, None].expand(-1, self.window)

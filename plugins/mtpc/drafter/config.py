@@ -1,0 +1,113 @@
+"""config.json of a drafter directory: what the drafter is, and what engines need to read of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from mtpc.circuits import build_circuit
+from mtpc.errors import MTPCError
+
+FORMAT_VERSION = 1
+ARCHITECTURE = "EagleMTPCForCausalLM"
+# Keys beside "mtpc" that the engines' model configuration reads; written by `save`, checked by `read`.
+ENGINE_KEYS: dict[str, Any] = {
+    "architectures": [ARCHITECTURE],
+    "model_type": "llama",
+    "num_hidden_layers": 0,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "intermediate_size": 1,
+    "max_position_embeddings": 1 << 20,
+    "tie_word_embeddings": False,
+    "dtype": "bfloat16",
+}
+
+
+@dataclass(frozen=True)
+class DrafterConfig:
+    """The drafter's own section ("mtpc") of config.json."""
+
+    circuit: str  # "ff", "cp", "hmm" or "btree"
+    window: int  # n, tokens of one window, the target's own next token included
+    rank: int  # R, components per position
+    hidden_size: int  # d of the target
+    vocab_size: int  # V of the target
+    leaves: str = "shared"  # "table" (paper) or "shared" (one unembedding for all leaves)
+    leaf_features: int = 128  # m of shared leaves
+    component_features: int = 32  # k of shared leaves
+    sum_features: int = 32  # 0: sum weights straight from the hidden state (paper)
+    trunk_size: int = 0  # width of the residual layer in front, 0: none (paper)
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if type(value) is not kind:
+                raise MTPCError(f"{name} must be of type {kind.__name__}, but is {value!r}.")
+        if self.leaves not in ("table", "shared"):
+            raise MTPCError(f"leaves must be 'table' or 'shared', not {self.leaves!r}.")
+        for name in ("hidden_size", "vocab_size", "leaf_features", "component_features"):
+            if getattr(self, name) < 1:
+                raise MTPCError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        for name in ("sum_features", "trunk_size"):
+            if getattr(self, name) < 0:
+                raise MTPCError(f"{name} must not be negative, but is {getattr(self, name)}.")
+        build_circuit(self.circuit, self.window, self.rank)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> DrafterConfig:
+        """Errors: `MTPCError` for an unknown or missing key, a wrong type or a value out of range."""
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise MTPCError(f"unknown key {unknown[0]!r}; the keys are {', '.join(known)}.")
+        missing = [name for name, f in known.items() if f.default is dataclasses.MISSING and name not in values]
+        if missing:
+            raise MTPCError(f"the key {missing[0]!r} is missing.")
+        return cls(**values)
+
+
+def config_to_json(config: DrafterConfig) -> dict[str, Any]:
+    """The whole of config.json."""
+    engine = {"hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "head_dim": config.hidden_size}
+    own = {"version": FORMAT_VERSION, **dataclasses.asdict(config)}
+    return {**ENGINE_KEYS, **engine, "mtpc": own}
+
+
+def read_config(folder: Path) -> DrafterConfig:
+    """Read and check ``config.json``.
+
+    Errors: `MTPCError` with one sentence that names the file, the key, what was found and what was expected.
+    """
+    path = Path(folder) / "config.json"
+    if not Path(folder).is_dir():
+        raise MTPCError(f"{folder} is not a directory; a drafter directory holds config.json and model.safetensors.")
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MTPCError(f"{path} is missing.") from None
+    except (OSError, ValueError) as error:
+        raise MTPCError(f"{path} cannot be read as JSON: {error}.") from None
+    if not isinstance(values, dict) or not isinstance(values.get("mtpc"), dict):
+        raise MTPCError(f"{path} has no section 'mtpc', so it does not describe an MTPC drafter.")
+    own = dict(values["mtpc"])
+    version = own.pop("version", None)
+    if version != FORMAT_VERSION:
+        raise MTPCError(f"{path}: mtpc.version is {version!r}, but this release reads version {FORMAT_VERSION}.")
+    try:
+        config = DrafterConfig.from_dict(own)
+    except MTPCError as error:
+        raise MTPCError(f"{path}: in section 'mtpc', {error}") from None
+    expected = config_to_json(config)
+    for key, value in values.items():
+        if key not in expected:
+            raise MTPCError(f"{path}: unknown key {key!r}; expected {', '.join(expected)}.")
+        if key != "mtpc" and value != expected[key]:
+            raise MTPCError(f"{path}: {key} is {value!r}, but {expected[key]!r} was expected.")
+    for key in expected:
+        if key not in values:
+            raise MTPCError(f"{path}: the key {key!r} is missing.")
+    return config

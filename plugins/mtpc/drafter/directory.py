@@ -1,0 +1,99 @@
+"""Drafter directories on disk: config.json, model.safetensors, provenance.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from mtpc import provenance
+from mtpc.drafter.config import DrafterConfig, config_to_json, read_config
+from mtpc.drafter.drafter import Drafter
+from mtpc.errors import MTPCError
+
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a drafter must fit of the target that is served."""
+
+    hidden_size: int
+    vocab_size: int
+
+
+def check_target(folder: Path, config: DrafterConfig, target: Target) -> None:
+    """Errors: `MTPCError` when the drafter was made for another hidden size or vocabulary."""
+    for name in ("hidden_size", "vocab_size"):
+        found, expected = getattr(config, name), getattr(target, name)
+        if found != expected:
+            raise MTPCError(f"{folder} was trained for a target with {name} {found}, but the target has {expected}.")
+
+
+def read_weights(folder: Path, drafter: Drafter) -> dict[str, Tensor]:
+    """All tensors of ``model.safetensors``, checked against the modules of ``drafter``.
+
+    Errors: `MTPCError` for a file that is missing or damaged, a key that is missing or unknown, a wrong
+    shape or type, or a value that is not finite.
+    """
+    path = Path(folder) / WEIGHTS
+    if not path.is_file():
+        raise MTPCError(f"{path} is missing.")
+    try:
+        found = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise MTPCError(f"{path} is damaged or not a safetensors file: {error}.") from None
+    expected = drafter.state_dict()
+    for key in sorted(set(expected) - set(found)):
+        raise MTPCError(f"{path}: the tensor {key!r} is missing.")
+    for key in sorted(set(found) - set(expected)):
+        raise MTPCError(f"{path}: the tensor {key!r} is unknown to a drafter of this configuration.")
+    for key, tensor in found.items():
+        if tensor.shape != expected[key].shape:
+            shapes = f"{list(tensor.shape)}, but config.json makes it {list(expected[key].shape)}"
+            raise MTPCError(f"{path}: the tensor {key!r} has shape {shapes}.")
+        if not tensor.is_floating_point():
+            raise MTPCError(f"{path}: the tensor {key!r} is of type {tensor.dtype}, not a floating-point type.")
+        if not torch.isfinite(tensor).all():
+            raise MTPCError(f"{path}: the tensor {key!r} holds values that are not finite (NaN or infinity).")
+    return found
+
+
+def load_drafter(
+    folder: Path | str,
+    target: Target | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Drafter:
+    """Read a drafter directory strictly; ``target``, where given, must fit.
+
+    Errors: `MTPCError` (see `read_config`, `check_target`, `read_weights`).
+    """
+    folder = Path(folder)
+    config = read_config(folder)
+    if target is not None:
+        check_target(folder, config, target)
+    with torch.device("meta"):
+        shapes = Drafter(config)
+    weights = read_weights(folder, shapes)
+    drafter = Drafter(config)
+    drafter.load_state_dict(weights)
+    return drafter.to(device=device, dtype=dtype).requires_grad_(False).eval()
+
+
+def save_drafter(folder: Path, drafter: Drafter, facts: dict[str, Any]) -> None:
+    """Write a drafter directory, weights in bfloat16; ``facts`` go into provenance.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config_to_json(drafter.config), indent=2) + "\n")
+    weights = {
+        key: tensor.detach().to("cpu", torch.bfloat16).contiguous() for key, tensor in drafter.state_dict().items()
+    }
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    provenance.write(folder, **facts)

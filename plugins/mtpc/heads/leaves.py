@@ -1,0 +1,77 @@
+"""From the hidden state to the leaf distributions of a circuit (MTPC paper, section 3.3)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class TableLeaves(nn.Module):
+    """The paper's unembedding tensor: one table per position and component.
+
+    n R V d parameters, all of them read for every draft; meant for byte vocabularies and large targets.
+    """
+
+    def __init__(self, window: int, rank: int, vocab_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.shape = (window, rank, vocab_size)
+        self.weight = nn.Parameter(torch.zeros(window, rank, vocab_size, hidden_size))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Leaf logits: features [B, d] -> [B, n, R, V]."""
+        return F.linear(features, self.weight.flatten(0, 2)).view(-1, *self.shape)
+
+    @torch.no_grad()
+    def initialise(self, unembedding: Tensor) -> None:
+        """The first position starts as the target's own head (unembedding [V, d]), the others uniform."""
+        self.weight.normal_(std=0.02)
+        self.weight[0] += unembedding
+
+
+class SharedLeaves(nn.Module):
+    """Leaves that share one unembedding of m features: a low-rank form of the paper's tensor.
+
+    The features of position i and component j are W_i e + c_ij + M_j B_i e: what the position expects, a
+    constant of the component, and what the component makes of k further features of the position.
+    n (m + k) d + R m (k + n) + V m parameters instead of n R V d.
+    """
+
+    def __init__(
+        self,
+        window: int,
+        rank: int,
+        vocab_size: int,
+        hidden_size: int,
+        leaf_features: int,
+        component_features: int,
+    ) -> None:
+        super().__init__()
+        self.shape = (window, rank, leaf_features)
+        self.split = (leaf_features, component_features)
+        self.project = nn.Linear(hidden_size, window * sum(self.split), bias=False)
+        self.offset = nn.Parameter(torch.zeros(window, rank, leaf_features))
+        self.component = nn.Parameter(torch.zeros(rank * leaf_features, component_features))
+        self.unembedding = nn.Parameter(torch.zeros(vocab_size, leaf_features))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Leaf logits: features [B, d] -> [B, n, R, V]."""
+        window, _, _ = self.shape
+        position, mixed = self.project(features).view(-1, window, sum(self.split)).split(self.split, -1)
+        leaf = F.linear(mixed, self.component).view(-1, *self.shape)  # [B, n, R, m]
+        leaf = leaf + position[:, :, None] + self.offset
+        return F.linear(leaf, self.unembedding)
+
+    @torch.no_grad()
+    def initialise(self, unembedding: Tensor) -> None:
+        """The first position starts as the best rank-m form of the target's own head ([V, d]), the others flat."""
+        left, scale, right = torch.linalg.svd(unembedding.float(), full_matrices=False)
+        m = min(self.split[0], len(scale))
+        self.unembedding.normal_(std=0.02)
+        self.unembedding[:, :m] += left[:, :m] * scale[:m].sqrt()
+        weight = self.project.weight.view(self.shape[0], sum(self.split), -1)
+        weight.normal_(std=self.project.in_features**-0.5)
+        weight[:, : self.split[0]] *= 0.1
+        weight[0, :m] = scale[:m, None].sqrt() * right[:m]
+        self.component.normal_(std=0.3 * self.split[1] ** -0.5)
+        self.offset.normal_(std=0.3)

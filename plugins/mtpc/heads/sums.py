@@ -1,0 +1,43 @@
+"""From the hidden state to the sum weights of a circuit (MTPC paper, section 3.3 and appendix E)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class SumHead(nn.Module):
+    """Contextual sum weights: logits R s + b of all sum units, with s = S e of ``features`` dimensions.
+
+    ``features`` = 0 leaves S out, which is the paper's form with R over the whole hidden state.
+    """
+
+    def __init__(self, shapes: tuple[tuple[int, ...], ...], hidden_size: int, features: int) -> None:
+        super().__init__()
+        self.shapes = shapes
+        self.sizes = [math.prod(shape) for shape in shapes]
+        self.reduce = nn.Linear(hidden_size, features, bias=False) if features else nn.Identity()
+        self.weight = nn.Parameter(torch.zeros(sum(self.sizes), features or hidden_size))
+        self.bias = nn.Parameter(torch.zeros(sum(self.sizes)))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, ...]:
+        """Logits, one tensor per entry of ``shapes``: features [B, d] -> [B, *shape]."""
+        logits = F.linear(self.reduce(features), self.weight, self.bias)
+        parts = logits.split(self.sizes, -1)
+        return tuple(part.unflatten(-1, shape) for part, shape in zip(parts, self.shapes, strict=True))
+
+    @torch.no_grad()
+    def initialise(self, identity: float) -> None:
+        """Small random weights; a bias of ``identity`` on the diagonal of every square sum layer.
+
+        With identity transitions an HMM or a BTree starts as the CP circuit with the same leaves, the
+        start that trained best in the paper (appendix E).
+        """
+        self.weight.normal_(std=0.02)
+        self.bias.zero_()
+        for bias, shape in zip(self.bias.split(self.sizes), self.shapes, strict=True):
+            if len(shape) == 3 and bias.numel():
+                bias.view(shape).diagonal(dim1=-2, dim2=-1).fill_(identity)

