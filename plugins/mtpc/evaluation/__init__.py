@@ -1,0 +1,1 @@
+"""Expected acceptance of a drafter, without an engine."""

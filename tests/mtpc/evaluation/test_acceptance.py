@@ -1,0 +1,46 @@
+"""The closed form of acceptance along a text against a simulation of the steps it describes."""
+
+import pytest
+import torch
+
+from mtpc.evaluation.acceptance import decode_acceptance
+
+
+def simulate(accept: torch.Tensor, runs: int) -> tuple[float, list[float]]:
+    """Acceptance length and marginal rates by drawing every acceptance."""
+    texts, length, drafts = accept.shape
+    steps, tokens, accepted = 0, 0, [0] * drafts
+    for _ in range(runs):
+        for text in range(texts):
+            position = 0
+            while position < length:
+                draws = torch.rand(drafts) < accept[text, position]
+                count = int(draws.long().cumprod(0).sum())
+                steps += 1
+                tokens += count + 1
+                for index in range(count):
+                    accepted[index] += 1
+                position += count + 1
+    return tokens / steps, [count / steps for count in accepted]
+
+
+def test_closed_form_agrees_with_simulation():
+    torch.manual_seed(0)
+    accept = torch.rand(2, 30, 4, dtype=torch.float64) ** 0.5
+    found = decode_acceptance(accept)
+    length, marginal = simulate(accept, 400)
+    assert found.length == pytest.approx(length, rel=0.01)
+    assert found.marginal == pytest.approx(marginal, abs=0.02)
+    assert found.length == pytest.approx(1 + sum(found.marginal))
+
+
+def test_certain_and_impossible_drafts():
+    assert decode_acceptance(torch.ones(1, 20, 3, dtype=torch.float64)).length == pytest.approx(4)
+    assert decode_acceptance(torch.zeros(1, 20, 3, dtype=torch.float64)).length == pytest.approx(1)
+
+
+def test_conditional_rates_are_those_of_accepted_predecessors():
+    accept = torch.tensor([0.8, 0.5, 0.25], dtype=torch.float64).expand(1, 50, 3)
+    found = decode_acceptance(accept)
+    assert found.conditional == pytest.approx([0.8, 0.5, 0.25])
+    assert found.marginal == pytest.approx([0.8, 0.4, 0.1])
