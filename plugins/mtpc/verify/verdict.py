@@ -1,0 +1,54 @@
+"""What a verification rule returns, and the one draw from a distribution that the rules share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+PADDING = -1  # fills `Verdict.tokens` after the last emitted token
+
+
+class Verdict(NamedTuple):
+    """accepted: int64 [B], how many drafts were accepted, 0..K.
+
+    tokens: int64 [B, K + 1], the accepted drafts, then one token of the target's (recovered after a rejection, the
+    bonus token after K acceptances), then `PADDING`.
+    """
+
+    accepted: Tensor
+    tokens: Tensor
+
+
+def emit(drafts: Tensor, accepted: Tensor, last: Tensor) -> Verdict:
+    """The verdict that keeps `accepted` [B] of the drafts [B, K] and appends the token `last` [B]."""
+    position = torch.arange(drafts.shape[1] + 1, device=drafts.device)  # [K + 1]
+    tokens = torch.cat([drafts, last[:, None]], 1)  # [B, K + 1]
+    tokens = torch.where(position == accepted[:, None], last[:, None], tokens)
+    return Verdict(accepted, tokens.masked_fill(position > accepted[:, None], PADDING))
+
+
+def residual(target: Tensor, draft: Tensor) -> Tensor:
+    """max(p - q, 0), normalised, [..., V]; p itself where p <= q everywhere, that is where no draft is ever rejected."""
+    excess = (target - draft).clamp_min(0.0)
+    mass = excess.sum(-1, keepdim=True)
+    return torch.where(mass > 0, excess / mass.clamp_min(torch.finfo(mass.dtype).tiny), target)
+
+
+def draw(weights: Tensor, uniform: Tensor) -> Tensor:
+    """Indices [B] drawn from unnormalised weights [B, V] by inverting uniforms [B] in [0, 1); never one of weight 0."""
+    cumulative = weights.double().cumsum(-1)  # [B, V]
+    total = cumulative[:, -1:]
+    index = (cumulative <= uniform.double()[:, None] * total).sum(-1)
+    return index.minimum((cumulative < total).sum(-1))  # should the product have rounded up to the total
+
+
+def at_drafts(probabilities: Tensor, drafts: Tensor) -> Tensor:
+    """The probability of each draft, [B, K], out of [B, K or K + 1, V]."""
+    return probabilities[:, : drafts.shape[1]].gather(-1, drafts[..., None])[..., 0]
+
+
+def leading(flags: Tensor) -> Tensor:
+    """How many of the flags [B, K] are set before the first that is not, int64 [B]."""
+    return flags.to(torch.int64).cumprod(1).sum(1)

@@ -1,0 +1,99 @@
+"""Drafting can be captured in a CUDA graph: static shapes, no host synchronisation, one device.
+
+Without a GPU fake tensors stand in: an operation whose shape or control flow needs a value of a tensor raises
+on them, and those of the device "meta" refuse to meet a tensor that was made on the CPU.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from mtpc.circuits import CircuitParams, temper
+from tests.oracles.cases import Case, cast, sum_shapes
+
+CASES = [
+    Case(kind, window, 1 if kind == "ff" else 4, 9) for kind in ("ff", "cp", "hmm", "btree") for window in (1, 2, 7)
+]
+ROWS = 3
+
+
+def draft(case: Case, params: CircuitParams, first: torch.Tensor, temperature: torch.Tensor, noise: torch.Tensor):
+    """All that a drafter runs for one draft: (sampled tokens, their conditionals, greedy tokens)."""
+    circuit = case.circuit
+    conditioned = circuit.condition(temper(params, temperature), first)
+    tokens = circuit.sample(conditioned, noise)
+    return (
+        tokens,
+        circuit.conditionals(conditioned, tokens),
+        circuit.greedy(params, first),
+        circuit.log_prob(params, tokens),
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_traces_with_fake_tensors(case: Case, dtype: torch.dtype, device: str) -> None:
+    shapes = sum_shapes(case.kind, case.window, case.rank)
+    with FakeTensorMode():
+        params = CircuitParams(
+            torch.empty(ROWS, case.window, case.rank, case.vocabulary, dtype=dtype, device=device),
+            tuple(torch.empty(ROWS, *shape, dtype=dtype, device=device) for shape in shapes),
+        )
+        first = torch.empty(ROWS, dtype=torch.int64, device=device)
+        temperature = torch.empty(ROWS, device=device)
+        noise = torch.empty(ROWS, case.circuit.noise_size, device=device)
+        tokens, conditionals, greedy, _ = draft(case, params, first, temperature, noise)
+    assert tokens.shape == greedy.shape == (ROWS, case.window)
+    assert conditionals.shape == (ROWS, case.window, case.vocabulary)
+    assert tokens.device.type == conditionals.device.type == greedy.device.type == device
+
+
+def test_fake_tensors_find_a_synchronisation() -> None:
+    """The control: reading a value is refused."""
+    with FakeTensorMode(), pytest.raises(torch._subclasses.fake_tensor.DataDependentOutputException):
+        torch.empty(3).argmax().item()
+
+
+def test_fake_tensors_find_a_tensor_on_another_device() -> None:
+    """The control: a constant that was made on the CPU is refused."""
+    with FakeTensorMode(), pytest.raises(RuntimeError, match="device"):
+        torch.empty(3, 3, device="meta") + torch.arange(3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="captures a CUDA graph: needs a GPU")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_captured_graph_replays_new_values(case: Case) -> None:
+    def inputs(seed: int) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        params = cast(case.params(ROWS, seed), torch.float32)
+        return [
+            torch.randint(case.vocabulary, (ROWS,), generator=generator),
+            torch.rand(ROWS, generator=generator) + 0.5,
+            torch.rand(ROWS, case.circuit.noise_size, generator=generator),
+            params.leaves,
+            *params.sums,
+        ]
+
+    def run(
+        first: torch.Tensor, temperature: torch.Tensor, noise: torch.Tensor, leaves: torch.Tensor, *sums: torch.Tensor
+    ):
+        return draft(case, CircuitParams(leaves, sums), first, temperature, noise)
+
+    static = [tensor.cuda() for tensor in inputs(0)]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        run(*static)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run(*static)
+    for seed in (1, 2):
+        for buffer, value in zip(static, inputs(seed), strict=True):
+            buffer.copy_(value)
+        graph.replay()
+        for got, expected in zip(captured, run(*static), strict=True):
+            torch.testing.assert_close(got, expected)

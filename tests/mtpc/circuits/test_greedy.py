@@ -1,0 +1,38 @@
+"""The greedy draft is the left to right argmax of the exact conditionals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.oracles.cases import ALL_CASES, ONE_OF_EACH, Case, cast
+
+
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+def test_greedy(case: Case) -> None:
+    got = case.circuit.greedy(case.params())
+    assert got.dtype == torch.int64
+    assert got.tolist() == [list(table.greedy()) for table in case.tables()]
+
+
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+def test_greedy_after_a_first_token(case: Case) -> None:
+    for first in range(case.vocabulary):
+        got = case.circuit.greedy(case.params(), torch.tensor([first, first]))
+        assert got.tolist() == [list(table.greedy(first)) for table in case.tables()]
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
+def test_greedy_of_the_conditioned_circuit_is_the_same(case: Case) -> None:
+    first = torch.tensor([0, case.vocabulary - 1])
+    conditioned = case.circuit.condition(case.params(), first)
+    assert torch.equal(case.circuit.greedy(conditioned), case.circuit.greedy(case.params(), first))
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
+@pytest.mark.parametrize("first", [None, torch.tensor([1, 2])])
+def test_greedy_in_float32(case: Case, first: torch.Tensor | None) -> None:
+    """No near tie in these parameters: float32 drafts the same tokens as float64."""
+    assert torch.equal(
+        case.circuit.greedy(cast(case.params(), torch.float32), first), case.circuit.greedy(case.params(), first)
+    )
