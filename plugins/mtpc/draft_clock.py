@@ -1,0 +1,64 @@
+"""Measures what drafting costs inside an engine, where `mtpc bench` asks for it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+
+import torch
+
+VARIABLE = "MTPC_DRAFT_TIMES"
+WRITE_EVERY = 0.2  # seconds
+
+
+class DraftClock:
+    """A context manager around each drafting call; it does nothing unless a file is named.
+
+    The file holds ``{"drafts": calls, "seconds": wall time inside them}``, replaced whole at most every
+    `WRITE_EVERY` seconds and when the process ends.  Only then does it wait for the GPU before and after a call.
+    """
+
+    def __init__(self, file: Path | None, device: torch.device | str = "cpu") -> None:
+        self.file, self.waits = file, torch.device(device).type == "cuda"
+        self.drafts, self.seconds = 0, 0.0
+        self.started = self.written = 0.0
+        if file is not None:
+            atexit.register(self.write)
+
+    @classmethod
+    def from_environment(cls, device: torch.device | str, first_rank: bool) -> DraftClock:
+        """The clock that ``MTPC_DRAFT_TIMES`` asks for; of several ranks only the first keeps one."""
+        name = os.environ.get(VARIABLE)
+        return cls(Path(name) if name and first_rank else None, device)
+
+    def __enter__(self) -> None:
+        if self.file is not None:
+            self.started = self._now()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.file is None:
+            return
+        now = self._now()
+        self.drafts += 1
+        self.seconds += now - self.started
+        if now - self.written > WRITE_EVERY:
+            self.written = now
+            self.write()
+
+    def _now(self) -> float:
+        if self.waits:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def write(self) -> None:
+        """Replace the file by the present figures."""
+        assert self.file is not None
+        draft = self.file.with_name(f"{self.file.name}.new")
+        draft.write_text(json.dumps({"drafts": self.drafts, "seconds": self.seconds}))
+        draft.replace(self.file)

@@ -1,0 +1,117 @@
+"""Drafting on vLLM's V1 model runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm.distributed import get_tensor_model_parallel_rank
+from vllm.v1.spec_decode.eagle import EagleProposer
+
+from mtpc.draft_clock import DraftClock
+from mtpc.drafter.drafter import Mode
+from vllm_mtpc import ARCHITECTURE
+from vllm_mtpc.noise import draft_noise
+
+
+def install(eagle: Any) -> None:
+    """Let ``EagleProposer(...)`` make an `MTPCProposer` for an MTPC drafter; all import sites keep their name."""
+
+    def choose(cls: type, vllm_config: Any, *_: Any, **__: Any) -> Any:
+        architectures = vllm_config.speculative_config.draft_model_config.architectures or ()
+        ours = cls is eagle.EagleProposer and ARCHITECTURE in architectures
+        return object.__new__(MTPCProposer if ours else cls)
+
+    eagle.EagleProposer.__new__ = staticmethod(choose)
+
+
+class MTPCProposer(EagleProposer):
+    """Drafts all tokens in one shot from the target's last hidden state; no attention, no KV cache.
+
+    The target has already sampled the next token when `propose` is called: the draft is conditioned on it.
+    """
+
+    def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
+        super().__init__(vllm_config, device, runner)
+        first = get_tensor_model_parallel_rank() == 0 and vllm_config.parallel_config.data_parallel_rank == 0
+        self.clock = DraftClock.from_environment(device, first)
+
+    def load_model(self, target_model: nn.Module) -> None:
+        """Load the drafter; it shares nothing with the target and adds no attention layers."""
+        self.model = self._get_model()
+        self.drafter = self.model.drafter
+        self.supports_mm_inputs = False
+        self._draft_attn_layer_names: set[str] = set()
+
+    def initialize_attn_backend(self, kv_cache_config: Any, kernel_block_sizes: list[int] | None = None) -> None:
+        """Nothing to initialise; the runner hands over metadata of the target's first KV cache group."""
+        self.draft_attn_groups: list[Any] = []
+        self.kv_cache_gid = 0
+        self.block_size = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
+
+    @torch.inference_mode()
+    def dummy_run(
+        self,
+        num_tokens: int,
+        use_cudagraphs: bool = True,
+        is_graph_capturing: bool = False,
+        slot_mappings: dict[str, Tensor] | None = None,
+    ) -> None:
+        """The largest draft, so that memory profiling sees it; there is nothing to synchronise between ranks."""
+        rows = min(num_tokens, self.max_batch_size)
+        hidden, tokens = self.hidden_states[:rows], torch.zeros(rows, dtype=torch.int64, device=self.device)
+        temperature = torch.ones(rows, device=self.device)
+        noise = draft_noise(tokens, self.drafter.noise_size, {})
+        self.drafter.draft(hidden, tokens, temperature, noise, self.drafter.max_drafts, "mixed")
+
+    @torch.inference_mode()
+    def propose(
+        self,
+        num_speculative_tokens: int,
+        target_token_ids: Tensor,
+        target_positions: Tensor,
+        target_hidden_states: Tensor,
+        next_token_ids: Tensor,
+        token_indices_to_sample: Tensor | None,
+        common_attn_metadata: Any,
+        sampling_metadata: Any,
+        mm_embed_inputs: tuple[list[Tensor], Tensor] | None = None,
+        num_rejected_tokens_gpu: Tensor | None = None,
+        slot_mappings: Any = None,
+    ) -> Tensor:
+        """Drafted tokens, int64 [B, K]; their distributions [B, K, V] are left for `take_last_draft_probs`.
+
+        target_hidden_states: [T, d] of all scheduled tokens; token_indices_to_sample: [B], the row of each
+        request's last accepted token (None: its last scheduled one); next_token_ids: int32 [B], the token that
+        the target sampled after it, or the prompt's next one while a prompt is still being read.
+        """
+        self.num_speculative_tokens = num_speculative_tokens
+        self._last_draft_probs = None
+        if num_speculative_tokens == 0:
+            return next_token_ids.new_empty((next_token_ids.shape[0], 0), dtype=torch.int64)
+        rows = token_indices_to_sample
+        if rows is None:
+            rows = common_attn_metadata.query_start_loc[1:] - 1
+        with self.clock:
+            mode = self._mode(sampling_metadata)
+            noise = None
+            if mode != "greedy":
+                positions = target_positions[rows] if target_positions.ndim == 1 else target_positions[0, rows]
+                noise = draft_noise(positions, self.drafter.noise_size, sampling_metadata.generators)
+            draft = self.drafter.draft(
+                target_hidden_states[rows],
+                next_token_ids.long(),
+                sampling_metadata.temperature,
+                noise,
+                num_speculative_tokens,
+                mode,
+            )
+        self._last_draft_probs = draft.probs
+        return draft.tokens
+
+    def _mode(self, sampling_metadata: Any) -> Mode:
+        """How to draft, from facts that are known without asking the device."""
+        if not self._enable_probabilistic_draft_probs or sampling_metadata.all_greedy:
+            return "greedy"
+        return "sampled" if sampling_metadata.all_random else "mixed"

@@ -1,0 +1,185 @@
+"""The one table of everything in vLLM that this adapter registers, replaces, extends or calls by its shape.
+
+Each line is checked by signature before the group of lines that it belongs to is applied.  Where a line does
+not hold, its group is left out and one sentence is logged; vLLM stays usable without a drafter.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+from typing import NamedTuple
+
+from mtpc.doctor.finding import Finding
+from vllm_mtpc.after_import import after_import
+
+VERSIONS = ">=0.32,<0.34"
+MEND = f"install a vLLM version {VERSIONS}, or a release of mtpc-plugins made for the installed one"
+logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that its handlers show it
+
+
+class TouchPoint(NamedTuple):
+    """One function of vLLM and the parameters that this adapter counts on.
+
+    What is called must begin with them; what stands in for vLLM's own must have exactly them.
+    """
+
+    group: str
+    module: str
+    function: str
+    parameters: str
+    how: str  # called, wrapped, extended (a subclass calls or overrides it), replaced
+    why: str
+
+    def problem(self) -> str | None:
+        """What is wrong with this line in the installed vLLM, if anything."""
+        try:
+            found: object = import_module(self.module)
+            for name in self.function.split("."):
+                found = getattr(found, name)
+            assert callable(found)
+            parameters = list(inspect.signature(found).parameters)
+        except (ImportError, AttributeError, TypeError, AssertionError) as error:
+            return f"{self.function} of {self.module} cannot be used ({error})"
+        expected = self.parameters.split()
+        if (parameters[: len(expected)] if self.how == "called" else parameters) != expected:
+            got = " ".join(parameters)
+            return f"{self.function} of {self.module} takes ({got}) where ({self.parameters}) is expected"
+        return None
+
+
+START, V1, V2, CPU = "start-up", "V1 runner", "V2 runner", "CPU fixes"
+_PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", "vllm.v1.worker.gpu.spec_decode.speculator"
+_GRAPHS, _SAMPLER = "vllm.v1.worker.gpu.cudagraph_utils", "vllm.v1.sample.rejection_sampler"
+_PROPOSE_V1 = (
+    "self num_speculative_tokens target_token_ids target_positions target_hidden_states next_token_ids "
+    "token_indices_to_sample common_attn_metadata sampling_metadata mm_embed_inputs num_rejected_tokens_gpu "
+    "slot_mappings"
+)
+_PROPOSE_V2 = (
+    "self input_batch attn_metadata slot_mappings last_hidden_states aux_hidden_states num_sampled num_rejected "
+    "last_sampled next_prefill_tokens temperature seeds dp_sync_state dummy_run skip_attn_for_dummy_run mm_inputs "
+    "is_profile num_speculative_tokens"
+)
+TABLE = (
+    TouchPoint(
+        START, "vllm.model_executor.models.registry", "_ModelRegistry.register_model", "self model_arch model_cls",
+        "called", "makes the architecture of drafter directories known",
+    ),
+    TouchPoint(
+        START, "vllm.engine.arg_utils", "EngineArgs.create_speculative_config",
+        "self target_model_config target_parallel_config",
+        "wrapped", "a wrong drafter directory ends in one sentence before any engine process is started",
+    ),
+    TouchPoint(
+        V1, "vllm.v1.spec_decode.eagle", "EagleProposer.__init__", "self vllm_config device runner",
+        "extended", "EagleProposer.__new__ is added: it chooses the one-shot proposer by the draft's architecture",
+    ),
+    TouchPoint(V1, _PROPOSER, "SpecDecodeBaseProposer.propose", _PROPOSE_V1, "extended", "drafts in one shot"),
+    TouchPoint(
+        V1, _PROPOSER, "SpecDecodeBaseProposer.load_model", "self target_model",
+        "extended", "a drafter shares neither embedding nor head with the target",
+    ),
+    TouchPoint(V1, _PROPOSER, "SpecDecodeBaseProposer._get_model", "self", "called", "loads the drafter"),
+    TouchPoint(
+        V1, _PROPOSER, "SpecDecodeBaseProposer.initialize_attn_backend", "self kv_cache_config kernel_block_sizes",
+        "extended", "the base class requires a draft attention layer; a drafter has none",
+    ),
+    TouchPoint(
+        V1, _PROPOSER, "SpecDecodeBaseProposer.dummy_run",
+        "self num_tokens use_cudagraphs is_graph_capturing slot_mappings",
+        "extended", "the profiling run must see the drafter's memory",
+    ),
+    TouchPoint(
+        V1, _PROPOSER, "SpecDecodeBaseProposer.take_last_draft_probs", "self",
+        "called", "the runner fetches the drafts' distributions with it",
+    ),
+    TouchPoint(
+        V2, "vllm.v1.worker.gpu.spec_decode", "init_speculator", "vllm_config device req_states",
+        "wrapped", "chooses the one-shot speculator by the draft's architecture",
+    ),
+    TouchPoint(V2, _SPECULATOR, "DraftModelSpeculator.__init__", "self vllm_config device", "extended", "buffers"),
+    TouchPoint(V2, _SPECULATOR, "BaseSpeculator.propose", _PROPOSE_V2, "extended", "drafts in one shot"),
+    TouchPoint(
+        V2, _SPECULATOR, "DraftModelSpeculator.load_draft_model", "self target_model target_attn_layer_names",
+        "extended", "loads the drafter",
+    ),
+    TouchPoint(
+        V2, _SPECULATOR, "DraftModelSpeculator.draft_logits_spec", "self vllm_config",
+        "extended", "distributions are kept in float32: a rounded one is not the one drawn from",
+    ),
+    TouchPoint(
+        V2, _SPECULATOR, "DraftModelSpeculator._copy_request_inputs",
+        "self num_reqs idx_mapping temperature seeds dummy_run",
+        "called", "fills the buffers that a captured graph reads; padded rows get slot -1",
+    ),
+    TouchPoint(
+        V2, "vllm.model_executor.model_loader.utils", "get_draft_load_config", "vllm_config",
+        "called", "loads the drafter",
+    ),
+    TouchPoint(
+        V2, _GRAPHS, "CudaGraphManager.__init__", "self vllm_config device cudagraph_mode decode_query_len",
+        "called", "one CUDA graph of the draft for each batch size",
+    ),
+    TouchPoint(V2, _GRAPHS, "CudaGraphManager.capture", "self create_forward_fn", "called", "captures the draft"),
+    TouchPoint(V2, _GRAPHS, "CudaGraphManager.run_fullgraph", "self desc", "called", "replays the draft"),
+    TouchPoint(
+        V2, _GRAPHS, "CudaGraphManager.dispatch", "self num_reqs num_tokens uniform_token_count num_active_loras",
+        "called", "finds the graph for a batch size",
+    ),
+    TouchPoint(
+        CPU, _SAMPLER, "expand_batch_to_tokens", "x cu_num_tokens num_tokens replace_from replace_to",
+        "replaced", "returns uninitialised memory on a CPU; replaced only where that is seen",
+    ),
+    TouchPoint(
+        CPU, _SAMPLER, "apply_sampling_constraints", "logits cu_num_draft_tokens sampling_metadata",
+        "wrapped", "fails on a CPU for a step without drafts and a top-k; caught only where that happens",
+    ),
+)  # fmt: skip
+
+# What applies a group, and after the import of which module: `vllm_mtpc.<name>.install(module)`.
+PATCHES = {
+    START: ("vllm.engine.arg_utils", "start_up"),
+    V1: ("vllm.v1.spec_decode.eagle", "proposer_v1"),
+    V2: ("vllm.v1.worker.gpu.spec_decode", "choose_speculator"),
+    CPU: (_SAMPLER, "cpu_fixes"),
+}
+_installed = False
+
+
+def install() -> None:
+    """Arrange for every group to be applied once its module is imported; a second call does nothing."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    for group, (module, _) in PATCHES.items():
+        after_import(module, lambda found, group=group: _apply(group, found))  # type: ignore[misc]
+
+
+def _apply(group: str, module: ModuleType) -> None:
+    # Only lines of the module at hand: importing the others here could close an import cycle of vLLM's.
+    wrong = [problem for line in TABLE if line.group == group and line.module == module.__name__
+             and (problem := line.problem())]  # fmt: skip
+    if wrong:
+        logger.warning("MTPC drafters cannot be served (%s): %s; %s.", group, wrong[0], MEND)
+        return
+    import_module(f"vllm_mtpc.{PATCHES[group][1]}").install(module)
+
+
+def problems() -> Iterator[str]:
+    """One sentence for each line that does not hold in the installed vLLM."""
+    return (f"{problem}; {MEND}." for line in TABLE if (problem := line.problem()))
+
+
+def check() -> list[Finding]:
+    """Every line of the table against the installed vLLM, for `mtpc doctor`."""
+    findings = []
+    for line in TABLE:
+        problem = line.problem()
+        detail, mend = (problem, f"{MEND.capitalize()}.") if problem else (f"{line.how}: {line.why}", "")
+        findings.append(Finding(f"vllm: {line.function}", problem is None, detail, mend))
+    return findings

@@ -1,0 +1,62 @@
+"""The models and the two servers that the engine tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.engine.exact import Reference
+from tests.engine.server import Server, speculative_config
+from tests.support.random_models import make_drafter, make_target
+
+WEIGHTS = Path(__file__).parents[2] / "weights"
+# Small enough for 40 long requests to be preempted, large enough for many short ones at a time.
+CAPACITY = ("--block-size", "32", "--num-gpu-blocks-override", "256", "--max-num-seqs", "128")
+COMPACT_JSON = ("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}')
+
+
+class Models(NamedTuple):
+    """Directories, and the number of drafts to ask for."""
+
+    target: Path
+    drafter: Path
+    drafts: int
+
+
+@pytest.fixture(scope="session")
+def random_models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """A tiny random target and an untrained drafter for it."""
+    folder = tmp_path_factory.mktemp("random")
+    target = make_target(folder / "target")
+    return Models(target, make_drafter(folder / "drafter", target), 5)
+
+
+@pytest.fixture(scope="session")
+def models() -> Models:
+    """What ships."""
+    return Models(WEIGHTS / "byte-target", WEIGHTS / "byte-mtpc-btree-n16", 7)
+
+
+@pytest.fixture(scope="session")
+def reference(models: Models) -> Reference:
+    """The target in transformers."""
+    return Reference(models.target)
+
+
+@pytest.fixture(scope="session")
+def plain(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The target without a drafter."""
+    with Server(models.target, tmp_path_factory.mktemp("plain") / "log", *CAPACITY, *COMPACT_JSON) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def drafted(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The same server with a drafter."""
+    log = tmp_path_factory.mktemp("drafted") / "log"
+    arguments = speculative_config(models.drafter, models.drafts)
+    with Server(models.target, log, *CAPACITY, *COMPACT_JSON, *arguments) as server:
+        yield server

@@ -1,0 +1,128 @@
+"""Starts and stops `vllm serve`, and talks to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+START_UP = 300.0  # seconds
+ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+ARGUMENTS = ("--enforce-eager", "--dtype", "float32", "--max-model-len", "512", "--served-model-name", "target")
+
+
+def speculative_config(drafter: Path, drafts: int, **more: Any) -> tuple[str, str]:
+    """The two command line arguments that switch a drafter on."""
+    settings = {"method": "eagle", "model": str(drafter), "num_speculative_tokens": drafts}
+    return "--speculative-config", json.dumps(settings | {"draft_sample_method": "probabilistic"} | more)
+
+
+def command(target: Path, *arguments: str) -> list[str]:
+    """`vllm serve` of the environment that runs the tests."""
+    return [str(Path(sys.executable).with_name("vllm")), "serve", str(target), *ARGUMENTS, *arguments]
+
+
+class Server:
+    """A running `vllm serve`; a context manager that leaves no process behind."""
+
+    def __init__(self, target: Path, log: Path, *arguments: str, path: Sequence[Path] = ()) -> None:
+        self.port = free_port()
+        self.log = log
+        entries = [*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(entries)}
+        with log.open("w") as out:
+            self.process = subprocess.Popen(
+                command(target, "--host", "127.0.0.1", "--port", str(self.port), *arguments),
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Server:
+        deadline = time.monotonic() + START_UP
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                with urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
+                    return self
+            except (URLError, OSError):
+                time.sleep(0.5)
+        self.stop()
+        raise AssertionError(f"vllm serve did not start:\n{self.log.read_text()[-4000:]}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the server's whole process group."""
+        self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(30)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+    def complete(self, prompt: str, **body: Any) -> dict[str, Any]:
+        """One greedy completion unless ``body`` says otherwise: /v1/completions, with token ids."""
+        fixed = {"model": "target", "prompt": prompt, "temperature": 0, "return_token_ids": True}
+        with self.post("/v1/completions", fixed | body) as answer:
+            return json.load(answer)  # type: ignore[no-any-return]
+
+    def complete_all(self, prompts: Sequence[str], together: int, **body: Any) -> list[dict[str, Any]]:
+        """Completions in the order of the prompts, ``together`` of them at a time."""
+        with ThreadPoolExecutor(together) as pool:
+            return list(pool.map(lambda prompt: self.complete(prompt, **body), prompts))
+
+    def post(self, route: str, body: dict[str, Any], timeout: float = 300) -> Any:
+        """An open response."""
+        data = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        return urlopen(Request(f"http://127.0.0.1:{self.port}{route}", data, headers), timeout=timeout)
+
+    def metric(self, name: str) -> float:
+        """The sum of a Prometheus metric over its labels."""
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        lines = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, lines))
+
+
+def tokens(answer: dict[str, Any]) -> list[list[int]]:
+    """Token ids of every choice."""
+    return [choice["token_ids"] for choice in answer["choices"]]
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def processes_of_group(group: int) -> Iterator[int]:
+    """Processes that still belong to a process group."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == group and fields[0] != "Z":
+                yield int(entry.name)

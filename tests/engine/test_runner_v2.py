@@ -1,0 +1,85 @@
+"""Model Runner V2 on a CPU, through Triton's interpreter: same greedy text, same distribution."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.conftest import Models
+from tests.engine.exact import Reference, Sampling, cells, p_value
+from tests.engine.prompts import prompts
+from tests.statistics import REJECT_BELOW
+
+pytestmark = pytest.mark.engine
+ROOT = Path(__file__).parents[2]
+SAMPLES = 600
+SAMPLING = Sampling(temperature=0.5)  # few likely windows, so that 600 samples tell much
+ENVIRONMENT = {
+    "TRITON_INTERPRET": "1",
+    "VLLM_USE_V2_MODEL_RUNNER": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support" / "v2_on_cpu")]),
+}
+SAMPLED = ("--samples", str(SAMPLES), "--temperature", str(SAMPLING.temperature))
+PROMPTS = [list(prompt.encode())[:20] for prompt in prompts(6)]
+
+
+def session(models: Models, prompts: list[list[int]], *arguments: str) -> dict[str, Any]:
+    """What `v2_session.py` prints."""
+    pytest.importorskip("triton", reason="needs Triton's interpreter")
+    names = [str(models.target), str(models.drafter), json.dumps(prompts), "--drafts", str(models.drafts)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine.v2_session", *names, *arguments],
+        env=os.environ | ENVIRONMENT,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def tiny_reference(random_models: Models) -> Reference:
+    """The random target in transformers."""
+    return Reference(random_models.target)
+
+
+def test_greedy_text_and_joint_of_the_first_tokens(random_models: Models, tiny_reference: Reference) -> None:
+    said = session(random_models, PROMPTS, "--greedy-length", "40", *SAMPLED)
+    assert said["greedy"] == [tiny_reference.greedy(prompt, 40) for prompt in PROMPTS]
+    assert 0 < said["accepted"] < said["drafted"]
+    expected = cells(tiny_reference, PROMPTS[0], SAMPLING, SAMPLES)
+    assert p_value([tuple(window) for window in said["samples"]], expected) > REJECT_BELOW
+
+
+def test_a_misstated_draft_distribution_fails(random_models: Models, tiny_reference: Reference) -> None:
+    arguments = ("--greedy-length", "1", *SAMPLED, "--misstate")
+    said = session(random_models, PROMPTS[:1], *arguments)
+    expected = cells(tiny_reference, PROMPTS[0], SAMPLING, SAMPLES)
+    assert p_value([tuple(window) for window in said["samples"]], expected) < REJECT_BELOW
+
+
+@pytest.mark.parametrize("drafts", ["probabilistic", "greedy"])
+def test_replayed_drafts(random_models: Models, tiny_reference: Reference, drafts: str) -> None:
+    said = session(random_models, PROMPTS[:3], "--greedy-length", "24", "--replay", "--draft-sample-method", drafts)
+    assert said["greedy"] == [tiny_reference.greedy(prompt, 24) for prompt in PROMPTS[:3]]
+    assert said["replays"] > 5
+    assert said["padded"] > 5  # three requests in a graph of four
+
+
+def test_the_drafter_that_ships(models: Models, reference: Reference) -> None:
+    said = session(models, PROMPTS[:4], "--greedy-length", "32")
+    assert said["greedy"] == [reference.greedy(prompt, 32) for prompt in PROMPTS[:4]]
+    assert said["accepted"] > 0

@@ -1,0 +1,68 @@
+"""Runs Model Runner V2 on a CPU in one process and prints what it said as JSON; see test_runner_v2.py.
+
+A script of its own, because Triton decides when it is imported whether it interprets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from vllm import LLM, SamplingParams, TokensPrompt
+
+from tests.support.replayed_graphs import Replays, replay_instead_of_capture
+
+
+def main() -> None:
+    """Greedy texts of all prompts together, then samples of the first prompt's next tokens."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target", type=Path)
+    parser.add_argument("drafter", type=Path)
+    parser.add_argument("prompts", type=json.loads, help="token ids of each")
+    parser.add_argument("--drafts", type=int, default=5)
+    parser.add_argument("--greedy-length", type=int, default=32)
+    parser.add_argument("--samples", type=int, default=0)
+    parser.add_argument("--sample-length", type=int, default=3)
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--draft-sample-method", default="probabilistic")
+    parser.add_argument("--misstate", action="store_true", help="claim a uniform draft distribution")
+    parser.add_argument("--replay", action="store_true", help="replay the draft as a CUDA graph would")
+    options = parser.parse_args()
+    if options.misstate:
+        sys.path.append(str(Path(__file__).parents[1] / "support" / "misstated_draft"))
+        __import__("misstated_draft").register()
+    replays = replay_instead_of_capture((1, 2, 4)) if options.replay else Replays()
+    llm = LLM(
+        str(options.target),
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=256,
+        max_num_seqs=8,
+        disable_log_stats=False,
+        speculative_config={
+            "method": "eagle",
+            "model": str(options.drafter),
+            "num_speculative_tokens": options.drafts,
+            "draft_sample_method": options.draft_sample_method,
+        },
+    )
+    prompts = [TokensPrompt(prompt_token_ids=prompt) for prompt in options.prompts]
+    greedy = SamplingParams(temperature=0, max_tokens=options.greedy_length, ignore_eos=True)
+    said: dict[str, Any] = {"greedy": [list(out.outputs[0].token_ids) for out in llm.generate(prompts, greedy)]}
+    if options.samples:
+        sampled = SamplingParams(
+            temperature=options.temperature, max_tokens=options.sample_length, ignore_eos=True, n=options.samples
+        )
+        said["samples"] = [list(choice.token_ids) for choice in llm.generate(prompts[:1], sampled)[0].outputs]
+    counters = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
+    said["accepted"] = counters["vllm:spec_decode_num_accepted_tokens"]
+    said["drafted"] = counters["vllm:spec_decode_num_draft_tokens"]
+    said |= {"replays": replays.replayed, "padded": replays.padded}
+    print(json.dumps(said), file=sys.__stdout__, flush=True)
+
+
+if __name__ == "__main__":
+    main()

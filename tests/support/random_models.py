@@ -1,0 +1,49 @@
+"""Tiny random targets and drafters, made in a second: what the engine tests serve where quality does not matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from mtpc.data.byte_tokenizer import save_byte_tokenizer
+from mtpc.drafter import Drafter, DrafterConfig, save_drafter
+from mtpc.targets.byte_llama import ByteTargetConfig, build_byte_llama
+
+SHARPNESS = 12.0  # makes the next-token distributions of a random model as peaked as a trained one's
+
+
+def make_target(folder: Path, seed: int = 0) -> Path:
+    """A byte-level Llama of two layers with its tokenizer, float32."""
+    torch.manual_seed(seed)
+    config = ByteTargetConfig(hidden_size=64, layers=2, heads=2, kv_heads=1, mlp_size=128, context=1024)
+    model = build_byte_llama(config)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(SHARPNESS)
+    model.save_pretrained(folder)
+    save_byte_tokenizer(folder)
+    return folder
+
+
+def make_drafter(folder: Path, target: Path, circuit: str = "btree", window: int = 8, rank: int = 4) -> Path:
+    """An untrained drafter for ``target``, as sure of its drafts as a trained one, and now and then right."""
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    config = DrafterConfig(
+        circuit=circuit,
+        window=window,
+        rank=1 if circuit == "ff" else rank,
+        hidden_size=model.config.hidden_size,
+        vocab_size=model.config.vocab_size,
+        leaves="table",
+        sum_features=0,
+    )
+    drafter = Drafter(config)
+    unembedding = model.get_output_embeddings().weight.detach()
+    drafter.head.initialise(unembedding)
+    for weight in drafter.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position, and noise
+        with torch.no_grad():
+            weight.copy_(unembedding + unembedding.std() * torch.randn_like(weight) / 2)
+    save_drafter(folder, drafter, {"purpose": "tests"})
+    return folder

@@ -1,0 +1,61 @@
+"""Stands in for CUDA graphs on a CPU: a captured call is kept and made again.
+
+So a replay sees what a graph would see, the buffers and the batch size of the capture, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.config.compilation import CUDAGraphMode
+from vllm.v1.worker.gpu import cudagraph_utils
+
+from vllm_mtpc.speculator_v2 import MTPCSpeculator
+
+
+@dataclass
+class Replays:
+    """How often graphs were replayed, and how often for fewer requests than they were captured for."""
+
+    replayed: int = 0
+    padded: int = 0
+
+
+class _Graph:
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.replay = call
+
+
+def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
+    """Make every draft of up to ``max(sizes)`` requests in this process a replay."""
+    replays = Replays()
+    initialise, run = MTPCSpeculator.init_cudagraph_manager, MTPCSpeculator._run
+
+    def capture(self: Any, create_forward_fn: Any, progress_bar_desc: str = "") -> None:
+        for batches in self._capture_descs.values():
+            for batch in batches:
+                call = create_forward_fn(batch, warmup=False)
+                self.graphs[batch] = _Graph(lambda call=call: call(CUDAGraphMode.NONE))
+        self._graphs_captured = True
+
+    def init_cudagraph_manager(self: MTPCSpeculator, cudagraph_mode: CUDAGraphMode) -> None:
+        settings = self.vllm_config.compilation_config
+        settings.cudagraph_capture_sizes, settings.max_cudagraph_capture_size = list(sizes), max(sizes)
+        self.speculative_config.enforce_eager = False
+        initialise(self, CUDAGraphMode.FULL_DECODE_ONLY)
+        settings.cudagraph_capture_sizes = []
+        self.capture()
+
+    def counted(self: MTPCSpeculator, rows: int, eager: bool) -> None:
+        if not eager and rows <= max(sizes):
+            replays.replayed += 1
+            replays.padded += rows not in sizes
+        run(self, rows, eager)
+
+    cudagraph_utils.CudaGraphManager.capture = capture
+    cudagraph_utils.current_platform.get_global_graph_pool = lambda: None
+    MTPCSpeculator.init_cudagraph_manager = init_cudagraph_manager  # type: ignore[method-assign]
+    MTPCSpeculator._run = counted  # type: ignore[method-assign]
+    return replays

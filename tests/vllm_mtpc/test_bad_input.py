@@ -1,0 +1,48 @@
+"""Every wrong directory or setting is one sentence, before any engine process exists."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm.engine.arg_utils import EngineArgs
+
+from mtpc.errors import MTPCError
+from tests.support.broken_drafters import BROKEN, Broken, broken_copy
+from vllm_mtpc.settings import drafter_folder
+
+
+def engine_config(target: Path, settings: dict[str, Any]) -> Any:
+    """What every way of starting vLLM builds first."""
+    return EngineArgs(model=str(target), max_model_len=256, speculative_config=settings).create_engine_config()
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=[case.name for case in BROKEN])
+def test_one_sentence(case: Broken, target: Path, drafter: Path, tmp_path: Path) -> None:
+    settings = broken_copy(case, drafter, tmp_path / "drafter")
+    with pytest.raises(MTPCError) as caught:
+        engine_config(target, settings)
+    message = str(caught.value)
+    assert case.sentence in message
+    assert "\n" not in message
+    assert message.endswith(".")
+    assert len(message) < 600
+
+
+@pytest.mark.parametrize("method", ["greedy", "probabilistic"])
+def test_good_settings_pass(target: Path, drafter: Path, method: str) -> None:
+    settings = {"method": "eagle", "model": str(drafter), "num_speculative_tokens": 7, "draft-sample-method": method}
+    speculative = engine_config(target, settings).speculative_config
+    assert speculative.draft_model_config.architectures == ["EagleMTPCForCausalLM"]
+    assert speculative.use_eagle()
+
+
+def test_settings_without_an_mtpc_drafter_are_none_of_our_business(target: Path, tmp_path: Path) -> None:
+    assert drafter_folder({"method": "ngram", "num_speculative_tokens": 3}) is None
+    assert drafter_folder({"method": "eagle", "model": "owner/model"}) is None
+    assert drafter_folder({"method": "draft_model", "model": str(target)}) is None
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
+    assert drafter_folder({"method": "eagle", "model": str(tmp_path)}) is None
+    assert drafter_folder({"method": "draft_model", "model": str(tmp_path / "none")}) is None
