@@ -17,7 +17,7 @@ from mtpc.targets.frozen import FrozenTarget
 class BatchShape:
     """texts per step, context of each in tokens, and positions of each that become training examples."""
 
-    texts: int = 8
+    texts: int = 4
     context: int = 512
     positions: int = 128
 

@@ -1,0 +1,66 @@
+"""Writes benchmarks/prompts.jsonl: prompts from the held-out documents of the corpus.
+
+    python benchmarks/make_prompts.py [CORPUS]
+
+Each prompt starts at a line's start, holds 80 to 200 bytes of ASCII and ends where a word ends.  Prose and code
+alternate, and as many documents as possible give one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from mtpc.data.corpus import Corpus, StoredDocument
+
+EACH = 30  # prompts of each kind
+SHORTEST, LONGEST = 80, 200  # bytes
+SEED = 0
+
+
+def cut(text: bytes, start: int, length: int) -> str | None:
+    """The text from the first line's start at or after ``start``, up to a word's end; None if it does not suit."""
+    begin = text.find(b"\n", start) + 1
+    piece = text[begin : begin + length]
+    end = piece.rfind(b" ")
+    if begin == 0 or len(piece) < length or end < SHORTEST or not piece.isascii() or piece[:1].isspace():
+        return None
+    return piece[:end].rstrip().decode() if len(piece[:end].rstrip()) >= SHORTEST else None
+
+
+def prompts(corpus: Corpus, kind: str, generator: random.Random) -> list[dict[str, str]]:
+    """``EACH`` prompts of one kind, drawn from the documents in turn."""
+    tokens = corpus.tokens("heldout")
+    documents = [entry for entry in corpus.documents if (entry.split, entry.kind) == ("heldout", kind)]
+    generator.shuffle(documents)
+    found: list[dict[str, str]] = []
+    while len(found) < EACH:
+        chosen = documents[: EACH - len(found)]
+        found += [{"kind": kind, "document": d.name, "text": one(tokens, d, generator)} for d in chosen]
+    return found
+
+
+def one(tokens: np.ndarray, document: StoredDocument, generator: random.Random) -> str:
+    """A prompt from one document."""
+    text = bytes(tokens[document.offset : document.offset + document.length].astype("uint8"))
+    while True:
+        start = generator.randrange(max(1, len(text) - LONGEST))
+        piece = cut(text, start, generator.randint(SHORTEST + 20, LONGEST))
+        if piece is not None:
+            return piece
+
+
+def main() -> None:
+    """Write the file beside this script."""
+    corpus = Corpus(Path(sys.argv[1] if len(sys.argv) > 1 else "corpus"))
+    prose, code = (prompts(corpus, kind, random.Random(f"{SEED} {kind}")) for kind in ("prose", "code"))
+    lines = [json.dumps(prompt) for pair in zip(prose, code, strict=True) for prompt in pair]
+    (Path(__file__).parent / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

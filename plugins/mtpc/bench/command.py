@@ -1,0 +1,100 @@
+"""A whole benchmark: servers started or reached, measured, reported."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from mtpc.bench import report
+from mtpc.bench.engines import ServerSettings, find_engine
+from mtpc.bench.measure import Measurement
+from mtpc.bench.run import Plan, read_prompts, run_plan
+from mtpc.bench.server import Pair, Server, two_servers
+from mtpc.drafter import read_config
+from mtpc.errors import MTPCError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for: folders to serve, or the addresses of two servers."""
+
+    engine: str
+    target: Path | None
+    drafter: Path | None
+    num_drafts: int | None
+    url: str | None
+    baseline_url: str | None
+    server_arguments: tuple[str, ...]
+    draft_times: bool
+    prompts: Path
+    out: Path
+
+    def __post_init__(self) -> None:
+        if (self.url is None) != (self.baseline_url is None):
+            raise MTPCError("--url and --baseline-url go together: a server with the drafter and one without.")
+        if self.url is None and (self.target is None or self.drafter is None):
+            raise MTPCError(
+                "give --target and --drafter to start servers, or --url and --baseline-url of two running ones."
+            )
+        if self.url is not None and (self.target is not None or self.drafter is not None):
+            raise MTPCError(
+                "give either --target and --drafter, to start servers, or --url and --baseline-url of running ones."
+            )
+
+
+def server_settings(request: Request, plan: Plan, longest_prompt: int) -> tuple[ServerSettings, ServerSettings]:
+    """The settings without and with the drafter: equal but for it.
+
+    longest_prompt: in bytes, which no tokenizer turns into more tokens than that, plus one.
+    """
+    assert request.target is not None and request.drafter is not None  # checked when the request was made
+    if not (request.target / "config.json").is_file():
+        raise MTPCError(f"{request.target} is not a model folder: it has no config.json.")
+    config = read_config(request.drafter)
+    num_drafts = config.window - 1 if request.num_drafts is None else request.num_drafts
+    if not 1 <= num_drafts < config.window:
+        raise MTPCError(
+            f"--num-drafts is {num_drafts}, but the window of {config.window} tokens allows 1 to {config.window - 1}."
+        )
+    length = longest_prompt + 1 + plan.max_tokens + num_drafts
+    plain = ServerSettings(request.target, max(plan.batch_sizes), length, extra=request.server_arguments)
+    return plain, ServerSettings(
+        plain.target, plain.max_batch, plain.max_length, request.drafter, num_drafts, plain.extra
+    )
+
+
+def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
+    """Measure, print the tables and write results.json, results.md and results.png.
+
+    Errors: `MTPCError` for settings or files that are wrong, or a server that does not start or breaks off.
+    """
+    from mtpc.bench import plot
+
+    engine, prompts = find_engine(request.engine), read_prompts(request.prompts)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        bar = progress.add_task("measuring", total=plan.measurements)
+
+        def told(name: str, measurement: Measurement) -> None:
+            progress.console.print(f"{name}: {measurement.tokens_per_second:.1f} tokens/s", highlight=False)
+            progress.advance(bar)
+
+        if request.url is not None and request.baseline_url is not None:
+            servers = Pair(Server(request.baseline_url.rstrip("/"), []), Server(request.url.rstrip("/"), []))
+            points = run_plan(engine, servers, prompts, plan, told)
+        else:
+            longest = max(len(prompt.encode()) for prompt in prompts)
+            settings = server_settings(request, plan, longest)
+            progress.console.print("starting two servers ...")
+            with two_servers(engine, *settings, request.out, request.draft_times) as servers:
+                points = run_plan(engine, servers, prompts, plan, told)
+    commands = [shlex.join(server.command) for server in servers]
+    facts = {"plan": asdict(plan), "prompts": str(request.prompts), "servers": commands}
+    report.write(request.out, points, facts)
+    plot.save(request.out / "results.png", points)
+    report.show(points, console)
+    console.print(f"written to {request.out}")

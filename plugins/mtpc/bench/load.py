@@ -1,0 +1,134 @@
+"""Sends completion requests at a fixed concurrency and times what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from mtpc.errors import MTPCError
+
+TIMEOUT = aiohttp.ClientTimeout(total=1800)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One answered request; times in seconds since it was sent."""
+
+    prompt: str
+    text: str
+    tokens: int
+    first: float  # until the first token (TTFT)
+    seconds: float  # until the last
+
+    @property
+    def per_token(self) -> float:
+        """Seconds per token after the first (TPOT)."""
+        return (self.seconds - self.first) / max(1, self.tokens - 1)
+
+
+@dataclass(frozen=True)
+class Load:
+    """The answers to a run of requests, in the order of the prompts, and the wall time of the whole run."""
+
+    completions: tuple[Completion, ...]
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that came back."""
+        return sum(completion.tokens for completion in self.completions)
+
+    @property
+    def in_flight(self) -> float:
+        """Requests that were being served at a time, on average."""
+        return sum(completion.seconds for completion in self.completions) / self.seconds
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How completions are sampled; ``ignore_eos`` makes every one of the same length."""
+
+    max_tokens: int
+    temperature: float
+    ignore_eos: bool = True
+
+    def body(self, model: str, prompt: str) -> dict[str, Any]:
+        """The request's JSON."""
+        return {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "ignore_eos": self.ignore_eos,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+
+def events(line: bytes) -> dict[str, Any] | None:
+    """The JSON of one line of a server-sent event stream; None for the others and the end marker."""
+    content = line.strip()
+    if not content.startswith(b"data:"):
+        return None
+    content = content.removeprefix(b"data:").strip()
+    return None if content == b"[DONE]" else dict(json.loads(content))
+
+
+async def complete(session: aiohttp.ClientSession, url: str, model: str, prompt: str, sampling: Sampling) -> Completion:
+    """Stream one completion.
+
+    Errors: `MTPCError` when the server refuses the request or reports an error on the way.
+    """
+    started = time.perf_counter()
+    first, last, tokens, pieces = 0.0, 0.0, 0, []
+    async with session.post(f"{url}/v1/completions", json=sampling.body(model, prompt)) as reply:
+        if reply.status != 200:
+            raise MTPCError(f"{url} refused a request with status {reply.status}: {(await reply.text())[:300]}")
+        async for line in reply.content:
+            event = events(line)
+            if event is None:
+                continue
+            if "error" in event:
+                raise MTPCError(f"{url} broke off a completion: {event['error']}")
+            if event.get("choices"):
+                last = time.perf_counter() - started
+                first = first or last
+                pieces.append(event["choices"][0]["text"])
+            if event.get("usage"):
+                tokens = int(event["usage"]["completion_tokens"])
+    if not tokens:
+        raise MTPCError(f"{url} did not report how many tokens it completed.")
+    return Completion(prompt, "".join(pieces), tokens, first, last)
+
+
+async def _run(url: str, model: str, prompts: Sequence[str], sampling: Sampling, concurrency: int) -> Load:
+    waiting = iter(enumerate(prompts))
+    found: dict[int, Completion] = {}
+
+    async def work(session: aiohttp.ClientSession, queue: Iterable[tuple[int, str]]) -> None:
+        for index, prompt in queue:
+            found[index] = await complete(session, url, model, prompt, sampling)
+
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=TIMEOUT, connector=connector) as session:
+        started = time.perf_counter()
+        await asyncio.gather(*(work(session, waiting) for _ in range(concurrency)))
+        seconds = time.perf_counter() - started
+    return Load(tuple(found[index] for index in range(len(prompts))), seconds)
+
+
+def run_load(url: str, model: str, prompts: Sequence[str], sampling: Sampling, concurrency: int) -> Load:
+    """Complete every prompt, ``concurrency`` at a time: whenever one ends, the next one is sent.
+
+    Errors: `MTPCError` when the server cannot be reached or refuses a request.
+    """
+    try:
+        return asyncio.run(_run(url, model, prompts, sampling, concurrency))
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise MTPCError(f"{url} broke off a completion: {error or type(error).__name__}.") from None

@@ -1,0 +1,87 @@
+"""One measurement: one server, one batch size, one temperature."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from mtpc.bench.acceptance import DraftCounters
+from mtpc.bench.engines import Engine
+from mtpc.bench.load import Load, Sampling, run_load
+from mtpc.bench.prometheus import parse
+from mtpc.bench.server import Server
+
+
+class DraftTimes(NamedTuple):
+    """Drafting calls of an engine and the wall seconds inside them."""
+
+    calls: int = 0
+    seconds: float = 0.0
+
+
+def read_draft_times(file: Path | None) -> DraftTimes:
+    """What the adapter wrote into the file named by ``MTPC_DRAFT_TIMES``; zeros before its first draft."""
+    if file is None or not file.exists():
+        return DraftTimes()
+    values = json.loads(file.read_text())
+    return DraftTimes(int(values["drafts"]), float(values["seconds"]))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one run of requests brought; times in seconds."""
+
+    requests: int
+    tokens: int
+    seconds: float
+    in_flight: float  # requests served at a time, on average
+    first_token: float  # TTFT, median
+    per_token: float  # TPOT, median
+    drafts: DraftCounters
+    draft_seconds: float  # of one drafting call; NaN where the server does not say
+    texts: tuple[str, ...]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Throughput over all requests."""
+        return self.tokens / self.seconds
+
+    @property
+    def step_seconds(self) -> float:
+        """Wall time of one step of the engine that verifies drafts; NaN without drafts."""
+        return self.seconds * self.in_flight / self.drafts.drafts if self.drafts.drafts else float("nan")
+
+    @property
+    def drafting_share(self) -> float:
+        """Share of a step that drafting takes; NaN where it is not known."""
+        return self.draft_seconds / self.step_seconds
+
+
+def measure(
+    engine: Engine, server: Server, model: str, prompts: Sequence[str], sampling: Sampling, concurrency: int
+) -> Measurement:
+    """Run the prompts and take the difference of the server's counters around them."""
+    counters, times = engine.counters(parse(server.metrics())), read_draft_times(server.draft_times)
+    load = run_load(server.url, model, prompts, sampling, concurrency)
+    drafts = engine.counters(parse(server.metrics())).since(counters)
+    return summarise(load, drafts, times, read_draft_times(server.draft_times))
+
+
+def summarise(load: Load, drafts: DraftCounters, before: DraftTimes, after: DraftTimes) -> Measurement:
+    """The figures of one run."""
+    calls = after.calls - before.calls
+    return Measurement(
+        requests=len(load.completions),
+        tokens=load.tokens,
+        seconds=load.seconds,
+        in_flight=load.in_flight,
+        first_token=statistics.median(completion.first for completion in load.completions),
+        per_token=statistics.median(completion.per_token for completion in load.completions),
+        drafts=drafts,
+        draft_seconds=(after.seconds - before.seconds) / calls if calls else float("nan"),
+        texts=tuple(completion.text for completion in load.completions),
+    )

@@ -1,0 +1,97 @@
+"""The benchmark's tables: for the terminal, and as Markdown for a README."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from mtpc import provenance
+from mtpc.bench.results import Point, drafts_by_temperature
+
+
+class Table(NamedTuple):
+    """A table of text."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+    def to_rich(self) -> RichTable:
+        """For the terminal."""
+        table = RichTable(title=self.title)
+        for column in self.columns:
+            table.add_column(column, justify="right")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def to_markdown(self) -> str:
+        """For a README."""
+        lines = [self.columns, ["---:"] * len(self.columns), *self.rows]
+        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        return f"**{self.title}**\n\n{body}\n"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def speed_table(points: Sequence[Point]) -> Table:
+    """One row for each point: throughput with and without, and what explains it."""
+    columns = ["T", "batch", "without", "with", "speed-up", "each round", "acceptance length", "drafting", "same text"]
+    rows = [
+        [
+            f"{point.temperature:g}",
+            str(point.batch_size),
+            f"{point.rate_without:.1f}",
+            f"{point.rate_with:.1f}",
+            f"{point.speedup:.2f}",
+            " ".join(f"{speedup:.2f}" for speedup in point.speedups),
+            f"{point.drafts.acceptance_length:.2f}",
+            _percent(point.drafting_share),
+            _percent(point.identical),
+        ]
+        for point in points
+    ]
+    return Table("Tokens/s without and with the drafter; drafting as a share of a step", columns, rows)
+
+
+def acceptance_table(points: Sequence[Point]) -> Table:
+    """One row for each position of the draft, all batch sizes together: marginal and conditional rates."""
+    columns, rates = ["draft"], []
+    for temperature, drafts in drafts_by_temperature(points).items():
+        columns += [f"marginal, T = {temperature:g}", f"conditional, T = {temperature:g}"]
+        rates += [drafts.marginal_rates, drafts.conditional_rates]
+    rows = [[str(number), *map(_percent, row)] for number, row in enumerate(zip(*rates, strict=True), 1)]
+    return Table("Acceptance rate by position in the draft", columns, rows)
+
+
+def tables(points: Sequence[Point]) -> list[Table]:
+    """All tables of a benchmark."""
+    return [speed_table(points), acceptance_table(points)]
+
+
+def show(points: Sequence[Point], console: Console) -> None:
+    """Print the tables."""
+    for table in tables(points):
+        console.print(table.to_rich())
+
+
+def write(folder: Path, points: Sequence[Point], settings: dict[str, Any]) -> None:
+    """Write ``results.json`` (with provenance and settings) and ``results.md``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = provenance.collect()
+    results = {
+        "provenance": facts,
+        "settings": settings,
+        "points": [point.to_json() for point in points],
+    }
+    (folder / "results.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
+    command = f"Made by `{facts['command']}`."
+    (folder / "results.md").write_text("\n".join([*(table.to_markdown() for table in tables(points)), command]) + "\n")

@@ -1,0 +1,125 @@
+"""The figures of a benchmark: points over batch size and temperature, each with and without the drafter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+from mtpc.bench.acceptance import DraftCounters
+from mtpc.bench.measure import Measurement
+
+
+@dataclass(frozen=True)
+class Point:
+    """One batch size at one temperature; a pair of measurements for each round, taken one after the other."""
+
+    batch_size: int
+    temperature: float
+    without: tuple[Measurement, ...]
+    with_drafter: tuple[Measurement, ...]
+
+    @property
+    def rate_without(self) -> float:
+        """Tokens per second without the drafter, all rounds together."""
+        return _rate(self.without)
+
+    @property
+    def rate_with(self) -> float:
+        """Tokens per second with the drafter, all rounds together."""
+        return _rate(self.with_drafter)
+
+    @property
+    def speedup(self) -> float:
+        """Throughput with the drafter over throughput without."""
+        return self.rate_with / self.rate_without
+
+    @property
+    def speedups(self) -> list[float]:
+        """The speed-up of each round: what machine noise does to it."""
+        pairs = zip(self.without, self.with_drafter, strict=True)
+        return [drafted.tokens_per_second / plain.tokens_per_second for plain, drafted in pairs]
+
+    @property
+    def drafts(self) -> DraftCounters:
+        """The engine's counters over all rounds."""
+        return reduce(add, (measurement.drafts for measurement in self.with_drafter))
+
+    @property
+    def drafting_share(self) -> float:
+        """Share of a step that drafting takes, mean over the rounds."""
+        return _mean(measurement.drafting_share for measurement in self.with_drafter)
+
+    @property
+    def identical(self) -> float | None:
+        """At temperature 0, the share of completions that are the same with and without; None otherwise."""
+        if self.temperature > 0:
+            return None
+        pairs = [
+            pair
+            for plain, drafted in zip(self.without, self.with_drafter, strict=True)
+            for pair in zip(plain.texts, drafted.texts, strict=True)
+        ]
+        return sum(plain == drafted for plain, drafted in pairs) / len(pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the texts; what is not known is null."""
+        return {
+            "batch_size": self.batch_size,
+            "temperature": self.temperature,
+            "tokens_per_second_without": self.rate_without,
+            "tokens_per_second_with": self.rate_with,
+            "speedup": self.speedup,
+            "speedup_of_each_round": self.speedups,
+            "acceptance_length": _known(self.drafts.acceptance_length),
+            "marginal_acceptance_rates": [_known(rate) for rate in self.drafts.marginal_rates],
+            "conditional_acceptance_rates": [_known(rate) for rate in self.drafts.conditional_rates],
+            "drafting_share_of_a_step": _known(self.drafting_share),
+            "identical_greedy_share": self.identical,
+            "rounds_without": [measurement_to_json(measurement) for measurement in self.without],
+            "rounds_with": [measurement_to_json(measurement) for measurement in self.with_drafter],
+        }
+
+
+def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
+    """One measurement without its texts; times in seconds."""
+    return {
+        "requests": measurement.requests,
+        "tokens": measurement.tokens,
+        "seconds": measurement.seconds,
+        "tokens_per_second": measurement.tokens_per_second,
+        "requests_in_flight": measurement.in_flight,
+        "time_to_first_token": measurement.first_token,
+        "time_per_output_token": measurement.per_token,
+        "drafts": measurement.drafts.drafts,
+        "draft_tokens": measurement.drafts.draft_tokens,
+        "accepted_tokens": measurement.drafts.accepted,
+        "accepted_at_position": list(measurement.drafts.accepted_at),
+        "seconds_of_a_drafting_call": _known(measurement.draft_seconds),
+        "seconds_of_a_step": _known(measurement.step_seconds),
+    }
+
+
+def drafts_by_temperature(points: Iterable[Point]) -> dict[float, DraftCounters]:
+    """The engine's counters of all batch sizes together, for each temperature."""
+    found: dict[float, DraftCounters] = {}
+    for point in points:
+        earlier = found.get(point.temperature)
+        found[point.temperature] = point.drafts if earlier is None else earlier + point.drafts
+    return found
+
+
+def _rate(measurements: Sequence[Measurement]) -> float:
+    return sum(m.tokens for m in measurements) / sum(m.seconds for m in measurements)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,86 @@
+"""`mtpc bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+
+from mtpc.errors import MTPCError
+
+Number = TypeVar("Number", int, float)
+
+
+def numbers(text: str, kind: type[Number], option: str) -> tuple[Number, ...]:
+    """The numbers of a list with commas.
+
+    Errors: `MTPCError` for anything that is not one.
+    """
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError:
+        name = "whole numbers" if kind is int else "numbers"
+        raise MTPCError(f"{option} is {text!r}, but {name} with commas between them were expected.") from None
+
+
+def bench(
+    target: Annotated[Path | None, typer.Option(help="The model to serve: a Hugging Face folder.")] = None,
+    drafter: Annotated[Path | None, typer.Option(help="A drafter directory for it.")] = None,
+    engine: Annotated[str, typer.Option(help="The engine that serves.")] = "vllm",
+    num_drafts: Annotated[int | None, typer.Option(help="Drafts in each step [default: window - 1].")] = None,
+    batch_sizes: Annotated[str, typer.Option(help="Requests at a time, with commas.")] = "1,2,4,8,16",
+    temperatures: Annotated[str, typer.Option(help="Sampling temperatures, with commas; 0 is greedy.")] = "0,1",
+    max_tokens: Annotated[int, typer.Option(help="Tokens in each completion (the end of text is ignored).")] = 256,
+    prompts: Annotated[Path, typer.Option(help='JSON Lines with the field "text".')] = Path("benchmarks/prompts.jsonl"),
+    rounds: Annotated[int, typer.Option(help="Measurements of each point, with and without in turn.")] = 2,
+    requests: Annotated[int, typer.Option(help="Requests in each measurement, at least.")] = 8,
+    out: Annotated[Path, typer.Option(help="Where results and logs go.")] = Path("runs/bench"),
+    draft_times: Annotated[
+        bool, typer.Option(help="Time the drafting calls; on a GPU this waits for the device around each.")
+    ] = True,
+    server_arg: Annotated[
+        list[str] | None, typer.Option(help="An argument for both servers, as in --server-arg=--dtype=float32.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="A running server with the drafter; none is started then.")] = None,
+    baseline_url: Annotated[str | None, typer.Option(help="A running server without, for --url.")] = None,
+) -> None:
+    """Measure an engine with and without a drafter, side by side.
+
+    Two servers are started with the same settings, one of them with the drafter, and are measured in turn, so that a
+    machine that slows down slows both. Reported are tokens/s, speed-up, acceptance length (1 + accepted drafts per
+    step), marginal and conditional acceptance rates by position, the share of a step that drafting takes and, at
+    temperature 0, how many completions are the same. results.json, results.md and results.png are written.
+
+    Examples:
+
+    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-btree-n8
+
+    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-btree-n8 --batch-sizes 1 --temperatures 0
+
+    mtpc bench --url http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
+    """
+    from mtpc.bench.command import Request, run_benchmark
+    from mtpc.bench.run import Plan
+
+    plan = Plan(
+        batch_sizes=numbers(batch_sizes, int, "--batch-sizes"),
+        temperatures=numbers(temperatures, float, "--temperatures"),
+        max_tokens=max_tokens,
+        rounds=rounds,
+        requests=requests,
+    )
+    request = Request(
+        engine=engine,
+        target=target,
+        drafter=drafter,
+        num_drafts=num_drafts,
+        url=url,
+        baseline_url=baseline_url,
+        server_arguments=tuple(server_arg or ()),
+        draft_times=draft_times,
+        prompts=prompts,
+        out=out,
+    )
+    run_benchmark(request, plan, Console())

@@ -1,0 +1,30 @@
+"""`mtpc doctor`."""
+
+from __future__ import annotations
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+def doctor() -> None:
+    """Say whether this machine can serve a drafter, and what mends it if not.
+
+    Looks at Python, torch, the GPU, the engines that are installed, and every place where an adapter of this project
+    touches its engine: each line is ok or failed, a failed one with the mend. Exit code 1 if a line failed.
+
+    Example: mtpc doctor
+    """
+    from mtpc.doctor import examine
+
+    findings = examine()
+    table = Table("", "what", "found", "mend", show_lines=False)
+    for finding in findings:
+        verdict = "[green]ok[/]" if finding.ok else "[red]failed[/]"
+        table.add_row(verdict, finding.subject, finding.detail, finding.mend)
+    console = Console()
+    console.print(table)
+    failed = sum(not finding.ok for finding in findings)
+    console.print("everything is as it should be" if not failed else f"{failed} of {len(findings)} failed")
+    if failed:
+        raise typer.Exit(1)

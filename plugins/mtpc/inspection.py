@@ -1,0 +1,86 @@
+"""What a drafter directory is, for `mtpc inspect`: strictly loaded, then counted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtpc.drafter import DrafterConfig, load_drafter
+from mtpc.errors import MTPCError
+
+WEIGHT_BYTES = 2  # bfloat16, the type in which drafters ship
+ACTIVATION_BYTES = 4  # float32, the type in which circuits compute
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Facts of a drafter directory that loads."""
+
+    folder: Path
+    config: DrafterConfig
+    parameters: dict[str, int]  # by part of the head: trunk, leaves, sums
+    provenance: dict[str, Any]
+
+    @property
+    def max_drafts(self) -> int:
+        """Tokens that one draft can hold."""
+        return self.config.window - 1
+
+    @property
+    def weight_bytes(self) -> int:
+        """Weights that one draft reads, in bytes: all of them, once for the whole batch."""
+        return WEIGHT_BYTES * sum(self.parameters.values())
+
+    @property
+    def leaf_bytes(self) -> int:
+        """Leaf distributions [n, R, V] that one draft of one request computes and reads, in bytes."""
+        return ACTIVATION_BYTES * self.config.window * self.config.rank * self.config.vocab_size
+
+    def speculative_config(self) -> str:
+        """The value of vLLM's ``--speculative-config`` that serves this drafter at its full length."""
+        return speculative_config(self.folder, self.max_drafts)
+
+
+def speculative_config(folder: Path, num_drafts: int) -> str:
+    """vLLM's ``--speculative-config`` for a drafter directory, as JSON."""
+    values = {
+        "method": "eagle",
+        "model": str(folder),
+        "num_speculative_tokens": num_drafts,
+        "draft_sample_method": "probabilistic",
+    }
+    return json.dumps(values, separators=(",", ":"))
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """``provenance.json`` of a directory; empty where there is none.
+
+    Errors: `MTPCError` when the file is there but is not a JSON object.
+    """
+    path = folder / "provenance.json"
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MTPCError(f"{path} cannot be read as JSON: {error}.") from None
+    if not isinstance(values, dict):
+        raise MTPCError(f"{path} holds a {type(values).__name__}, but a JSON object was expected.")
+    return values
+
+
+def inspect_drafter(folder: Path) -> Inspection:
+    """Load a drafter directory as an engine would and count what is in it.
+
+    Errors: `MTPCError` with what is wrong with it (see `mtpc.drafter.load_drafter`).
+    """
+    drafter = load_drafter(folder)
+    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in drafter.head.named_children()}
+    return Inspection(
+        folder=folder,
+        config=drafter.config,
+        parameters={name: count for name, count in counts.items() if count},
+        provenance=read_provenance(folder),
+    )

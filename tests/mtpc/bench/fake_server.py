@@ -1,0 +1,101 @@
+"""A server on a local port that speaks as vLLM's does: it completes with the prompt's own bytes, in upper case."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+METRICS = """vllm:spec_decode_num_drafts_total{{engine="0"}} {drafts}
+vllm:spec_decode_num_draft_tokens_total{{engine="0"}} {drafts}
+vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {accepted}
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="0"}} {accepted}
+"""
+
+
+class State:
+    """What the server has seen."""
+
+    def __init__(self, drafting: bool) -> None:
+        self.drafting = drafting
+        self.drafts = 0
+        self.now, self.most = 0, 0  # requests at a time
+        self.bodies: list[dict[str, Any]] = []
+        self.lock = threading.Lock()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers /health, /metrics, /v1/models and /v1/completions."""
+
+    state: State
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
+        """Print nothing."""
+
+    def reply(self, text: str, status: int = 200) -> None:
+        """Send a whole answer."""
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def do_GET(self) -> None:
+        """Health, metrics and models."""
+        drafts = self.state.drafts
+        pages = {
+            "/health": "",
+            "/metrics": METRICS.format(drafts=drafts, accepted=drafts // 2) if self.state.drafting else "up 1\n",
+            "/v1/models": json.dumps({"data": [{"id": "some-model"}]}),
+        }
+        self.reply(pages.get(self.path, ""), 200 if self.path in pages else 404)
+
+    def do_POST(self) -> None:
+        """One completion: each token in an event of its own, then the usage."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        state = self.state
+        with state.lock:
+            state.bodies.append(body)
+            state.now += 1
+            state.most = max(state.most, state.now)
+            state.drafts += body["max_tokens"]
+        if "refuse" in body["prompt"]:
+            self.reply('{"error": "the prompt is refused"}', 400)
+        else:
+            self.send_response(200)
+            self.end_headers()
+            time.sleep(0.02)
+            for event in self.events(body):
+                self.wfile.write(f"data: {event}\n\n".encode())
+        with state.lock:
+            state.now -= 1
+
+    def events(self, body: dict[str, Any]) -> Iterator[str]:
+        """The lines of the stream."""
+        for character in (body["prompt"].upper() * body["max_tokens"])[: body["max_tokens"]]:
+            yield json.dumps({"choices": [{"text": character}]})
+        if "break off" in body["prompt"]:
+            yield json.dumps({"error": {"message": "out of memory"}})
+        yield json.dumps({"choices": [], "usage": {"completion_tokens": body["max_tokens"]}})
+        yield "[DONE]"
+
+
+@contextmanager
+def serving(drafting: bool = True) -> Iterator[tuple[str, State]]:
+    """A running server: its address and what it sees."""
+    state = State(drafting)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OwnHandler", (Handler,), {"state": state}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", state
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+if __name__ == "__main__":
+    Handler.state = State(drafting=True)
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

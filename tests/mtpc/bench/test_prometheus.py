@@ -1,0 +1,48 @@
+"""The text format of Prometheus and vLLM's counters in it."""
+
+import pytest
+
+from mtpc.bench.acceptance import DraftCounters
+from mtpc.bench.engines import vllm_counters
+from mtpc.bench.prometheus import parse, total, totals_by
+from mtpc.errors import MTPCError
+
+PAGE = r"""
+# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
+# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="target"} 20.0
+vllm:spec_decode_num_drafts_total{engine="1",model_name="target"} 5.0
+vllm:spec_decode_num_drafts_created{engine="0",model_name="target"} 1.7e+09
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="target"} 75.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="target"} 30.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="target",position="10"} 3.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="target",position="2"} 7.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="target",position="0"} 14.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="1",model_name="target",position="0"} 6.0
+up 1
+odd{path="a\"b\\c\nd,e}"} NaN 1700000000
+"""
+
+
+def test_reads_names_labels_and_values() -> None:
+    samples = parse(PAGE)
+    assert samples[-2] == ("up", {}, 1.0)
+    assert samples[-1].labels == {"path": 'a"b\\c\nd,e}'}
+    assert samples[-1].value != samples[-1].value
+    assert total(samples, "vllm:spec_decode_num_drafts_total") == 25
+    assert total(samples, "absent") == 0
+    assert totals_by(samples, "vllm:spec_decode_num_drafts_total", "engine") == {"0": 20, "1": 5}
+
+
+@pytest.mark.parametrize("line", ["<html>", "name{a=1 2", "name notanumber", "name"])
+def test_refuses_what_is_not_metrics(line: str) -> None:
+    with pytest.raises(MTPCError, match="metrics"):
+        parse(line)
+
+
+def test_vllm_counters_come_in_the_order_of_positions() -> None:
+    assert vllm_counters(parse(PAGE)) == DraftCounters(25, 75, 30, (20, 7, 3))
+
+
+def test_a_server_without_a_drafter_counts_nothing() -> None:
+    assert vllm_counters(parse("up 1")) == DraftCounters(0, 0, 0, ())

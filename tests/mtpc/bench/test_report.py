@@ -1,0 +1,91 @@
+"""From measurements to tables, JSON and a picture."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mtpc.bench import plot, report
+from mtpc.bench.acceptance import DraftCounters
+from mtpc.bench.load import Completion, Load
+from mtpc.bench.measure import DraftTimes, read_draft_times, summarise
+from mtpc.bench.results import Point
+from tests.mtpc.bench.figures import NONE, measurement, point
+
+
+def test_a_point_adds_tokens_and_seconds_before_it_divides() -> None:
+    figures = point()
+    assert figures.rate_without == 100
+    assert figures.rate_with == pytest.approx(400 / 1.5)
+    assert figures.speedup == pytest.approx(4 / 1.5)
+    assert figures.speedups == pytest.approx([2, 3])
+    assert figures.drafts == DraftCounters(80, 160, 120, (80, 40))
+
+
+def test_drafting_share_is_drafting_time_over_step_time() -> None:
+    # Half a second with two requests at a time and 40 drafts is 20 steps of 25 ms; a second is 20 steps of 50 ms.
+    assert [m.step_seconds for m in point().with_drafter] == pytest.approx([0.025, 0.05])
+    assert point().drafting_share == pytest.approx((0.001 / 0.025 + 0.001 / 0.05) / 2)
+
+
+def test_same_text_is_counted_only_where_it_must_be_the_same() -> None:
+    assert point(temperature=0).identical == 3 / 4
+    assert point(temperature=1).identical is None
+
+
+def test_markdown_has_a_row_for_each_point() -> None:
+    lines = report.speed_table([point(1), point(8)]).to_markdown().splitlines()
+    assert lines[2].startswith("| T | batch | without | with |")
+    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 | 2.67 | 2.00 3.00 | 2.50 | 3.0 % | 75.0 % |"
+    assert lines[5].startswith("| 0 | 8 |")
+
+
+def test_acceptance_is_shown_by_position_and_temperature() -> None:
+    table = report.acceptance_table([point(1), point(2), point(1, temperature=1.0)])
+    assert table.columns == ["draft", "marginal, T = 0", "conditional, T = 0", "marginal, T = 1", "conditional, T = 1"]
+    assert table.rows == [["1", *["100.0 %"] * 4], ["2", *["50.0 %"] * 4]]
+
+
+def test_what_is_not_known_is_null_in_the_json(tmp_path: Path) -> None:
+    blind = Point(1, 1.0, (measurement(10, 1.0),), (measurement(10, 1.0, NONE),))
+    report.write(tmp_path, [blind], {"plan": "x"})
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found["points"][0]["acceptance_length"] is None
+    assert found["points"][0]["drafting_share_of_a_step"] is None
+    assert found["points"][0]["speedup"] == 1
+    assert found["settings"] == {"plan": "x"}
+    assert {"command", "commit", "versions", "hardware"} <= set(found["provenance"])
+    assert "| 1 | 1 | 10.0 |" in (tmp_path / "results.md").read_text()
+
+
+def test_the_picture_shows_each_temperature(tmp_path: Path) -> None:
+    points = [point(1), point(4), point(1, 1.0), point(4, 1.0)]
+    speed, length, rates = plot.draw(points).axes
+    for axes in (speed, length, rates):
+        assert axes.get_legend_handles_labels()[1] == ["temperature 0", "temperature 1"]
+    assert list(length.lines[0].get_xdata()) == [1, 4]
+    assert list(rates.lines[0].get_ydata()) == [1.0, 0.5]
+    plot.save(tmp_path / "results.png", points)
+    assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_is_summarised_by_medians_and_differences(tmp_path: Path) -> None:
+    completions = (
+        Completion("p", "x", 11, 0.5, 1.5),
+        Completion("q", "y", 11, 0.1, 2.1),
+        Completion("r", "z", 1, 0.2, 0.2),
+    )
+    found = summarise(Load(completions, 2.0), NONE, DraftTimes(10, 1.0), DraftTimes(30, 2.0))
+    assert found.tokens_per_second == 11.5
+    assert found.first_token == 0.2
+    assert found.per_token == pytest.approx(0.1)
+    assert found.in_flight == pytest.approx(3.8 / 2)
+    assert found.draft_seconds == 0.05
+    assert found.texts == ("x", "y", "z")
+
+
+def test_draft_times_are_zero_before_the_first_draft(tmp_path: Path) -> None:
+    file = tmp_path / "times.json"
+    assert read_draft_times(None) == read_draft_times(file) == (0, 0)
+    file.write_text('{"drafts": 3, "seconds": 0.5}')
+    assert read_draft_times(file) == (3, 0.5)

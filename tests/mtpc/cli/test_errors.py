@@ -1,0 +1,88 @@
+"""What the command line says when something is wrong: one sentence, exit code 2, no stack trace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from mtpc.cli.main import app
+
+
+def run(*arguments: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "nowhere"], "nowhere is not a directory"),
+        (["target", "bytes", "--corpus", "nowhere"], "nowhere is not a corpus folder"),
+        (["bench"], "give --target and --drafter"),
+        (["bench", "--url", "http://127.0.0.1:1"], "go together"),
+        (["bench", "--url", "x", "--baseline-url", "y", "--target", "z"], "give either"),
+        (["bench", "--batch-sizes", "1,x"], "--batch-sizes is '1,x'"),
+        (["bench", "--batch-sizes", "0"], "must be positive, not 0"),
+        (["bench", "--temperatures", "0,-1"], "must not be negative"),
+        (["bench", "--max-tokens", "0"], "max_tokens must be at least 1"),
+        (["bench", "--target", "a", "--drafter", "b", "--engine", "tgi"], "unknown engine 'tgi'"),
+        (["bench", "--target", "a", "--drafter", "b", "--prompts", "nowhere"], "the prompts nowhere cannot be read"),
+    ],
+)
+def test_one_sentence_and_exit_code_two(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("mtpc: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.output
+
+
+def test_the_installed_command_behaves_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from mtpc.cli.main import app; app()", "inspect", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("mtpc: nowhere is not a directory")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"), [("{", "line 2"), ('{"prompt": "x"}', 'field "text"'), ('["x"]', 'field "text"')]
+)
+def test_prompts_are_checked_line_by_line(line: str, message: str, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(f'{{"text": "fine"}}\n{line}\n')
+    result = run("bench", "--target", "a", "--drafter", "b", "--prompts", str(prompts))
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_file_without_prompts(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("\n")
+    assert "holds no prompt" in run("bench", "--target", "a", "--drafter", "b", "--prompts", str(prompts)).stderr
+
+
+@pytest.mark.parametrize("command", ["corpus", "train", "evaluate", "inspect", "bench", "doctor", "target"])
+def test_every_command_has_help(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert len(result.output) > 200
+
+
+@pytest.mark.parametrize("command", [["corpus"], ["train"], ["inspect"], ["bench"], ["doctor"], ["target", "bytes"]])
+def test_help_teaches_by_example(command: list[str]) -> None:
+    output = run(*command, "--help").output
+    assert "Example" in output
+    assert f"mtpc {' '.join(command)}" in output.split("Example", 1)[1]
+
+
+def test_version() -> None:
+    assert run("--version").output.startswith("mtpc-plugins ")

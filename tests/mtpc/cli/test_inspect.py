@@ -1,0 +1,87 @@
+"""`mtpc inspect` on good and broken drafter directories."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mtpc.cli.main import app
+from mtpc.drafter import Drafter, DrafterConfig, load_drafter, save_drafter
+from mtpc.inspection import inspect_drafter, read_provenance, speculative_config
+
+CONFIG = DrafterConfig(circuit="btree", window=5, rank=3, hidden_size=16, vocab_size=20, trunk_size=8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small untrained drafter."""
+    save_drafter(tmp_path / "drafter", Drafter(CONFIG), {"seed": 7})
+    return tmp_path / "drafter"
+
+
+def test_counts_every_parameter_once(folder: Path) -> None:
+    found = inspect_drafter(folder)
+    assert set(found.parameters) == {"trunk", "leaves", "sums"}
+    assert found.parameters["trunk"] == 2 * 16 * 8
+    assert sum(found.parameters.values()) == sum(p.numel() for p in load_drafter(folder).parameters())
+
+
+def test_weights_read_are_the_weights_on_disk(folder: Path) -> None:
+    stored = (folder / "model.safetensors").stat().st_size
+    header = stored - inspect_drafter(folder).weight_bytes
+    assert 0 < header < 4096  # what remains is the header of the file
+    assert inspect_drafter(folder).leaf_bytes == 4 * math.prod((5, 3, 20))
+
+
+def test_ff_has_no_sums_and_no_trunk(tmp_path: Path) -> None:
+    config = DrafterConfig(circuit="ff", window=4, rank=1, hidden_size=16, vocab_size=20)
+    save_drafter(tmp_path, Drafter(config), {})
+    assert set(inspect_drafter(tmp_path).parameters) == {"leaves"}
+
+
+def test_shows_what_it_is_and_how_to_serve_it(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    assert result.exit_code == 0
+    for piece in ("btree", "5 tokens", "4 drafts", "hidden size 16, vocabulary 20", "seed", "7"):
+        assert piece in result.output
+    line = next(line for line in result.output.splitlines() if line.startswith("vllm serve"))
+    values = json.loads(line.split("'")[1])
+    assert values["model"] == str(folder)
+    assert values["num_speculative_tokens"] == 4
+    assert line.split("'")[1] == speculative_config(folder, 4)
+
+
+def test_without_provenance_it_says_so(folder: Path) -> None:
+    (folder / "provenance.json").unlink()
+    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    assert result.exit_code == 0
+    assert "no provenance.json" in result.output
+    assert read_provenance(folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", None, "is missing"),
+        ("config.json", "{", "cannot be read as JSON"),
+        ("config.json", "{}", "no section 'mtpc'"),
+        ("model.safetensors", None, "is missing"),
+        ("model.safetensors", "short", "damaged"),
+        ("provenance.json", "{", "cannot be read as JSON"),
+        ("provenance.json", "[]", "a JSON object was expected"),
+    ],
+)
+def test_broken_directories_end_in_one_sentence(folder: Path, file: str, content: str | None, message: str) -> None:
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_text(content)
+    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert file in result.stderr
+    assert result.stderr.count("\n") == 1
