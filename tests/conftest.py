@@ -5,6 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
+import torch
+
+torch.set_num_threads(1)  # small tensors: a second thread only waits, and much longer where the machine is busy
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -37,7 +37,7 @@ def random_models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 @pytest.fixture(scope="session")
 def models() -> Models:
     """What ships."""
-    return Models(WEIGHTS / "byte-target", WEIGHTS / "byte-mtpc-btree-n16", 7)
+    return Models(WEIGHTS / "byte-target", WEIGHTS / "byte-mtpc-hmm-n8", 7)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table as RichTable
 
@@ -24,7 +25,7 @@ class Table(NamedTuple):
 
     def to_rich(self) -> RichTable:
         """For the terminal."""
-        table = RichTable(title=self.title)
+        table = RichTable(title=self.title, box=SIMPLE, title_justify="left", padding=(0, 1))
         for column in self.columns:
             table.add_column(column, justify="right")
         for row in self.rows:

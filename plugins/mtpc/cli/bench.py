@@ -55,9 +55,9 @@ def bench(
 
     Examples:
 
-    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-btree-n8
+    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
 
-    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-btree-n8 --batch-sizes 1 --temperatures 0
+    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --batch-sizes 1 --temperatures 0
 
     mtpc bench --url http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
     """

@@ -39,7 +39,7 @@ def evaluate(
     speculative decoding along what it wrote is then computed in closed form. 'no evidence' leaves out the exact
     conditioning on the target's own token.
 
-    Example: mtpc evaluate weights/byte-mtpc-btree-n8 --target weights/byte-target
+    Example: mtpc evaluate weights/byte-mtpc-hmm-n8 --target weights/byte-target
     """
     import json
 

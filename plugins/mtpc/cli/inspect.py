@@ -25,7 +25,7 @@ def inspect(
     one draft reads, where the drafter comes from, and the line that serves it. A directory that would not load ends in
     one sentence and exit code 2.
 
-    Example: mtpc inspect weights/byte-mtpc-btree-n8
+    Example: mtpc inspect weights/byte-mtpc-hmm-n8
     """
     from mtpc.inspection import inspect_drafter
 

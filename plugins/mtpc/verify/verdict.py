@@ -30,7 +30,7 @@ def emit(drafts: Tensor, accepted: Tensor, last: Tensor) -> Verdict:
 
 
 def residual(target: Tensor, draft: Tensor) -> Tensor:
-    """max(p - q, 0), normalised, [..., V]; p itself where p <= q everywhere, that is where no draft is ever rejected."""
+    """max(p - q, 0), normalised, [..., V]; p where p <= q everywhere (no draft is rejected there)."""
     excess = (target - draft).clamp_min(0.0)
     mass = excess.sum(-1, keepdim=True)
     return torch.where(mass > 0, excess / mass.clamp_min(torch.finfo(mass.dtype).tiny), target)
