@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from mtpc.bench.acceptance import DraftCounters
@@ -34,7 +34,7 @@ class Engine:
     name: str
     command: Callable[[ServerSettings, int], list[str]]  # (settings, port) -> command line
     counters: Callable[[list[Sample]], DraftCounters]
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: Callable[[], dict[str, str]] = dict
 
 
 def has_compiler() -> bool:
@@ -55,6 +55,19 @@ def vllm_command(settings: ServerSettings, port: int) -> list[str]:
     return [*command, *settings.extra]
 
 
+def vllm_environment() -> dict[str, str]:
+    """Variables for vLLM's processes; on a CPU, Intel's OpenMP goes first: vLLM asks for it."""
+    values = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),  # GiB; read on a CPU only
+    }
+    openmp = Path(sys.prefix) / "lib" / "libiomp5.so"  # of the distribution intel-openmp, part of the CPU build
+    if openmp.exists():
+        values["LD_PRELOAD"] = ":".join(filter(None, (str(openmp), os.environ.get("LD_PRELOAD"))))
+    return values
+
+
 def vllm_counters(samples: list[Sample]) -> DraftCounters:
     """vLLM's ``vllm:spec_decode_*`` counters; all zero when it serves without a drafter."""
     prefix = "vllm:spec_decode_num"
@@ -68,16 +81,7 @@ def vllm_counters(samples: list[Sample]) -> DraftCounters:
 
 
 ENGINES = {
-    "vllm": Engine(
-        "vllm",
-        vllm_command,
-        vllm_counters,
-        {
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),  # GiB; read on a CPU only
-        },
-    )
+    "vllm": Engine("vllm", vllm_command, vllm_counters, vllm_environment),
 }
 
 

@@ -74,7 +74,7 @@ class Launch:
         port = free_port()
         self.log = log
         self.server = Server(f"http://127.0.0.1:{port}", engine.command(settings, port), draft_times)
-        environment = {**os.environ, **engine.environment}
+        environment = {**os.environ, **engine.environment()}
         if draft_times is not None:
             environment["MTPC_DRAFT_TIMES"] = str(draft_times.resolve())
         with log.open("w") as output:

@@ -55,6 +55,8 @@ class BinaryTree(LatentCircuit):
     """
 
     kind = "btree"
+    leaf_parents: Tensor
+    leaf_positions: Tensor
 
     def __init__(self, window: int, rank: int) -> None:
         super().__init__(window, rank)

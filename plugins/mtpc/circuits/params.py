@@ -68,11 +68,12 @@ def normalise(weights: Tensor) -> Tensor:
 def draw(probs: Tensor, uniform: Tensor) -> Tensor:
     """Categorical draws by inversion of the cumulative distribution.
 
-    An entry of probability zero is never drawn, not even for a uniform of 0 or of the largest float
-    below 1: the draw is the first index whose cumulative sum exceeds ``uniform * total``.
+    The draw is the first index whose cumulative sum exceeds ``uniform * total``, so an entry of probability
+    zero is never drawn, not even for a uniform of 0 or just below 1.
 
     probs: [..., N], not necessarily normalised; uniform: [...], in [0, 1) -> int64 [...].
     """
     cumulative = probs.cumsum(-1)
-    threshold = uniform[..., None].to(cumulative.dtype) * cumulative[..., -1:]
-    return (cumulative <= threshold).sum(-1).clamp_max(probs.shape[-1] - 1)
+    total = cumulative[..., -1:]
+    index = (cumulative <= uniform[..., None].to(cumulative.dtype) * total).sum(-1)
+    return index.minimum((cumulative < total).sum(-1))  # should the product have rounded up to the total

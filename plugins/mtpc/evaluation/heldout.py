@@ -12,8 +12,9 @@ from torch import Tensor
 from mtpc.circuits.params import token_evidence
 from mtpc.data.corpus import Corpus
 from mtpc.drafter import Drafter
-from mtpc.evaluation.acceptance import Acceptance, decode_acceptance
+from mtpc.evaluation.acceptance import decode_acceptance
 from mtpc.targets.frozen import FrozenTarget
+from mtpc.verify import Rates
 
 CHUNK = 64
 
@@ -53,7 +54,7 @@ def write_continuations(target: FrozenTarget, prompts: Tensor, length: int, temp
 
 
 @torch.inference_mode()
-def evaluate(drafter: Drafter, texts: Continuations, *, condition: bool = True) -> Acceptance:
+def evaluate(drafter: Drafter, texts: Continuations, *, condition: bool = True) -> Rates:
     """Expected acceptance of K = n - 1 drafts per step.
 
     condition: use the target's own token as evidence; without, drafts come from the circuit with that
@@ -107,7 +108,7 @@ def evaluate_kinds(
 ) -> dict[str, dict[str, Any]]:
     """Acceptance of each drafter by kind of text and temperature.
 
-    Returns, by drafter and column ("prose T=1", "code T=0", ...), `Acceptance.to_json`.  The column
+    Returns, by drafter and column ("prose T=1", "code T=0", ...), `Rates.to_json`.  The column
     "no evidence" is temperature 1 on both kinds without conditioning on the target's own token.
     """
     results: dict[str, dict[str, Any]] = {name: {} for name in drafters}

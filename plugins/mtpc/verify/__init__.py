@@ -1,6 +1,6 @@
 """Reference verification rules: a draft and the target's probabilities become tokens distributed as the target's."""
 
-from mtpc.verify.acceptance import Rates, expected_rates, overlap, rates_from_counts
+from mtpc.verify.acceptance import Rates, expected_rates, overlap, rates_from_counts, rates_from_marginal
 from mtpc.verify.block import verify_block
 from mtpc.verify.greedy import verify_greedy
 from mtpc.verify.rejection import verify_rejection
@@ -13,6 +13,7 @@ __all__ = [
     "expected_rates",
     "overlap",
     "rates_from_counts",
+    "rates_from_marginal",
     "verify_block",
     "verify_greedy",
     "verify_rejection",

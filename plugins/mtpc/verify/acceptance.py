@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,14 @@ class Rates(NamedTuple):
     conditional: list[float]
     marginal: list[float]
     length: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Rounded for a report."""
+        return {
+            "acceptance_length": round(self.length, 4),
+            "conditional_acceptance": [round(rate, 4) for rate in self.conditional],
+            "marginal_acceptance": [round(rate, 4) for rate in self.marginal],
+        }
 
 
 def overlap(draft: Tensor, target: Tensor) -> Tensor:
@@ -42,15 +50,16 @@ def expected_rates(drafts: Tensor, draft: Tensor, target: Tensor) -> Rates:
     draft, target = draft.double(), target.double()[:, : drafts.shape[1]]
     before = acceptance_probabilities(drafts, draft, target).cumprod(1).roll(1, 1)  # [B, K]
     before[:, :1] = 1.0
-    return _rates((before * overlap(draft, target)).mean(0).tolist())
+    return rates_from_marginal((before * overlap(draft, target)).mean(0).tolist())
 
 
 def rates_from_counts(steps: int, accepted_at: Sequence[int]) -> Rates:
     """Rates of `steps` verification steps, `accepted_at[i]` of which accepted draft i + 1."""
-    return _rates([count / steps if steps else 0.0 for count in accepted_at])
+    return rates_from_marginal([count / steps if steps else 0.0 for count in accepted_at])
 
 
-def _rates(marginal: list[float]) -> Rates:
+def rates_from_marginal(marginal: list[float]) -> Rates:
+    """All rates, from the marginal ones."""
     before = [1.0, *marginal[:-1]]
     conditional = [rate / base if base else 0.0 for rate, base in zip(marginal, before, strict=True)]
     return Rates(conditional, marginal, 1.0 + sum(marginal))

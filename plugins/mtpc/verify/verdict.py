@@ -1,4 +1,4 @@
-"""What a verification rule returns, and the one draw from a distribution that the rules share."""
+"""What a verification rule returns, and the steps that the rules share."""
 
 from __future__ import annotations
 
@@ -34,14 +34,6 @@ def residual(target: Tensor, draft: Tensor) -> Tensor:
     excess = (target - draft).clamp_min(0.0)
     mass = excess.sum(-1, keepdim=True)
     return torch.where(mass > 0, excess / mass.clamp_min(torch.finfo(mass.dtype).tiny), target)
-
-
-def draw(weights: Tensor, uniform: Tensor) -> Tensor:
-    """Indices [B] drawn from unnormalised weights [B, V] by inverting uniforms [B] in [0, 1); never one of weight 0."""
-    cumulative = weights.double().cumsum(-1)  # [B, V]
-    total = cumulative[:, -1:]
-    index = (cumulative <= uniform.double()[:, None] * total).sum(-1)
-    return index.minimum((cumulative < total).sum(-1))  # should the product have rounded up to the total
 
 
 def at_drafts(probabilities: Tensor, drafts: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ def test_control_samples_with_a_wrong_draft_distribution_are_rejected(rule: str)
 
 @pytest.mark.parametrize("seed", range(5))
 def test_block_verification_accepts_more(seed: int) -> None:
-    """Sun et al. 2024, theorem 2; strictly more for two or more generic drafts, as many for one."""
+    """Sun et al. 2024: strictly more for two or more generic drafts, as many for one."""
     for drafts in (1, 2, 3):
         target, draft = random_process(3, drafts + 1, seed), random_process(3, drafts, seed + 100)
         paths = sample_paths(draft, 400, drafts, seed=0).unique(dim=0)
