@@ -28,7 +28,7 @@ demo: env  ## serve the byte-level target without and with its drafter, stream c
 	@$(BIN)/python scripts/demo.py --target $(TARGET) --drafter $(DRAFTER)
 
 serve: env  ## leave a server with the drafter running (CONFIG=serve_configs/vllm/...)
-	PATH=$(BIN):$$PATH $(BIN)/vllm serve --config $(CONFIG)
+	PATH=$(BIN):$$PATH LD_PRELOAD=$(wildcard $(abspath $(VENV))/lib/libiomp5.so) $(BIN)/vllm serve --config $(CONFIG)
 
 lint: test-env  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtpc.bench.acceptance import DraftCounters
-from mtpc.bench.engines import Engine, ServerSettings, find_engine, vllm_command
+from mtpc.bench.engines import Engine, ServerSettings, find_engine, vllm_command, vllm_environment
 from mtpc.bench.server import Launch, free_port, last_error, two_servers
 from mtpc.errors import MTPCError
 
@@ -118,3 +118,13 @@ def test_unknown_engine() -> None:
 
 def test_a_free_port_is_free() -> None:
     assert 1024 < free_port() < 65536
+
+
+def test_intels_openmp_goes_first_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("LD_PRELOAD", "/lib/other.so")
+    assert "LD_PRELOAD" not in vllm_environment()
+    openmp = tmp_path / "lib" / "libiomp5.so"
+    openmp.parent.mkdir()
+    openmp.touch()
+    assert vllm_environment()["LD_PRELOAD"] == f"{openmp}:/lib/other.so"
