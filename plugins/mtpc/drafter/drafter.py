@@ -12,7 +12,7 @@ from mtpc.circuits import CircuitParams, build_circuit
 from mtpc.circuits.base import select_leaves
 from mtpc.circuits.params import draw, normalise, token_evidence
 from mtpc.drafter.config import DrafterConfig
-from mtpc.heads.head import CircuitHead
+from mtpc.heads.head import CircuitHead, normalised
 
 Mode = Literal["sampled", "greedy", "mixed"]
 
@@ -75,9 +75,11 @@ class Drafter(nn.Module):
         if mode == "sampled":
             return self._sampled(self.head(hidden, temperature), token, noise, num_drafts)
         greedy_rows = temperature <= 0
-        sampled = self._sampled(self.head(hidden, temperature.masked_fill(greedy_rows, 1.0)), token, noise, num_drafts)
+        logits = self.head.logits(hidden)
+        positive = temperature.masked_fill(greedy_rows, 1.0)
+        sampled = self._sampled(normalised(*logits, positive), token, noise, num_drafts)
         assert sampled.probs is not None
-        greedy = self._greedy(self.head(hidden), token, num_drafts)
+        greedy = self._greedy(normalised(*logits), token, num_drafts)
         one_hot = F.one_hot(greedy, self.config.vocab_size).to(sampled.probs.dtype)
         return Draft(
             torch.where(greedy_rows[:, None], greedy, sampled.tokens),

@@ -49,11 +49,7 @@ class CircuitHead(nn.Module):
 
     def forward(self, hidden: Tensor, temperature: Tensor | None = None) -> CircuitParams:
         """Circuit parameters: hidden [B, d]; a temperature [B] > 0 tempers them as `mtpc.circuits.temper` does."""
-        leaves, sums = self.logits(hidden)
-        if temperature is not None:
-            leaves = leaves / temperature.view(-1, 1, 1, 1)
-            sums = tuple(weights / temperature.view(-1, *[1] * (weights.ndim - 1)) for weights in sums)
-        return CircuitParams(torch.log_softmax(leaves, -1), tuple(torch.log_softmax(weights, -1) for weights in sums))
+        return normalised(*self.logits(hidden), temperature)
 
     @torch.no_grad()
     def initialise(self, unembedding: Tensor) -> None:
@@ -64,3 +60,11 @@ class CircuitHead(nn.Module):
         self.leaves.initialise(unembedding)
         if self.sums is not None:
             self.sums.initialise(IDENTITY_BIAS)
+
+
+def normalised(leaves: Tensor, sums: tuple[Tensor, ...], temperature: Tensor | None = None) -> CircuitParams:
+    """Circuit parameters from the logits of a head, at a temperature [B] > 0 where one is given."""
+    if temperature is not None:
+        leaves = leaves / temperature.view(-1, 1, 1, 1)
+        sums = tuple(weights / temperature.view(-1, *[1] * (weights.ndim - 1)) for weights in sums)
+    return CircuitParams(torch.log_softmax(leaves, -1), tuple(torch.log_softmax(weights, -1) for weights in sums))

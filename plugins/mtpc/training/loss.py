@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtpc.circuits.params import normalise
+from mtpc.circuits.params import normalise, token_evidence
 from mtpc.drafter import Drafter
 
 
@@ -36,8 +36,7 @@ def distribution_losses(drafter: Drafter, hidden: Tensor, x: Tensor, target_logi
     target_logits: [B, n, V], of p(x_j | x_<j).
     """
     params = drafter.head(hidden)
-    evidence = params.leaves.gather(3, x[:, :, None, None].expand(-1, -1, params.leaves.shape[2], 1))[..., 0]
-    weights = normalise(drafter.circuit.beliefs(params.sums, evidence)).exp()  # [B, n, R]
+    weights = normalise(drafter.circuit.beliefs(params.sums, token_evidence(params.leaves, x))).exp()  # [B, n, R]
     q = (weights[:, :, None] @ params.leaves.exp())[:, :, 0]  # [B, n, V]
     log_p = torch.log_softmax(target_logits, -1)
     return (log_p.exp() * (log_p - q.clamp_min(1e-9).log())).sum(-1)
