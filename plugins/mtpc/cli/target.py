@@ -20,6 +20,9 @@ def byte_target(
     corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
     out: Annotated[Path, typer.Option(help="Where the Hugging Face folder is written.")] = Path("runs/byte-target"),
     resume: Annotated[Path | None, typer.Option(help="State file: written on the way, taken up if there.")] = None,
+    widen: Annotated[
+        Path | None, typer.Option(help="Start from this trained folder with narrower MLPs, not from random weights.")
+    ] = None,
     hidden_size: Annotated[int, typer.Option(help="Hidden size d; a multiple of the number of heads.")] = 384,
     layers: Annotated[int, typer.Option(help="Transformer layers.")] = 6,
     heads: Annotated[int, typer.Option(help="Attention heads.")] = 4,
@@ -30,6 +33,7 @@ def byte_target(
     tokens_per_step: Annotated[int, typer.Option(help="Bytes in one step.")] = 16_384,
     learning_rate: Annotated[float, typer.Option(help="Peak rate; warm-up, constant, linear decay.")] = 3e-3,
     warmup_steps: Annotated[int, typer.Option(help="Steps of the warm-up.")] = 40,
+    decay_from: Annotated[float, typer.Option(help="Share of the steps after which the rate falls.")] = 0.5,
     future_bytes: Annotated[int, typer.Option(help="How far ahead the auxiliary loss looks.")] = 16,
     future_weight: Annotated[float, typer.Option(help="Weight of the auxiliary loss.")] = 0.15,
     seed: Annotated[int, typer.Option(help="Seed of the weights and of the order of the text.")] = 0,
@@ -59,8 +63,9 @@ def byte_target(
         tokens_per_step=tokens_per_step,
         learning_rate=learning_rate,
         warmup_steps=warmup_steps,
+        decay_from=decay_from,
         future_bytes=future_bytes,
         future_weight=future_weight,
         seed=seed,
     )
-    train_byte_target(Corpus(corpus), out, config, resume)
+    train_byte_target(Corpus(corpus), out, config, resume, widen)

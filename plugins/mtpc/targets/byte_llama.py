@@ -23,6 +23,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from mtpc import provenance
 from mtpc.data.byte_tokenizer import END_OF_TEXT, PAD, VOCAB_SIZE, save_byte_tokenizer
 from mtpc.data.corpus import Corpus
+from mtpc.targets.widening import widen_mlps
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,19 @@ def heldout_loss(model: LlamaForCausalLM, tokens: np.ndarray, context: int, wind
     return total / windows
 
 
-def train_byte_target(corpus: Corpus, out: Path, config: ByteTargetConfig, resume: Path | None = None) -> None:
+def train_byte_target(
+    corpus: Corpus, out: Path, config: ByteTargetConfig, resume: Path | None = None, widen: Path | None = None
+) -> None:
     """Train and write a Hugging Face folder (bfloat16 weights, tokenizer, provenance).
 
-    ``resume`` names a state file that is written every 100 steps and, if it exists, continued from.
+    ``resume`` names a state file that is written every 100 steps and, if it exists, continued from. ``widen`` names a
+    trained folder with narrower MLPs to start from instead of random weights.
     """
     torch.manual_seed(config.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, heads = build_byte_llama(config).to(device), FutureHeads(config).to(device)
+    if widen is not None:
+        widen_mlps(LlamaForCausalLM.from_pretrained(widen, dtype=torch.float32), model)
     optimizers = build_optimizers(model, heads, config)
     tokens, first_step, seconds = corpus.tokens("train"), 0, 0.0
     history: list[dict[str, float]] = []
@@ -192,13 +198,22 @@ def train_byte_target(corpus: Corpus, out: Path, config: ByteTargetConfig, resum
                         "history": history,
                     }
                     torch.save(saved_state, resume)
-    save_byte_target(model, corpus, out, config, history)
+    origin = None if widen is None else json.loads((widen / "provenance.json").read_text())
+    save_byte_target(model, corpus, out, config, history, origin)
 
 
 def save_byte_target(
-    model: LlamaForCausalLM, corpus: Corpus, out: Path, config: ByteTargetConfig, history: list[dict[str, float]]
+    model: LlamaForCausalLM,
+    corpus: Corpus,
+    out: Path,
+    config: ByteTargetConfig,
+    history: list[dict[str, float]],
+    origin: dict[str, object] | None = None,
 ) -> None:
-    """Write the model in bfloat16 with its tokenizer and ``provenance.json``."""
+    """Write the model in bfloat16 with its tokenizer and ``provenance.json``.
+
+    origin: the provenance of the model that it was widened from.
+    """
     out.mkdir(parents=True, exist_ok=True)
     kinds = {kind: heldout_loss(model, corpus.heldout(kind), config.context) for kind in ("prose", "code")}
     model.to(torch.bfloat16).save_pretrained(out)
@@ -209,4 +224,5 @@ def save_byte_target(
         corpus_sha256=corpus.digest(),
         heldout_nats_per_byte=kinds,
         history=history,
+        widened_from=origin,
     )
