@@ -36,7 +36,7 @@ class Inspection:
     @property
     def leaf_bytes(self) -> int:
         """Leaf distributions [n, R, V] that one draft of one request computes and reads, in bytes."""
-        return ACTIVATION_BYTES * self.config.window * self.config.rank * self.config.vocab_size
+        return ACTIVATION_BYTES * self.config.circuit_window * self.config.rank * self.config.vocab_size
 
     def speculative_config(self) -> str:
         """The value of vLLM's ``--speculative-config`` that serves this drafter at its full length."""

@@ -19,8 +19,9 @@ def acceptance_table(results: dict[str, dict[str, Any]]) -> Table:
     table.add_column("text, temperature")
     for name in results:
         table.add_column(name, justify="right", overflow="fold")
-    for column in next(iter(results.values())):
-        table.add_row(column, *(f"{row[column]['acceptance_length']:.3f}" for row in results.values()))
+    for column in dict.fromkeys(column for rates in results.values() for column in rates):
+        found = (rates.get(column) for rates in results.values())
+        table.add_row(column, *("-" if one is None else f"{one['acceptance_length']:.3f}" for one in found))
     return table
 
 
@@ -37,7 +38,7 @@ def evaluate(
 
     The target continues held-out prompts, sampling at temperatures 1 and 0.5 and greedily; the acceptance of
     speculative decoding along what it wrote is then computed in closed form. 'no evidence' leaves out the exact
-    conditioning on the target's own token.
+    conditioning on the target's own token, where that is the circuit's work.
 
     Example: mtpc evaluate weights/byte-mtpc-hmm-n8 --target weights/byte-target
     """

@@ -21,6 +21,10 @@ def train(
     component_features: Annotated[int, typer.Option(help="Contextual features k of a component.")] = 32,
     sum_features: Annotated[int, typer.Option(help="Features behind the sum weights; 0: the hidden state.")] = 32,
     trunk_size: Annotated[int, typer.Option(help="Width of the residual layer in front; 0: none.")] = 768,
+    token_input: Annotated[
+        bool,
+        typer.Option("--token-input", help="Let the trunk read the target's own token; the circuit starts after it."),
+    ] = False,
     steps: Annotated[int, typer.Option(help="Optimizer steps of 512 windows.")] = 1000,
     learning_rate: Annotated[float, typer.Option(help="Peak rate: warm-up, constant, linear decay.")] = 2e-3,
     loss: Annotated[str, typer.Option(help="'nll' (paper, eq. 4) or 'kl' to the target (eq. 5).")] = "nll",
@@ -69,6 +73,7 @@ def train(
             component_features=component_features,
             sum_features=sum_features,
             trunk_size=trunk_size,
+            token_input=token_input,
         )
         for circuit in circuits.split(",")
         for window in windows.split(",")

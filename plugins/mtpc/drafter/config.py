@@ -41,6 +41,7 @@ class DrafterConfig:
     component_features: int = 32  # k of shared leaves
     sum_features: int = 32  # 0: sum weights straight from the hidden state (paper)
     trunk_size: int = 0  # width of the residual layer in front, 0: none (paper)
+    token_input: bool = False  # the trunk reads the target's own token; the circuit then starts after it
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
@@ -55,7 +56,16 @@ class DrafterConfig:
         for name in ("sum_features", "trunk_size"):
             if getattr(self, name) < 0:
                 raise MTPCError(f"{name} must not be negative, but is {getattr(self, name)}.")
-        build_circuit(self.circuit, self.window, self.rank)
+        if self.token_input and (self.trunk_size == 0 or self.window < 2):
+            raise MTPCError(
+                "token_input needs a trunk_size above 0, where the token enters, and a window of at least 2."
+            )
+        build_circuit(self.circuit, self.circuit_window, self.rank)
+
+    @property
+    def circuit_window(self) -> int:
+        """Tokens that the circuit is a distribution over, the last ones of the window."""
+        return self.window - 1 if self.token_input else self.window
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> DrafterConfig:

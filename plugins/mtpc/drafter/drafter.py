@@ -34,13 +34,19 @@ class Drafter(nn.Module):
     The window predicts x_{t+1}..x_{t+n} from h_t.  When an engine drafts, the target has already sampled
     x_{t+1}: it is evidence.  The circuit is conditioned on it exactly and x_{t+2}..x_{t+n} are drafted, so
     no bonus token is lost and no second forward pass is needed (beyond algorithm 2 of the MTPC paper).
+    With ``token_input`` the head reads x_{t+1} itself, and its circuit is the law of x_{t+2}..x_{t+n} given it.
     """
 
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
         self.config = config
-        self.circuit = build_circuit(config.circuit, config.window, config.rank)
+        self.circuit = build_circuit(config.circuit, config.circuit_window, config.rank)
         self.head = CircuitHead(config, self.circuit)
+
+    @property
+    def given(self) -> int:
+        """Tokens of the circuit's window that are evidence: 1, the target's own, or 0 where the head reads it."""
+        return self.config.circuit_window - self.max_drafts
 
     @property
     def max_drafts(self) -> int:
@@ -70,12 +76,12 @@ class Drafter(nn.Module):
         the host.
         """
         if mode == "greedy":
-            return Draft(self._greedy(self.head(hidden), token, num_drafts), None)
+            return Draft(self._greedy(self.head(hidden, token), token, num_drafts), None)
         assert temperature is not None and noise is not None  # part of the contract of the other modes
         if mode == "sampled":
-            return self._sampled(self.head(hidden, temperature), token, noise, num_drafts)
+            return self._sampled(self.head(hidden, token, temperature), token, noise, num_drafts)
         greedy_rows = temperature <= 0
-        logits = self.head.logits(hidden)
+        logits = self.head.logits(hidden, token)
         positive = temperature.masked_fill(greedy_rows, 1.0)
         sampled = self._sampled(normalised(*logits, positive), token, noise, num_drafts)
         assert sampled.probs is not None
@@ -87,17 +93,19 @@ class Drafter(nn.Module):
         )
 
     def _greedy(self, params: CircuitParams, token: Tensor, num_drafts: int) -> Tensor:
-        return self.circuit.greedy(params, token)[:, 1 : num_drafts + 1]
+        drafts = self.circuit.greedy(params, token if self.given else None)
+        return drafts[:, self.given : self.given + num_drafts]
 
     def _sampled(self, params: CircuitParams, token: Tensor, noise: Tensor, num_drafts: int) -> Draft:
         """Condition on the token, sample all positions at once, then read off every conditional in one pass."""
-        circuit, leaves = self.circuit, params.leaves
-        first = token_evidence(leaves[:, :1], token[:, None])[:, 0]  # [B, R]
-        sums = circuit.condition_sums(params.sums, first)
-        components = circuit.sample_components(sums, noise[:, : circuit.num_latents])[:, 1:]
-        probs = leaves[:, 1:].exp()  # [B, n - 1, R, V]
+        circuit, leaves, sums = self.circuit, params.leaves, params.sums
+        known = token[:, None][:, : self.given]  # [B, given]
+        if self.given:
+            sums = circuit.condition_sums(sums, token_evidence(leaves[:, :1], known)[:, 0])
+        components = circuit.sample_components(sums, noise[:, : circuit.num_latents])[:, self.given :]
+        probs = leaves[:, self.given :].exp()  # [B, n - 1, R, V]
         tokens = draw(select_leaves(probs, components), noise[:, circuit.num_latents :])
-        evidence = token_evidence(leaves, torch.cat([token[:, None], tokens], 1))
-        weights = normalise(circuit.beliefs(params.sums, evidence))[:, 1:].exp()
+        evidence = token_evidence(leaves, torch.cat([known, tokens], 1))
+        weights = normalise(circuit.beliefs(params.sums, evidence))[:, self.given :].exp()
         conditionals = (weights[:, :, None] @ probs)[:, :, 0]  # [B, n - 1, V]
         return Draft(tokens[:, :num_drafts], conditionals[:, :num_drafts])

@@ -58,7 +58,7 @@ def evaluate(drafter: Drafter, texts: Continuations, *, condition: bool = True) 
     """Expected acceptance of K = n - 1 drafts per step.
 
     condition: use the target's own token as evidence; without, drafts come from the circuit with that
-    token summed out, which is what a drafter that ignores it would do.
+    token summed out, which is what a drafter that ignores it would do (impossible where the head reads it).
     """
     drafter = drafter.to("cpu", torch.float32)
     window, start = drafter.config.window, texts.start
@@ -83,12 +83,13 @@ def _accept(
     drafter: Drafter, hidden: Tensor, windows: Tensor, log_p: Tensor, temperature: float, condition: bool
 ) -> Tensor:
     """min(1, q/p) of each drafted token: [L, n - 1]."""
-    params = drafter.head(hidden, torch.full((len(hidden),), temperature))
-    evidence = token_evidence(params.leaves, windows)
+    params = drafter.head(hidden, windows[:, 0], torch.full((len(hidden),), temperature))
+    evidence = token_evidence(params.leaves, windows[:, -drafter.config.circuit_window :])
     if not condition:
-        evidence[:, 0] = 0.0
+        evidence[:, : drafter.given] = 0.0
     prefixes = torch.logsumexp(drafter.circuit.beliefs(params.sums, evidence) + evidence, -1)
-    return (torch.diff(prefixes, dim=1) - log_p[:, 1:]).exp().clamp_max(1.0)
+    log_q = torch.diff(prefixes, dim=1, prepend=torch.zeros_like(prefixes[:, :1]))[:, drafter.given :]
+    return (log_q - log_p[:, 1:]).exp().clamp_max(1.0)
 
 
 def _greedy_matches(drafter: Drafter, hidden: Tensor, windows: Tensor) -> Tensor:
@@ -109,7 +110,8 @@ def evaluate_kinds(
     """Acceptance of each drafter by kind of text and temperature.
 
     Returns, by drafter and column ("prose T=1", "code T=0", ...), `Rates.to_json`.  The column
-    "no evidence" is temperature 1 on both kinds without conditioning on the target's own token.
+    "no evidence" is temperature 1 on both kinds without conditioning on the target's own token; a drafter
+    whose head reads that token has no such figure.
     """
     results: dict[str, dict[str, Any]] = {name: {} for name in drafters}
     for temperature in (1.0, 0.5, 0.0):
@@ -122,7 +124,7 @@ def evaluate_kinds(
         for name, drafter in drafters.items():
             for kind, continuations in texts.items():
                 results[name][f"{kind} T={temperature:g}"] = evaluate(drafter, continuations).to_json()
-            if temperature == 1.0:
+            if temperature == 1.0 and drafter.given:
                 blind = evaluate(drafter, texts["all"], condition=False)
                 results[name]["all T=1, no evidence"] = blind.to_json()
     return results

@@ -15,25 +15,40 @@ IDENTITY_BIAS = 4.0
 
 
 class Trunk(nn.Module):
-    """A residual layer in front of the head: e + W2 silu(W1 e)."""
+    """A residual layer in front of the head: h + W2 silu(W1 h + E x), x the target's own token where it is an input.
 
-    def __init__(self, hidden_size: int, size: int) -> None:
+    The token costs one row of a table and no multiplication.
+    """
+
+    def __init__(self, hidden_size: int, size: int, vocab_size: int | None = None) -> None:
         super().__init__()
         self.up = nn.Linear(hidden_size, size, bias=False)
         self.down = nn.Linear(size, hidden_size, bias=False)
+        self.token = None if vocab_size is None else nn.Embedding(vocab_size, size)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """[B, d] -> [B, d]."""
-        return hidden + self.down(F.silu(self.up(hidden)))
+    def forward(self, hidden: Tensor, token: Tensor) -> Tensor:
+        """hidden [B, d], token int64 [B] -> [B, d]."""
+        inner = self.up(hidden)
+        if self.token is not None:
+            inner = inner + self.token(token)
+        return hidden + self.down(F.silu(inner))
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """The layer starts as the identity."""
+        self.up.weight.normal_(std=self.up.in_features**-0.5)
+        self.down.weight.zero_()
+        if self.token is not None:
+            self.token.weight.normal_(std=0.5)
 
 
 class CircuitHead(nn.Module):
-    """Maps the target's hidden state to the parameters of a circuit."""
+    """Maps the target's hidden state, and its own next token where configured, to the parameters of a circuit."""
 
     def __init__(self, config: DrafterConfig, circuit: Circuit) -> None:
         super().__init__()
-        d, n, r, v = config.hidden_size, config.window, config.rank, config.vocab_size
-        self.trunk = Trunk(d, config.trunk_size) if config.trunk_size else nn.Identity()
+        d, n, r, v = config.hidden_size, config.circuit_window, config.rank, config.vocab_size
+        self.trunk = Trunk(d, config.trunk_size, v if config.token_input else None) if config.trunk_size else None
         self.leaves: TableLeaves | SharedLeaves
         if config.leaves == "table":
             self.leaves = TableLeaves(n, r, v, d)
@@ -41,23 +56,25 @@ class CircuitHead(nn.Module):
             self.leaves = SharedLeaves(n, r, v, d, config.leaf_features, config.component_features)
         self.sums = SumHead(circuit.sum_shapes(), d, config.sum_features) if circuit.sum_shapes() else None
 
-    def logits(self, hidden: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Unnormalised leaves [B, n, R, V] and sums, float32: hidden [B, d] after the target's final norm."""
-        features = self.trunk(hidden)
+    def logits(self, hidden: Tensor, token: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Unnormalised leaves [B, n, R, V] and sums, float32.
+
+        hidden: [B, d] after the target's final norm; token: int64 [B], x_{t+1}, read where it is an input.
+        """
+        features = hidden if self.trunk is None else self.trunk(hidden, token)
         sums = self.sums(features) if self.sums is not None else ()
         return self.leaves(features).float(), tuple(weights.float() for weights in sums)
 
-    def forward(self, hidden: Tensor, temperature: Tensor | None = None) -> CircuitParams:
-        """Circuit parameters: hidden [B, d]; a temperature [B] > 0 tempers them as `mtpc.circuits.temper` does."""
-        return normalised(*self.logits(hidden), temperature)
+    def forward(self, hidden: Tensor, token: Tensor, temperature: Tensor | None = None) -> CircuitParams:
+        """Circuit parameters, see `logits`; a temperature [B] > 0 tempers them as `mtpc.circuits.temper` does."""
+        return normalised(*self.logits(hidden, token), temperature)
 
     @torch.no_grad()
     def initialise(self, unembedding: Tensor) -> None:
-        """Start of training; unembedding [V, d] is the target's own head."""
-        if isinstance(self.trunk, Trunk):
-            self.trunk.up.weight.normal_(std=self.trunk.up.in_features**-0.5)
-            self.trunk.down.weight.zero_()
-        self.leaves.initialise(unembedding)
+        """Start of training; unembedding [V, d] is the target's own head, as which the leaves of x_{t+1} start."""
+        if self.trunk is not None:
+            self.trunk.initialise()
+        self.leaves.initialise(unembedding, own_first=self.trunk is None or self.trunk.token is None)
         if self.sums is not None:
             self.sums.initialise(IDENTITY_BIAS)
 

@@ -23,10 +23,11 @@ class TableLeaves(nn.Module):
         return F.linear(features, self.weight.flatten(0, 2)).view(-1, *self.shape)
 
     @torch.no_grad()
-    def initialise(self, unembedding: Tensor) -> None:
-        """The first position starts as the target's own head (unembedding [V, d]), the others uniform."""
+    def initialise(self, unembedding: Tensor, own_first: bool = True) -> None:
+        """The first position, where it is x_{t+1}, starts as the target's own head (unembedding [V, d]); the rest flat."""
         self.weight.normal_(std=0.02)
-        self.weight[0] += unembedding
+        if own_first:
+            self.weight[0] += unembedding
 
 
 class SharedLeaves(nn.Module):
@@ -63,8 +64,8 @@ class SharedLeaves(nn.Module):
         return F.linear(leaf, self.unembedding)
 
     @torch.no_grad()
-    def initialise(self, unembedding: Tensor) -> None:
-        """The first position starts as the best rank-m form of the target's own head ([V, d]), the others flat."""
+    def initialise(self, unembedding: Tensor, own_first: bool = True) -> None:
+        """As in `TableLeaves`; the first position starts as the best rank-m form of the target's own head."""
         left, scale, right = torch.linalg.svd(unembedding.float(), full_matrices=False)
         m = min(self.split[0], len(scale))
         self.unembedding.normal_(std=0.02)
@@ -72,6 +73,7 @@ class SharedLeaves(nn.Module):
         weight = self.project.weight.view(self.shape[0], sum(self.split), -1)
         weight.normal_(std=self.project.in_features**-0.5)
         weight[:, : self.split[0]] *= 0.1
-        weight[0, :m] = scale[:m, None].sqrt() * right[:m]
+        if own_first:
+            weight[0, :m] = scale[:m, None].sqrt() * right[:m]
         self.component.normal_(std=0.3 * self.split[1] ** -0.5)
         self.offset.normal_(std=0.3)

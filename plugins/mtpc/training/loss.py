@@ -17,11 +17,13 @@ def discounts(window: int, gamma: float, device: torch.device) -> Tensor:
 
 
 def token_losses(drafter: Drafter, hidden: Tensor, x: Tensor) -> Tensor:
-    """-log q(x_j | x_<j, h) of every token of the window (equation 4): [B, n].
+    """-log q(x_j | x_<j, h) of every token of the circuit's window (equation 4): [B, n].
 
-    hidden: [B, d]; x: int64 [B, n].  The leaf distributions are never stored, only their value at x.
+    hidden: [B, d]; x: int64 [B, window].  n = window, or one less where the head reads the first token.  The leaf
+    distributions are never stored, only their value at x.
     """
-    logits, sum_logits = drafter.head.logits(hidden)
+    logits, sum_logits = drafter.head.logits(hidden, x[:, 0])
+    x = x[:, -logits.shape[1] :]
     rank = logits.shape[2]
     targets = x[:, :, None].expand(-1, -1, rank)
     evidence = -F.cross_entropy(logits.flatten(0, 2), targets.flatten(), reduction="none").view(targets.shape)
@@ -31,11 +33,12 @@ def token_losses(drafter: Drafter, hidden: Tensor, x: Tensor) -> Tensor:
 
 
 def distribution_losses(drafter: Drafter, hidden: Tensor, x: Tensor, target_logits: Tensor) -> Tensor:
-    """KL(p || q) of every conditional, both given the text before it (equation 5): [B, n].
+    """KL(p || q) of every conditional, both given the text before it (equation 5): [B, n] as in `token_losses`.
 
-    target_logits: [B, n, V], of p(x_j | x_<j).
+    target_logits: [B, window, V], of p(x_j | x_<j).
     """
-    params = drafter.head(hidden)
+    params = drafter.head(hidden, x[:, 0])
+    x, target_logits = (whole[:, -params.leaves.shape[1] :] for whole in (x, target_logits))
     weights = normalise(drafter.circuit.beliefs(params.sums, token_evidence(params.leaves, x))).exp()  # [B, n, R]
     q = (weights[:, :, None] @ params.leaves.exp())[:, :, 0]  # [B, n, V]
     log_p = torch.log_softmax(target_logits, -1)

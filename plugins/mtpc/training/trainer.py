@@ -110,7 +110,7 @@ class Trainer:
         drafter, window = apprentice.drafter, apprentice.drafter.config.window
         for group in apprentice.optimizer.param_groups:
             group["lr"] = self.config.rate(self.step)
-        weights = discounts(window, self.config.discount(window), self.target.device)
+        weights = discounts(drafter.config.circuit_window, self.config.discount(window), self.target.device)
         total, examples = 0.0, len(batch.hidden)
         for part in zip(*(tensor.split(self.config.micro_batch) for tensor in batch), strict=True):
             hidden, windows, target_logits = part

@@ -71,6 +71,7 @@ BROKEN = {
     "unknown circuit": (edit_config(own(circuit="ring")), "unknown circuit 'ring'"),
     "window of zero": (edit_config(own(window=0)), "at least 1"),
     "FF with a rank": (edit_config(own(circuit="ff")), "rank 1, not 3"),
+    "no place for the token": (edit_config(own(token_input=True, trunk_size=0)), "token_input needs a trunk_size"),
     "newer format": (edit_config(own(version=9)), "mtpc.version is 9"),
     "another architecture": (edit_config(lambda c: c.update(architectures=["X"])), "architectures is ['X']"),
     "hidden size at odds": (edit_config(lambda c: c.update(hidden_size=9)), "hidden_size is 9, but 8 was expected"),

@@ -9,7 +9,7 @@ from mtpc.drafter import Drafter, DrafterConfig
 VOCAB, HIDDEN, WINDOW = 7, 12, 6
 
 
-def make_drafter(circuit: str, leaves: str = "shared", window: int = WINDOW) -> Drafter:
+def make_drafter(circuit: str, leaves: str = "shared", window: int = WINDOW, token_input: bool = False) -> Drafter:
     torch.manual_seed(0)
     config = DrafterConfig(
         circuit=circuit,
@@ -22,6 +22,7 @@ def make_drafter(circuit: str, leaves: str = "shared", window: int = WINDOW) -> 
         component_features=4,
         sum_features=6,
         trunk_size=8,
+        token_input=token_input,
     )
     drafter = Drafter(config)
     with torch.no_grad():
@@ -46,7 +47,7 @@ def test_sampled_drafts_carry_the_conditionals_of_the_conditioned_circuit(circui
     hidden, token, _, noise = inputs(8, drafter)
     temperature = torch.linspace(0.3, 2.0, 8)
     draft = drafter.draft(hidden, token, temperature, noise, WINDOW - 1, "sampled")
-    params = temper(drafter.head(hidden), temperature)
+    params = temper(drafter.head(hidden, token), temperature)
     window = torch.cat([token[:, None], draft.tokens], 1)
     expected = drafter.circuit.conditionals(drafter.circuit.condition(params, token), window)[:, 1:].exp()
     torch.testing.assert_close(draft.probs, expected, atol=1e-5, rtol=1e-4)
@@ -55,8 +56,24 @@ def test_sampled_drafts_carry_the_conditionals_of_the_conditioned_circuit(circui
 
 @pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
 @torch.inference_mode()
-def test_drafts_follow_their_stated_distribution(circuit: str):
-    drafter = make_drafter(circuit, window=3)
+def test_a_head_that_reads_the_token_drafts_from_the_whole_circuit(circuit: str):
+    drafter = make_drafter(circuit, token_input=True)
+    hidden, token, _, noise = inputs(8, drafter)
+    temperature = torch.linspace(0.3, 2.0, 8)
+    draft = drafter.draft(hidden, token, temperature, noise, WINDOW - 1, "sampled")
+    params = temper(drafter.head(hidden, token), temperature)
+    expected = drafter.circuit.conditionals(params, draft.tokens).exp()
+    assert draft.tokens.shape == (8, WINDOW - 1)
+    torch.testing.assert_close(draft.probs, expected, atol=1e-5, rtol=1e-4)
+    greedy = drafter.draft(hidden, token, None, None, WINDOW - 2, "greedy").tokens
+    assert torch.equal(greedy, drafter.circuit.greedy(drafter.head(hidden, token))[:, :-1])
+
+
+@pytest.mark.parametrize("token_input", [False, True])
+@pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
+@torch.inference_mode()
+def test_drafts_follow_their_stated_distribution(circuit: str, token_input: bool):
+    drafter = make_drafter(circuit, window=3, token_input=token_input)
     rows = 40_000
     hidden, token, _, noise = inputs(1, drafter)
     noise = torch.rand(rows, drafter.noise_size, generator=torch.Generator().manual_seed(2))
@@ -71,10 +88,11 @@ def test_drafts_follow_their_stated_distribution(circuit: str):
     assert joint.sum() > 0.99
 
 
+@pytest.mark.parametrize("token_input", [False, True])
 @pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
 @torch.inference_mode()
-def test_mixed_batches_equal_their_rows_alone(circuit: str):
-    drafter = make_drafter(circuit)
+def test_mixed_batches_equal_their_rows_alone(circuit: str, token_input: bool):
+    drafter = make_drafter(circuit, token_input=token_input)
     hidden, token, temperature, noise = inputs(10, drafter)
     mixed = drafter.draft(hidden, token, temperature, noise, 4, "mixed")
     for row in range(10):
@@ -89,9 +107,10 @@ def test_mixed_batches_equal_their_rows_alone(circuit: str):
             torch.testing.assert_close(mixed.probs[one], alone.probs)
 
 
-def test_ff_ignores_the_evidence_and_the_others_use_it():
+@pytest.mark.parametrize("token_input", [False, True])
+def test_ff_ignores_the_evidence_unless_its_head_reads_it_and_the_others_use_it(token_input: bool):
     for circuit in ("ff", "cp", "hmm", "btree"):
-        drafter = make_drafter(circuit)
+        drafter = make_drafter(circuit, token_input=token_input)
         hidden, token, _, noise = inputs(32, drafter)
         with torch.inference_mode():
             drafts = [
@@ -99,4 +118,4 @@ def test_ff_ignores_the_evidence_and_the_others_use_it():
                 for first in (0, 1)
             ]
         same = torch.allclose(drafts[0].probs, drafts[1].probs, atol=1e-4)
-        assert same is (circuit == "ff")
+        assert same is (circuit == "ff" and not token_input)

@@ -9,38 +9,49 @@ from mtpc.training.loss import discounts, distribution_losses, token_losses
 VOCAB, HIDDEN, WINDOW = 6, 10, 5
 
 
-def make(circuit: str) -> tuple[Drafter, torch.Tensor, torch.Tensor]:
+def make(circuit: str, token_input: bool = False) -> tuple[Drafter, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     rank = 1 if circuit == "ff" else 3
-    drafter = Drafter(DrafterConfig(circuit, WINDOW, rank, HIDDEN, VOCAB, leaf_features=4, component_features=3))
+    trunk = {"trunk_size": 8, "token_input": True} if token_input else {}
+    drafter = Drafter(
+        DrafterConfig(circuit, WINDOW, rank, HIDDEN, VOCAB, leaf_features=4, component_features=3, **trunk)
+    )
     drafter.head.initialise(torch.randn(VOCAB, HIDDEN))
     return drafter, torch.randn(4, HIDDEN), torch.randint(VOCAB, (4, WINDOW))
 
 
+@pytest.mark.parametrize("token_input", [False, True])
 @pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
-def test_token_losses_are_the_conditionals_at_the_tokens(circuit: str):
-    drafter, hidden, x = make(circuit)
-    conditionals = drafter.circuit.conditionals(drafter.head(hidden), x)
-    expected = -conditionals.gather(2, x[..., None])[..., 0]
+def test_token_losses_are_the_conditionals_at_the_tokens(circuit: str, token_input: bool):
+    drafter, hidden, x = make(circuit, token_input)
+    modelled = x[:, int(token_input) :]
+    conditionals = drafter.circuit.conditionals(drafter.head(hidden, x[:, 0]), modelled)
+    expected = -conditionals.gather(2, modelled[..., None])[..., 0]
     torch.testing.assert_close(token_losses(drafter, hidden, x), expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("token_input", [False, True])
 @pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
-def test_distribution_losses_are_divergences(circuit: str):
-    drafter, hidden, x = make(circuit)
-    conditionals = drafter.circuit.conditionals(drafter.head(hidden), x).detach()
+def test_distribution_losses_are_divergences(circuit: str, token_input: bool):
+    drafter, hidden, x = make(circuit, token_input)
+    first = int(token_input)
+    conditionals = drafter.circuit.conditionals(drafter.head(hidden, x[:, 0]), x[:, first:]).detach()
     logits = torch.randn(4, WINDOW, VOCAB)
-    log_p = logits.log_softmax(-1)
+    log_p = logits.log_softmax(-1)[:, first:]
     expected = (log_p.exp() * (log_p - conditionals)).sum(-1)
     torch.testing.assert_close(distribution_losses(drafter, hidden, x, logits), expected, atol=1e-5, rtol=1e-4)
+    logits[:, first:] = conditionals
     torch.testing.assert_close(
-        distribution_losses(drafter, hidden, x, conditionals), torch.zeros(4, WINDOW), atol=1e-5, rtol=0
+        distribution_losses(drafter, hidden, x, logits), torch.zeros(4, WINDOW - first), atol=1e-5, rtol=0
     )
 
 
-def test_every_parameter_learns():
+@pytest.mark.parametrize("token_input", [False, True])
+def test_every_parameter_learns(token_input: bool):
     for circuit in ("ff", "cp", "hmm", "btree"):
-        drafter, hidden, x = make(circuit)
+        drafter, hidden, x = make(circuit, token_input)
+        if drafter.head.trunk is not None:  # starts as the identity, its inner weights learn from the second step on
+            torch.nn.init.normal_(drafter.head.trunk.down.weight)
         token_losses(drafter, hidden, x).sum().backward()
         silent = [name for name, value in drafter.named_parameters() if value.grad is None or not value.grad.any()]
         # One leaf per position makes M_j B_i e a second name for W_i e, but it learns as well.
