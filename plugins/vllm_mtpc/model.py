@@ -23,16 +23,19 @@ class EagleMTPCForCausalLM(nn.Module):
         draft, target = vllm_config.speculative_config.draft_model_config, vllm_config.model_config
         self.config = draft.hf_config
         self.folder = Path(draft.model)
+        self.num_drafts = vllm_config.speculative_config.num_speculative_tokens
         self.target = Target(target.get_hidden_size(), target.get_vocab_size())
         self.drafter = Drafter(read_config(self.folder))
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
         """Load the directory strictly; vLLM's own iterator over its tensors would not see what is missing.
 
-        Returns the names of all tensors.  Errors: `MTPCError`, see `mtpc.drafter.load_drafter`.
+        Positions of the window that are never drafted are left out.  Returns the names of all tensors.
+        Errors: `MTPCError`, see `mtpc.drafter.load_drafter`.
         """
         placed = next(self.drafter.parameters())
-        self.drafter = load_drafter(self.folder, self.target, dtype=placed.dtype, device=placed.device)
+        whole = load_drafter(self.folder, self.target, dtype=placed.dtype, device=placed.device)
+        self.drafter = whole.shortened(self.num_drafts)
         return {f"drafter.{name}" for name in self.drafter.state_dict()}
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:

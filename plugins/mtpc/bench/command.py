@@ -23,6 +23,7 @@ class Request:
     """What the user asked for: folders to serve, or the addresses of two servers."""
 
     engine: str
+    offline: bool
     target: Path | None
     drafter: Path | None
     num_drafts: int | None
@@ -40,6 +41,8 @@ class Request:
             raise MTPCError(
                 "give --target and --drafter to start servers, or --url and --baseline-url of two running ones."
             )
+        if self.url is not None and self.offline:
+            raise MTPCError("--offline measures engines that it starts itself; it does not go with --url.")
         if self.url is not None and (self.target is not None or self.drafter is not None):
             raise MTPCError(
                 "give either --target and --drafter, to start servers, or --url and --baseline-url of running ones."
@@ -74,7 +77,7 @@ def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
     """
     from mtpc.bench import plot
 
-    engine, prompts = find_engine(request.engine), read_prompts(request.prompts)
+    engine, prompts = find_engine(request.engine, request.offline), read_prompts(request.prompts)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task("measuring", total=plan.measurements)
@@ -89,7 +92,7 @@ def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
         else:
             longest = max(len(prompt.encode()) for prompt in prompts)
             settings = server_settings(request, plan, longest)
-            progress.console.print("starting two servers ...")
+            progress.console.print("starting two engines ...")
             with two_servers(engine, *settings, request.out, request.draft_times) as servers:
                 points = run_plan(engine, servers, prompts, plan, told)
     commands = [shlex.join(server.command) for server in servers]

@@ -1,15 +1,16 @@
-"""What the benchmark must know of an engine: how its server is started and how it counts drafts."""
+"""What the benchmark must know of an engine: how it is started, given its load, and how it counts drafts."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mtpc.bench.acceptance import DraftCounters
+from mtpc.bench.load import Load, Sampling, run_load, run_offline
 from mtpc.bench.prometheus import Sample, total, totals_by
 from mtpc.errors import MTPCError
 from mtpc.inspection import speculative_config
@@ -29,12 +30,13 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that can be measured."""
+    """An engine that can be measured, behind its server or offline."""
 
     name: str
     command: Callable[[ServerSettings, int], list[str]]  # (settings, port) -> command line
     counters: Callable[[list[Sample]], DraftCounters]
     environment: Callable[[], dict[str, str]] = dict
+    load: Callable[[str, str, Sequence[str], Sampling, int], Load] = run_load  # see `mtpc.bench.load`
 
 
 def has_compiler() -> bool:
@@ -42,17 +44,28 @@ def has_compiler() -> bool:
     return any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
 
 
+def vllm_arguments(settings: ServerSettings) -> list[str]:
+    """Arguments of the engine; without prefix caching, so that a repeated prompt costs the same each time."""
+    arguments = ["--max-num-seqs", str(settings.max_batch), "--max-model-len", str(settings.max_length)]
+    arguments += ["--no-enable-prefix-caching"]
+    if not has_compiler():
+        arguments += ["--enforce-eager"]
+    if settings.drafter is not None:
+        arguments += ["--speculative-config", speculative_config(settings.drafter, settings.num_drafts)]
+    return [*arguments, *settings.extra]
+
+
 def vllm_command(settings: ServerSettings, port: int) -> list[str]:
-    """``vllm serve``; without prefix caching, so that a repeated prompt costs the same each time."""
+    """``vllm serve``."""
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(settings.target)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "target"]
-    command += ["--max-num-seqs", str(settings.max_batch), "--max-model-len", str(settings.max_length)]
-    command += ["--no-enable-prefix-caching"]
-    if not has_compiler():
-        command += ["--enforce-eager"]
-    if settings.drafter is not None:
-        command += ["--speculative-config", speculative_config(settings.drafter, settings.num_drafts)]
-    return [*command, *settings.extra]
+    return [*command, *vllm_arguments(settings)]
+
+
+def vllm_offline_command(settings: ServerSettings, port: int) -> list[str]:
+    """vLLM's engine in one process, see `vllm_mtpc.offline`."""
+    command = [sys.executable, "-m", "vllm_mtpc.offline", "--port", str(port), "--model", str(settings.target)]
+    return [*command, *vllm_arguments(settings)]
 
 
 def vllm_environment() -> dict[str, str]:
@@ -68,6 +81,11 @@ def vllm_environment() -> dict[str, str]:
     return values
 
 
+def vllm_offline_environment() -> dict[str, str]:
+    """As for a server, with the engine in the process that calls it."""
+    return {**vllm_environment(), "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+
+
 def vllm_counters(samples: list[Sample]) -> DraftCounters:
     """vLLM's ``vllm:spec_decode_*`` counters; all zero when it serves without a drafter."""
     prefix = "vllm:spec_decode_num"
@@ -80,16 +98,20 @@ def vllm_counters(samples: list[Sample]) -> DraftCounters:
     )
 
 
-ENGINES = {
+SERVED = {
     "vllm": Engine("vllm", vllm_command, vllm_counters, vllm_environment),
+}
+OFFLINE = {
+    "vllm": Engine("vllm offline", vllm_offline_command, vllm_counters, vllm_offline_environment, run_offline),
 }
 
 
-def find_engine(name: str) -> Engine:
-    """An engine by its name.
+def find_engine(name: str, offline: bool = False) -> Engine:
+    """An engine by its name, behind its server or offline.
 
     Errors: `MTPCError` for a name that is not known.
     """
-    if name not in ENGINES:
-        raise MTPCError(f"unknown engine {name!r}; the engines are {', '.join(ENGINES)}.")
-    return ENGINES[name]
+    engines = OFFLINE if offline else SERVED
+    if name not in engines:
+        raise MTPCError(f"unknown engine {name!r}; the engines are {', '.join(engines)}.")
+    return engines[name]

@@ -1,4 +1,4 @@
-"""Sends completion requests at a fixed concurrency and times what comes back."""
+"""Completes prompts at a fixed concurrency and times what comes back: over HTTP, or inside an offline engine."""
 
 from __future__ import annotations
 
@@ -132,3 +132,24 @@ def run_load(url: str, model: str, prompts: Sequence[str], sampling: Sampling, c
         return asyncio.run(_run(url, model, prompts, sampling, concurrency))
     except (aiohttp.ClientError, TimeoutError) as error:
         raise MTPCError(f"{url} broke off a completion: {error or type(error).__name__}.") from None
+
+
+async def _post(url: str, body: dict[str, Any]) -> dict[str, Any]:
+    async with aiohttp.ClientSession(timeout=TIMEOUT) as session, session.post(url, json=body) as reply:
+        if reply.status != 200:
+            raise MTPCError(f"the offline engine failed: {(await reply.text())[:300]}")
+        return dict(await reply.json(content_type=None))
+
+
+def run_offline(url: str, model: str, prompts: Sequence[str], sampling: Sampling, concurrency: int) -> Load:
+    """The same in an offline engine: its process gets all prompts at once and keeps time itself.
+
+    Errors: `MTPCError` when the process cannot be reached or the engine fails.
+    """
+    body = {"prompts": list(prompts), "concurrency": concurrency, **sampling.body(model, "")}
+    try:
+        found = asyncio.run(_post(f"{url}/run", body))
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise MTPCError(f"{url} broke off a run: {error or type(error).__name__}.") from None
+    answers = (Completion(prompt, **one) for prompt, one in zip(prompts, found["completions"], strict=True))
+    return Load(tuple(answers), found["seconds"])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mtpc.bench.acceptance import DraftCounters
 from mtpc.bench.engines import Engine
-from mtpc.bench.load import Load, Sampling, run_load
+from mtpc.bench.load import Load, Sampling
 from mtpc.bench.prometheus import parse
 from mtpc.bench.server import Server
 
@@ -66,7 +66,7 @@ def measure(
 ) -> Measurement:
     """Run the prompts and take the difference of the server's counters around them."""
     counters, times = engine.counters(parse(server.metrics())), read_draft_times(server.draft_times)
-    load = run_load(server.url, model, prompts, sampling, concurrency)
+    load = engine.load(server.url, model, prompts, sampling, concurrency)
     drafts = engine.counters(parse(server.metrics())).since(counters)
     return summarise(load, drafts, times, read_draft_times(server.draft_times))
 

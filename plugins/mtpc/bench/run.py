@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtpc.bench.engines import Engine
-from mtpc.bench.load import Sampling, run_load
+from mtpc.bench.load import Sampling
 from mtpc.bench.measure import Measurement, measure
 from mtpc.bench.results import Point
 from mtpc.bench.server import Pair
@@ -92,7 +92,7 @@ def run_plan(
             for name, server in zip(("without", "with"), servers, strict=True):
                 model = models[server.url]
                 warm_up = Sampling(min(WARM_UP_TOKENS, plan.max_tokens), temperature)
-                run_load(server.url, model, chosen[:batch_size], warm_up, batch_size)
+                engine.load(server.url, model, chosen[:batch_size], warm_up, batch_size)
                 measurement = measure(engine, server, model, chosen, sampling, batch_size)
                 found[server.url].append(measurement)
                 progress(f"temperature {temperature:g}, batch {batch_size}, {name}", measurement)

@@ -55,6 +55,7 @@ class BinaryTree(LatentCircuit):
     """
 
     kind = "btree"
+    is_chain = False
     leaf_parents: Tensor
     leaf_positions: Tensor
 

@@ -29,6 +29,9 @@ def bench(
     target: Annotated[Path | None, typer.Option(help="The model to serve: a Hugging Face folder.")] = None,
     drafter: Annotated[Path | None, typer.Option(help="A drafter directory for it.")] = None,
     engine: Annotated[str, typer.Option(help="The engine that serves.")] = "vllm",
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Measure the engine inside one process, without a server's traffic.")
+    ] = False,
     num_drafts: Annotated[int | None, typer.Option(help="Drafts in each step [default: window - 1].")] = None,
     batch_sizes: Annotated[str, typer.Option(help="Requests at a time, with commas.")] = "1,2,4,8,16",
     temperatures: Annotated[str, typer.Option(help="Sampling temperatures, with commas; 0 is greedy.")] = "0,1",
@@ -48,16 +51,19 @@ def bench(
 ) -> None:
     """Measure an engine with and without a drafter, side by side.
 
-    Two servers are started with the same settings, one of them with the drafter, and are measured in turn, so that a
-    machine that slows down slows both. Reported are tokens/s, speed-up, acceptance length (1 + accepted drafts per
-    step), marginal and conditional acceptance rates by position, the share of a step that drafting takes and, at
-    temperature 0, how many completions are the same. results.json, results.md and results.png are written.
+    Two servers (with --offline, two processes that each hold an engine and nothing else) are started with the same
+    settings, one of them with the drafter, and are measured in turn, so that a machine that slows down slows both.
+    Reported are tokens/s, speed-up, acceptance length (1 + accepted drafts per step), marginal and conditional
+    acceptance rates by position, the share of a step that drafting takes and, at temperature 0, how many completions
+    are the same. results.json, results.md and results.png are written.
 
     Examples:
 
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
 
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --batch-sizes 1 --temperatures 0
+
+    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --offline
 
     mtpc bench --url http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
     """
@@ -73,6 +79,7 @@ def bench(
     )
     request = Request(
         engine=engine,
+        offline=offline,
         target=target,
         drafter=drafter,
         num_drafts=num_drafts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -57,6 +58,23 @@ class Drafter(nn.Module):
     def noise_size(self) -> int:
         """Uniforms that one sampled draft of one row consumes."""
         return self.circuit.num_latents + self.max_drafts
+
+    def shortened(self, num_drafts: int) -> Drafter:
+        """A drafter with the same distribution of its first ``num_drafts`` tokens that computes no more than these.
+
+        The positions after them are summed out of the circuit, exactly: a chain (FF, CP, HMM) keeps its leading
+        parameters. A BTree, whose tree depends on the window, stays as it is.
+        """
+        window = num_drafts + 1
+        if window == self.config.window or not self.circuit.is_chain:
+            return self
+        weights = self.state_dict()
+        like = next(self.parameters())
+        short = Drafter(replace(self.config, window=window)).to(like.device, like.dtype)
+        short.load_state_dict(
+            {name: weights[name][tuple(map(slice, kept.shape))] for name, kept in short.state_dict().items()}
+        )
+        return short.requires_grad_(like.requires_grad).train(self.training)
 
     def draft(
         self,

@@ -24,7 +24,7 @@ class TableLeaves(nn.Module):
 
     @torch.no_grad()
     def initialise(self, unembedding: Tensor, own_first: bool = True) -> None:
-        """The first position, where it is x_{t+1}, starts as the target's own head (unembedding [V, d]); the rest flat."""
+        """The first position, where it is x_{t+1}, starts as the target's own head ([V, d]); the rest flat."""
         self.weight.normal_(std=0.02)
         if own_first:
             self.weight[0] += unembedding

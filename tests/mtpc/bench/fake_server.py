@@ -30,7 +30,7 @@ class State:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers /health, /metrics, /v1/models and /v1/completions."""
+    """Answers /health, /metrics, /v1/models and /v1/completions; /run as an offline engine does."""
 
     state: State
 
@@ -62,8 +62,12 @@ class Handler(BaseHTTPRequestHandler):
             state.now += 1
             state.most = max(state.most, state.now)
             state.drafts += body["max_tokens"]
-        if "refuse" in body["prompt"]:
+        if "refuse" in "".join((body["prompt"], *body.get("prompts", ()))):
             self.reply('{"error": "the prompt is refused"}', 400)
+        elif self.path == "/run":
+            texts = [(prompt.upper() * body["max_tokens"])[: body["max_tokens"]] for prompt in body["prompts"]]
+            answers = [{"text": text, "tokens": len(text), "first": 1.0, "seconds": 3.0} for text in texts]
+            self.reply(json.dumps({"seconds": 3.0, "completions": answers}))
         else:
             self.send_response(200)
             self.end_headers()

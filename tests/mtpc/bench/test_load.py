@@ -3,7 +3,7 @@
 import pytest
 
 from mtpc.bench.engines import find_engine
-from mtpc.bench.load import Sampling, run_load
+from mtpc.bench.load import Sampling, run_load, run_offline
 from mtpc.bench.run import Plan, choose_prompts, run_plan
 from mtpc.bench.server import Pair, Server
 from mtpc.errors import MTPCError
@@ -79,3 +79,16 @@ def test_prompts_fill_whole_batches() -> None:
     assert len(choose_prompts(["a", "b", "c"], plan, 1)) == 5
     assert len(choose_prompts(["a", "b", "c"], plan, 4)) == 8
     assert choose_prompts(["a", "b"], plan, 1)[:3] == ["a", "b", "a"]
+
+
+def test_an_offline_engine_gets_all_prompts_at_once() -> None:
+    with serving() as (url, state):
+        load = run_offline(url, "some-model", ["abc", "de"], SAMPLING, concurrency=2)
+    assert [(one.prompt, one.text, one.tokens) for one in load.completions] == [("abc", "ABC", 3), ("de", "DED", 3)]
+    assert load.in_flight == 2
+    assert [body["concurrency"] for body in state.bodies] == [2]
+
+
+def test_an_offline_engine_that_fails_ends_in_one_sentence() -> None:
+    with serving() as (url, _), pytest.raises(MTPCError, match=r"offline engine failed.*refused"):
+        run_offline(url, "some-model", ["refuse this"], SAMPLING, 1)

@@ -108,6 +108,28 @@ def test_mixed_batches_equal_their_rows_alone(circuit: str, token_input: bool):
 
 
 @pytest.mark.parametrize("token_input", [False, True])
+@pytest.mark.parametrize("leaves", ["shared", "table"])
+@pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
+@torch.inference_mode()
+def test_a_shortened_drafter_has_the_same_distribution_of_fewer_drafts(circuit: str, leaves: str, token_input: bool):
+    drafter = make_drafter(circuit, leaves, token_input=token_input)
+    short = drafter.shortened(3)
+    assert (short is drafter) is (circuit == "btree")
+    assert sum(p.numel() for p in short.parameters()) < sum(p.numel() for p in drafter.parameters()) or short is drafter
+    hidden, token, _, _ = inputs(8, drafter)
+    greedy = drafter.draft(hidden, token, None, None, 3, "greedy").tokens
+    assert torch.equal(short.draft(hidden, token, None, None, 3, "greedy").tokens, greedy)
+    x = torch.randint(VOCAB, (8, WINDOW))
+    x[:, 0] = token
+    found = [
+        each.circuit.prefix_log_probs(each.head(hidden, token), x[:, 1 - each.given :][:, : each.config.circuit_window])
+        for each in (short, drafter)
+    ]
+    kept = found[0].shape[1]
+    torch.testing.assert_close(found[0], found[1][:, :kept], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("token_input", [False, True])
 def test_ff_ignores_the_evidence_unless_its_head_reads_it_and_the_others_use_it(token_input: bool):
     for circuit in ("ff", "cp", "hmm", "btree"):
         drafter = make_drafter(circuit, token_input=token_input)
