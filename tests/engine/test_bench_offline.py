@@ -31,7 +31,6 @@ def test_offline_engines_are_measured(tmp_path: Path, random_models: Models) -> 
     for point in points:
         assert point["identical_greedy_share"] == 1.0
         assert point["acceptance_length"] > 1
-        assert 0 < point["drafting_share_of_a_step"] < 1
         (plain,), (drafted,) = point["rounds_without"], point["rounds_with"]
         assert plain["tokens"] == drafted["tokens"] == TOKENS * REQUESTS
         assert plain["drafts"] == 0
