@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from vllm.config import CompilationMode
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft_clock import DraftClock
+from mtpc.drafter import Draft
 from mtpc.drafter.drafter import Mode
 from vllm_mtpc import ARCHITECTURE
 from vllm_mtpc.noise import draft_noise
@@ -41,8 +44,19 @@ class MTPCProposer(EagleProposer):
         """Load the drafter; it shares nothing with the target and adds no attention layers."""
         self.model = self._get_model()
         self.drafter = self.model.drafter
+        self.draft_one = self._compiled()
         self.supports_mm_inputs = False
         self._draft_attn_layer_names: set[str] = set()
+
+    def _compiled(self) -> Callable[..., Draft]:
+        """`Drafter.draft` for a batch of one: compiled on a CPU, where each small operation costs more than its work.
+
+        As with the target, ``--enforce-eager`` leaves it as it is.
+        """
+        eager = self.vllm_config.compilation_config.mode == CompilationMode.NONE
+        if eager or self.device.type != "cpu":
+            return self.drafter.draft
+        return torch.compile(self.drafter.draft, dynamic=False)
 
     def initialize_attn_backend(self, kv_cache_config: Any, kernel_block_sizes: list[int] | None = None) -> None:
         """Nothing to initialise; the runner hands over metadata of the target's first KV cache group."""
@@ -58,12 +72,33 @@ class MTPCProposer(EagleProposer):
         is_graph_capturing: bool = False,
         slot_mappings: dict[str, Tensor] | None = None,
     ) -> None:
-        """The largest draft, so that memory profiling sees it; there is nothing to synchronise between ranks."""
+        """The largest draft, so that memory profiling sees it, and drafts of one request, so that they are compiled.
+
+        There is nothing to synchronise between ranks.
+        """
         rows = min(num_tokens, self.max_batch_size)
-        hidden, tokens = self.hidden_states[:rows], torch.zeros(rows, dtype=torch.int64, device=self.device)
-        temperature = torch.ones(rows, device=self.device)
-        noise = draft_noise(tokens, self.drafter.noise_size, {})
-        self.drafter.draft(hidden, tokens, temperature, noise, self.drafter.max_drafts, "mixed")
+        drafts: list[tuple[int, Mode]] = [(rows, "mixed")] if rows > 1 else []
+        for batch, mode in [*drafts, (1, "greedy"), (1, "sampled")]:
+            tokens = torch.zeros(batch, dtype=torch.int64, device=self.device)
+            with torch.inference_mode(False):  # a tensor of the kind that the runner hands over, or it compiles again
+                temperature = torch.ones(batch, device=self.device)
+            self._draft(self.hidden_states[tokens], tokens, temperature, tokens, {}, self.drafter.max_drafts, mode)
+
+    def _draft(
+        self,
+        hidden: Tensor,
+        tokens: Tensor,
+        temperature: Tensor,
+        positions: Tensor,
+        generators: dict[int, torch.Generator],
+        num_drafts: int,
+        mode: Mode,
+    ) -> Draft:
+        draft = self.draft_one if len(hidden) == 1 else self.drafter.draft
+        if mode == "greedy":
+            return draft(hidden, tokens, None, None, num_drafts, mode)
+        noise = draft_noise(positions, self.drafter.noise_size, generators)
+        return draft(hidden, tokens, temperature, noise, num_drafts, mode)
 
     @torch.inference_mode()
     def propose(
@@ -94,18 +129,14 @@ class MTPCProposer(EagleProposer):
         if rows is None:
             rows = common_attn_metadata.query_start_loc[1:] - 1
         with self.clock:
-            mode = self._mode(sampling_metadata)
-            noise = None
-            if mode != "greedy":
-                positions = target_positions[rows] if target_positions.ndim == 1 else target_positions[0, rows]
-                noise = draft_noise(positions, self.drafter.noise_size, sampling_metadata.generators)
-            draft = self.drafter.draft(
+            draft = self._draft(
                 target_hidden_states[rows],
                 next_token_ids.long(),
                 sampling_metadata.temperature,
-                noise,
+                target_positions[rows] if target_positions.ndim == 1 else target_positions[0, rows],
+                sampling_metadata.generators,
                 num_speculative_tokens,
-                mode,
+                self._mode(sampling_metadata),
             )
         self._last_draft_probs = draft.probs
         return draft.tokens
