@@ -1,42 +1,67 @@
 # `make help` lists the targets.  Each makes the environment that it needs in .venvs/ (scripts/make_env.sh).
 
-CONFIG  ?= serve_configs/vllm/byte.yaml
-VENV    ?= .venvs/vllm
-TARGET  ?= $(shell sed -n 's/^model: *//p' $(CONFIG))
-DRAFTER ?= $(shell sed -n 's/^  model: *//p' $(CONFIG))
-BENCH   ?= --batch-sizes 1,2,4,8,16 --temperatures 0,1
+CONFIG        ?= serve_configs/vllm/byte.yaml
+SGLANG_CONFIG ?= serve_configs/sglang/byte.yaml
+VENV          ?= .venvs/vllm
+SGLANG_VENV   ?= .venvs/sglang
+TARGET        ?= $(shell sed -n 's/^model: *//p' $(CONFIG))
+DRAFTER       ?= $(shell sed -n 's/^  model: *//p' $(CONFIG))
+BENCH         ?= --batch-sizes 1,2,4,8,16 --temperatures 0,1
 
-BIN     := $(abspath $(VENV))/bin
+BIN           := $(abspath $(VENV))/bin
+SGLANG_BIN    := $(abspath $(SGLANG_VENV))/bin
+SGLANG_TESTS  := tests/sglang_cpu tests/sglang_mtpc tests/engine_sglang
 export VENV
 export HF_HUB_OFFLINE = 1
 export VLLM_NO_USAGE_STATS = 1
 export VLLM_CPU_KVCACHE_SPACE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env test-env demo serve test lint bench
+.PHONY: help env env-sglang test-env test-env-sglang demo demo-sglang serve serve-sglang lint test test-vllm \
+    test-sglang bench bench-sglang
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env:
 	@scripts/make_env.sh
 
+env-sglang:
+	@VENV=$(SGLANG_VENV) scripts/make_env.sh sglang
+
 test-env:
 	@scripts/make_env.sh --test
+
+test-env-sglang:
+	@VENV=$(SGLANG_VENV) scripts/make_env.sh --test sglang
 
 demo: env  ## serve the byte-level target without and with its drafter, stream completions, print the speed-up
 	@$(BIN)/python scripts/demo.py --target $(TARGET) --drafter $(DRAFTER)
 
+demo-sglang: env-sglang  ## the same with SGLang
+	@$(SGLANG_BIN)/python scripts/demo.py --engine sglang --target $(TARGET) --drafter $(DRAFTER)
+
 serve: env  ## leave a server with the drafter running (CONFIG=serve_configs/vllm/...)
 	PATH=$(BIN):$$PATH LD_PRELOAD=$(wildcard $(abspath $(VENV))/lib/libiomp5.so) $(BIN)/vllm serve --config $(CONFIG)
+
+serve-sglang: env-sglang  ## the same with SGLang (SGLANG_CONFIG=serve_configs/sglang/...)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(SGLANG_BIN)/python -m sglang.launch_server --config $(SGLANG_CONFIG)
 
 lint: test-env  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint  ## lint, then all tests, those that start an engine included (PYTEST=... passes arguments)
+test: lint test-vllm test-sglang  ## lint, then all tests with both engines, each in its own environment
+
+test-vllm: test-env  ## the tests of everything but the SGLang adapter (PYTEST=... passes arguments)
 	PATH=$(BIN):$$PATH $(BIN)/pytest $(PYTEST)
 
-bench: env  ## measure the engine with and without the drafter into runs/bench (BENCH=... passes arguments)
+test-sglang: test-env-sglang  ## the tests of the SGLang adapter (PYTEST=... passes arguments)
+	PATH=$(SGLANG_BIN):$$PATH $(SGLANG_BIN)/pytest $(SGLANG_TESTS) $(PYTEST)
+
+bench: env  ## measure vLLM with and without the drafter into runs/bench (BENCH=... passes arguments)
 	$(BIN)/mtpc bench --target $(TARGET) --drafter $(DRAFTER) --out runs/bench $(BENCH)
+
+bench-sglang: env-sglang  ## the same with SGLang, into runs/bench-sglang
+	$(SGLANG_BIN)/mtpc bench --engine sglang --target $(TARGET) --drafter $(DRAFTER) --out runs/bench-sglang $(BENCH)

@@ -1,4 +1,4 @@
-"""`make demo`: the same server without and with a drafter, side by side in the terminal.
+"""`make demo` and `make demo-sglang`: the same server without and with a drafter, side by side in the terminal.
 
 Starts both, streams a few completions from the one with the drafter, then measures both in turn.
 """
@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.rule import Rule
 
 from mtpc.bench import report
-from mtpc.bench.engines import ServerSettings, find_engine
+from mtpc.bench.engine import Engine, ServerSettings
+from mtpc.bench.engines import find_engine
 from mtpc.bench.load import Sampling, events
 from mtpc.bench.run import Plan, read_prompts, run_plan
 from mtpc.bench.server import Server, two_servers
@@ -49,7 +50,7 @@ async def stream(server: Server, model: str, prompt: str, temperature: float, co
     console.print()
 
 
-def demonstrate(target: Path, drafter: Path, console: Console) -> None:
+def demonstrate(engine: Engine, target: Path, drafter: Path, console: Console) -> None:
     """Start, show, measure.
 
     Errors: `MTPCError` for a folder that is wrong or a server that does not start.
@@ -59,9 +60,9 @@ def demonstrate(target: Path, drafter: Path, console: Console) -> None:
     num_drafts = read_config(drafter).window - 1
     plain = ServerSettings(target, 1, MAX_LENGTH)
     drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, num_drafts)
-    engine, prompts = find_engine("vllm"), read_prompts(PROMPTS)
+    prompts = read_prompts(PROMPTS)
     with tempfile.TemporaryDirectory(prefix="mtpc-demo-") as folder:
-        console.print(f"Starting vLLM twice on {target}: without a drafter, and with {drafter} ...")
+        console.print(f"Starting {engine.title} twice on {target}: without a drafter, and with {drafter} ...")
         with two_servers(engine, plain, drafted, Path(folder)) as servers:
             for title, prompt, temperature in SHOWN:
                 console.print(Rule(f"{title}, streamed from the server with the drafter", align="left"))
@@ -69,17 +70,18 @@ def demonstrate(target: Path, drafter: Path, console: Console) -> None:
             console.print(Rule(f"{PLAN.measurements} measurements, without and with in turn", align="left"))
             points = run_plan(engine, servers, prompts, PLAN, lambda name, _: console.print(name, highlight=False))
     report.show(points, console)
-    console.print("Speed-up = tokens/s with / without, one request at a time.  `make bench` measures more batch sizes.")
+    console.print("Speed-up = tokens/s with / without, one request at a time.  `mtpc bench` measures more batch sizes.")
 
 
 def main() -> int:
     """Exit code 2 with one sentence when something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", default="vllm")
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--drafter", type=Path, required=True)
     arguments = parser.parse_args()
     try:
-        demonstrate(arguments.target, arguments.drafter, Console())
+        demonstrate(find_engine(arguments.engine), arguments.target, arguments.drafter, Console())
     except MTPCError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2

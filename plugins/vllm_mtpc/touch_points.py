@@ -6,50 +6,18 @@ not hold, its group is left out and one sentence is logged; vLLM stays usable wi
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple
 
+from mtpc.after_import import after_import
 from mtpc.doctor.finding import Finding
-from vllm_mtpc.after_import import after_import
+from mtpc.doctor.touch_point import TouchPoint, findings, sentences
 
 VERSIONS = ">=0.32,<0.34"
 MEND = f"install a vLLM version {VERSIONS}, or a release of mtpc-plugins made for the installed one"
 logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that its handlers show it
-
-
-class TouchPoint(NamedTuple):
-    """One function of vLLM and the parameters that this adapter counts on.
-
-    What is called must begin with them; what stands in for vLLM's own must have exactly them.
-    """
-
-    group: str
-    module: str
-    function: str
-    parameters: str
-    how: str  # called, wrapped, extended (a subclass calls or overrides it), replaced
-    why: str
-
-    def problem(self) -> str | None:
-        """What is wrong with this line in the installed vLLM, if anything."""
-        try:
-            found: object = import_module(self.module)
-            for name in self.function.split("."):
-                found = getattr(found, name)
-            assert callable(found)
-            parameters = list(inspect.signature(found).parameters)
-        except (ImportError, AttributeError, TypeError, AssertionError) as error:
-            return f"{self.function} of {self.module} cannot be used ({error})"
-        expected = self.parameters.split()
-        if (parameters[: len(expected)] if self.how == "called" else parameters) != expected:
-            got = " ".join(parameters)
-            return f"{self.function} of {self.module} takes ({got}) where ({self.parameters}) is expected"
-        return None
-
 
 START, V1, V2, CPU = "start-up", "V1 runner", "V2 runner", "CPU fixes"
 _PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", "vllm.v1.worker.gpu.spec_decode.speculator"
@@ -172,14 +140,9 @@ def _apply(group: str, module: ModuleType) -> None:
 
 def problems() -> Iterator[str]:
     """One sentence for each line that does not hold in the installed vLLM."""
-    return (f"{problem}; {MEND}." for line in TABLE if (problem := line.problem()))
+    return sentences(TABLE, MEND)
 
 
 def check() -> list[Finding]:
     """Every line of the table against the installed vLLM, for `mtpc doctor`."""
-    findings = []
-    for line in TABLE:
-        problem = line.problem()
-        detail, mend = (problem, f"{MEND.capitalize()}.") if problem else (f"{line.how}: {line.why}", "")
-        findings.append(Finding(f"vllm: {line.function}", problem is None, detail, mend))
-    return findings
+    return findings("vllm", TABLE, MEND)

@@ -1,8 +1,9 @@
-"""The models and the two servers that the engine tests share."""
+"""The models and the two servers that the tests with vLLM share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ import pytest
 from tests.engine.exact import Reference
 from tests.engine.server import Server, speculative_config
 from tests.support.random_models import make_drafter, make_target
+
+collect_ignore_glob = [] if find_spec("vllm") else ["test_*.py"]
 
 WEIGHTS = Path(__file__).parents[2] / "weights"
 # Small enough for 40 long requests to be preempted, large enough for many short ones at a time.

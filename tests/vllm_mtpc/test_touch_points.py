@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from vllm import ModelRegistry
 import vllm_mtpc
 from mtpc.errors import MTPCError
 from vllm_mtpc import touch_points
-from vllm_mtpc.after_import import after_import
 from vllm_mtpc.settings import check_settings
 from vllm_mtpc.touch_points import PATCHES, TABLE, VERSIONS, TouchPoint
 
@@ -75,16 +73,3 @@ def test_registering_twice_changes_nothing() -> None:
     assert sys.modules["vllm.engine.arg_utils"].EngineArgs.create_speculative_config is before  # type: ignore[attr-defined]
     assert vllm_mtpc.ARCHITECTURE in ModelRegistry.get_supported_archs()
     assert {line.group for line in TABLE} == set(PATCHES)
-
-
-def test_after_import(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "imported_late.py").write_text("value = 1")
-    monkeypatch.syspath_prepend(tmp_path)
-    seen: list[ModuleType] = []
-    after_import("imported_late", seen.append)
-    assert not seen
-    import imported_late  # type: ignore[import-not-found]
-
-    assert seen == [imported_late]
-    after_import("imported_late", seen.append)
-    assert len(seen) == 2

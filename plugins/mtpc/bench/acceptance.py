@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 
 @dataclass(frozen=True)
 class DraftCounters:
-    """Counts since a server started, or between two readings.
+    """Counts since a server started, between two readings, or of some answers.
 
-    A draft is one draft of one request, verified in one step of the engine.
+    A draft is one draft of one request, verified in one step of the engine.  Where one of two counts has fewer
+    positions, nothing was accepted at its missing ones.
     """
 
-    drafts: float
-    draft_tokens: float
-    accepted: float
-    accepted_at: tuple[float, ...]  # [K] drafts of which at least this many tokens were accepted
+    drafts: float = 0
+    draft_tokens: float = 0
+    accepted: float = 0
+    accepted_at: tuple[float, ...] = ()  # [K] drafts of which at least this many tokens were accepted
 
     def since(self, earlier: DraftCounters) -> DraftCounters:
         """What was counted after an earlier reading of the same server."""
-        before = earlier.accepted_at or (0.0,) * len(self.accepted_at)
+        pairs = zip_longest(self.accepted_at, earlier.accepted_at, fillvalue=0.0)
         return DraftCounters(
             self.drafts - earlier.drafts,
             self.draft_tokens - earlier.draft_tokens,
             self.accepted - earlier.accepted,
-            tuple(now - then for now, then in zip(self.accepted_at, before, strict=True)),
+            tuple(now - then for now, then in pairs),
         )
 
     def __add__(self, other: DraftCounters) -> DraftCounters:
@@ -33,7 +35,7 @@ class DraftCounters:
             self.drafts + other.drafts,
             self.draft_tokens + other.draft_tokens,
             self.accepted + other.accepted,
-            tuple(a + b for a, b in zip(self.accepted_at, other.accepted_at, strict=True)),
+            tuple(map(sum, zip_longest(self.accepted_at, other.accepted_at, fillvalue=0.0))),
         )
 
     @property
@@ -51,6 +53,9 @@ class DraftCounters:
         """[K] share accepted at this position among the drafts accepted up to the position before."""
         reached = (self.drafts, *self.accepted_at)[: len(self.accepted_at)]
         return tuple(_ratio(count, before) for count, before in zip(self.accepted_at, reached, strict=True))
+
+
+NO_DRAFTS = DraftCounters()
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mtpc.bench import report
-from mtpc.bench.engines import ServerSettings, find_engine
+from mtpc.bench.engine import Engine, ServerSettings
+from mtpc.bench.engines import find_engine
 from mtpc.bench.measure import Measurement
 from mtpc.bench.run import Plan, read_prompts, run_plan
 from mtpc.bench.server import Pair, Server, two_servers
@@ -29,7 +31,8 @@ class Request:
     num_drafts: int | None
     url: str | None
     baseline_url: str | None
-    server_arguments: tuple[str, ...]
+    server_arguments: tuple[str, ...]  # of both servers
+    drafter_arguments: tuple[str, ...]  # of the one with the drafter
     draft_times: bool
     prompts: Path
     out: Path
@@ -65,9 +68,17 @@ def server_settings(request: Request, plan: Plan, longest_prompt: int) -> tuple[
         )
     length = longest_prompt + 1 + plan.max_tokens + num_drafts
     plain = ServerSettings(request.target, max(plan.batch_sizes), length, extra=request.server_arguments)
-    return plain, ServerSettings(
-        plain.target, plain.max_batch, plain.max_length, request.drafter, num_drafts, plain.extra
-    )
+    extra = plain.extra + request.drafter_arguments
+    return plain, replace(plain, drafter=request.drafter, num_drafts=num_drafts, extra=extra)
+
+
+def must_be_installed(engine: Engine) -> None:
+    """Errors: `MTPCError` where the engine is not installed beside this package."""
+    if find_spec(engine.name) is None:
+        raise MTPCError(
+            f"{engine.title} is not installed here: choose another --engine, or use the environment that "
+            f"`scripts/make_env.sh {engine.name}` makes."
+        )
 
 
 def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
@@ -92,6 +103,7 @@ def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
         else:
             longest = max(len(prompt.encode()) for prompt in prompts)
             settings = server_settings(request, plan, longest)
+            must_be_installed(engine)
             progress.console.print("starting two engines ...")
             with two_servers(engine, *settings, request.out, request.draft_times) as servers:
                 points = run_plan(engine, servers, prompts, plan, told)

@@ -5,15 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
 
 import aiohttp
 
+from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
 from mtpc.errors import MTPCError
 
 TIMEOUT = aiohttp.ClientTimeout(total=1800)
+
+
+class CountsInAnswers(NamedTuple):
+    """How an engine tells in its answers what became of its drafts."""
+
+    ask: dict[str, Any]  # goes into every request
+    read: Callable[[dict[str, Any]], DraftCounters | None]  # from an event of the stream
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,7 @@ class Completion:
     tokens: int
     first: float  # until the first token (TTFT)
     seconds: float  # until the last
+    drafts: DraftCounters = NO_DRAFTS  # where the engine counts in its answers
 
     @property
     def per_token(self) -> float:
@@ -43,6 +54,11 @@ class Load:
     def tokens(self) -> int:
         """Tokens that came back."""
         return sum(completion.tokens for completion in self.completions)
+
+    @property
+    def drafts(self) -> DraftCounters:
+        """What the answers say of their drafts; none where the engine counts elsewhere."""
+        return reduce(add, (completion.drafts for completion in self.completions))
 
     @property
     def in_flight(self) -> float:
@@ -80,14 +96,16 @@ def events(line: bytes) -> dict[str, Any] | None:
     return None if content == b"[DONE]" else dict(json.loads(content))
 
 
-async def complete(session: aiohttp.ClientSession, url: str, model: str, prompt: str, sampling: Sampling) -> Completion:
-    """Stream one completion.
+async def complete(
+    session: aiohttp.ClientSession, url: str, body: dict[str, Any], counts: CountsInAnswers | None = None
+) -> Completion:
+    """Stream one completion of a request's JSON.
 
     Errors: `MTPCError` when the server refuses the request or reports an error on the way.
     """
     started = time.perf_counter()
-    first, last, tokens, pieces = 0.0, 0.0, 0, []
-    async with session.post(f"{url}/v1/completions", json=sampling.body(model, prompt)) as reply:
+    first, last, tokens, pieces, drafts = 0.0, 0.0, 0, [], NO_DRAFTS
+    async with session.post(f"{url}/v1/completions", json=body | (counts.ask if counts else {})) as reply:
         if reply.status != 200:
             raise MTPCError(f"{url} refused a request with status {reply.status}: {(await reply.text())[:300]}")
         async for line in reply.content:
@@ -102,34 +120,43 @@ async def complete(session: aiohttp.ClientSession, url: str, model: str, prompt:
                 pieces.append(event["choices"][0]["text"])
             if event.get("usage"):
                 tokens = int(event["usage"]["completion_tokens"])
+            if counts is not None:
+                drafts = counts.read(event) or drafts
     if not tokens:
         raise MTPCError(f"{url} did not report how many tokens it completed.")
-    return Completion(prompt, "".join(pieces), tokens, first, last)
+    return Completion(body["prompt"], "".join(pieces), tokens, first, last, drafts)
 
 
-async def _run(url: str, model: str, prompts: Sequence[str], sampling: Sampling, concurrency: int) -> Load:
-    waiting = iter(enumerate(prompts))
+async def _run(url: str, bodies: Sequence[dict[str, Any]], concurrency: int, counts: CountsInAnswers | None) -> Load:
+    waiting = iter(enumerate(bodies))
     found: dict[int, Completion] = {}
 
-    async def work(session: aiohttp.ClientSession, queue: Iterable[tuple[int, str]]) -> None:
-        for index, prompt in queue:
-            found[index] = await complete(session, url, model, prompt, sampling)
+    async def work(session: aiohttp.ClientSession, queue: Iterable[tuple[int, dict[str, Any]]]) -> None:
+        for index, body in queue:
+            found[index] = await complete(session, url, body, counts)
 
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=TIMEOUT, connector=connector) as session:
         started = time.perf_counter()
         await asyncio.gather(*(work(session, waiting) for _ in range(concurrency)))
         seconds = time.perf_counter() - started
-    return Load(tuple(found[index] for index in range(len(prompts))), seconds)
+    return Load(tuple(found[index] for index in range(len(bodies))), seconds)
 
 
-def run_load(url: str, model: str, prompts: Sequence[str], sampling: Sampling, concurrency: int) -> Load:
+def run_load(
+    url: str,
+    model: str,
+    prompts: Sequence[str],
+    sampling: Sampling,
+    concurrency: int,
+    counts: CountsInAnswers | None = None,
+) -> Load:
     """Complete every prompt, ``concurrency`` at a time: whenever one ends, the next one is sent.
 
     Errors: `MTPCError` when the server cannot be reached or refuses a request.
     """
     try:
-        return asyncio.run(_run(url, model, prompts, sampling, concurrency))
+        return asyncio.run(_run(url, [sampling.body(model, prompt) for prompt in prompts], concurrency, counts))
     except (aiohttp.ClientError, TimeoutError) as error:
         raise MTPCError(f"{url} broke off a completion: {error or type(error).__name__}.") from None
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from mtpc.bench.acceptance import DraftCounters
-from mtpc.bench.engines import Engine
+from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
+from mtpc.bench.engine import Engine
 from mtpc.bench.load import Load, Sampling
 from mtpc.bench.prometheus import parse
 from mtpc.bench.server import Server
@@ -64,11 +64,15 @@ class Measurement:
 def measure(
     engine: Engine, server: Server, model: str, prompts: Sequence[str], sampling: Sampling, concurrency: int
 ) -> Measurement:
-    """Run the prompts and take the difference of the server's counters around them."""
-    counters, times = engine.counters(parse(server.metrics())), read_draft_times(server.draft_times)
+    """Run the prompts; what the engine counted is in its answers, or the difference of its counters around them."""
+    counters, times = _counters(engine, server), read_draft_times(server.draft_times)
     load = engine.load(server.url, model, prompts, sampling, concurrency)
-    drafts = engine.counters(parse(server.metrics())).since(counters)
+    drafts = load.drafts + _counters(engine, server).since(counters)
     return summarise(load, drafts, times, read_draft_times(server.draft_times))
+
+
+def _counters(engine: Engine, server: Server) -> DraftCounters:
+    return engine.counters(parse(server.metrics())) if engine.counters else NO_DRAFTS
 
 
 def summarise(load: Load, drafts: DraftCounters, before: DraftTimes, after: DraftTimes) -> Measurement:

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from mtpc.bench.acceptance import DraftCounters
+from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
 from mtpc.bench.measure import Measurement
 
 
@@ -104,12 +104,13 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
 
 
 def drafts_by_temperature(points: Iterable[Point]) -> dict[float, DraftCounters]:
-    """The engine's counters of all batch sizes together, for each temperature."""
+    """The engine's counters of all batch sizes together, for each temperature, of equally many positions."""
     found: dict[float, DraftCounters] = {}
     for point in points:
-        earlier = found.get(point.temperature)
-        found[point.temperature] = point.drafts if earlier is None else earlier + point.drafts
-    return found
+        found[point.temperature] = found.get(point.temperature, NO_DRAFTS) + point.drafts
+    positions = max((len(drafts.accepted_at) for drafts in found.values()), default=0)
+    nothing = DraftCounters(accepted_at=(0.0,) * positions)
+    return {temperature: drafts + nothing for temperature, drafts in found.items()}
 
 
 def _rate(measurements: Sequence[Measurement]) -> float:

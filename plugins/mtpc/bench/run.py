@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtpc.bench.engines import Engine
+from mtpc.bench.engine import Engine
 from mtpc.bench.load import Sampling
 from mtpc.bench.measure import Measurement, measure
 from mtpc.bench.results import Point

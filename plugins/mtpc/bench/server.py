@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from mtpc.bench.engines import Engine, ServerSettings
+from mtpc.bench.engine import Engine, ServerSettings
 from mtpc.errors import MTPCError
 
 START_SECONDS = 900.0

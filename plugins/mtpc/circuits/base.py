@@ -2,9 +2,10 @@
 
 Notation: B batch, n window, R rank (components per position), V vocabulary.  A circuit object holds
 the structure only; its parameters come with each call, because a head computes them from the hidden
-state.  Three primitives per kind carry everything else:
+state.  Four primitives per kind carry everything else:
 
 - ``beliefs``: log q(z_i = j, x_<i), the component of each position jointly with the tokens before it;
+- ``start`` and ``advance``: the same one token at a time, for any number of prefixes side by side;
 - ``condition_sums``: the sum weights given the first token;
 - ``sample_components``: ancestral sampling of the latent variables.
 
@@ -15,15 +16,16 @@ in a CUDA graph.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from mtpc.circuits.params import CircuitParams, draw, normalise, token_evidence
 
-Scan = Generator[Tensor, Tensor, Any]
+# What the tokens so far say of the latent variables, for P prefixes of a row: tensors [B, P, R], as many as the kind
+# needs at a position.  The last is the belief, log q(z_i = j, x_<i), of the position that comes next.
+State = tuple[Tensor, ...]
 
 
 class Circuit(nn.Module, ABC):
@@ -59,6 +61,18 @@ class Circuit(nn.Module, ABC):
     @abstractmethod
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
         """log q(z_i = j, x_<i): evidence [B, n, R] = log phi_ij(x_i) -> [B, n, R]."""
+
+    @abstractmethod
+    def start(self, params: CircuitParams) -> State:
+        """The state of the empty prefix (P = 1), at the first position."""
+
+    @abstractmethod
+    def advance(self, sums: tuple[Tensor, ...], position: int, state: State, evidence: Tensor) -> State:
+        """The state after one more token of each prefix, at position + 1.
+
+        position: that of the token, counted from 0 and not the last; evidence: log phi_j of the token there, [B, P, R].
+        Time O(P R) for FF and CP, O(P R^2) for HMM, and for BTree a number of times that is 2 on average.
+        """
 
     # Operations
 
@@ -114,7 +128,6 @@ class Circuit(nn.Module, ABC):
         components = self.sample_components(params.sums, noise[:, : self.num_latents])
         return draw(select_leaves(params.leaves, components).exp(), noise[:, self.num_latents :])
 
-    @abstractmethod
     def greedy(self, params: CircuitParams, first: Tensor | None = None) -> Tensor:
         """Left-to-right argmax of the exact conditionals: int64 [B, n]; ``first`` [B] fixes x_1.
 
@@ -124,37 +137,19 @@ class Circuit(nn.Module, ABC):
         max-product over components and tokens jointly, needs fewer steps but drafts tokens that are
         likely only under one component.  n dependent steps; time O(n R V) and O(n R^2) for HMM, BTree.
         """
-
-
-class LatentCircuit(Circuit):
-    """A circuit with latent variables, walked from left to right by a generator of its kind."""
-
-    @abstractmethod
-    def scan(self, sums: tuple[Tensor, ...]) -> Scan:
-        """Yields log q(z_i = j, x_<i) [B, R] for i = 1..n; is sent log phi_ij(x_i) [B, R] after each but the last."""
-
-    def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
-        """The general form, in n dependent steps; kinds with a parallel form override it."""
-        scan = self.scan(sums)
-        found = [next(scan)]
-        found += [scan.send(evidence[:, position]) for position in range(self.window - 1)]
-        return torch.stack(found, 1)
-
-    def greedy(self, params: CircuitParams, first: Tensor | None = None) -> Tensor:
         params = params.upcast()
         probs = params.leaves.exp()
-        scan = self.scan(params.sums)
-        weights, tokens = next(scan), []
+        state, tokens = self.start(params), []
         for position in range(self.window):
             if position == 0 and first is not None:
-                token = first
+                token = first[:, None]
             else:
-                mixture = torch.softmax(weights, -1)[:, None] @ probs[:, position]  # [B, 1, V]
-                token = mixture[:, 0].argmax(-1)
+                token = (torch.softmax(state[-1], -1) @ probs[:, position]).argmax(-1)  # [B, 1]
             tokens.append(token)
             if position + 1 < self.window:
-                weights = scan.send(token_evidence(params.leaves[:, position : position + 1], token[:, None])[:, 0])
-        return torch.stack(tokens, 1)
+                evidence = token_evidence(params.leaves[:, position : position + 1], token)
+                state = self.advance(params.sums, position, state, evidence)
+        return torch.cat(tokens, 1)
 
 
 def select_leaves(leaves: Tensor, components: Tensor) -> Tensor:

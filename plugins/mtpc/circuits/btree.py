@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mtpc.circuits.base import LatentCircuit, Scan
-from mtpc.circuits.params import draw, normalise
+from mtpc.circuits.base import Circuit, State
+from mtpc.circuits.params import CircuitParams, draw, normalise
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,14 @@ class Node:
     parent: int
     level: int
     children: tuple[Child, ...]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A step of the way from the root to a leaf: an internal node, and on which of its sides (0, 1) the leaf lies."""
+
+    node: int
+    side: int
 
 
 def plan_tree(window: int) -> list[Node]:
@@ -46,7 +54,20 @@ def plan_tree(window: int) -> list[Node]:
     return nodes
 
 
-class BinaryTree(LatentCircuit):
+def paths_to_leaves(nodes: list[Node]) -> list[tuple[Turn, ...]]:
+    """The way from the root to each position of the window, from left to right."""
+
+    def below(node: int, above: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
+        paths = []
+        for side, child in enumerate(nodes[node].children):
+            here = (*above, Turn(node, side))
+            paths += [here] if child.is_leaf else below(child.index, here)
+        return paths
+
+    return below(0, ())
+
+
+class BinaryTree(Circuit):
     """n - 1 latent variables in about log2 n levels, for any window.
 
     sums: (root [B, R], inner [B, n - 2, R, R]); inner[b, k - 1, a, c] is the log-probability that internal
@@ -62,6 +83,7 @@ class BinaryTree(LatentCircuit):
     def __init__(self, window: int, rank: int) -> None:
         super().__init__(window, rank)
         self.nodes = plan_tree(window)
+        self.paths = paths_to_leaves(self.nodes)
         self.levels = [
             [k for k, node in enumerate(self.nodes) if node.level == level] for level in range(self.nodes[-1].level + 1)
         ]
@@ -118,24 +140,32 @@ class BinaryTree(LatentCircuit):
                 belief = torch.logsumexp(incoming[..., None] + self._level(inner, depth + 1), 2)
         return torch.cat(found, 1)[:, self.leaf_positions]
 
-    def scan(self, sums: tuple[Tensor, ...]) -> Scan:
-        root, inner = sums
+    def start(self, params: CircuitParams) -> State:
+        root, inner = params.sums
+        return self._descend(inner, [root[:, None]], root[:, None], self.paths[0][1:])
 
-        def child(node: Child, incoming: Tensor) -> Scan:
-            """Visit a side; returns the log-probability of its tokens given the state above it."""
-            if node.is_leaf:
-                return (yield incoming)
-            weights = inner[:, node.index - 1]
-            upward = yield from inside(node.index, torch.logsumexp(incoming[:, :, None] + weights, 1))
-            return torch.logsumexp(weights + upward[:, None], -1)
+    def advance(self, sums: tuple[Tensor, ...], position: int, state: State, evidence: Tensor) -> State:
+        """From leaf to leaf: up while a subtree ends with the token, then down the right side of the node above.
 
-        def inside(index: int, belief: Tensor) -> Scan:
-            total = torch.zeros_like(belief)
-            for side in self.nodes[index].children:
-                total = total + (yield from child(side, belief + total))
-            return total
+        Beside the belief, the state keeps a tensor for each node between the root and the leaf: what is known of the
+        node's state from outside its subtree where the leaf lies on the left, and what its left side says of it where
+        the leaf lies on the right.
+        """
+        inner, path, kept = sums[1], self.paths[position], list(state[:-1])
+        depth, message = len(path) - 1, evidence  # of the tokens of the subtree that ends here, given the node above it
+        while path[depth].side == 1:
+            below = (kept.pop() + message)[:, :, None]  # [B, P, 1, R]
+            message = torch.logsumexp(inner[:, path[depth].node - 1, None] + below, -1)
+            depth -= 1
+        belief = kept.pop() + message
+        return self._descend(inner, [*kept, message], belief, self.paths[position + 1][depth + 1 :])
 
-        yield from inside(0, root)
+    def _descend(self, inner: Tensor, kept: list[Tensor], belief: Tensor, path: tuple[Turn, ...]) -> State:
+        """Down to the first leaf of a subtree."""
+        for turn in path:
+            belief = torch.logsumexp(belief[..., None] + inner[:, turn.node - 1, None], 2)
+            kept.append(belief)
+        return (*kept, belief)
 
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
         """Tilt the nodes above the first leaf, from the bottom up, by what their state says of it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.circuits.base import LatentCircuit, Scan
-from mtpc.circuits.params import before, draw
+from mtpc.circuits.base import Circuit, State
+from mtpc.circuits.params import CircuitParams, before, draw
 
 
-class CanonicalPolyadic(LatentCircuit):
+class CanonicalPolyadic(Circuit):
     """One latent variable for the whole window; sums: (log w [B, R],)."""
 
     kind = "cp"
@@ -25,10 +25,11 @@ class CanonicalPolyadic(LatentCircuit):
         """All positions at once: the component's weight times the tokens before, a cumulative sum."""
         return sums[0][:, None] + before(evidence)
 
-    def scan(self, sums: tuple[Tensor, ...]) -> Scan:
-        belief = sums[0]
-        for _ in range(self.window):
-            belief = belief + (yield belief)
+    def start(self, params: CircuitParams) -> State:
+        return (params.sums[0][:, None],)
+
+    def advance(self, sums: tuple[Tensor, ...], position: int, state: State, evidence: Tensor) -> State:
+        return (state[0] + evidence,)
 
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
         return (torch.log_softmax(sums[0] + first, -1),)

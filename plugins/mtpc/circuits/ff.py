@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.circuits.base import Circuit
+from mtpc.circuits.base import Circuit, State
 from mtpc.circuits.params import CircuitParams, before
 from mtpc.errors import MTPCError
 
@@ -30,6 +30,12 @@ class FullyFactorised(Circuit):
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
         """The log-probability of the tokens before each position, in one cumulative sum."""
         return before(evidence)
+
+    def start(self, params: CircuitParams) -> State:
+        return (params.leaves.new_zeros(len(params.leaves), 1, 1),)
+
+    def advance(self, sums: tuple[Tensor, ...], position: int, state: State, evidence: Tensor) -> State:
+        return (state[0] + evidence,)
 
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
         return sums

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.circuits.base import LatentCircuit, Scan
-from mtpc.circuits.params import draw
+from mtpc.circuits.base import Circuit, State
+from mtpc.circuits.params import CircuitParams, draw
 
 
-class HiddenMarkov(LatentCircuit):
+class HiddenMarkov(Circuit):
     """Contextual and inhomogeneous: every step has a transition matrix of its own.
 
     sums: (initial [B, R], transitions [B, n - 1, R, R]) with transitions[b, i, a, c] the log-probability
@@ -25,13 +25,21 @@ class HiddenMarkov(LatentCircuit):
     def num_latents(self) -> int:
         return self.window
 
-    def scan(self, sums: tuple[Tensor, ...]) -> Scan:
-        initial, transitions = sums
-        belief = initial
-        for step in range(self.window - 1):
-            filtered = belief + (yield belief)
-            belief = torch.logsumexp(filtered[:, :, None] + transitions[:, step], 1)
-        yield belief
+    def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
+        """Along the chain, in n - 1 dependent steps."""
+        state: State = (sums[0][:, None],)
+        found = [state[-1]]
+        for position in range(self.window - 1):
+            state = self.advance(sums, position, state, evidence[:, position, None])
+            found.append(state[-1])
+        return torch.cat(found, 1)
+
+    def start(self, params: CircuitParams) -> State:
+        return (params.sums[0][:, None],)
+
+    def advance(self, sums: tuple[Tensor, ...], position: int, state: State, evidence: Tensor) -> State:
+        filtered = state[0] + evidence  # [B, P, R]
+        return (torch.logsumexp(filtered[..., None] + sums[1][:, position, None], 2),)
 
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
         initial, transitions = sums

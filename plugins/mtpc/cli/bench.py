@@ -28,7 +28,7 @@ def numbers(text: str, kind: type[Number], option: str) -> tuple[Number, ...]:
 def bench(
     target: Annotated[Path | None, typer.Option(help="The model to serve: a Hugging Face folder.")] = None,
     drafter: Annotated[Path | None, typer.Option(help="A drafter directory for it.")] = None,
-    engine: Annotated[str, typer.Option(help="The engine that serves.")] = "vllm",
+    engine: Annotated[str, typer.Option(help="The engine that serves: vllm or sglang.")] = "vllm",
     offline: Annotated[
         bool, typer.Option("--offline", help="Measure the engine inside one process, without a server's traffic.")
     ] = False,
@@ -45,6 +45,9 @@ def bench(
     ] = True,
     server_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for both servers, as in --server-arg=--dtype=float32.")
+    ] = None,
+    drafter_arg: Annotated[
+        list[str] | None, typer.Option(help="An argument for the server with the drafter alone.")
     ] = None,
     url: Annotated[str | None, typer.Option(help="A running server with the drafter; none is started then.")] = None,
     baseline_url: Annotated[str | None, typer.Option(help="A running server without, for --url.")] = None,
@@ -64,6 +67,8 @@ def bench(
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --batch-sizes 1 --temperatures 0
 
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --offline
+
+    mtpc bench --engine sglang --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
 
     mtpc bench --url http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
     """
@@ -86,6 +91,7 @@ def bench(
         url=url,
         baseline_url=baseline_url,
         server_arguments=tuple(server_arg or ()),
+        drafter_arguments=tuple(drafter_arg or ()),
         draft_times=draft_times,
         prompts=prompts,
         out=out,

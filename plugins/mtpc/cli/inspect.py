@@ -22,12 +22,12 @@ def inspect(
     """Show what a drafter directory is, or what is wrong with it.
 
     The directory is loaded as strictly as an engine loads it. Shown are the circuit, the parameters of each part, what
-    one draft reads, where the drafter comes from, and the line that serves it. A directory that would not load ends in
+    one draft reads, where the drafter comes from, and the lines that serve it. A directory that would not load ends in
     one sentence and exit code 2.
 
     Example: mtpc inspect weights/byte-mtpc-hmm-n8
     """
-    from mtpc.inspection import inspect_drafter
+    from mtpc.inspection import inspect_drafter, sglang_arguments
 
     found = inspect_drafter(folder)
     console = Console()
@@ -39,6 +39,8 @@ def inspect(
     console.print("\nServe it with vLLM:\n")
     # Printed plainly, so that it can be copied whole whatever the width of the terminal.
     typer.echo(f"vllm serve TARGET --speculative-config '{found.speculative_config()}'")
+    console.print("\nor with SGLang:\n")
+    typer.echo(f"python -m sglang.launch_server --model-path TARGET {sglang_arguments(folder)}")
 
 
 def describe(found: Inspection) -> Table:

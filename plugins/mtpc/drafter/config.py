@@ -121,3 +121,12 @@ def read_config(folder: Path) -> DrafterConfig:
         if key not in values:
             raise MTPCError(f"{path}: the key {key!r} is missing.")
     return config
+
+
+def describes_a_drafter(folder: Path) -> bool | None:
+    """Whether the ``config.json`` of a directory says that it is an MTPC drafter; None if there is none to read."""
+    try:
+        values = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return isinstance(values, dict) and ("mtpc" in values or ARCHITECTURE in (values.get("architectures") or ()))

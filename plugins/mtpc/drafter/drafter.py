@@ -13,6 +13,7 @@ from mtpc.circuits import CircuitParams, build_circuit
 from mtpc.circuits.base import select_leaves
 from mtpc.circuits.params import draw, normalise, token_evidence
 from mtpc.drafter.config import DrafterConfig
+from mtpc.drafter.tree import TreeDraft, grow_tree
 from mtpc.heads.head import CircuitHead, normalised
 
 Mode = Literal["sampled", "greedy", "mixed"]
@@ -109,6 +110,29 @@ class Drafter(nn.Module):
             torch.where(greedy_rows[:, None], greedy, sampled.tokens),
             torch.where(greedy_rows[:, None, None], one_hot, sampled.probs),
         )
+
+    def draft_tree(
+        self,
+        hidden: Tensor,
+        token: Tensor,
+        temperature: Tensor | None,
+        size: int,
+        max_children: int | None = None,
+        *,
+        depth: int | None = None,
+        width: int | None = None,
+    ) -> TreeDraft:
+        """Draft a tree of ``size`` nodes after ``token``, the most probable continuations under the circuit.
+
+        hidden, token: as for `draft`.  temperature: float32 [B]; rows at 0, and all where it is None, are drafted at
+        temperature 1: only the order of the probabilities counts.  depth: tokens of one path at most, max_drafts by
+        default.  max_children, width, cost and errors: see `grow_tree`.  Verified by the rules of `mtpc.verify.tree`.
+        """
+        if temperature is not None:
+            temperature = temperature.masked_fill(temperature <= 0, 1.0)
+        params = self.head(hidden, token, temperature)
+        depth = self.max_drafts if depth is None else min(depth, self.max_drafts)
+        return grow_tree(self.circuit, params, token if self.given else None, size, depth, max_children, width)
 
     def _greedy(self, params: CircuitParams, token: Tensor, num_drafts: int) -> Tensor:
         drafts = self.circuit.greedy(params, token if self.given else None)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,44 +12,10 @@ from mtpc.circuits.params import token_evidence
 from mtpc.data.corpus import Corpus
 from mtpc.drafter import Drafter
 from mtpc.evaluation.acceptance import decode_acceptance
+from mtpc.evaluation.continuations import Continuations, concatenate, heldout_prompts, write_continuations
+from mtpc.evaluation.trees import evaluate_trees
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.verify import Rates
-
-CHUNK = 64
-
-
-@dataclass(frozen=True)
-class Continuations:
-    """Texts by the target with its own view of them.
-
-    tokens: int64 [S, P + L]; hidden [S, P + L, d]; logits [S, P + L, V]; start: P, the prompt's length.
-    """
-
-    tokens: Tensor
-    hidden: Tensor
-    logits: Tensor
-    start: int
-    temperature: float
-
-
-def heldout_prompts(corpus: Corpus, kind: str, count: int, length: int) -> Tensor:
-    """Evenly spaced prompts of the held-out split, int64 [count, length]."""
-    tokens = corpus.heldout(kind)
-    starts = np.linspace(0, len(tokens) - length - 1, count).astype(int)
-    return torch.from_numpy(np.stack([tokens[s : s + length] for s in starts]).astype(np.int64))
-
-
-def write_continuations(target: FrozenTarget, prompts: Tensor, length: int, temperature: float) -> Continuations:
-    """Let the target write ``length`` tokens after each prompt and look at them once more in one pass."""
-    tokens = target.generate(prompts, length, temperature)
-    passes = [target.features(part) for part in tokens.split(CHUNK)]
-    return Continuations(
-        tokens.cpu(),
-        torch.cat([each.hidden.float().cpu() for each in passes]),
-        torch.cat([each.logits.cpu() for each in passes]),
-        prompts.shape[1],
-        temperature,
-    )
 
 
 @torch.inference_mode()
@@ -61,21 +26,16 @@ def evaluate(drafter: Drafter, texts: Continuations, *, condition: bool = True) 
     token summed out, which is what a drafter that ignores it would do (impossible where the head reads it).
     """
     drafter = drafter.to("cpu", torch.float32)
-    window, start = drafter.config.window, texts.start
-    length = texts.tokens.shape[1] - start - window + 1
+    window = drafter.config.window
     rows = []
-    for tokens, hidden, logits in zip(texts.tokens, texts.hidden, texts.logits, strict=True):
-        # A step after position t knows h_t and x_{t+1}; its drafts are compared with x_{t+2}..x_{t+n}.
-        windows = tokens.unfold(0, window, 1)[start : start + length]  # [L, n], x_{t+1}..x_{t+n}
+    for step, tokens, logits in zip(texts.steps(window), texts.tokens, texts.logits, strict=True):
         if texts.temperature == 0:
-            rows.append(_greedy_matches(drafter, hidden[start - 1 : start - 1 + length], windows))
+            rows.append(_greedy_matches(drafter, *step))
         else:
             log_p = torch.log_softmax(logits / texts.temperature, -1)
             own = log_p[:-1].gather(1, tokens[1:, None])[:, 0]  # log p(x_{t+1} | x_<=t) at t
-            p = own.unfold(0, window, 1)[start - 1 : start - 1 + length]
-            rows.append(
-                _accept(drafter, hidden[start - 1 : start - 1 + length], windows, p, texts.temperature, condition)
-            )
+            p = own.unfold(0, window, 1)[texts.start - 1 :]
+            rows.append(_accept(drafter, *step, p, texts.temperature, condition))
     return decode_acceptance(torch.stack(rows).double())
 
 
@@ -106,14 +66,20 @@ def evaluate_kinds(
     prompt_length: int = 128,
     length: int = 128,
     seed: int = 0,
+    trees: Sequence[int] = (),
+    max_children: int | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Acceptance of each drafter by kind of text and temperature.
+    """Acceptance of each drafter by kind of text and temperature, drafting chains and, for each size, trees.
+
+    trees: numbers of nodes; max_children: of a node, see `mtpc.drafter.tree.grow_tree`.
 
     Returns, by drafter and column ("prose T=1", "code T=0", ...), `Rates.to_json`.  The column
     "no evidence" is temperature 1 on both kinds without conditioning on the target's own token; a drafter
-    whose head reads that token has no such figure.
+    whose head reads that token has no such figure.  Trees follow as "NAME, tree of SIZE".
     """
-    results: dict[str, dict[str, Any]] = {name: {} for name in drafters}
+    results: dict[str, dict[str, Any]] = {}
+    for name in drafters:
+        results |= {title: {} for title in (name, *(f"{name}, tree of {size}" for size in trees))}
     for temperature in (1.0, 0.5, 0.0):
         torch.manual_seed(seed)
         texts = {}
@@ -123,19 +89,11 @@ def evaluate_kinds(
         texts["all"] = concatenate(list(texts.values()))
         for name, drafter in drafters.items():
             for kind, continuations in texts.items():
-                results[name][f"{kind} T={temperature:g}"] = evaluate(drafter, continuations).to_json()
+                column = f"{kind} T={temperature:g}"
+                results[name][column] = evaluate(drafter, continuations).to_json()
+                for size, rates in evaluate_trees(drafter, continuations, trees, max_children).items():
+                    results[f"{name}, tree of {size}"][column] = rates.to_json()
             if temperature == 1.0 and drafter.given:
                 blind = evaluate(drafter, texts["all"], condition=False)
                 results[name]["all T=1, no evidence"] = blind.to_json()
     return results
-
-
-def concatenate(parts: list[Continuations]) -> Continuations:
-    """Several sets of equally long texts as one."""
-    return Continuations(
-        torch.cat([part.tokens for part in parts]),
-        torch.cat([part.hidden for part in parts]),
-        torch.cat([part.logits for part in parts]),
-        parts[0].start,
-        parts[0].temperature,
-    )

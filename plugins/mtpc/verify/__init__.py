@@ -4,17 +4,22 @@ from mtpc.verify.acceptance import Rates, expected_rates, overlap, rates_from_co
 from mtpc.verify.block import verify_block
 from mtpc.verify.greedy import verify_greedy
 from mtpc.verify.rejection import verify_rejection
+from mtpc.verify.tree import TreeVerdict, node_depths, verify_tree, verify_tree_greedy
 from mtpc.verify.verdict import PADDING, Verdict
 
 __all__ = [
     "PADDING",
     "Rates",
+    "TreeVerdict",
     "Verdict",
     "expected_rates",
+    "node_depths",
     "overlap",
     "rates_from_counts",
     "rates_from_marginal",
     "verify_block",
     "verify_greedy",
     "verify_rejection",
+    "verify_tree",
+    "verify_tree_greedy",
 ]

@@ -1,4 +1,4 @@
-"""A server on a local port that speaks as vLLM's does: it completes with the prompt's own bytes, in upper case."""
+"""A server on a local port that speaks as both engines' do: it completes with the prompt's own bytes, in upper case."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class State:
         self.drafts = 0
         self.now, self.most = 0, 0  # requests at a time
         self.bodies: list[dict[str, Any]] = []
+        self.pages: list[str] = []  # that were read
         self.lock = threading.Lock()
 
 
@@ -46,6 +47,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Health, metrics and models."""
         drafts = self.state.drafts
+        self.state.pages.append(self.path)
         pages = {
             "/health": "",
             "/metrics": METRICS.format(drafts=drafts, accepted=drafts // 2) if self.state.drafting else "up 1\n",
@@ -83,8 +85,20 @@ class Handler(BaseHTTPRequestHandler):
             yield json.dumps({"choices": [{"text": character}]})
         if "break off" in body["prompt"]:
             yield json.dumps({"error": {"message": "out of memory"}})
+        if self.state.drafting and body.get("return_spec_tokens_details"):
+            yield json.dumps({"choices": [], "sglext": {"spec_tokens_details": self.details(body["max_tokens"])}})
         yield json.dumps({"choices": [], "usage": {"completion_tokens": body["max_tokens"]}})
         yield "[DONE]"
+
+    def details(self, drafts: int) -> dict[str, Any]:
+        """SGLang's account of a request with so many drafts of one token, every second of them accepted."""
+        accepted = drafts // 2
+        return {
+            "spec_verify_ct": drafts,
+            "spec_num_proposed_drafts": drafts,
+            "spec_num_correct_drafts": accepted,
+            "spec_correct_drafts_histogram": [drafts - accepted, accepted],
+        }
 
 
 @contextmanager

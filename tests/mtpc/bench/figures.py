@@ -1,14 +1,15 @@
 """Measurements made up for the tests."""
 
-from mtpc.bench.acceptance import DraftCounters
+from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
 from mtpc.bench.measure import Measurement
 from mtpc.bench.results import Point
 
-NONE = DraftCounters(0, 0, 0, ())
 NAN = float("nan")
 
 
-def measurement(tokens: int, seconds: float, drafts: DraftCounters = NONE, texts: tuple[str, ...] = ()) -> Measurement:
+def measurement(
+    tokens: int, seconds: float, drafts: DraftCounters = NO_DRAFTS, texts: tuple[str, ...] = ()
+) -> Measurement:
     """A run of requests, two at a time; a drafting call takes a millisecond if anything was drafted."""
     return Measurement(
         requests=2,

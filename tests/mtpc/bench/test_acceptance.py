@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mtpc.bench.acceptance import DraftCounters
+from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
 
 
 def count(accepted: list[int], num_drafts: int) -> DraftCounters:
@@ -41,5 +41,6 @@ def test_difference_and_sum_undo_each_other() -> None:
     assert (first + second).since(first) == second
 
 
-def test_the_first_reading_of_a_server_may_know_no_position() -> None:
-    assert count([1, 2], 3).since(DraftCounters(0, 0, 0, ())) == count([1, 2], 3)
+def test_a_missing_position_counts_as_nothing_accepted() -> None:
+    assert count([1, 2], 3).since(NO_DRAFTS) == count([1, 2], 3)
+    assert DraftCounters(2, 6, 3, (2, 1)) + count([1, 2], 3) == count([1, 2, 1, 2], 3)

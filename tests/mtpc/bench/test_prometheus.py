@@ -1,9 +1,7 @@
-"""The text format of Prometheus and vLLM's counters in it."""
+"""The text format of Prometheus."""
 
 import pytest
 
-from mtpc.bench.acceptance import DraftCounters
-from mtpc.bench.engines import vllm_counters
 from mtpc.bench.prometheus import parse, total, totals_by
 from mtpc.errors import MTPCError
 
@@ -38,11 +36,3 @@ def test_reads_names_labels_and_values() -> None:
 def test_refuses_what_is_not_metrics(line: str) -> None:
     with pytest.raises(MTPCError, match="metrics"):
         parse(line)
-
-
-def test_vllm_counters_come_in_the_order_of_positions() -> None:
-    assert vllm_counters(parse(PAGE)) == DraftCounters(25, 75, 30, (20, 7, 3))
-
-
-def test_a_server_without_a_drafter_counts_nothing() -> None:
-    assert vllm_counters(parse("up 1")) == DraftCounters(0, 0, 0, ())

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from mtpc.bench import plot, report
-from mtpc.bench.acceptance import DraftCounters
+from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
 from mtpc.bench.load import Completion, Load
 from mtpc.bench.measure import DraftTimes, read_draft_times, summarise
 from mtpc.bench.results import Point
-from tests.mtpc.bench.figures import NONE, measurement, point
+from tests.mtpc.bench.figures import measurement, point
 
 
 def test_a_point_adds_tokens_and_seconds_before_it_divides() -> None:
@@ -46,8 +46,14 @@ def test_acceptance_is_shown_by_position_and_temperature() -> None:
     assert table.rows == [["1", *["100.0 %"] * 4], ["2", *["50.0 %"] * 4]]
 
 
+def test_positions_where_one_temperature_accepted_nothing() -> None:
+    short = Point(1, 1.0, (measurement(10, 1.0),), (measurement(10, 1.0, DraftCounters(10, 20, 5, (5,))),))
+    rows = report.acceptance_table([point(1), short]).rows
+    assert rows == [["1", "100.0 %", "100.0 %", "50.0 %", "50.0 %"], ["2", "50.0 %", "50.0 %", "0.0 %", "0.0 %"]]
+
+
 def test_what_is_not_known_is_null_in_the_json(tmp_path: Path) -> None:
-    blind = Point(1, 1.0, (measurement(10, 1.0),), (measurement(10, 1.0, NONE),))
+    blind = Point(1, 1.0, (measurement(10, 1.0),), (measurement(10, 1.0, NO_DRAFTS),))
     report.write(tmp_path, [blind], {"plan": "x"})
     found = json.loads((tmp_path / "results.json").read_text())
     assert found["points"][0]["acceptance_length"] is None
@@ -75,7 +81,7 @@ def test_a_run_is_summarised_by_medians_and_differences(tmp_path: Path) -> None:
         Completion("q", "y", 11, 0.1, 2.1),
         Completion("r", "z", 1, 0.2, 0.2),
     )
-    found = summarise(Load(completions, 2.0), NONE, DraftTimes(10, 1.0), DraftTimes(30, 2.0))
+    found = summarise(Load(completions, 2.0), NO_DRAFTS, DraftTimes(10, 1.0), DraftTimes(30, 2.0))
     assert found.tokens_per_second == 11.5
     assert found.first_token == 0.2
     assert found.per_token == pytest.approx(0.1)

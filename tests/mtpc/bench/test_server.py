@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mtpc.bench.acceptance import DraftCounters
-from mtpc.bench.engines import Engine, ServerSettings, find_engine, vllm_command, vllm_environment
+from mtpc.bench.acceptance import NO_DRAFTS
+from mtpc.bench.engine import Engine, ServerSettings
 from mtpc.bench.server import Launch, free_port, last_error, two_servers
 from mtpc.errors import MTPCError
 
@@ -20,8 +20,9 @@ def engine(*command: str) -> Engine:
     """An engine whose server is this command; PORT in it stands for the port."""
     return Engine(
         "fake",
+        "Fake",
         lambda settings, port: [part.replace("PORT", str(port)) for part in command],
-        lambda samples: DraftCounters(0, 0, 0, ()),
+        lambda samples: NO_DRAFTS,
     )
 
 
@@ -97,34 +98,5 @@ def test_last_error_of_a_log(tmp_path: Path) -> None:
     assert last_error(log) == "it printed nothing"
 
 
-def test_the_two_command_lines_differ_only_in_the_drafter() -> None:
-    plain = vllm_command(SETTINGS, 1)
-    drafted = vllm_command(ServerSettings(Path("target"), 4, 512, Path("drafter"), 7), 1)
-    assert drafted[: len(plain)] == plain
-    assert drafted[len(plain)] == "--speculative-config"
-    assert '"num_speculative_tokens":7' in drafted[-1]
-
-
-@pytest.mark.parametrize("compiler", [True, False])
-def test_without_a_compiler_nothing_is_compiled(compiler: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if compiler and name == "g++" else None)
-    assert ("--enforce-eager" in vllm_command(SETTINGS, 1)) is not compiler
-
-
-def test_unknown_engine() -> None:
-    with pytest.raises(MTPCError, match=r"'tgi'.*vllm"):
-        find_engine("tgi")
-
-
 def test_a_free_port_is_free() -> None:
     assert 1024 < free_port() < 65536
-
-
-def test_intels_openmp_goes_first_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setenv("LD_PRELOAD", "/lib/other.so")
-    assert "LD_PRELOAD" not in vllm_environment()
-    openmp = tmp_path / "lib" / "libiomp5.so"
-    openmp.parent.mkdir()
-    openmp.touch()
-    assert vllm_environment()["LD_PRELOAD"] == f"{openmp}:/lib/other.so"

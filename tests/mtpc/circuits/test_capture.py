@@ -11,25 +11,30 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mtpc.circuits import CircuitParams, temper
+from mtpc.drafter.tree import grow_tree
+from mtpc.verify import verify_tree
 from tests.oracles.cases import Case, cast, sum_shapes
 
 CASES = [
     Case(kind, window, 1 if kind == "ff" else 4, 9) for kind in ("ff", "cp", "hmm", "btree") for window in (1, 2, 7)
 ]
 ROWS = 3
+TREE = 8
 
 
 def draft(case: Case, params: CircuitParams, first: torch.Tensor, temperature: torch.Tensor, noise: torch.Tensor):
-    """All that a drafter runs for one draft: (sampled tokens, their conditionals, greedy tokens)."""
+    """All that a drafter runs for one draft, and trees: (sampled tokens, their conditionals, greedy tokens, ...)."""
     circuit = case.circuit
     conditioned = circuit.condition(temper(params, temperature), first)
     tokens = circuit.sample(conditioned, noise)
-    return (
-        tokens,
-        circuit.conditionals(conditioned, tokens),
-        circuit.greedy(params, first),
-        circuit.log_prob(params, tokens),
-    )
+    conditionals = circuit.conditionals(conditioned, tokens)
+    drafted = (tokens, conditionals, circuit.greedy(params, first), circuit.log_prob(params, tokens))
+    if case.window == 1:  # nothing is left to draft after the first token
+        return drafted
+    tree = grow_tree(circuit, params, first, TREE, case.window - 1)
+    target = conditionals[:, :1].exp().expand(-1, TREE + 1, -1)
+    verdict = verify_tree(*tree, target, noise[:, :1].expand(-1, TREE + 1))
+    return (*drafted, *tree, *verdict)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -45,9 +50,10 @@ def test_traces_with_fake_tensors(case: Case, dtype: torch.dtype, device: str) -
         first = torch.empty(ROWS, dtype=torch.int64, device=device)
         temperature = torch.empty(ROWS, device=device)
         noise = torch.empty(ROWS, case.circuit.noise_size, device=device)
-        tokens, conditionals, greedy, _ = draft(case, params, first, temperature, noise)
+        tokens, conditionals, greedy, _, *tree = draft(case, params, first, temperature, noise)
     assert tokens.shape == greedy.shape == (ROWS, case.window)
     assert conditionals.shape == (ROWS, case.window, case.vocabulary)
+    assert all(each.shape[0] == ROWS and each.device.type == device for each in tree)
     assert tokens.device.type == conditionals.device.type == greedy.device.type == device
 
 

@@ -22,6 +22,8 @@ def run(*arguments: str) -> Result:
     [
         (["inspect", "nowhere"], "nowhere is not a directory"),
         (["target", "bytes", "--corpus", "nowhere"], "nowhere is not a corpus folder"),
+        (["evaluate", "a", "--target", "b", "--tree", "7,x"], "--tree is '7,x', but whole numbers"),
+        (["evaluate", "a", "--target", "b", "--tree", "7"], "b is not a model folder"),
         (["bench"], "give --target and --drafter"),
         (["bench", "--url", "http://127.0.0.1:1"], "go together"),
         (["bench", "--url", "x", "--baseline-url", "y", "--target", "z"], "give either"),
@@ -77,7 +79,9 @@ def test_every_command_has_help(command: str) -> None:
     assert len(result.output) > 200
 
 
-@pytest.mark.parametrize("command", [["corpus"], ["train"], ["inspect"], ["bench"], ["doctor"], ["target", "bytes"]])
+@pytest.mark.parametrize(
+    "command", [["corpus"], ["train"], ["evaluate"], ["inspect"], ["bench"], ["doctor"], ["target", "bytes"]]
+)
 def test_help_teaches_by_example(command: list[str]) -> None:
     output = run(*command, "--help").output
     assert "Example" in output

@@ -53,6 +53,8 @@ def test_shows_what_it_is_and_how_to_serve_it(folder: Path) -> None:
     assert values["model"] == str(folder)
     assert values["num_speculative_tokens"] == 4
     assert line.split("'")[1] == speculative_config(folder, 4)
+    line = next(line for line in result.output.splitlines() if line.startswith("python -m sglang.launch_server"))
+    assert line.endswith(f"--speculative-algorithm MTPC --speculative-draft-model-path {folder}")
 
 
 def test_without_provenance_it_says_so(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -81,6 +82,26 @@ def test_no_engine_at_all(machine: dict[str, str], monkeypatch: pytest.MonkeyPat
     failed = [finding for finding in checks.examine() if not finding.ok]
     assert [finding.subject for finding in failed] == ["engine"]
     assert "make_env.sh" in failed[0].mend
+
+
+@pytest.mark.parametrize(
+    ("installed", "gpu", "kernels", "expected"),
+    [
+        ("0.5.23", None, True, [True]),
+        ("0.5.23", None, False, [False]),
+        ("0.5.23", "H200", False, []),
+        (None, None, False, []),
+    ],
+)
+def test_kernels_that_sglang_needs_on_a_cpu(
+    installed: str | None, gpu: str | None, kernels: bool, expected: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "version", {"sglang": installed}.get)
+    monkeypatch.setattr(checks.provenance, "hardware", lambda: {"gpu": gpu})
+    monkeypatch.setattr(checks, "find_spec", lambda name: ModuleSpec(name, None, origin="there") if kernels else None)
+    findings = list(checks.kernels())
+    assert [finding.ok for finding in findings] == expected
+    assert all(finding.ok or "make_env.sh sglang" in finding.mend for finding in findings)
 
 
 def test_a_missing_library(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

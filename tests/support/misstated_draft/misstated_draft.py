@@ -10,7 +10,7 @@ from mtpc.drafter import Draft, Drafter
 
 
 def register() -> None:
-    """Entry point of ``vllm.general_plugins``; harmless when called twice."""
+    """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; harmless when called twice."""
     honest = Drafter.draft
 
     def draft(self: Drafter, *args: Any, **options: Any) -> Draft:

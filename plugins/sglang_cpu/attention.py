@@ -1,0 +1,97 @@
+"""Attention for SGLang's backend in plain torch: trees of drafts, and all requests of a step at once.
+
+Upstream's ``TorchNativeAttnBackend`` knows no trees and computes one request after the other.  Here a step that decodes
+or verifies is laid out once (`Step`) and computed together in every layer; prompts stay with upstream, and so does all
+that is not plain self-attention.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Step(NamedTuple):
+    """Where the keys of a step are, and who sees which.
+
+    slots: int64 [B, S], the slot of every position up to the longest request's.  visible: bool [B, n, S].
+    """
+
+    slots: Tensor
+    visible: Tensor
+
+    @classmethod
+    def lay_out(cls, req_to_token: Tensor, rows: Tensor, before: Tensor, tree: Tensor) -> Step:
+        """The step of requests ``rows`` [B] that have ``before`` [B] positions behind them and add n more.
+
+        tree: bool [B, n, n], which of its own positions each position sees.
+        """
+        width = tree.shape[1]
+        positions = torch.arange(int(before.max()) + width)
+        offsets = positions - before[:, None]  # [B, S] into the positions that are added
+        own = tree.gather(2, offsets.clamp(0, width - 1)[:, None, :].expand(-1, width, -1))
+        visible = (offsets < 0)[:, None, :] | (own & (offsets < width)[:, None, :])
+        return cls(req_to_token[rows, : len(positions)].long(), visible)
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, step: Step, scaling: float | None) -> Tensor:
+    """Attention [B n, Hq, Dv] of query [B n, Hq, D] over cached keys [slots, H, D] and values [slots, H, Dv].
+
+    Query heads share key heads in groups; the groups are laid side by side, as more queries of the same key head.
+    """
+    (batch, length), width, heads = step.slots.shape, step.visible.shape[1], keys.shape[1]
+    group = query.shape[1] // heads
+    laid = query.view(batch, width, heads, group, -1).permute(0, 2, 3, 1, 4).reshape(batch, heads, group * width, -1)
+    key, value = (cache[step.slots].to(query.dtype).transpose(1, 2) for cache in (keys, values))  # [B, H, S, D]
+    mask = step.visible[:, None].expand(-1, group, -1, -1).reshape(batch, 1, group * width, length)
+    found = F.scaled_dot_product_attention(laid, key, value, attn_mask=mask, scale=scaling)
+    found = found.view(batch, heads, group, width, -1).permute(0, 3, 1, 2, 4)
+    return found.reshape(batch * width, heads * group, -1)
+
+
+def install(module: Any) -> None:
+    """Wrap three methods of ``TorchNativeAttnBackend``, in the module that defines it."""
+    if torch.cuda.is_available():
+        return
+    backend = module.TorchNativeAttnBackend
+    backend.init_forward_metadata = _prepare(backend.init_forward_metadata)
+    for name in ("_run_sdpa_forward_decode", "_run_sdpa_forward_extend"):
+        setattr(backend, name, _together(getattr(backend, name)))
+
+
+def _prepare(original: Any) -> Any:
+    @functools.wraps(original)
+    def init_forward_metadata(self: Any, forward_batch: Any) -> None:
+        original(self, forward_batch)
+        self.forward_metadata = _step(self.req_to_token_pool.req_to_token, forward_batch)
+
+    return init_forward_metadata
+
+
+def _step(req_to_token: Tensor, batch: Any) -> Step | None:
+    """The layout of a step that decodes or verifies; None for any other."""
+    mode, count = batch.forward_mode, batch.batch_size
+    if count and mode.is_decode():
+        tree = torch.ones(count, 1, 1, dtype=torch.bool)
+        return Step.lay_out(req_to_token, batch.req_pool_indices, batch.seq_lens - 1, tree)
+    if count and mode.is_target_verify():
+        nodes = batch.spec_info.draft_token_num
+        tree = batch.spec_info.custom_mask[: count * nodes * nodes].view(count, nodes, nodes)
+        return Step.lay_out(req_to_token, batch.req_pool_indices, batch.seq_lens, tree)
+    return None
+
+
+def _together(original: Any) -> Any:
+    @functools.wraps(original)
+    def run(self: Any, query: Tensor, output: Tensor, k_cache: Tensor, v_cache: Tensor, *rest: Any, **more: Any) -> Any:
+        step = self.forward_metadata
+        if step is None or more.get("is_cross_attn") or more.get("sliding_window_size") is not None:
+            return original(self, query, output, k_cache, v_cache, *rest, **more)
+        output.copy_(attend(query, k_cache, v_cache, step, more["scaling"]))
+        return output
+
+    return run

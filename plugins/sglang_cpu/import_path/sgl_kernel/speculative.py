@@ -1,0 +1,5 @@
+"""The part of ``sgl_kernel`` that SGLang's n-gram drafter imports."""
+
+from sglang_cpu.trees import reconstruct_indices_from_tree_mask
+
+__all__ = ["reconstruct_indices_from_tree_mask"]

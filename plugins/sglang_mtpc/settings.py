@@ -1,0 +1,122 @@
+"""What SGLang's speculative settings must be for an MTPC drafter; each error is one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mtpc.drafter import Target, load_drafter, read_config
+from mtpc.drafter.config import describes_a_drafter
+from mtpc.drafter.tree import level_widths
+from mtpc.errors import MTPCError
+from sglang_mtpc import NAME, touch_points
+
+# Settings that a one-shot drafter has no use for, cannot honour or would not be lossless with, and what each must be.
+FIXED = {
+    "speculative_accept_threshold_acc": 1.0,
+    "speculative_accept_threshold_single": 1.0,
+    "speculative_adaptive": False,
+    "speculative_draft_attention_backend": None,
+    "speculative_draft_load_format": None,
+    "speculative_draft_model_revision": None,
+    "speculative_draft_window_size": None,
+    "speculative_token_map": None,
+    "speculative_use_block_verification": False,
+    "enable_multi_layer_eagle": False,
+    "enable_dp_attention": False,
+    "enable_return_hidden_states": False,
+    "disaggregation_mode": "null",
+    "pp_size": 1,
+}
+RUNNING_REQUESTS = 48  # at most, unless the user says otherwise: SGLang's own default for speculative decoding
+
+
+class Shape(NamedTuple):
+    """What is drafted for each request: a chain where children is 1, else a tree.
+
+    steps: longest path.  children: most children of a node.  nodes: drafted tokens.
+    """
+
+    steps: int
+    children: int
+    nodes: int
+
+
+def check_settings(settings: Any, target: Callable[[], Any]) -> None:
+    """Check the settings and the drafter directory they name; what is not meant for MTPC passes.
+
+    settings: SGLang's server arguments.  target: SGLang's ``ModelConfig`` of the target, made when it is needed.
+    Errors: `MTPCError` with one sentence.
+    """
+    folder, algorithm = settings.speculative_draft_model_path, settings.speculative_algorithm
+    if (algorithm or "").upper() != NAME:
+        if folder is not None and describes_a_drafter(folder):
+            raise MTPCError(f"{folder} is an MTPC drafter: --speculative-algorithm must be {NAME}, not {algorithm}.")
+        return
+    for problem in touch_points.problems():
+        raise MTPCError(problem)
+    if folder is None:
+        raise MTPCError(f"--speculative-algorithm {NAME} needs --speculative-draft-model-path, a drafter's directory.")
+    shape = draft_shape(settings)
+    config = target()
+    load_drafter(folder, Target(config.hidden_size, config.vocab_size))
+    for key, expected in FIXED.items():
+        value = getattr(settings, key, expected)
+        if value != expected:
+            raise MTPCError(f"{_flag(key)} is {value!r}, but with an MTPC drafter it must be {expected!r}.")
+    if settings.speculative_use_rejection_sampling and shape.children > 1:
+        raise MTPCError(
+            "--speculative-use-rejection-sampling is for chains; with a tree of drafts it must be left out."
+        )
+
+
+def draft_shape(settings: Any) -> Shape:
+    """What to draft, from the settings and, where they leave it open, the drafter's window.
+
+    Errors: `MTPCError` for settings that contradict each other or ask for more than the window holds.
+    """
+    folder = Path(settings.speculative_draft_model_path)
+    config = read_config(folder)
+    window = config.window
+    steps, tokens = settings.speculative_num_steps, settings.speculative_num_draft_tokens
+    children = 1 if settings.speculative_eagle_topk is None else settings.speculative_eagle_topk
+    if children < 1:
+        raise MTPCError(f"{_flag('speculative_eagle_topk')} is {children}, but it must be at least 1.")
+    if steps is None:
+        steps = tokens - 1 if tokens is not None and children == 1 else window - 1
+    if not 1 <= steps < window:
+        raise MTPCError(
+            f"{_flag('speculative_num_steps')} is {steps}, but {folder} has a window of {window} tokens, "
+            f"so it must be a whole number from 1 to {window - 1}."
+        )
+    if children == 1:
+        if tokens not in (None, steps + 1):
+            raise MTPCError(
+                f"{_flag('speculative_num_draft_tokens')} is {tokens}, but a chain of {steps} drafts is verified as "
+                f"{steps + 1} tokens; for a tree, set {_flag('speculative_eagle_topk')} to 2 or more."
+            )
+        return Shape(steps, 1, steps)
+    if tokens is None or tokens < 2:
+        raise MTPCError(
+            f"{_flag('speculative_num_draft_tokens')} is {tokens}, but {_flag('speculative_eagle_topk')} {children} is "
+            "for trees, so it must be the number of the tree's nodes with the root counted, at least 2."
+        )
+    level_widths(tokens - 1, steps, config.vocab_size, children)
+    return Shape(steps, children, tokens - 1)
+
+
+def complete_settings(settings: Any) -> None:
+    """Write what follows from the drafts' shape, and what SGLang needs to be told about its own defaults."""
+    shape = draft_shape(settings)
+    settings.speculative_num_steps = shape.steps
+    settings.speculative_eagle_topk = shape.children
+    settings.speculative_num_draft_tokens = shape.nodes + 1
+    settings.speculative_use_rejection_sampling = shape.children == 1  # chains come with their distributions
+    settings.enable_mixed_chunk = False  # a decoding request's token would be computed without its drafts
+    if settings.max_running_requests is None:
+        settings.max_running_requests = RUNNING_REQUESTS
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")

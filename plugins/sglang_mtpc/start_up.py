@@ -1,0 +1,35 @@
+"""Checks a drafter where SGLang resolves its arguments: in the first process, before any engine process exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sglang.srt.arg_groups.overrides import resolving_view
+from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
+
+from mtpc.errors import MTPCError, show_sentences
+from sglang_mtpc.settings import check_settings
+
+STEP = "handle_speculative_decoding"  # of SGLang's resolution; before it nothing reads the drafter's directory
+
+
+def install() -> None:
+    """Put the check before SGLang's own handling of the speculative settings."""
+    register_resolution_hook(STEP)(check_first)
+
+
+def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
+    """Check, then go on with what SGLang does at this step."""
+    try:
+        check_settings(resolving_view(server_args), lambda: _target(server_args))
+    except MTPCError:
+        show_sentences()
+        raise
+    previous(server_args)
+
+
+def _target(server_args: Any) -> Any:
+    from sglang.srt.arg_groups.overrides import model_config_of
+
+    return model_config_of(server_args)

@@ -1,0 +1,110 @@
+"""The one table of everything in SGLang that this adapter registers, hooks, extends or calls by its shape.
+
+Lines of the start are checked in every process before anything is registered, the others when MTPC is asked for.
+Where a line does not hold, MTPC is refused with one sentence; SGLang stays usable without a drafter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpc.doctor.finding import Finding
+from mtpc.doctor.touch_point import TouchPoint, findings, sentences
+
+VERSIONS = ">=0.5.21,<0.6"
+MEND = f"install an SGLang version {VERSIONS}, or a release of mtpc-plugins made for the installed one"
+
+START, WORKER, SAMPLING = "start-up", "worker", "sampling"
+_SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
+TABLE = (
+    TouchPoint(
+        START, f"{_SPEC}.spec_info", "SpeculativeAlgorithm.register",
+        "name * supports_overlap validate_server_args spec_class",
+        "called", "makes the name MTPC known; its check raises what went wrong in registering",
+    ),
+    TouchPoint(
+        START, f"{_SPEC}.spec_registry", "CustomSpecAlgo.__init__",
+        "self name factory supports_overlap validate_server_args",
+        "extended", "answers what SGLang asks of an algorithm, with the methods that the class lacks",
+    ),
+    TouchPoint(
+        START, f"{_SPEC}.spec_registry", "CustomSpecAlgo.handle_server_args", "self server_args",
+        "extended", "completes the settings of the drafts' shape",
+    ),
+    TouchPoint(
+        START, f"{_SPEC}.spec_info", "SpeculativeAlgorithm.create_future_map",
+        "self device req_to_token_pool needs_cpu_seq_lens needs_confidence_relay",
+        "called", "relays hidden states and pending tokens between overlapping steps",
+    ),
+    TouchPoint(
+        START, f"{_SRT}.arg_groups.resolution_hooks", "register_resolution_hook", "name",
+        "called", "a wrong drafter directory ends in one sentence before any engine process is started",
+    ),
+    TouchPoint(
+        START, f"{_SRT}.arg_groups.speculative_hook", "handle_speculative_decoding", "server_args",
+        "wrapped", "the step of the resolution before which the check runs",
+    ),
+    TouchPoint(
+        START, f"{_SRT}.arg_groups.overrides", "resolving_view", "server_args", "called", "reads the settings",
+    ),
+    TouchPoint(
+        START, f"{_SRT}.arg_groups.overrides", "model_config_of", "server_args",
+        "called", "hidden size and vocabulary of the target",
+    ),
+    TouchPoint(
+        WORKER, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.alloc_memory_pool",
+        "self memory_pool_config req_to_token_pool token_to_kv_pool_allocator",
+        "called", "inherited: keeps the target's pools for verification",
+    ),
+    TouchPoint(
+        WORKER, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.init_cuda_graphs", "self",
+        "extended", "captures the drafts",
+    ),
+    TouchPoint(
+        WORKER, f"{_SRT}.model_executor.runner", "DecodeCudaGraphRunner.__init__", "self model_runner",
+        "called", "by SGLang: the batch sizes of its graphs, capture_bs, are those of the drafts",
+    ),
+    TouchPoint(
+        WORKER, f"{_SRT}.managers.tp_worker", "TpModelWorker.forward_batch_generation",
+        "self batch * capture_hidden_mode",
+        "called", "runs prompts and keeps the hidden state of each last position",
+    ),
+    TouchPoint(
+        WORKER, f"{_SPEC}.eagle_info", "EagleDraftInput.__init__",
+        "self * topk_p topk_index hidden_states bonus_tokens capture_hidden_mode",
+        "called", "carries the hidden state and the pending token of each request to the next step",
+    ),
+    TouchPoint(
+        WORKER, f"{_SPEC}.eagle_worker_common", "build_eagle_verify_input",
+        "batch draft_input parent_list top_scores_index draft_tokens draft_probs * target_worker topk num_steps "
+        "num_draft_tokens tree_mask_mode device",
+        "called", "masks, positions and links of the drafts",
+    ),
+    TouchPoint(
+        WORKER, f"{_SPEC}.eagle_worker_common", "run_eagle_verify",
+        "batch * target_worker req_to_token_pool token_to_kv_pool_allocator plan_stream plan_stream_ctx topk "
+        "num_draft_tokens device metadata_ready_pre_pad finalize_tree_path grammar_barrier",
+        "called", "verifies: target forward pass, grammar, sampling, KV cache of what was accepted",
+    ),
+    TouchPoint(WORKER, f"{_SPEC}.eagle_utils", "default_tree_mask_mode", "", "called", "form of the tree's mask"),
+    TouchPoint(WORKER, f"{_SPEC}.spec_utils", "get_plan_stream", "device", "called", "stream for verify's planning"),
+    TouchPoint(
+        SAMPLING, f"{_SRT}.plugins.hook_registry", "HookRegistry.register", "target hook hook_type",
+        "called", "SGLang's own way to put a function around one of its own",
+    ),
+    TouchPoint(SAMPLING, f"{_SRT}.plugins.hook_registry", "HookRegistry.apply_hooks", "", "called", "applies the hook"),
+    TouchPoint(
+        SAMPLING, f"{_SPEC}.eagle_worker_common", "eagle_sample", "verify_input batch logits_output",
+        "hooked", "the core's rules at temperatures above 0 on a CPU, and with min-p, where SGLang has none",
+    ),
+)  # fmt: skip
+
+
+def problems(group: str | None = None) -> Iterator[str]:
+    """One sentence for each line, of a group or of all, that does not hold in the installed SGLang."""
+    return sentences((line for line in TABLE if group in (None, line.group)), MEND)
+
+
+def check() -> list[Finding]:
+    """Every line of the table against the installed SGLang, for `mtpc doctor`."""
+    return findings("sglang", TABLE, MEND)

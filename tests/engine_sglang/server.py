@@ -1,0 +1,64 @@
+"""Starts and stops `sglang.launch_server`, and talks to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.engine.server import Server, free_port
+
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+ARGUMENTS = ("--dtype", "float32", "--context-length", "512")
+Answer = dict[str, Any]
+
+
+def command(target: Path, *arguments: str) -> list[str]:
+    """`sglang.launch_server` of the environment that runs the tests."""
+    start = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(target)]
+    return [*start, *ARGUMENTS, "--skip-server-warmup", *arguments]
+
+
+def drafting(drafter: Path, *arguments: str) -> tuple[str, ...]:
+    """The command line arguments that switch a drafter on."""
+    return ("--speculative-algorithm", "MTPC", "--speculative-draft-model-path", str(drafter), *arguments)
+
+
+class SGLangServer(Server):
+    """A running `sglang.launch_server`; a context manager that leaves no process behind."""
+
+    def __init__(self, target: Path, log: Path, *arguments: str, path: Sequence[Path] = ()) -> None:
+        self.port, self.log = free_port(), log
+        entries = [*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])]
+        with log.open("w") as out:
+            self.process = subprocess.Popen(
+                command(target, "--host", "127.0.0.1", "--port", str(self.port), "--enable-metrics", *arguments),
+                env=os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(entries)},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def generate(self, prompt: str | list[str], *, options: dict[str, Any] | None = None, **sampling: Any) -> Any:
+        """SGLang's own /generate, greedy unless ``sampling`` says otherwise; ``options`` stand beside the prompt.
+
+        Returns an `Answer`, or a list of them where there are several prompts or ``n`` is above 1.
+        """
+        parameters = {"temperature": 0, "max_new_tokens": 64} | sampling
+        with self.post("/generate", {"text": prompt, "sampling_params": parameters} | (options or {})) as answer:
+            return json.load(answer)
+
+    def generate_all(self, prompts: Sequence[str], together: int, **sampling: Any) -> list[Answer]:
+        """Answers in the order of the prompts, ``together`` of them at a time."""
+        with ThreadPoolExecutor(together) as pool:
+            return list(pool.map(lambda prompt: self.generate(prompt, **sampling), prompts))
+
+
+def texts(answers: Sequence[Answer]) -> list[list[int]]:
+    """Token ids of each answer."""
+    return [answer["output_ids"] for answer in answers]

@@ -1,0 +1,60 @@
+"""`mtpc bench --engine sglang`: two servers, the same greedy text, every draft counted; what ships starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.conftest import WEIGHTS, Models
+from tests.engine.prompts import prompts
+from tests.engine_sglang.server import ENVIRONMENT, SGLangServer
+
+pytestmark = pytest.mark.engine
+TOKENS, REQUESTS, DRAFTS = 48, 4, 7
+CONFIGS = WEIGHTS.parent / "serve_configs" / "sglang"
+
+
+def bench(models: Models, folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """The points of a small benchmark."""
+    asked = folder / "prompts.jsonl"
+    asked.write_text("".join(json.dumps({"text": prompt}) + "\n" for prompt in prompts(REQUESTS)))
+    command = [str(Path(sys.executable).with_name("mtpc")), "bench", "--engine", "sglang"]
+    command += ["--target", str(models.target), "--drafter", str(models.drafter), "--prompts", str(asked)]
+    command += ["--batch-sizes", "1,2", "--temperatures", "0", "--rounds", "1", "--requests", str(REQUESTS)]
+    command += ["--max-tokens", str(TOKENS), "--server-arg=--dtype=float32", "--out", str(folder / "out")]
+    subprocess.run([*command, *arguments], env=os.environ | ENVIRONMENT, check=True, capture_output=True, timeout=600)
+    return list(json.loads((folder / "out" / "results.json").read_text())["points"])
+
+
+@pytest.mark.parametrize(
+    "tree", [(), ("--drafter-arg=--speculative-eagle-topk=3", "--drafter-arg=--speculative-num-draft-tokens=12")]
+)
+def test_served_engines_are_measured(models: Models, tmp_path: Path, tree: tuple[str, ...]) -> None:
+    points = bench(models, tmp_path, *tree)
+    assert [point["batch_size"] for point in points] == [1, 2]
+    for point in points:
+        assert point["identical_greedy_share"] == 1.0
+        assert 0 < point["drafting_share_of_a_step"] < 1
+        (plain,), (drafted,) = point["rounds_without"], point["rounds_with"]
+        assert plain["tokens"] == drafted["tokens"] == TOKENS * REQUESTS
+        assert plain["drafts"] == 0
+        drafts, accepted = drafted["drafts"], drafted["accepted_tokens"]
+        assert drafted["draft_tokens"] == drafts * (11 if tree else DRAFTS)
+        assert sum(drafted["accepted_at_position"]) == accepted > 0
+        # Each request's first token comes from its prompt; its last step may bring more than is left to complete.
+        surplus = REQUESTS + drafts + accepted - drafted["tokens"]
+        assert 0 <= surplus <= REQUESTS * DRAFTS
+
+
+@pytest.mark.parametrize("name", ["byte.yaml", "byte-tree.yaml"])
+def test_a_configuration_starts(models: Models, tmp_path: Path, name: str) -> None:
+    with SGLangServer(models.target, tmp_path / "log", "--config", str(CONFIGS / name)) as server:
+        answer = server.generate("And it came to pass", max_new_tokens=TOKENS, ignore_eos=True)
+    assert answer["meta_info"]["completion_tokens"] == TOKENS
+    assert answer["meta_info"]["spec_num_correct_drafts"] > 0

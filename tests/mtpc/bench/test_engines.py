@@ -1,0 +1,57 @@
+"""Engines by their names."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mtpc.bench import command
+from mtpc.bench.command import Request, must_be_installed, run_benchmark
+from mtpc.bench.engines import SERVED, find_engine
+from mtpc.bench.run import Plan
+from mtpc.errors import MTPCError
+
+
+def test_both_engines_are_known() -> None:
+    assert [find_engine(name).title for name in ("vllm", "sglang")] == ["vLLM", "SGLang"]
+    assert find_engine("vllm", offline=True).title == "vLLM, offline"
+
+
+def test_unknown_engine() -> None:
+    with pytest.raises(MTPCError, match=r"'tgi'.*vllm, sglang"):
+        find_engine("tgi")
+
+
+def test_sglang_is_not_measured_offline() -> None:
+    with pytest.raises(MTPCError, match="SGLang is measured behind its server only"):
+        find_engine("sglang", offline=True)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_an_engine_that_is_not_installed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda _: None)
+    with pytest.raises(MTPCError, match=f"is not installed here.*make_env.sh {name}"):
+        must_be_installed(find_engine(name))
+
+
+def test_nothing_is_started_without_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda _: None)
+    (tmp_path / "prompts.jsonl").write_text('{"text": "x"}\n')
+    weights = Path(__file__).parents[3] / "weights"
+    request = Request(
+        engine="sglang",
+        offline=False,
+        target=weights / "byte-target",
+        drafter=weights / "byte-mtpc-hmm-n8",
+        num_drafts=None,
+        url=None,
+        baseline_url=None,
+        server_arguments=(),
+        drafter_arguments=(),
+        draft_times=True,
+        prompts=tmp_path / "prompts.jsonl",
+        out=tmp_path / "out",
+    )
+    with pytest.raises(MTPCError, match="SGLang is not installed"):
+        run_benchmark(request, Plan((1,), (0.0,), 4), Console(quiet=True))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,32 @@
+"""A tiny target and drafter for everything here; needs SGLang, starts no engine."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.random_models import make_drafter, make_target
+
+collect_ignore_glob = [] if find_spec("sglang") else ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random byte-level Llama."""
+    return make_target(tmp_path_factory.mktemp("models") / "target")
+
+
+@pytest.fixture(scope="session")
+def drafter(target: Path) -> Path:
+    """A drafter for it, with a window of 8."""
+    return make_drafter(target.parent / "drafter", target)
+
+
+@pytest.fixture(scope="session")
+def loaded() -> None:
+    """SGLang with its plugins, as every process of it starts."""
+    from sglang.srt.plugins import load_plugins
+
+    load_plugins()

@@ -1,0 +1,138 @@
+"""The core's rules in SGLang's place: its three tensors, its filters, mixed batches, and when they are used at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtpc.drafter import Draft, TreeDraft
+from mtpc.verify.filters import filtered
+from sglang_mtpc import sampling
+from tests.statistics import chi_square_p_value
+
+V, ALL = 6, 1 << 30
+CHAIN = Draft(torch.tensor([[1, 2, 3]]), torch.full((1, 3, V), 1 / V))
+#        root -> 1 -> 3 -> 5;  root -> 2 -> 3;  numbers are tokens
+TREE = TreeDraft(torch.tensor([[1, 2, 3, 3, 5]]), torch.tensor([[-1, -1, 0, 1, 2]]))
+
+
+@pytest.fixture(autouse=True)
+def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tensor parallelism."""
+    monkeypatch.setattr(sampling, "get_parallel", lambda: SimpleNamespace(tp_group=SimpleNamespace(world_size=1)))
+
+
+def batch_of(
+    temperatures: list[float],
+    top_k: list[int] | None = None,
+    top_p: list[float] | None = None,
+    min_p: list[float] | None = None,
+    seed: Tensor | None = None,
+) -> Any:
+    """A batch with the parts of SGLang's that the rules read."""
+    rows = len(temperatures)
+    info = SimpleNamespace(
+        temperatures=torch.tensor(temperatures)[:, None],
+        top_ks=torch.tensor(top_k or [ALL] * rows),
+        top_ps=torch.tensor(top_p or [1.0] * rows),
+        min_ps=torch.tensor(min_p or [0.0] * rows),
+        need_top_k_sampling=top_k is not None,
+        need_top_p_sampling=top_p is not None,
+        need_min_p_sampling=min_p is not None,
+        is_all_greedy=False,
+        sampling_seed=seed,
+    )
+    return SimpleNamespace(sampling_info=info, seq_lens=torch.arange(rows) + 9)
+
+
+def verdict(drafts: Draft | TreeDraft, batch: Any, logits: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Through `judge`, with SGLang's own rule giving nonsense."""
+    drafts = type(drafts)(
+        *(None if part is None else part.expand(len(batch.seq_lens), *part.shape[1:]) for part in drafts)
+    )
+    verify_input = SimpleNamespace(drafts=drafts, spec_steps=steps)
+    output = SimpleNamespace(next_token_logits=logits.flatten(0, 1))
+    return sampling.judge(lambda *_: None, verify_input, batch, output)  # type: ignore[no-any-return]
+
+
+def certain(*rows: list[int]) -> Tensor:
+    """Logits [B, n, V] of a target that has one possible token at each place."""
+    return (torch.nn.functional.one_hot(torch.tensor(rows), V).float() - 1) * 1000
+
+
+def test_chain_as_sglang_wants_it() -> None:
+    logits = certain([1, 2, 3, 4], [1, 2, 0, 4], [0, 2, 3, 4])
+    predicted, lengths, nodes = verdict(CHAIN, batch_of([1.0] * 3), logits, 3)
+    assert lengths.tolist() == [4, 3, 1]
+    assert nodes.tolist() == [[0, 1, 2, 3], [4, 5, 6, -1], [8, -1, -1, -1]]
+    emitted = [[predicted[node].item() for node in row if node >= 0] for row in nodes.tolist()]
+    assert emitted == [[1, 2, 3, 4], [1, 2, 0], [0]]
+    assert predicted.dtype == lengths.dtype == nodes.dtype == torch.int32
+    assert predicted.shape == (12,)
+
+
+def test_tree_as_sglang_wants_it() -> None:
+    # What the target says at the root and after each of the five nodes.
+    logits = certain([1, 3, 0, 5, 0, 4], [2, 0, 3, 0, 4, 0], [1, 4, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0])
+    predicted, lengths, nodes = verdict(TREE, batch_of([0.5] * 4), logits, 3)
+    assert lengths.tolist() == [4, 3, 2, 1]
+    assert nodes.tolist() == [[0, 1, 3, 5], [6, 8, 10, -1], [12, 13, -1, -1], [18, -1, -1, -1]]
+    emitted = [[predicted[node].item() for node in row if node >= 0] for row in nodes.tolist()]
+    assert emitted == [[1, 3, 5, 4], [2, 3, 4], [1, 4], [0]]
+
+
+@pytest.mark.parametrize("drafts", [CHAIN, TREE], ids=["chain", "tree"])
+@pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.4}], ids=str)
+def test_first_token_has_the_filtered_distribution_of_the_target(
+    drafts: Draft | TreeDraft, filters: dict[str, Any]
+) -> None:
+    torch.manual_seed(0)
+    rows, nodes = 4000, drafts.tokens.shape[1]
+    logits = torch.tensor([0.1, 1.4, 1.2, -0.3, 0.9, 0.0])
+    batch = batch_of([0.7] * rows, **{name: [value] * rows for name, value in filters.items()})
+    if isinstance(drafts, Draft):  # drawn from what they claim
+        drafts = Draft(torch.randint(V, (rows, nodes)), torch.full((rows, nodes, V), 1 / V))
+    predicted, _, _ = verdict(drafts, batch, logits.expand(rows, nodes + 1, V), 3)
+    info = batch.sampling_info
+    target = filtered((logits.double() / 0.7).softmax(-1)[None], info.top_ks[:1], info.top_ps[:1], info.min_ps[:1])
+    counts = Counter(predicted.view(rows, -1)[:, 0].tolist())
+    assert chi_square_p_value(counts, dict(enumerate(target[0].tolist()))) > 1e-4
+
+
+def test_greedy_rows_of_a_mixed_batch_stay_greedy() -> None:
+    logits = torch.tensor([0.0, 0.1, 0.3, 0.3, 0.2, 0.1]).expand(200, 4, V)
+    batch = batch_of([1.0] * 200, top_k=[1, ALL] * 100)
+    predicted, _, _ = verdict(CHAIN, batch, logits, 3)
+    first = predicted.view(200, 4)[:, 0]
+    assert (first[::2] == 2).all()
+    assert len(set(first[1::2].tolist())) > 1
+
+
+def test_seeds_repeat() -> None:
+    logits = torch.zeros(2, 4, V)
+    once, again, other = (
+        verdict(CHAIN, batch_of([1.0] * 2, seed=torch.tensor([3, seed])), logits, 3)[0].view(2, 4) for seed in (4, 4, 5)
+    )
+    assert torch.equal(once, again)
+    assert torch.equal(once[0], other[0])
+    assert not torch.equal(once[1], other[1])
+
+
+@pytest.mark.parametrize(
+    ("greedy", "cuda", "min_p", "ours"),
+    [(True, False, None, False), (False, True, None, False), (False, True, [0.1], True), (False, False, None, True)],
+)
+def test_sglangs_rule_stands_where_it_is_right(
+    monkeypatch: pytest.MonkeyPatch, greedy: bool, cuda: bool, min_p: list[float] | None, ours: bool
+) -> None:
+    monkeypatch.setattr(sampling, "is_cuda", lambda: cuda)
+    batch, verify_input = batch_of([1.0], min_p=min_p), SimpleNamespace(drafts=CHAIN, spec_steps=3)
+    batch.sampling_info.is_all_greedy = greedy
+    output = SimpleNamespace(next_token_logits=torch.zeros(4, V))
+    found = sampling.judge(lambda *_: "SGLang's", verify_input, batch, output)
+    assert (found != "SGLang's") == ours

@@ -1,0 +1,91 @@
+"""The table holds in the installed SGLang; where it does not, or registering fails, one sentence says so."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from sglang.srt.arg_groups import resolution_hooks
+from sglang.srt.speculative import spec_registry
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+import sglang_mtpc
+from mtpc.errors import MTPCError
+from sglang_mtpc import start_up, touch_points
+from sglang_mtpc.algorithm import MTPCAlgorithm
+from sglang_mtpc.touch_points import START, TABLE, VERSIONS, TouchPoint
+
+WRONG = TouchPoint(START, "sglang.srt.arg_groups.overrides", "resolving_view", "self x", "called", "a test")
+
+
+@pytest.fixture
+def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before any plugin was loaded; exceptions are shown as they were."""
+    monkeypatch.setattr(spec_registry, "_REGISTRY", {})
+    monkeypatch.setattr(resolution_hooks, "_HOOKS", {})
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+
+
+@pytest.mark.parametrize("line", TABLE, ids=[line.function for line in TABLE])
+def test_every_line_holds(line: TouchPoint) -> None:
+    assert line.problem() is None
+
+
+def test_check_finds_nothing_wrong() -> None:
+    assert all(finding.ok and not finding.mend for finding in touch_points.check())
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({}, "where (self x) is expected"),
+        ({"parameters": "server_args * more"}, "where (server_args * more) is expected"),
+        ({"function": "gone"}, "gone of sglang.srt.arg_groups.overrides cannot be used"),
+        ({"module": "sglang.gone"}, "of sglang.gone cannot be used"),
+    ],
+)
+def test_a_line_that_does_not_hold(monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], part: str) -> None:
+    monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(**changes)])
+    (finding,) = touch_points.check()
+    assert not finding.ok
+    assert part in finding.detail
+    assert VERSIONS in finding.mend
+
+
+@pytest.mark.usefixtures("unregistered")
+def test_registering() -> None:
+    sglang_mtpc.register()
+    found = SpeculativeAlgorithm.from_string("mtpc")
+    assert isinstance(found, MTPCAlgorithm)
+    assert found.supports_overlap
+    sglang_mtpc.register()
+    assert SpeculativeAlgorithm.from_string("MTPC") is found
+    assert found.validate_server_args is not None
+    found.validate_server_args(None)
+
+
+@pytest.mark.usefixtures("unregistered")
+def test_a_table_that_does_not_hold_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touch_points, "TABLE", [WRONG])
+    refused(f"is expected; install an SGLang version {VERSIONS}")
+
+
+@pytest.mark.usefixtures("unregistered")
+def test_an_exception_in_registering_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(start_up, "install", fail)
+    refused("MTPC could not be registered with SGLang: OSError: no room.")
+
+
+def refused(sentence: str) -> None:
+    """Registering goes well, but asking for MTPC fails with a sentence."""
+    sglang_mtpc.register()
+    found: Any = SpeculativeAlgorithm.from_string("MTPC")
+    assert not isinstance(found, MTPCAlgorithm)
+    with pytest.raises(MTPCError) as caught:
+        found.validate_server_args(None)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
