@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtpc import provenance
 from mtpc.drafter import DrafterConfig, load_drafter
-from mtpc.errors import MTPCError
 
 WEIGHT_BYTES = 2  # bfloat16, the type in which drafters ship
 ACTIVATION_BYTES = 4  # float32, the type in which circuits compute
@@ -60,23 +60,6 @@ def sglang_arguments(folder: Path) -> str:
     return f"--speculative-algorithm MTPC --speculative-draft-model-path {shlex.quote(str(folder))}"
 
 
-def read_provenance(folder: Path) -> dict[str, Any]:
-    """``provenance.json`` of a directory; empty where there is none.
-
-    Errors: `MTPCError` when the file is there but is not a JSON object.
-    """
-    path = folder / "provenance.json"
-    if not path.exists():
-        return {}
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise MTPCError(f"{path} cannot be read as JSON: {error}.") from None
-    if not isinstance(values, dict):
-        raise MTPCError(f"{path} holds a {type(values).__name__}, but a JSON object was expected.")
-    return values
-
-
 def inspect_drafter(folder: Path) -> Inspection:
     """Load a drafter directory as an engine would and count what is in it.
 
@@ -88,5 +71,5 @@ def inspect_drafter(folder: Path) -> Inspection:
         folder=folder,
         config=drafter.config,
         parameters={name: count for name, count in counts.items() if count},
-        provenance=read_provenance(folder),
+        provenance=provenance.read(folder),
     )

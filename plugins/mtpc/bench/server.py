@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -128,6 +129,7 @@ def two_servers(
     if times is not None:
         times.unlink(missing_ok=True)
     launches = []
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # an end that cleans up too
     try:
         launches.append(Launch(engine, plain, out / "server_without.log"))
         launches.append(Launch(engine, drafted, out / "server_with.log", times))
@@ -135,6 +137,7 @@ def two_servers(
     finally:
         for launch in launches:
             launch.stop()
+        signal.signal(signal.SIGTERM, before)
 
 
 def last_error(log: Path) -> str:

@@ -49,6 +49,8 @@ def describe(found: Inspection) -> Table:
     table = Table("", "", title=str(found.folder), show_header=False)
     table.add_row("circuit", config.circuit)
     table.add_row("window n", f"{config.window} tokens: the target's own next token and {found.max_drafts} drafts")
+    own = "an input of the trunk" if config.token_input else "evidence of the circuit"
+    table.add_row("target's own token", own)
     table.add_row("rank R", str(config.rank))
     table.add_row("leaves", config.leaves)
     table.add_row("target", f"hidden size {config.hidden_size}, vocabulary {config.vocab_size}")

@@ -40,12 +40,14 @@ def byte_target(
 ) -> None:
     """Train the byte-level target: a small Llama on English prose and Python source.
 
-    The defaults make the model that ships (about 50 minutes on two cores). Training can be stopped and taken up again
-    with the same --resume file.
+    The defaults make the first stage of the model that ships (about an hour on two cores); with --widen, its MLPs are
+    made wider and it is trained on. Training can be stopped and taken up again with the same --resume file.
 
     Examples:
 
-    mtpc target bytes --corpus corpus --out weights/byte-target --resume runs/byte-target.state
+    mtpc target bytes --corpus corpus --out runs/narrow --resume runs/narrow.state
+
+    mtpc target bytes --widen runs/narrow --mlp-size 3584 --learning-rate 2e-3 --out runs/wide --resume runs/wide.state
 
     mtpc target bytes --layers 2 --hidden-size 128 --steps 50 --out runs/tiny
     """

@@ -25,7 +25,9 @@ def train(
         bool,
         typer.Option("--token-input", help="Let the trunk read the target's own token; the circuit starts after it."),
     ] = False,
-    steps: Annotated[int, typer.Option(help="Optimizer steps of 512 windows.")] = 1000,
+    steps: Annotated[int, typer.Option(help="Optimizer steps of TEXTS x POSITIONS windows.")] = 1000,
+    texts: Annotated[int, typer.Option(help="Texts of 512 tokens that the target reads in a step.")] = 4,
+    positions: Annotated[int, typer.Option(help="Positions of each text that a window starts after.")] = 128,
     learning_rate: Annotated[float, typer.Option(help="Peak rate: warm-up, constant, linear decay.")] = 2e-3,
     loss: Annotated[str, typer.Option(help="'nll' (paper, eq. 4) or 'kl' to the target (eq. 5).")] = "nll",
     gamma: Annotated[float | None, typer.Option(help="Discount; default 0.8 for n <= 8, else 0.9.")] = None,
@@ -57,6 +59,7 @@ def train(
     from mtpc.drafter import DrafterConfig
     from mtpc.evaluation.heldout import evaluate_kinds
     from mtpc.targets.frozen import FrozenTarget
+    from mtpc.training.batches import BatchShape
     from mtpc.training.trainer import TrainConfig, Trainer
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -78,7 +81,8 @@ def train(
         for circuit in circuits.split(",")
         for window in windows.split(",")
     }
-    config = TrainConfig(steps=steps, learning_rate=learning_rate, loss=loss, gamma=gamma, seed=seed)
+    batch = BatchShape(texts=texts, positions=positions)
+    config = TrainConfig(steps=steps, learning_rate=learning_rate, loss=loss, gamma=gamma, seed=seed, batch=batch)
     trainer = Trainer(frozen, text, configs, config, resume)
     console = Console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -23,6 +23,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from mtpc import provenance
 from mtpc.data.byte_tokenizer import END_OF_TEXT, PAD, VOCAB_SIZE, save_byte_tokenizer
 from mtpc.data.corpus import Corpus
+from mtpc.errors import MTPCError
 from mtpc.targets.widening import widen_mlps
 
 
@@ -145,6 +146,8 @@ def train_byte_target(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, heads = build_byte_llama(config).to(device), FutureHeads(config).to(device)
     if widen is not None:
+        if not (widen / "config.json").is_file():
+            raise MTPCError(f"{widen} is not a model folder (no config.json).")
         widen_mlps(LlamaForCausalLM.from_pretrained(widen, dtype=torch.float32), model)
     optimizers = build_optimizers(model, heads, config)
     tokens, first_step, seconds = corpus.tokens("train"), 0, 0.0
@@ -198,7 +201,7 @@ def train_byte_target(
                         "history": history,
                     }
                     torch.save(saved_state, resume)
-    origin = None if widen is None else json.loads((widen / "provenance.json").read_text())
+    origin = None if widen is None else provenance.read(widen)
     save_byte_target(model, corpus, out, config, history, origin)
 
 

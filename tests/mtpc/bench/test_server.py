@@ -1,6 +1,7 @@
 """Server processes: waited for, reported on when they fail, and gone with their children."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -44,6 +45,17 @@ def test_a_server_answers_and_is_gone_afterwards(tmp_path: Path) -> None:
     with pytest.raises(MTPCError, match="does not answer"):
         servers.without.metrics()
     assert url != servers.with_drafter.url
+
+
+def test_a_benchmark_that_is_told_to_end_takes_its_servers_with_it(tmp_path: Path) -> None:
+    fake = engine(sys.executable, str(FAKE), "PORT")
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit), two_servers(fake, SETTINGS, SETTINGS, tmp_path) as servers:
+        os.kill(os.getpid(), signal.SIGTERM)
+    for server in servers:
+        with pytest.raises(MTPCError, match="does not answer"):
+            server.metrics()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_children_of_a_server_go_with_it(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from mtpc import provenance
 from mtpc.cli.main import app
 from mtpc.drafter import Drafter, DrafterConfig, load_drafter, save_drafter
-from mtpc.inspection import inspect_drafter, read_provenance, speculative_config
+from mtpc.inspection import inspect_drafter, speculative_config
 
 CONFIG = DrafterConfig(circuit="btree", window=5, rank=3, hidden_size=16, vocab_size=20, trunk_size=8)
 
@@ -62,7 +63,7 @@ def test_without_provenance_it_says_so(folder: Path) -> None:
     result = CliRunner().invoke(app, ["inspect", str(folder)])
     assert result.exit_code == 0
     assert "no provenance.json" in result.output
-    assert read_provenance(folder) == {}
+    assert provenance.read(folder) == {}
 
 
 @pytest.mark.parametrize(
