@@ -18,7 +18,7 @@ from mtpc.bench.acceptance import DraftCounters
 from mtpc.bench.engine import Engine, ServerSettings
 from mtpc.bench.load import CountsInAnswers, run_load
 
-RESERVED = 64  # slots of the KV cache for each request's drafts, at least
+RESERVED = 256  # slots of the KV cache for the drafts of each request: SGLang holds those of two steps
 
 
 def sglang_command(settings: ServerSettings, port: int) -> list[str]:
