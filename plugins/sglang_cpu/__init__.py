@@ -2,8 +2,9 @@
 
 SGLang on a CPU imports ``sgl_kernel``, whose CPU build is on no package index, and torchvision, whose published build
 does not load beside a CPU torch.  This package stands in for the first with plain torch (`slots`, `trees`, `accepted`,
-`hashing`), mends the import of the second (`image_operators`), and gives SGLang's attention in plain torch what the
-missing kernels would bring: trees of drafts, and requests computed together (`attention`).
+`hashing`), mends the import of the second (`image_operators`), and gives SGLang's layers what the missing kernels would
+bring: attention over trees of drafts and over several requests at once (`attention`), and weights laid out for the
+processor (`linear`).
 
 ``scripts/make_env.sh`` makes an environment without a GPU call `activate` whenever its Python starts.  It is installed
 nowhere else, and steps aside for a real ``sgl_kernel``.
@@ -21,7 +22,10 @@ from types import ModuleType
 from mtpc.after_import import after_import
 
 MENDS = {"torchvision.extension": "image_operators"}
-CPU_MENDS = {"sglang.srt.layers.attention.torch_native_backend": "attention"}
+CPU_MENDS = {
+    "sglang.srt.layers.attention.torch_native_backend": "attention",
+    "sglang.srt.layers.quantization.unquant": "linear",
+}
 
 
 @functools.cache

@@ -14,11 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+BLOCK = 32  # positions; sums over whole blocks are rounded the same, however many more blocks a step has
+
 
 class Step(NamedTuple):
     """Where the keys of a step are, and who sees which.
 
-    slots: int64 [B, S], the slot of every position up to the longest request's.  visible: bool [B, n, S].
+    slots: int64 [B S], the slot of every position up to the longest request's, in whole blocks so that in bfloat16 a
+    request's result hardly depends on how long the others of its step are.  visible: bool [B, n, S].
     """
 
     slots: Tensor
@@ -31,11 +34,12 @@ class Step(NamedTuple):
         tree: bool [B, n, n], which of its own positions each position sees.
         """
         width = tree.shape[1]
-        positions = torch.arange(int(before.max()) + width)
+        length = -(-(int(before.max()) + width) // BLOCK) * BLOCK
+        positions = torch.arange(min(length, req_to_token.shape[1]))
         offsets = positions - before[:, None]  # [B, S] into the positions that are added
         own = tree.gather(2, offsets.clamp(0, width - 1)[:, None, :].expand(-1, width, -1))
         visible = (offsets < 0)[:, None, :] | (own & (offsets < width)[:, None, :])
-        return cls(req_to_token[rows, : len(positions)].long(), visible)
+        return cls(req_to_token[rows, : len(positions)].long().flatten(), visible)
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, step: Step, scaling: float | None) -> Tensor:
@@ -43,10 +47,11 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, step: Step, scaling: flo
 
     Query heads share key heads in groups; the groups are laid side by side, as more queries of the same key head.
     """
-    (batch, length), width, heads = step.slots.shape, step.visible.shape[1], keys.shape[1]
+    (batch, width, length), heads = step.visible.shape, keys.shape[1]
     group = query.shape[1] // heads
     laid = query.view(batch, width, heads, group, -1).permute(0, 2, 3, 1, 4).reshape(batch, heads, group * width, -1)
-    key, value = (cache[step.slots].to(query.dtype).transpose(1, 2) for cache in (keys, values))  # [B, H, S, D]
+    gathered = (cache.index_select(0, step.slots).to(query.dtype) for cache in (keys, values))
+    key, value = (each.view(batch, length, heads, -1).transpose(1, 2) for each in gathered)  # [B, H, S, D]
     mask = step.visible[:, None].expand(-1, group, -1, -1).reshape(batch, 1, group * width, length)
     found = F.scaled_dot_product_attention(laid, key, value, attn_mask=mask, scale=scaling)
     found = found.view(batch, heads, group, width, -1).permute(0, 3, 1, 2, 4)

@@ -1,7 +1,9 @@
 """Verification at temperatures above 0 where SGLang has no correct rule: the core's rules in its place.
 
 On a CPU SGLang takes the most likely tokens at any temperature, and on no device does it apply min-p to drafts.  On
-CUDA, for all else, its own rules stand: rejection sampling for chains, target-only sampling for trees.
+CUDA, for all else, its own rules stand: rejection sampling for chains, target-only sampling for trees.  There a request
+with both top-k and top-p is filtered by one after the other, as SGLang does for all drafters, where without drafts it
+is filtered by both at once; the core does the latter.
 """
 
 from __future__ import annotations

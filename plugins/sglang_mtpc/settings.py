@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,23 +12,28 @@ from mtpc.drafter.tree import level_widths
 from mtpc.errors import MTPCError
 from sglang_mtpc import NAME, touch_points
 
-# Settings that a one-shot drafter has no use for, cannot honour or would not be lossless with, and what each must be.
+# SGLang's speculative settings that mean something for a one-shot drafter; the others are to be left alone.
+HEEDED = {
+    "speculative_algorithm",
+    "speculative_attention_mode",
+    "speculative_draft_model_path",
+    "speculative_eagle_topk",
+    "speculative_num_draft_tokens",
+    "speculative_num_steps",
+    "speculative_use_rejection_sampling",
+}
+# Other settings that drafting cannot honour, or that would not be lossless with it, and what each must be.
 FIXED = {
-    "speculative_accept_threshold_acc": 1.0,
-    "speculative_accept_threshold_single": 1.0,
-    "speculative_adaptive": False,
-    "speculative_draft_attention_backend": None,
-    "speculative_draft_load_format": None,
-    "speculative_draft_model_revision": None,
-    "speculative_draft_window_size": None,
-    "speculative_token_map": None,
-    "speculative_use_block_verification": False,
-    "enable_multi_layer_eagle": False,
-    "enable_dp_attention": False,
-    "enable_return_hidden_states": False,
     "disaggregation_mode": "null",
+    "enable_custom_logit_processor": False,
+    "enable_dp_attention": False,
+    "enable_multi_layer_eagle": False,
+    "enable_pdmux": False,
+    "enable_return_hidden_states": False,
+    "enable_watermark": False,
     "pp_size": 1,
 }
+TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # on a GPU: they verify trees with pages of any size
 RUNNING_REQUESTS = 48  # at most, unless the user says otherwise: SGLang's own default for speculative decoding
 
 
@@ -43,10 +48,11 @@ class Shape(NamedTuple):
     nodes: int
 
 
-def check_settings(settings: Any, target: Callable[[], Any]) -> None:
+def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None:
     """Check the settings and the drafter directory they name; what is not meant for MTPC passes.
 
-    settings: SGLang's server arguments.  target: SGLang's ``ModelConfig`` of the target, made when it is needed.
+    settings: SGLang's server arguments as resolved so far.  given: the same as the user gave them.  target: SGLang's
+    ``ModelConfig`` of the target, made when it is needed.
     Errors: `MTPCError` with one sentence.
     """
     folder, algorithm = settings.speculative_draft_model_path, settings.speculative_algorithm
@@ -61,14 +67,38 @@ def check_settings(settings: Any, target: Callable[[], Any]) -> None:
     shape = draft_shape(settings)
     config = target()
     load_drafter(folder, Target(config.hidden_size, config.vocab_size))
-    for key, expected in FIXED.items():
+    _check_fixed(given, _defaults(given))
+    _check_fixed(settings, FIXED)
+    if shape.children > 1:
+        _check_tree(settings)
+
+
+def _defaults(given: Any) -> dict[str, Any]:
+    """SGLang's defaults of the speculative settings that mean nothing for a drafter."""
+    plain = type(given)(model_path=given.model_path)
+    names = {name for name in dir(plain) if name.startswith("speculative_")} - HEEDED
+    return {name: getattr(plain, name) for name in sorted(names)}
+
+
+def _check_fixed(settings: Any, fixed: Mapping[str, Any]) -> None:
+    for key, expected in fixed.items():
         value = getattr(settings, key, expected)
         if value != expected:
             raise MTPCError(f"{_flag(key)} is {value!r}, but with an MTPC drafter it must be {expected!r}.")
-    if settings.speculative_use_rejection_sampling and shape.children > 1:
+
+
+def _check_tree(settings: Any) -> None:
+    if settings.speculative_use_rejection_sampling:
         raise MTPCError(
             "--speculative-use-rejection-sampling is for chains; with a tree of drafts it must be left out."
         )
+    for phase in ("prefill", "decode") if settings.device != "cpu" else ():
+        backend = getattr(settings, f"{phase}_attention_backend") or settings.attention_backend
+        if backend not in TREE_ATTENTION:
+            raise MTPCError(
+                f"the attention backend {backend} does not verify trees: for these "
+                f"{_flag('attention_backend')} must be one of {', '.join(TREE_ATTENTION)}."
+            )
 
 
 def draft_shape(settings: Any) -> Shape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sglang.srt.arg_groups.overrides import resolving_view
+from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
 from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
 
 from mtpc.errors import MTPCError, show_sentences
@@ -22,14 +22,8 @@ def install() -> None:
 def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
     """Check, then go on with what SGLang does at this step."""
     try:
-        check_settings(resolving_view(server_args), lambda: _target(server_args))
+        check_settings(resolving_view(server_args), server_args, lambda: model_config_of(server_args))
     except MTPCError:
         show_sentences()
         raise
     previous(server_args)
-
-
-def _target(server_args: Any) -> Any:
-    from sglang.srt.arg_groups.overrides import model_config_of
-
-    return model_config_of(server_args)

@@ -1,5 +1,6 @@
-"""The one table of everything in SGLang that this adapter registers, hooks, extends or calls by its shape.
+"""The one table of everything in SGLang that this adapter registers, hooks, extends, calls or reads by its shape.
 
+Every line holds for all of `VERSIONS` up to 0.5.23, the newest when this was written, and is checked by signature.
 Lines of the start are checked in every process before anything is registered, the others when MTPC is asked for.
 Where a line does not hold, MTPC is refused with one sentence; SGLang stays usable without a drafter.
 """
@@ -52,6 +53,12 @@ TABLE = (
         "called", "hidden size and vocabulary of the target",
     ),
     TouchPoint(
+        START, f"{_SRT}.server_args", "ServerArgs", "model_path",
+        "called", "SGLang's defaults, which settings that mean nothing for a drafter must keep",
+    ),
+    TouchPoint(WORKER, f"{_SRT}.runtime_context", "get_spec", "", "called", "the drafts' shape and the directory"),
+    TouchPoint(WORKER, f"{_SRT}.runtime_context", "get_parallel", "", "called", "tensor-parallel rank and group"),
+    TouchPoint(
         WORKER, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.alloc_memory_pool",
         "self memory_pool_config req_to_token_pool token_to_kv_pool_allocator",
         "called", "inherited: keeps the target's pools for verification",
@@ -70,6 +77,17 @@ TABLE = (
         "called", "runs prompts and keeps the hidden state of each last position",
     ),
     TouchPoint(
+        WORKER, f"{_SRT}.managers.utils", "GenerationBatchResult.__init__",
+        "self logits_output * next_token_ids next_draft_input accept_lens new_seq_lens",
+        "called", "by SGLang: what a step returns; the next draft's input is written into it",
+    ),
+    TouchPoint(
+        WORKER, f"{_SRT}.sampling.sampling_batch_info", "SamplingBatchInfo.__init__",
+        "self * temperatures top_ps top_ks min_ps is_all_greedy is_any_greedy need_top_p_sampling need_top_k_sampling "
+        "need_min_p_sampling sampling_seed",
+        "called", "by SGLang: the requests' sampling parameters, a temperature of 0 written as a top-k of 1",
+    ),
+    TouchPoint(
         WORKER, f"{_SPEC}.eagle_info", "EagleDraftInput.__init__",
         "self * topk_p topk_index hidden_states bonus_tokens capture_hidden_mode",
         "called", "carries the hidden state and the pending token of each request to the next step",
@@ -86,6 +104,10 @@ TABLE = (
         "num_draft_tokens device metadata_ready_pre_pad finalize_tree_path grammar_barrier",
         "called", "verifies: target forward pass, grammar, sampling, KV cache of what was accepted",
     ),
+    TouchPoint(
+        WORKER, f"{_SPEC}.eagle_info", "EagleVerifyInput.__init__", "self * spec_steps draft_probs",
+        "called", "by build_eagle_verify_input; spec_steps becomes the longest path of a tree",
+    ),
     TouchPoint(WORKER, f"{_SPEC}.eagle_utils", "default_tree_mask_mode", "", "called", "form of the tree's mask"),
     TouchPoint(WORKER, f"{_SPEC}.spec_utils", "get_plan_stream", "device", "called", "stream for verify's planning"),
     TouchPoint(
@@ -93,6 +115,7 @@ TABLE = (
         "called", "SGLang's own way to put a function around one of its own",
     ),
     TouchPoint(SAMPLING, f"{_SRT}.plugins.hook_registry", "HookRegistry.apply_hooks", "", "called", "applies the hook"),
+    TouchPoint(SAMPLING, f"{_SRT}.utils", "is_cuda", "", "called", "whether SGLang's own rules can run"),
     TouchPoint(
         SAMPLING, f"{_SPEC}.eagle_worker_common", "eagle_sample", "verify_input batch logits_output",
         "hooked", "the core's rules at temperatures above 0 on a CPU, and with min-p, where SGLang has none",

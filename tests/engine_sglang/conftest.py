@@ -7,36 +7,28 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
 
-from mtpc.drafter import Drafter, load_drafter
 from tests.engine.conftest import WEIGHTS, Models
-from tests.engine_sglang.reference import JointReference
 from tests.engine_sglang.server import SGLangServer, drafting
 from tests.support.random_models import make_drafter, make_target
 
 collect_ignore_glob = [] if find_spec("sglang") else ["test_*.py"]
 
 COMPACT_JSON = "--constrained-json-disable-any-whitespace"
-LARGE = (COMPACT_JSON, "--max-total-tokens", "16384", "--max-running-requests", "16")
-# Small enough for 24 long requests to be retracted, with a scheduler that hopes for the best.
-SMALL = (
-    COMPACT_JSON,
-    "--max-total-tokens",
-    "4096",
-    "--max-running-requests",
-    "64",
-    "--schedule-conservativeness",
-    "0.05",
-)
-TREE = ("--speculative-eagle-topk", "3", "--speculative-num-draft-tokens", "12")
+LARGE = (COMPACT_JSON, "--max-total-tokens", "16384", "--max-running-requests", "128")
+# Small enough for 32 requests, half of them long, to be retracted, with a scheduler that hopes for the best.
+FEW = ("--max-total-tokens", "4096", "--max-running-requests", "64", "--schedule-conservativeness", "0.05")
+NODES, CHILDREN = 11, 3
+TREE = ("--speculative-eagle-topk", str(CHILDREN), "--speculative-num-draft-tokens", str(NODES + 1))
 SYNCHRONOUS = "--disable-overlap-schedule"
+PAGES = ("--page-size", "16")
+CHUNKS = ("--chunked-prefill-size", "64")  # shorter than a prompt
 # Drafts as a chain or a tree, steps that overlap or not, pages of 1 or 16: each pair of choices meets.
 KINDS = {
-    "chain": (),
-    "chain, synchronous, pages of 16": (SYNCHRONOUS, "--page-size", "16"),
-    "tree, pages of 16": (*TREE, "--page-size", "16"),
-    "tree, synchronous": (*TREE, SYNCHRONOUS),
+    "chain": CHUNKS,
+    "chain, synchronous, pages of 16": (SYNCHRONOUS, *PAGES),
+    "tree, pages of 16": (*TREE, *PAGES),
+    "tree, synchronous": (*TREE, SYNCHRONOUS, *CHUNKS),
 }
 
 
@@ -55,18 +47,6 @@ def models() -> Models:
 
 
 @pytest.fixture(scope="session")
-def reference(models: Models) -> JointReference:
-    """The target in transformers."""
-    return JointReference(models.target)
-
-
-@pytest.fixture(scope="session")
-def drafter(models: Models) -> Drafter:
-    """The drafter alone, float32."""
-    return load_drafter(models.drafter, dtype=torch.float32)
-
-
-@pytest.fixture(scope="session")
 def plain(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SGLangServer]:
     """The target without a drafter."""
     with SGLangServer(models.target, tmp_path_factory.mktemp("plain") / "log", *LARGE) as server:
@@ -80,5 +60,5 @@ def drafted(
     """The same server with a drafter and a small KV cache."""
     log: Path = tmp_path_factory.mktemp("drafted") / "log"
     arguments = drafting(models.drafter, "--speculative-num-steps", str(models.drafts), *KINDS[request.param])
-    with SGLangServer(models.target, log, *SMALL, *arguments) as server:
+    with SGLangServer(models.target, log, COMPACT_JSON, *FEW, *arguments) as server:
         yield server

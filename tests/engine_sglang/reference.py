@@ -35,9 +35,3 @@ class JointReference(Reference):
             outside[:, sampling.top_k :] = True
         probs = probs.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), 0.0)
         return probs / probs.sum(-1, keepdim=True)
-
-    @torch.inference_mode()
-    def states(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states after the final norm [T, d] and logits [T, V] of a text, int64 [T]."""
-        hidden = self.model.model(input_ids=tokens[None], use_cache=False).last_hidden_state[0]
-        return hidden, self.model.lm_head(hidden)

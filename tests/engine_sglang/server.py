@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,6 +26,12 @@ def command(target: Path, *arguments: str) -> list[str]:
     return [*start, *ARGUMENTS, "--skip-server-warmup", *arguments]
 
 
+def environment(path: Sequence[Path] = ()) -> dict[str, str]:
+    """For a server; plugins in ``path`` are loaded before all others."""
+    entries = [*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(entries)}
+
+
 def drafting(drafter: Path, *arguments: str) -> tuple[str, ...]:
     """The command line arguments that switch a drafter on."""
     return ("--speculative-algorithm", "MTPC", "--speculative-draft-model-path", str(drafter), *arguments)
@@ -34,15 +42,20 @@ class SGLangServer(Server):
 
     def __init__(self, target: Path, log: Path, *arguments: str, path: Sequence[Path] = ()) -> None:
         self.port, self.log = free_port(), log
-        entries = [*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])]
         with log.open("w") as out:
             self.process = subprocess.Popen(
                 command(target, "--host", "127.0.0.1", "--port", str(self.port), "--enable-metrics", *arguments),
-                env=os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(entries)},
+                env=environment(path),
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def stop(self) -> None:
+        """End the server's whole process group, at once: SGLang takes seconds to say goodbye."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
 
     def generate(self, prompt: str | list[str], *, options: dict[str, Any] | None = None, **sampling: Any) -> Any:
         """SGLang's own /generate, greedy unless ``sampling`` says otherwise; ``options`` stand beside the prompt.

@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
-import math
-from statistics import fmean, stdev
-
 import pytest
-import torch
 
-from mtpc.drafter import Drafter
+from tests.engine.acceptance import TOKENS, Loop, Steps, Tree, assert_equally_often, counted
 from tests.engine.conftest import Models
 from tests.engine.prompts import prompts
-from tests.engine_sglang.reference import JointReference
+from tests.engine_sglang.conftest import CHILDREN, NODES
 from tests.engine_sglang.server import Answer, SGLangServer
-from tests.oracles.decoding import Decoded, decode_speculatively
 
-pytestmark = [pytest.mark.engine, pytest.mark.parametrize("drafted", ["chain"], indirect=True)]
-TOKENS = 64
-
-
-def loop(models: Models, reference: JointReference, drafter: Drafter, prompt: str, temperature: float) -> Decoded:
-    """The oracle's speculative decoding of one prompt."""
-    with torch.inference_mode():
-        return decode_speculatively(
-            reference.states, drafter, list(prompt.encode()), TOKENS, models.drafts, temperature, seed=len(prompt)
-        )
+SHAPES = {"chain": None, "tree, synchronous": Tree(NODES, CHILDREN)}
+pytestmark = [pytest.mark.engine, pytest.mark.parametrize("drafted", SHAPES, indirect=True)]
 
 
-def test_greedy(drafted: SGLangServer, models: Models, reference: JointReference, drafter: Drafter) -> None:
+@pytest.fixture(scope="module")
+def loop(models: Models) -> Loop:
+    """What ships, without an engine."""
+    return Loop(models.target, models.drafter)
+
+
+@pytest.fixture
+def tree(request: pytest.FixtureRequest) -> Tree | None:
+    """What the server drafts, where it is no chain."""
+    return SHAPES[request.node.callspec.params["drafted"]]
+
+
+def steps(*answers: Answer) -> Steps:
+    """Of one request, or of several together."""
+    found = [answer["meta_info"] for answer in answers]
+    return Steps(sum(meta["spec_verify_ct"] for meta in found), sum(meta["spec_num_correct_drafts"] for meta in found))
+
+
+def test_greedy(drafted: SGLangServer, loop: Loop, tree: Tree | None) -> None:
     for prompt in prompts(8):
         answer = drafted.generate(prompt, max_new_tokens=TOKENS, ignore_eos=True)
-        expected = loop(models, reference, drafter, prompt, 0.0)
+        expected = loop.decode(prompt, 0.0, tree)
         assert answer["output_ids"] == expected.tokens
-        assert answer["meta_info"]["spec_verify_ct"] == len(expected.accepted)
-        assert answer["meta_info"]["spec_num_correct_drafts"] == sum(expected.accepted)
+        assert steps(answer) == counted(expected)
 
 
-def accepted(answer: Answer) -> float:
-    """Accepted drafts a step, of one request."""
-    return answer["meta_info"]["spec_num_correct_drafts"] / answer["meta_info"]["spec_verify_ct"]
-
-
-def test_sampled(drafted: SGLangServer, models: Models, reference: JointReference, drafter: Drafter) -> None:
+def test_sampled(drafted: SGLangServer, loop: Loop, tree: Tree | None) -> None:
     asked = prompts(24)
-    served = [
-        fmean(map(accepted, drafted.generate(prompt, max_new_tokens=TOKENS, ignore_eos=True, temperature=1.0, n=8)))
-        for prompt in asked
-    ]
-    looped = [fmean(loop(models, reference, drafter, prompt, 1.0).accepted) for prompt in asked]
-    differences = [a - b for a, b in zip(served, looped, strict=True)]
-    assert abs(fmean(differences)) < 4 * stdev(differences) / math.sqrt(len(asked))
+    request = {"max_new_tokens": TOKENS, "ignore_eos": True, "temperature": 1.0, "n": 4}
+    served = [steps(*drafted.generate(prompt, **request)) for prompt in asked]
+    assert_equally_often(served, [counted(loop.decode(prompt, 1.0, tree)) for prompt in asked])

@@ -71,6 +71,20 @@ def test_a_request_is_computed_as_without_the_others() -> None:
         torch.testing.assert_close(alone.reshape(3, -1), together[row], rtol=0, atol=1e-6)
 
 
+def test_in_bfloat16_the_length_of_the_others_makes_hardly_a_difference() -> None:
+    generator = torch.Generator().manual_seed(0)
+    keys, values = (torch.randn(600, KEY_HEADS, 64, generator=generator).bfloat16() for _ in range(2))
+    slots = torch.randperm(600, generator=generator).view(2, 300).int()
+    tree, different = torch.ones(2, 4, 4).tril().bool(), []
+    for length in range(20, 280, 13):
+        query = torch.randn(8, HEADS, 64, generator=generator).bfloat16()
+        rows, before = torch.arange(2), torch.tensor([20, length])
+        together = attend(query, keys, values, Step.lay_out(slots, rows, before, tree), None)[:4]
+        alone = attend(query[:4], keys, values, Step.lay_out(slots, rows[:1], before[:1], tree[:1]), None)
+        different.append((together != alone).float().mean())
+    assert torch.stack(different).mean() < 0.001
+
+
 class Backend:
     """Has the methods of SGLang's backend that are wrapped; each says what it was called with."""
 

@@ -8,33 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sglang.srt.arg_groups.overrides import resolving_view
+from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
 from sglang.srt.server_args import prepare_server_args
 
 from mtpc.errors import MTPCError
+from sglang_mtpc.settings import check_settings
 from tests.support.broken_drafters import BROKEN, Broken, broken_copy
+from tests.support.broken_settings import SGLANG_SETTINGS, TREE
 
 pytestmark = pytest.mark.usefixtures("loaded")
 FOLDERS = [case for case in BROKEN if case.folder is not None]
-TREE = ("--speculative-eagle-topk", "3", "--speculative-num-draft-tokens", "12")
-SETTINGS = {
-    "too many drafts": (("--speculative-num-steps", "8"), "a window of 8 tokens"),
-    "no drafts": (("--speculative-num-steps", "0"), "from 1 to 7"),
-    "too many tokens": (("--speculative-num-draft-tokens", "9"), "--speculative-num-steps is 8"),
-    "not a chain": (("--speculative-num-steps", "5", "--speculative-num-draft-tokens", "8"), "verified as 6 tokens"),
-    "no children": (("--speculative-eagle-topk", "0"), "at least 1"),
-    "a tree of unknown size": (("--speculative-eagle-topk", "2"), "--speculative-num-draft-tokens is None"),
-    "a tree of one node": ((*TREE, "--speculative-num-draft-tokens", "1"), "at least 2"),
-    "a tree that does not fit": ((*TREE, "--speculative-num-steps", "1"), "a draft tree of 11 nodes does not fit"),
-    "a tree with distributions": ((*TREE, "--speculative-use-rejection-sampling"), "is for chains"),
-    "an acceptance threshold": (("--speculative-accept-threshold-acc", "0.5"), "--speculative-accept-threshold-acc is"),
-    "adaptive": (("--speculative-adaptive",), "--speculative-adaptive is True"),
-    "a token map": (("--speculative-token-map", "map.pt"), "--speculative-token-map is 'map.pt'"),
-    "block verification": (("--speculative-use-block-verification",), "must be False"),
-    "pipeline parallelism": (("--pp-size", "2"), "--pp-size is 2"),
-    "hidden states": (("--enable-return-hidden-states",), "--enable-return-hidden-states is True"),
-    "a revision": (("--speculative-draft-model-revision", "v2"), "--speculative-draft-model-revision is 'v2'"),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -69,9 +52,9 @@ def test_directories(case: Broken, target: Path, drafter: Path, tmp_path: Path) 
     refused(case.sentence, target, "--speculative-draft-model-path", str(folder))
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", SGLANG_SETTINGS)
 def test_settings(name: str, target: Path, drafter: Path) -> None:
-    arguments, sentence = SETTINGS[name]
+    arguments, sentence = SGLANG_SETTINGS[name]
     refused(sentence, target, "--speculative-draft-model-path", str(drafter), *arguments)
 
 
@@ -112,3 +95,29 @@ def test_settings_without_an_mtpc_drafter_are_none_of_our_business(target: Path,
     arguments = ("--speculative-draft-model-path", str(other), "--speculative-num-steps", "9")
     assert resolved(target, *arguments, "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "10",
                     algorithm="STANDALONE").speculative_num_steps == 9  # fmt: skip
+
+
+class OnAGPU:
+    """Resolved settings, with other ones in their place."""
+
+    def __init__(self, settings: Any, **others: Any) -> None:
+        self.settings, self.others = settings, {"device": "cuda"} | others
+
+    def __getattr__(self, name: str) -> Any:
+        return self.others[name] if name in self.others else getattr(self.settings, name)
+
+
+def test_attention_that_does_not_verify_trees(target: Path, drafter: Path) -> None:
+    def check(*more: str, **others: str) -> None:
+        arguments = ("--model-path", str(target), "--device", "cpu", "--speculative-algorithm", "MTPC", *more)
+        given = prepare_server_args([*arguments, "--speculative-draft-model-path", str(drafter)])
+        check_settings(OnAGPU(resolving_view(given), **others), given, lambda: model_config_of(given))
+
+    check(*TREE, attention_backend="fa3")
+    check(attention_backend="trtllm_mha")  # a chain
+    for others in (
+        {"attention_backend": "trtllm_mha"},
+        {"attention_backend": "fa3", "decode_attention_backend": "fa4"},
+    ):
+        with pytest.raises(MTPCError, match="must be one of flashinfer, fa3, triton"):
+            check(*TREE, **others)

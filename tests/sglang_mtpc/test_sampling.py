@@ -136,3 +136,21 @@ def test_sglangs_rule_stands_where_it_is_right(
     output = SimpleNamespace(next_token_logits=torch.zeros(4, V))
     found = sampling.judge(lambda *_: "SGLang's", verify_input, batch, output)
     assert (found != "SGLang's") == ours
+
+
+def test_every_rank_takes_the_verdict_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [torch.full((12,), 4), torch.full((3,), 2), torch.full((3, 4), 1)]
+
+    class Group:
+        world_size = 2
+
+        def broadcast(self, tensor: Tensor, src: int) -> None:
+            assert src == 0
+            tensor.copy_(first.pop(0))
+
+    monkeypatch.setattr(sampling, "get_parallel", lambda: SimpleNamespace(tp_group=Group()))
+    predicted, lengths, nodes = verdict(CHAIN, batch_of([1.0] * 3), torch.zeros(3, 4, V), 3)
+    assert not first
+    assert (predicted == 4).all()
+    assert (lengths == 2).all()
+    assert (nodes == 1).all()

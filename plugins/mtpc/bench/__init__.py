@@ -1,7 +1,7 @@
-"""Measures a served engine with and without a drafter, over HTTP and side by side.
+"""Measures an engine with and without a drafter, side by side: behind its server, or alone in a process.
 
-Reading order: `engine` (how a server is started and where its counters are), `vllm_engine` and `sglang_engine` (the
-two that `engines` finds), `server` (a server process), `load` (requests at a fixed concurrency), `prometheus` (the
-engine's counters), `acceptance` (what they mean), `measure` (one point of the benchmark), `run` (all points, both
-servers), `report` and `plot`.
+Reading order: `engine` (what is to be known of an engine), `vllm_engine` and `sglang_engine` (what is known, found by
+`engines`), `server` (a process under test), `load` (requests at a fixed concurrency), `prometheus` (an engine's
+counters), `acceptance` (what they mean), `measure` (one measurement), `run` (all of them, the two servers in turn),
+`results`, `report` and `plot` (what came out), and `command` (all of it).
 """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,6 +83,21 @@ def must_be_installed(engine: Engine) -> None:
         )
 
 
+@contextmanager
+def servers_of(
+    request: Request, plan: Plan, engine: Engine, prompts: Sequence[str], console: Console
+) -> Iterator[Pair]:
+    """The two servers that the request names, or that it has started; those are gone afterwards."""
+    if request.url is not None and request.baseline_url is not None:
+        yield Pair(Server(request.baseline_url.rstrip("/"), []), Server(request.url.rstrip("/"), []))
+        return
+    settings = server_settings(request, plan, max(len(prompt.encode()) for prompt in prompts))
+    must_be_installed(engine)
+    console.print(f"starting {engine.title} twice ...")
+    with two_servers(engine, *settings, request.out, request.draft_times) as servers:
+        yield servers
+
+
 def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
     """Measure, print the tables and write results.json, results.md and results.png.
 
@@ -90,23 +107,15 @@ def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
 
     engine, prompts = find_engine(request.engine, request.offline), read_prompts(request.prompts)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        bar = progress.add_task("measuring", total=plan.measurements)
+    progress = Progress(*columns, TimeRemainingColumn(), console=console)
+    bar = progress.add_task("measuring", total=plan.measurements)
 
-        def told(name: str, measurement: Measurement) -> None:
-            progress.console.print(f"{name}: {measurement.tokens_per_second:.1f} tokens/s", highlight=False)
-            progress.advance(bar)
+    def told(name: str, measurement: Measurement) -> None:
+        progress.console.print(f"{name}: {measurement.tokens_per_second:.1f} tokens/s", highlight=False)
+        progress.advance(bar)
 
-        if request.url is not None and request.baseline_url is not None:
-            servers = Pair(Server(request.baseline_url.rstrip("/"), []), Server(request.url.rstrip("/"), []))
-            points = run_plan(engine, servers, prompts, plan, told)
-        else:
-            longest = max(len(prompt.encode()) for prompt in prompts)
-            settings = server_settings(request, plan, longest)
-            must_be_installed(engine)
-            progress.console.print("starting two engines ...")
-            with two_servers(engine, *settings, request.out, request.draft_times) as servers:
-                points = run_plan(engine, servers, prompts, plan, told)
+    with servers_of(request, plan, engine, prompts, console) as servers, progress:
+        points = run_plan(engine, servers, prompts, plan, told)
     commands = [shlex.join(server.command) for server in servers]
     facts = {"plan": asdict(plan), "prompts": str(request.prompts), "servers": commands}
     report.write(request.out, points, facts)

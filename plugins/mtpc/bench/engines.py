@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from mtpc.bench.engine import Engine
 from mtpc.bench.sglang_engine import SGLANG
 from mtpc.bench.vllm_engine import VLLM, VLLM_OFFLINE
 from mtpc.errors import MTPCError
 
-SERVED = {engine.name: engine for engine in (VLLM, SGLANG)}
-OFFLINE = {engine.name: engine for engine in (VLLM_OFFLINE,)}
+
+class Ways(NamedTuple):
+    """How an engine can be measured: behind its server, and alone in a process where it runs in one."""
+
+    served: Engine
+    offline: Engine | None = None
+
+
+ENGINES = {"vllm": Ways(VLLM, VLLM_OFFLINE), "sglang": Ways(SGLANG)}
 
 
 def find_engine(name: str, offline: bool = False) -> Engine:
@@ -16,8 +25,11 @@ def find_engine(name: str, offline: bool = False) -> Engine:
 
     Errors: `MTPCError` for a name that is not known, or an engine that is measured only behind its server.
     """
-    if name not in SERVED:
-        raise MTPCError(f"unknown engine {name!r}; the engines are {', '.join(SERVED)}.")
-    if offline and name not in OFFLINE:
-        raise MTPCError(f"{SERVED[name].title} is measured behind its server only; leave out --offline.")
-    return OFFLINE[name] if offline else SERVED[name]
+    if name not in ENGINES:
+        raise MTPCError(f"unknown engine {name!r}; the engines are {', '.join(ENGINES)}.")
+    served, alone = ENGINES[name]
+    if not offline:
+        return served
+    if alone is None:
+        raise MTPCError(f"{served.title} always runs in several processes and is measured behind its server only.")
+    return alone

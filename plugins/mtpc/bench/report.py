@@ -25,7 +25,7 @@ class Table(NamedTuple):
 
     def to_rich(self) -> RichTable:
         """For the terminal."""
-        table = RichTable(title=self.title, box=SIMPLE, title_justify="left", padding=(0, 1))
+        table = RichTable(title=self.title, box=SIMPLE, title_justify="left", padding=0)
         for column in self.columns:
             table.add_column(column, justify="right")
         for row in self.rows:

@@ -28,9 +28,9 @@ def numbers(text: str, kind: type[Number], option: str) -> tuple[Number, ...]:
 def bench(
     target: Annotated[Path | None, typer.Option(help="The model to serve: a Hugging Face folder.")] = None,
     drafter: Annotated[Path | None, typer.Option(help="A drafter directory for it.")] = None,
-    engine: Annotated[str, typer.Option(help="The engine that serves: vllm or sglang.")] = "vllm",
+    engine: Annotated[str, typer.Option(help="The engine to measure: vllm or sglang.")] = "vllm",
     offline: Annotated[
-        bool, typer.Option("--offline", help="Measure the engine inside one process, without a server's traffic.")
+        bool, typer.Option("--offline", help="Measure the engine alone in a process, without a server (vllm only).")
     ] = False,
     num_drafts: Annotated[int | None, typer.Option(help="Drafts in each step [default: window - 1].")] = None,
     batch_sizes: Annotated[str, typer.Option(help="Requests at a time, with commas.")] = "1,2,4,8,16",
@@ -69,6 +69,9 @@ def bench(
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --offline
 
     mtpc bench --engine sglang --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
+
+    mtpc bench --engine sglang --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
+    --drafter-arg=--speculative-eagle-topk=4 --drafter-arg=--speculative-num-draft-tokens=16
 
     mtpc bench --url http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
     """

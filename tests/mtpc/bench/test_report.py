@@ -1,9 +1,11 @@
 """From measurements to tables, JSON and a picture."""
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from mtpc.bench import plot, report
 from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
@@ -38,6 +40,15 @@ def test_markdown_has_a_row_for_each_point() -> None:
     assert lines[2].startswith("| T | batch | without | with |")
     assert lines[4] == "| 0 | 1 | 100.0 | 266.7 | 2.67 | 2.00 3.00 | 2.50 | 3.0 % | 75.0 % |"
     assert lines[5].startswith("| 0 | 8 |")
+
+
+def test_the_tables_fit_a_narrow_terminal() -> None:
+    console = Console(width=80, file=StringIO())
+    report.show([point(1), point(16), point(1, 1.0)], console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in shown
+    words = ["0", "16", "100.0", "266.7", "2.67", "2.00", "3.00", "2.50", "3.0", "%", "75.0", "%"]
+    assert words in [line.split() for line in shown.splitlines()]
 
 
 def test_acceptance_is_shown_by_position_and_temperature() -> None:

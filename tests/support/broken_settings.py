@@ -1,0 +1,25 @@
+"""SGLang's settings that an MTPC drafter with a window of 8 refuses, and a part of the sentence that says so."""
+
+from __future__ import annotations
+
+TREE = ("--speculative-eagle-topk", "3", "--speculative-num-draft-tokens", "12")
+SGLANG_SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
+    "too many drafts": (("--speculative-num-steps", "8"), "a window of 8 tokens"),
+    "no drafts": (("--speculative-num-steps", "0"), "from 1 to 7"),
+    "too many tokens": (("--speculative-num-draft-tokens", "9"), "--speculative-num-steps is 8"),
+    "not a chain": (("--speculative-num-steps", "5", "--speculative-num-draft-tokens", "8"), "verified as 6 tokens"),
+    "no children": (("--speculative-eagle-topk", "0"), "at least 1"),
+    "a tree of unknown size": (("--speculative-eagle-topk", "2"), "--speculative-num-draft-tokens is None"),
+    "a tree of one node": ((*TREE, "--speculative-num-draft-tokens", "1"), "at least 2"),
+    "a tree that does not fit": ((*TREE, "--speculative-num-steps", "1"), "a draft tree of 11 nodes does not fit"),
+    "a tree with distributions": ((*TREE, "--speculative-use-rejection-sampling"), "is for chains"),
+    "an acceptance threshold": (("--speculative-accept-threshold-acc", "0.5"), "--speculative-accept-threshold-acc is"),
+    "adaptive": (("--speculative-adaptive",), "--speculative-adaptive is True"),
+    "a token map": (("--speculative-token-map", "map.pt"), "--speculative-token-map is 'map.pt'"),
+    "a draft window": (("--speculative-draft-window-size", "64"), "must be None"),
+    "pipeline parallelism": (("--pp-size", "2"), "--pp-size is 2"),
+    "hidden states": (("--enable-return-hidden-states",), "--enable-return-hidden-states is True"),
+    "logit processors": (("--enable-custom-logit-processor",), "--enable-custom-logit-processor is True"),
+    "another algorithm's": (("--speculative-ngram-capacity", "9"), "--speculative-ngram-capacity is 9"),
+    "a revision": (("--speculative-draft-model-revision", "v2"), "--speculative-draft-model-revision is 'v2'"),
+}
