@@ -14,6 +14,7 @@ from vllm.v1.spec_decode.eagle import EagleProposer
 from mtpc.draft_clock import DraftClock
 from mtpc.drafter import Draft
 from mtpc.drafter.drafter import Mode
+from mtpc.drafter.single import drafting_for_one
 from vllm_mtpc import ARCHITECTURE
 from vllm_mtpc.noise import draft_noise
 
@@ -49,14 +50,11 @@ class MTPCProposer(EagleProposer):
         self._draft_attn_layer_names: set[str] = set()
 
     def _compiled(self) -> Callable[..., Draft]:
-        """`Drafter.draft` for a batch of one: compiled on a CPU, where each small operation costs more than its work.
-
-        As with the target, ``--enforce-eager`` leaves it as it is.
-        """
+        """`Drafter.draft` for a batch of one: compiled on a CPU, unless ``--enforce-eager`` wants nothing compiled."""
         eager = self.vllm_config.compilation_config.mode == CompilationMode.NONE
         if eager or self.device.type != "cpu":
             return self.drafter.draft
-        return torch.compile(self.drafter.draft, dynamic=False)
+        return drafting_for_one(self.drafter)
 
     def initialize_attn_backend(self, kv_cache_config: Any, kernel_block_sizes: list[int] | None = None) -> None:
         """Nothing to initialise; the runner hands over metadata of the target's first KV cache group."""

@@ -1,0 +1,32 @@
+"""Drafting for one request on a CPU, where a small operation costs more to call than to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+
+from mtpc.drafter.drafter import Draft, Drafter
+from mtpc.heads.int8 import use_int8_weights
+
+ARGUMENTS = frozenset({"hidden", "token", "temperature", "noise", "num_drafts", "mode"})
+
+
+def drafting_for_one(drafter: Drafter) -> Callable[..., Draft]:
+    """`Drafter.draft` for a batch of one, compiled; it is compiled again for every new kind of argument.
+
+    A bfloat16 drafter draws from a copy of itself with int8 weights in its head: not quite the same distribution,
+    but the one that the draft states.  In float32 the draft is the drafter's own.  The drafter must not change
+    afterwards: the compiled code looks only at its arguments.
+    """
+    if next(drafter.parameters()).dtype == torch.bfloat16:
+        drafter = deepcopy(drafter)
+        use_int8_weights(drafter.head)
+    return torch.compile(drafter.draft, dynamic=False, options={"guard_filter_fn": _of_arguments})
+
+
+def _of_arguments(guards: Sequence[Any]) -> list[bool]:
+    """Of the conditions to check before each call, those on the arguments: the rest cost more than the draft's sums."""
+    return [guard.name in ARGUMENTS for guard in guards]
