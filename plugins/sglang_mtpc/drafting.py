@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mtpc.drafter import Draft, Drafter, TreeDraft
 from mtpc.drafter.drafter import Mode
+from mtpc.drafter.single import drafting_for_one
 from mtpc.noise import counter_uniforms
 from sglang_mtpc.settings import Shape
 
@@ -46,6 +47,7 @@ class Drafting:
 
     def __init__(self, drafter: Drafter, shape: Shape) -> None:
         self.drafter, self.shape = drafter, shape
+        self.draft_one = drafter.draft  # for batches of one request; see `compile_for_one`
         self.sizes: list[int] = []
         self.graphs: dict[tuple[int, Mode], tuple[Replay, Drafts]] = {}
 
@@ -72,13 +74,24 @@ class Drafting:
             tempered = None if greedy else temperature
             steps, children, nodes = self.shape
             return self.drafter.draft_tree(hidden, token, tempered, nodes, children, depth=steps)
+        draft_chain = self.draft_one if len(token) == 1 else self.drafter.draft
         if greedy:
-            return self.drafter.draft(hidden, token, None, None, self.shape.steps, mode)
+            return draft_chain(hidden, token, None, None, self.shape.steps, mode)
         noise = counter_uniforms(seeds, positions, self.drafter.noise_size)
-        draft = self.drafter.draft(hidden, token, temperature, noise, self.shape.steps, mode)
+        draft = draft_chain(hidden, token, temperature, noise, self.shape.steps, mode)
         assert draft.probs is not None
         # SGLang's kernel takes a probability that rounding has put above 1 for no probability and rejects the draft.
         return Draft(draft.tokens, draft.probs.clamp_max(1.0))
+
+    def compile_for_one(self, hidden: Tensor) -> None:
+        """Compile the chains of one request, for a CPU; hidden: [1, d], of the target's dtype."""
+        if self.shape.children > 1:
+            return
+        self.draft_one = drafting_for_one(self.drafter)
+        token = torch.zeros(1, dtype=torch.int64)
+        modes: tuple[Mode, ...] = ("greedy", "sampled")
+        for mode in modes:
+            self.compute(Inputs(hidden, token, torch.ones(1), token, token), mode)
 
     def capture(self, sizes: Sequence[int], hidden: Tensor, record: Recorder) -> None:
         """Capture the drafts of these batch sizes; hidden: [max(sizes), d], of the target's dtype and device."""

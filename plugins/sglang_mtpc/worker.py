@@ -55,11 +55,16 @@ class MTPCWorker(BaseSpecWorker):
         sampling.install()
 
     def init_cuda_graphs(self) -> None:
-        """Capture drafts for the batch sizes for which the target's verification is captured."""
+        """Capture drafts for the batch sizes for which the target's verification is captured; on a CPU, compile one."""
+        if self.device.type == "cpu":
+            self.drafting.compile_for_one(self._hidden(1))
+            return
         sizes = getattr(self.target_worker.model_runner.decode_cuda_graph_runner, "capture_bs", None)
-        if sizes and self.device.type == "cuda":
-            hidden = torch.zeros(max(sizes), self.config.hidden_size, dtype=self.config.dtype, device=self.device)
-            self.drafting.capture(sizes, hidden, GraphRecorder())
+        if sizes:
+            self.drafting.capture(sizes, self._hidden(max(sizes)), GraphRecorder())
+
+    def _hidden(self, rows: int) -> Tensor:
+        return torch.zeros(rows, self.config.hidden_size, dtype=self.config.dtype, device=self.device)
 
     def forward_batch_generation(
         self,

@@ -10,6 +10,7 @@ import torch
 
 from mtpc.drafter import Draft, TreeDraft, load_drafter
 from mtpc.drafter.drafter import Mode
+from mtpc.drafter.single import has_compiler
 from sglang_mtpc.drafting import Drafting, Drafts, Inputs, Replay
 from sglang_mtpc.settings import Shape
 
@@ -68,6 +69,20 @@ def test_replays(drafter: Path, shape: Shape, mode: Mode) -> None:
     batch = inputs(eager, 5, mode)  # more than was captured
     assert same(captured(batch, mode), eager(batch, mode))
     assert recorder.replayed == 5
+
+
+@pytest.mark.skipif(not has_compiler(), reason="torch compiles with a C++ compiler: there is none")
+def test_one_request_drafts_compiled_what_it_drafts_uncompiled(drafter: Path) -> None:
+    eager = Drafting(load_drafter(drafter).shortened(5), CHAIN)
+    compiled = Drafting(eager.drafter, CHAIN)
+    with torch.no_grad():
+        compiled.compile_for_one(torch.zeros(1, eager.drafter.config.hidden_size))
+        modes: tuple[Mode, ...] = ("greedy", "sampled", "mixed")
+        for mode in modes:
+            for rows in (1, 2):
+                batch = inputs(eager, rows, mode)
+                assert same(compiled(batch, mode), eager(batch, mode)), (mode, rows)
+    assert compiled.draft_one != eager.draft_one
 
 
 def test_shapes(drafter: Path) -> None:

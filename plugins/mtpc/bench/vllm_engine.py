@@ -11,12 +11,8 @@ from mtpc.bench.acceptance import DraftCounters
 from mtpc.bench.engine import Engine, ServerSettings
 from mtpc.bench.load import run_offline
 from mtpc.bench.prometheus import Sample, total, totals_by
+from mtpc.drafter.single import has_compiler
 from mtpc.inspection import speculative_config
-
-
-def has_compiler() -> bool:
-    """Whether torch can compile models on this machine: it needs a C++ compiler."""
-    return any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
 
 
 def vllm_arguments(settings: ServerSettings) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
@@ -14,8 +16,13 @@ from mtpc.heads.int8 import use_int8_weights
 ARGUMENTS = frozenset({"hidden", "token", "temperature", "noise", "num_drafts", "mode"})
 
 
+def has_compiler() -> bool:
+    """Whether torch can compile for the CPU of this machine: it needs a C++ compiler."""
+    return any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
+
+
 def drafting_for_one(drafter: Drafter) -> Callable[..., Draft]:
-    """`Drafter.draft` for a batch of one, compiled; it is compiled again for every new kind of argument.
+    """`Drafter.draft` for a batch of one, compiled where there `has_compiler`, again for every new kind of argument.
 
     A bfloat16 drafter draws from a copy of itself with int8 weights in its head: not quite the same distribution,
     but the one that the draft states.  In float32 the draft is the drafter's own.  The drafter must not change
@@ -24,6 +31,8 @@ def drafting_for_one(drafter: Drafter) -> Callable[..., Draft]:
     if next(drafter.parameters()).dtype == torch.bfloat16:
         drafter = deepcopy(drafter)
         use_int8_weights(drafter.head)
+    if not has_compiler():
+        return drafter.draft
     return torch.compile(drafter.draft, dynamic=False, options={"guard_filter_fn": _of_arguments})
 
 

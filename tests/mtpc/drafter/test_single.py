@@ -6,9 +6,8 @@ from copy import deepcopy
 import pytest
 import torch
 
-from mtpc.bench.engines import has_compiler
 from mtpc.drafter import Drafter, DrafterConfig
-from mtpc.drafter.single import drafting_for_one
+from mtpc.drafter.single import drafting_for_one, has_compiler
 from tests.mtpc.drafter.test_draft import inputs, make_drafter
 from tests.statistics import REJECT_BELOW, chi_square_p_value
 
