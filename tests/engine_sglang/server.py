@@ -16,7 +16,7 @@ from typing import Any
 from tests.engine.server import Server, free_port
 
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-ARGUMENTS = ("--dtype", "float32", "--context-length", "512")
+ARGUMENTS = ("--dtype", "float32", "--context-length", "512", "--sleep-on-idle")
 Answer = dict[str, Any]
 
 
