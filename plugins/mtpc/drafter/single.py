@@ -9,8 +9,9 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from mtpc.drafter.drafter import Draft, Drafter
+from mtpc.drafter.drafter import Draft, Drafter, Mode
 from mtpc.heads.int8 import use_int8_weights
 
 ARGUMENTS = frozenset({"hidden", "token", "temperature", "noise", "num_drafts", "mode"})
@@ -33,7 +34,14 @@ def drafting_for_one(drafter: Drafter) -> Callable[..., Draft]:
         use_int8_weights(drafter.head)
     if not has_compiler():
         return drafter.draft
-    return torch.compile(drafter.draft, dynamic=False, options={"guard_filter_fn": _of_arguments})
+
+    # The guards go by the names of these arguments, whatever those of a method that stands in for `Drafter.draft`.
+    def draft(
+        hidden: Tensor, token: Tensor, temperature: Tensor | None, noise: Tensor | None, num_drafts: int, mode: Mode
+    ) -> Draft:
+        return drafter.draft(hidden, token, temperature, noise, num_drafts, mode)
+
+    return torch.compile(draft, dynamic=False, options={"guard_filter_fn": _of_arguments})
 
 
 def _of_arguments(guards: Sequence[Any]) -> list[bool]:

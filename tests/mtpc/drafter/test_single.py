@@ -73,3 +73,14 @@ def test_other_arguments_are_compiled_anew():
             found, expected = single(*arguments), drafter.draft(*arguments)
             assert torch.equal(found.tokens, expected.tokens)
             assert (found.probs is None) == (expected.probs is None)
+
+
+@torch.inference_mode()
+def test_a_draft_that_stands_in_for_the_own_is_compiled_as_well(monkeypatch: pytest.MonkeyPatch):
+    honest = Drafter.draft
+    monkeypatch.setattr(Drafter, "draft", lambda self, *args: honest(self, *args))
+    drafter = make_drafter("hmm", token_input=True)
+    single = drafting_for_one(drafter)
+    hidden, token, _, noise = inputs(1, drafter)
+    assert single(hidden, token, None, None, 5, "greedy").probs is None
+    assert single(hidden, token, torch.ones(1), noise, 5, "sampled").probs is not None
