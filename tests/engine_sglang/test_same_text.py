@@ -132,13 +132,16 @@ def test_retracted_requests(plain: SGLangServer, drafted: SGLangServer) -> None:
 
 @one_of_each
 def test_aborted_request(plain: SGLangServer, drafted: SGLangServer) -> None:
+    counters = ("sglang:num_aborted_requests_total", "sglang:generation_tokens_total")
+    aborted, generated = map(drafted.metric, counters)
     body = {"text": PROMPT, "stream": True, "sampling_params": {"max_new_tokens": 400, "ignore_eos": True}}
     with drafted.post("/generate", body) as stream:
         assert stream.readline().startswith(b"data:")
-    deadline = time.monotonic() + 20
-    while drafted.metric("sglang:num_running_reqs") and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while drafted.metric(counters[0]) == aborted and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert drafted.metric("sglang:num_running_reqs") == 0
+    assert drafted.metric(counters[0]) == aborted + 1
+    assert drafted.metric(counters[1]) < generated + 400
     both(plain, drafted, ignore_eos=True)
 
 
