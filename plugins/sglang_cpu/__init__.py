@@ -25,6 +25,7 @@ MENDS = {"torchvision.extension": "image_operators"}
 CPU_MENDS = {
     "sglang.srt.layers.attention.torch_native_backend": "attention",
     "sglang.srt.layers.quantization.unquant": "linear",
+    "sglang.srt.managers.overlap_utils": "streams",
 }
 
 
