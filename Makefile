@@ -52,7 +52,8 @@ lint: test-env  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint test-vllm test-sglang  ## lint, then all tests with both engines, each in its own environment
+test: lint test-env-sglang  ## lint, then all tests, both engines side by side, each in its own environment
+	@scripts/test_both.sh
 
 test-vllm: test-env  ## the tests of everything but the SGLang adapter (PYTEST=... passes arguments)
 	PATH=$(BIN):$$PATH $(BIN)/pytest $(PYTEST)

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Runs the tests of both engines side by side, each in its own environment: vLLM's output as it comes, then SGLang's.
+# Most of the time goes into starting servers, which takes one core.
+cd "$(dirname "$0")/.."
+
+log=$(mktemp)
+set -m # in a process group of its own, so that an interrupt can be passed on
+make --no-print-directory test-sglang >"$log" 2>&1 &
+sglang=$!
+set +m
+trap 'kill -INT -- -$sglang 2>/dev/null; wait; rm -f "$log"' EXIT
+trap 'exit 130' INT TERM
+
+make --no-print-directory test-vllm
+vllm=$?
+tail --lines=+1 --follow --pid=$sglang "$log"
+wait $sglang && exit $vllm
