@@ -38,6 +38,12 @@ def random_models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 
 
 @pytest.fixture(scope="session")
+def tiny_reference(random_models: Models) -> Reference:
+    """The random target in transformers."""
+    return Reference(random_models.target)
+
+
+@pytest.fixture(scope="session")
 def models() -> Models:
     """What ships."""
     return Models(WEIGHTS / "byte-target", WEIGHTS / "byte-mtpc-hmm-n8", 7)
@@ -45,7 +51,7 @@ def models() -> Models:
 
 @pytest.fixture(scope="session")
 def reference(models: Models) -> Reference:
-    """The target in transformers."""
+    """The target that ships, in transformers."""
     return Reference(models.target)
 
 

@@ -50,12 +50,6 @@ def session(models: Models, prompts: list[list[int]], *arguments: str) -> dict[s
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-@pytest.fixture(scope="module")
-def tiny_reference(random_models: Models) -> Reference:
-    """The random target in transformers."""
-    return Reference(random_models.target)
-
-
 def test_greedy_text_and_joint_of_the_first_tokens(random_models: Models, tiny_reference: Reference) -> None:
     said = session(random_models, PROMPTS, "--greedy-length", "40", *SAMPLED)
     assert said["greedy"] == [tiny_reference.greedy(prompt, 40) for prompt in PROMPTS]

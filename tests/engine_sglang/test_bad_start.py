@@ -20,17 +20,12 @@ pytestmark = pytest.mark.engine
 FOLDERS = (
     "no directory",
     "no config.json",
-    "no JSON",
     "unknown key",
-    "missing key",
-    "another hidden size",
     "another vocabulary",
-    "half a file",
-    "missing tensor",
     "wrong shape",
     "NaN",
 )
-SETTINGS = ("too many drafts", "not a chain", "a tree that does not fit", "a token map", "hidden states")
+SETTINGS = ("too many drafts", "not a chain", "a tree that does not fit", "a token map")
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
