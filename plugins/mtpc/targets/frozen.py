@@ -41,9 +41,21 @@ class FrozenTarget:
         return Target(hidden_size=config.hidden_size, vocab_size=config.vocab_size)
 
     @property
+    def end(self) -> int | None:
+        """The token that ends its texts; None where there is none or more than one."""
+        end = self.model.generation_config.eos_token_id
+        return end if isinstance(end, int) else None
+
+    @property
     def unembedding(self) -> Tensor:
         """The target's own head, float32 [V, d]."""
         return self.model.get_output_embeddings().weight.detach().float()
+
+    @torch.no_grad()
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """The states after the final norm, [B, T, d], of tokens int64 [B, T], without their logits."""
+        found: Tensor = self.model.model(input_ids=tokens.to(self.device), use_cache=False).last_hidden_state
+        return found
 
     @torch.inference_mode()
     def features(self, tokens: Tensor) -> Features:

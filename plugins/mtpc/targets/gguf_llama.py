@@ -1,0 +1,150 @@
+"""A GGUF file of a Llama as transformers' own: dequantised weights, configuration, tokenizer.
+
+llama.cpp stores the rows of the query and key projections in the order in which its rotary embedding pairs
+them: rows 2i and 2i + 1 of a head turn together. transformers pairs row i with row i + head_dim / 2, so both
+matrices are put back into that order. Everything else is a matter of names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from mtpc.errors import MTPCError
+
+# Names of the tensors: llama.cpp's, then transformers'; {} is the number of the layer.
+OUTER = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+LAYER = {
+    "blk.{}.attn_norm.weight": "model.layers.{}.input_layernorm.weight",
+    "blk.{}.attn_q.weight": "model.layers.{}.self_attn.q_proj.weight",
+    "blk.{}.attn_k.weight": "model.layers.{}.self_attn.k_proj.weight",
+    "blk.{}.attn_v.weight": "model.layers.{}.self_attn.v_proj.weight",
+    "blk.{}.attn_output.weight": "model.layers.{}.self_attn.o_proj.weight",
+    "blk.{}.ffn_norm.weight": "model.layers.{}.post_attention_layernorm.weight",
+    "blk.{}.ffn_gate.weight": "model.layers.{}.mlp.gate_proj.weight",
+    "blk.{}.ffn_up.weight": "model.layers.{}.mlp.up_proj.weight",
+    "blk.{}.ffn_down.weight": "model.layers.{}.mlp.down_proj.weight",
+}
+
+
+class GGUFFile:
+    """An open GGUF file: its fields and its tensors.
+
+    Errors: `MTPCError` when the file is missing, is not GGUF, or the package gguf is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            from gguf import GGUFReader
+        except ImportError:
+            raise MTPCError("reading a GGUF file needs the package gguf: pip install gguf.") from None
+        if not path.is_file():
+            raise MTPCError(f"{path} is missing.")
+        try:
+            self._reader = GGUFReader(path)
+        except (ValueError, IndexError, KeyError) as error:
+            raise MTPCError(f"{path} is damaged or not a GGUF file: {error}.") from None
+        self.path = path
+
+    def field(self, key: str, default: Any = None) -> Any:
+        """A value of the file's metadata.
+
+        Errors: `MTPCError` when it is missing and there is no default.
+        """
+        found = self._reader.get_field(key)
+        if found is not None:
+            return found.contents()
+        if default is None:
+            raise MTPCError(f"{self.path} has no field {key!r}.")
+        return default
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, dequantised: float32, by llama.cpp's names."""
+        from gguf import dequantize
+
+        return {
+            tensor.name: torch.from_numpy(np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32))
+            for tensor in self._reader.tensors
+        }
+
+
+def llama_config(file: GGUFFile, tied: bool) -> LlamaConfig:
+    """transformers' configuration of the model in a file.
+
+    Errors: `MTPCError` when it is not a Llama, or is one of a kind that this reader would get wrong.
+    """
+    architecture = file.field("general.architecture")
+    if architecture != "llama":
+        raise MTPCError(f"{file.path} holds a model of architecture {architecture!r}, but 'llama' was expected.")
+    scaling = file.field("llama.rope.scaling.type", "none")
+    if scaling != "none":
+        raise MTPCError(f"{file.path} scales its rotary embedding ({scaling!r}), which is not supported.")
+    heads, size = file.field("llama.attention.head_count"), file.field("llama.embedding_length")
+    return LlamaConfig(
+        vocab_size=len(file.field("tokenizer.ggml.tokens")),
+        hidden_size=size,
+        intermediate_size=file.field("llama.feed_forward_length"),
+        num_hidden_layers=file.field("llama.block_count"),
+        num_attention_heads=heads,
+        num_key_value_heads=file.field("llama.attention.head_count_kv", heads),
+        head_dim=file.field("llama.attention.key_length", size // heads),
+        max_position_embeddings=file.field("llama.context_length"),
+        rope_theta=shortest(file.field("llama.rope.freq_base", 10_000.0)),
+        rms_norm_eps=shortest(file.field("llama.attention.layer_norm_rms_epsilon")),
+        tie_word_embeddings=tied,
+        bos_token_id=file.field("tokenizer.ggml.bos_token_id"),
+        eos_token_id=file.field("tokenizer.ggml.eos_token_id"),
+        pad_token_id=file.field("tokenizer.ggml.padding_token_id", file.field("tokenizer.ggml.eos_token_id")),
+    )
+
+
+def shortest(value: float) -> float:
+    """The shortest decimal number that is this float32: 1e-05 for 9.99999974737875e-06."""
+    return float(str(np.float32(value)))
+
+
+def rotate_halves(weight: Tensor, heads: int) -> Tensor:
+    """Rows of a query or key projection from llama.cpp's order to transformers': [heads * head_dim, d].
+
+    Row 2i + j of a head (j = 0, 1) becomes row j * head_dim / 2 + i.
+    """
+    return weight.view(heads, -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+
+
+def to_transformers(file: GGUFFile) -> LlamaForCausalLM:
+    """The model of a GGUF file, float32.
+
+    Errors: `MTPCError` as `llama_config`, or when a tensor is missing or unknown.
+    """
+    found = file.tensors()
+    config = llama_config(file, tied="output.weight" not in found)
+    names = {name: OUTER[name] for name in OUTER if name != "output.weight" or not config.tie_word_embeddings}
+    for layer in range(config.num_hidden_layers):
+        names |= {ours.format(layer): theirs.format(layer) for ours, theirs in LAYER.items()}
+    for name in names.keys() - found.keys():
+        raise MTPCError(f"{file.path}: the tensor {name!r} is missing.")
+    for name in found.keys() - names.keys():
+        raise MTPCError(f"{file.path}: the tensor {name!r} is unknown to a Llama.")
+    weights = {names[name]: weight for name, weight in found.items()}
+    for name, weight in weights.items():
+        if name.endswith("q_proj.weight"):
+            weights[name] = rotate_halves(weight, config.num_attention_heads)
+        elif name.endswith("k_proj.weight"):
+            weights[name] = rotate_halves(weight, config.num_key_value_heads)
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    model = model.to_empty(device="cpu")
+    if config.tie_word_embeddings:
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    model.load_state_dict(weights, assign=True)
+    model.tie_weights()
+    return model
