@@ -1,0 +1,98 @@
+"""A whole distillation: a server started or reached, conversations written, their origin noted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from mtpc import provenance
+from mtpc.bench.command import must_be_installed
+from mtpc.bench.engine import ServerSettings
+from mtpc.bench.engines import find_engine
+from mtpc.bench.server import Launch, Server, tidy_end
+from mtpc.distill.run import Distillation, Plan
+from mtpc.distill.template import ChatTemplate
+
+PROMPT_TOKENS = 768  # room for the template and a question about source code
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    target: Path
+    out: Path
+    engine: str = "vllm"
+    url: str | None = None  # of a running server
+    server_arguments: tuple[str, ...] = ()
+
+
+@contextmanager
+def server(request: Request, plan: Plan) -> Iterator[Server]:
+    """The server to write with: the one at ``url``, or one of our own that is gone afterwards.
+
+    Errors: `MTPCError` where the engine is not installed or does not start.
+    """
+    if request.url is not None:
+        yield Server(request.url.rstrip("/"), [])
+        return
+    engine = find_engine(request.engine)
+    must_be_installed(engine)
+    length = PROMPT_TOKENS + plan.longest
+    settings = ServerSettings(request.target, plan.concurrency, length, extra=request.server_arguments)
+    with tidy_end():
+        launch = Launch(engine, settings, request.out / "server.log")
+        try:
+            yield launch.wait()
+        finally:
+            launch.stop()
+
+
+def distill(request: Request, plan: Plan, console: Console) -> Distillation:
+    """Write conversations into ``request.out``, then ``provenance.json``, also when it is broken off.
+
+    Errors: `MTPCError` for settings or files that are wrong, or a server that does not start or breaks off.
+    """
+    work = Distillation(ChatTemplate(request.target), request.out, plan)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        bar = progress.add_task("tokens of answers", total=plan.tokens, completed=work.tokens.total())
+        if not work.enough:
+            with server(request, plan) as served:
+                try:
+                    work.run(served.url, served.model(), lambda tokens: progress.update(bar, completed=tokens))
+                finally:
+                    write_provenance(work, request, served)
+    console.print(summary(work))
+    return work
+
+
+def write_provenance(work: Distillation, request: Request, served: Server) -> None:
+    """``provenance.json`` beside the conversations."""
+    provenance.write(
+        request.out,
+        target=request.target.name,
+        target_provenance=provenance.read(request.target),
+        server=served.command or served.url,
+        plan=asdict(work.plan),
+        conversations=dict(work.conversations),
+        answer_tokens=dict(work.tokens),
+        left_out_in_this_run=dict(work.left_out),
+    )
+
+
+def summary(work: Distillation) -> Table:
+    """What there is, by kind, and what was left out."""
+    table = Table("", "conversations", "tokens of answers", title=str(work.folder))
+    for kind, count in sorted(work.conversations.items()):
+        table.add_row(kind, f"{count:,}", f"{work.tokens[kind]:,}")
+    table.add_row("all", f"{work.conversations.total():,}", f"{work.tokens.total():,}", end_section=True)
+    for reason, count in sorted(work.left_out.items()):
+        table.add_row(f"left out: {reason}", f"{count:,}", "")
+    return table
