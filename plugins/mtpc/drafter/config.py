@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from mtpc.circuits import build_circuit
+from mtpc.drafter.checked_json import check_types, describes, own_section, read_section
 from mtpc.errors import MTPCError
 
-FORMAT_VERSION = 1
 ARCHITECTURE = "EagleMTPCForCausalLM"
 # Keys beside "mtpc" that the engines' model configuration reads; written by `save`, checked by `read`.
 ENGINE_KEYS: dict[str, Any] = {
@@ -44,10 +42,7 @@ class DrafterConfig:
     token_input: bool = False  # the trunk reads the target's own token; the circuit then starts after it
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            value = getattr(self, name)
-            if type(value) is not kind:
-                raise MTPCError(f"{name} must be of type {kind.__name__}, but is {value!r}.")
+        check_types(self)
         if self.leaves not in ("table", "shared"):
             raise MTPCError(f"leaves must be 'table' or 'shared', not {self.leaves!r}.")
         for name in ("hidden_size", "vocab_size", "leaf_features", "component_features"):
@@ -67,24 +62,11 @@ class DrafterConfig:
         """Tokens that the circuit is a distribution over, the last ones of the window."""
         return self.window - 1 if self.token_input else self.window
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> DrafterConfig:
-        """Errors: `MTPCError` for an unknown or missing key, a wrong type or a value out of range."""
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise MTPCError(f"unknown key {unknown[0]!r}; the keys are {', '.join(known)}.")
-        missing = [name for name, f in known.items() if f.default is dataclasses.MISSING and name not in values]
-        if missing:
-            raise MTPCError(f"the key {missing[0]!r} is missing.")
-        return cls(**values)
-
 
 def config_to_json(config: DrafterConfig) -> dict[str, Any]:
     """The whole of config.json."""
     engine = {"hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "head_dim": config.hidden_size}
-    own = {"version": FORMAT_VERSION, **dataclasses.asdict(config)}
-    return {**ENGINE_KEYS, **engine, "mtpc": own}
+    return {**ENGINE_KEYS, **engine, "mtpc": own_section(config)}
 
 
 def read_config(folder: Path) -> DrafterConfig:
@@ -92,41 +74,9 @@ def read_config(folder: Path) -> DrafterConfig:
 
     Errors: `MTPCError` with one sentence that names the file, the key, what was found and what was expected.
     """
-    path = Path(folder) / "config.json"
-    if not Path(folder).is_dir():
-        raise MTPCError(f"{folder} is not a directory; a drafter directory holds config.json and model.safetensors.")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise MTPCError(f"{path} is missing.") from None
-    except (OSError, ValueError) as error:
-        raise MTPCError(f"{path} cannot be read as JSON: {error}.") from None
-    if not isinstance(values, dict) or not isinstance(values.get("mtpc"), dict):
-        raise MTPCError(f"{path} has no section 'mtpc', so it does not describe an MTPC drafter.")
-    own = dict(values["mtpc"])
-    version = own.pop("version", None)
-    if version != FORMAT_VERSION:
-        raise MTPCError(f"{path}: mtpc.version is {version!r}, but this release reads version {FORMAT_VERSION}.")
-    try:
-        config = DrafterConfig.from_dict(own)
-    except MTPCError as error:
-        raise MTPCError(f"{path}: in section 'mtpc', {error}") from None
-    expected = config_to_json(config)
-    for key, value in values.items():
-        if key not in expected:
-            raise MTPCError(f"{path}: unknown key {key!r}; expected {', '.join(expected)}.")
-        if key != "mtpc" and value != expected[key]:
-            raise MTPCError(f"{path}: {key} is {value!r}, but {expected[key]!r} was expected.")
-    for key in expected:
-        if key not in values:
-            raise MTPCError(f"{path}: the key {key!r} is missing.")
-    return config
+    return read_section(folder, "mtpc", DrafterConfig, config_to_json, "an MTPC drafter")
 
 
 def describes_a_drafter(folder: Path) -> bool | None:
     """Whether the ``config.json`` of a directory says that it is an MTPC drafter; None if there is none to read."""
-    try:
-        values = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return isinstance(values, dict) and ("mtpc" in values or ARCHITECTURE in (values.get("architectures") or ()))
+    return describes(folder, "mtpc", ARCHITECTURE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mtpc import provenance
-from mtpc.drafter.config import DrafterConfig, config_to_json, read_config
+from mtpc.drafter.config import config_to_json, read_config
 from mtpc.drafter.drafter import Drafter
 from mtpc.errors import MTPCError
 
@@ -28,7 +28,17 @@ class Target:
     vocab_size: int
 
 
-def check_target(folder: Path, config: DrafterConfig, target: Target) -> None:
+class Fitted(Protocol):
+    """A configuration that says what target it is for."""
+
+    @property
+    def hidden_size(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+
+def check_target(folder: Path, config: Fitted, target: Target) -> None:
     """Errors: `MTPCError` when the drafter was made for another hidden size or vocabulary."""
     for name in ("hidden_size", "vocab_size"):
         found, expected = getattr(config, name), getattr(target, name)
@@ -36,8 +46,8 @@ def check_target(folder: Path, config: DrafterConfig, target: Target) -> None:
             raise MTPCError(f"{folder} was trained for a target with {name} {found}, but the target has {expected}.")
 
 
-def read_weights(folder: Path, drafter: Drafter) -> dict[str, Tensor]:
-    """All tensors of ``model.safetensors``, checked against the modules of ``drafter``.
+def read_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
+    """All tensors of ``model.safetensors``, checked against the keys and shapes of ``expected``.
 
     Errors: `MTPCError` for a file that is missing or damaged, a key that is missing or unknown, a wrong
     shape or type, or a value that is not finite.
@@ -49,7 +59,6 @@ def read_weights(folder: Path, drafter: Drafter) -> dict[str, Tensor]:
         found = load_file(path)
     except (SafetensorError, OSError) as error:
         raise MTPCError(f"{path} is damaged or not a safetensors file: {error}.") from None
-    expected = drafter.state_dict()
     for key in sorted(set(expected) - set(found)):
         raise MTPCError(f"{path}: the tensor {key!r} is missing.")
     for key in sorted(set(found) - set(expected)):
@@ -82,7 +91,7 @@ def load_drafter(
         check_target(folder, config, target)
     with torch.device("meta"):
         shapes = Drafter(config)
-    weights = read_weights(folder, shapes)
+    weights = read_weights(folder, shapes.state_dict())
     drafter = Drafter(config)
     drafter.load_state_dict(weights)
     return drafter.to(device=device, dtype=dtype).requires_grad_(False).eval()
@@ -90,10 +99,13 @@ def load_drafter(
 
 def save_drafter(folder: Path, drafter: Drafter, facts: dict[str, Any]) -> None:
     """Write a drafter directory, weights in bfloat16; ``facts`` go into provenance.json."""
+    write_directory(folder, config_to_json(drafter.config), drafter.state_dict(), facts)
+
+
+def write_directory(folder: Path, config: dict[str, Any], weights: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """config.json, the weights in bfloat16, and provenance.json with ``facts``."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config_to_json(drafter.config), indent=2) + "\n")
-    weights = {
-        key: tensor.detach().to("cpu", torch.bfloat16).contiguous() for key, tensor in drafter.state_dict().items()
-    }
-    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    stored = {key: tensor.detach().to("cpu", torch.bfloat16).contiguous() for key, tensor in weights.items()}
+    save_file(stored, folder / WEIGHTS, metadata={"format": "pt"})
     provenance.write(folder, **facts)

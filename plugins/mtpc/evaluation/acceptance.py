@@ -21,6 +21,15 @@ def decode_acceptance(accept: Tensor) -> Rates:
     accept: float64 [S, L, K]; accept[s, t, i] is the probability that, in a step that starts after
     position t of text s, draft i + 1 is accepted when those before it were.
     """
+    steps, accepted = expected_counts(accept)
+    return rates_from_marginal((accepted / steps).tolist())
+
+
+def expected_counts(accept: Tensor) -> tuple[Tensor, Tensor]:
+    """The expected number of steps, [], and of acceptances of each draft, [K], over all texts of `decode_acceptance`.
+
+    Those of texts of other lengths may be added to them.
+    """
     texts, length, drafts = accept.shape
     marginal = accept.cumprod(-1)  # [S, L, K]
     exactly = torch.cat([torch.ones_like(marginal[..., :1]), marginal], -1)
@@ -30,5 +39,4 @@ def decode_acceptance(accept: Tensor) -> Rates:
     for start in range(length):
         visits[:, start + 1 : start + drafts + 2] += visits[:, start : start + 1] * exactly[:, start]
     weights = visits[:, :length, None]
-    steps = weights.sum()
-    return rates_from_marginal(((weights * marginal).sum((0, 1)) / steps).tolist())
+    return weights.sum(), (weights * marginal).sum((0, 1))

@@ -1,0 +1,87 @@
+"""Speculative decoding of one text with a FastMTP drafter, without an engine: the real loop, for its acceptance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from mtpc.circuits.params import draw
+from mtpc.fastmtp.drafting import DraftSession
+from mtpc.fastmtp.head import SharedHead
+from mtpc.fastmtp.layer import MTPLayer
+from mtpc.targets.frozen import Features, FrozenTarget
+from mtpc.verify import verify_greedy, verify_rejection
+
+
+@dataclass
+class Decoded:
+    """The new tokens, and how many drafts each step of the target accepted."""
+
+    tokens: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+
+
+class TargetSession:
+    """The target with the keys and values of the text that it has read."""
+
+    def __init__(self, target: FrozenTarget) -> None:
+        self.target, self.cache = target, DynamicCache()
+
+    def read(self, tokens: list[int], keep: int) -> Features:
+        """The target's view of m tokens after the first ``keep`` of those read before: [1, m, d] and [1, m, V]."""
+        self.cache.crop(keep)
+        ids = torch.tensor([tokens], device=self.target.device)
+        model = self.target.model
+        hidden = model.model(input_ids=ids, past_key_values=self.cache, use_cache=True).last_hidden_state
+        return Features(hidden, model.lm_head(hidden).float())
+
+
+@torch.inference_mode()
+def speculate(
+    target: FrozenTarget,
+    layer: MTPLayer,
+    head: SharedHead,
+    prompt: list[int],
+    max_tokens: int,
+    num_drafts: int,
+    *,
+    end: int | None = None,
+    temperature: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Decoded:
+    """Continue a prompt of at least two tokens, up to ``end`` or so many tokens; temperature 0 is greedy."""
+    decoded, reader, drafter = Decoded(), TargetSession(target), DraftSession(layer, head)
+
+    def uniforms(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator).to(target.device)
+
+    hidden, logits = reader.read(prompt, 0)
+    first = logits[:, -1]
+    text = [*prompt, int(first.argmax() if temperature == 0 else draw(probabilities(first, temperature), uniforms(1)))]
+    known = 0  # positions that the drafter has taken up; ``hidden`` is of those after them
+    while len(text) - len(prompt) < max_tokens and text[-1] != end:
+        following = torch.tensor([text[known + 1 :]], device=target.device)
+        noise = None if temperature == 0 else uniforms(1, num_drafts)
+        draft = drafter.draft(hidden.to(layer.input_proj.weight.dtype), following, num_drafts, temperature, noise)
+        known = len(text) - 1
+        hidden, logits = reader.read([text[-1], *draft.tokens[0].tolist()], known)
+        if draft.probs is None:
+            verdict = verify_greedy(draft.tokens, logits)
+        else:
+            p = probabilities(logits, temperature)
+            verdict = verify_rejection(draft.tokens, draft.probs, p, uniforms(1, num_drafts), uniforms(1))
+        accepted = int(verdict.accepted[0])
+        hidden = hidden[:, : accepted + 1]
+        new = verdict.tokens[0, : accepted + 1].tolist()
+        text += new[: new.index(end) + 1] if end in new else new
+        decoded.accepted.append(accepted)
+    decoded.tokens = text[len(prompt) :][:max_tokens]
+    return decoded
+
+
+def probabilities(logits: Tensor, temperature: float) -> Tensor:
+    """The target's distribution: float32 [..., V]."""
+    return torch.softmax(logits / temperature, -1)

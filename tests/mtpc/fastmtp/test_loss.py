@@ -1,0 +1,53 @@
+"""The recursive loss (equations 1 and 2) against its definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mtpc.fastmtp.head import SharedHead
+from mtpc.fastmtp.loss import step_losses, step_weights
+from tests.mtpc.fastmtp.models import SIZE, VOCAB, make_layer, make_target, reference
+
+STEPS, LENGTH = 3, 9
+
+
+def test_the_published_weights() -> None:
+    assert step_weights(3, 0.6) == pytest.approx([0.51, 0.31, 0.18], abs=5e-3)
+    assert step_weights(1, 0.6) == [1.0]
+
+
+@pytest.mark.parametrize("loss", ["ce", "kl"])
+def test_every_step_of_every_chosen_start_counts_once(loss: str) -> None:
+    target = make_target("llama")
+    layer, head = make_layer(target), SharedHead.of(target)
+    oracle = reference(layer, head)
+    hidden, tokens = torch.randn(2, LENGTH, SIZE), torch.randint(VOCAB, (2, LENGTH))
+    chosen = torch.rand(2, LENGTH - STEPS - 1) < 0.5
+    chosen[0, 0] = True
+    found = step_losses(layer, head, hidden, tokens, chosen, STEPS, "served", loss)
+    expected = torch.zeros(STEPS, dtype=torch.float64)
+    for row, start in chosen.nonzero().tolist():
+        text = tokens[row].tolist()
+        follow = text[start + 2 :]
+        _, logits = oracle.draft(hidden[row], text[: start + 2], STEPS, lambda step, _, to=follow: to[step])
+        log_q = logits.log_softmax(-1)
+        for step in range(STEPS):
+            if loss == "ce":
+                expected[step] -= log_q[step, text[start + step + 2]]
+            else:
+                log_p = oracle.logits(hidden[row, start + step + 1].double()).log_softmax(-1)
+                expected[step] += (log_p.exp() * (log_p - log_q[step])).sum()
+    torch.testing.assert_close(found.double(), expected, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["ce", "kl"])
+def test_every_parameter_learns_and_the_target_does_not(loss: str) -> None:
+    target = make_target("qwen2")
+    layer, head = make_layer(target).requires_grad_(True), SharedHead.of(target)
+    hidden, tokens = torch.randn(1, LENGTH, SIZE), torch.randint(VOCAB, (1, LENGTH))
+    chosen = torch.ones(1, LENGTH - STEPS - 1, dtype=torch.bool)
+    step_losses(layer, head, hidden, tokens, chosen, STEPS, "served", loss).sum().backward()
+    silent = [name for name, p in layer.named_parameters() if p.grad is None or not p.grad.any()]
+    assert silent == []
+    assert all(p.grad is None for p in target.parameters())
