@@ -1,0 +1,86 @@
+"""`mtpc vocab build`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+app = typer.Typer(help="Draft vocabularies: which tokens a drafter proposes.", no_args_is_help=True)
+
+
+@app.callback()
+def options() -> None:
+    """Draft vocabularies: which tokens a drafter proposes."""
+
+
+@app.command("build")
+def build(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The .json file that is written.")],
+    target: Annotated[Path, typer.Option(help="The target, whose tokens are counted: a Hugging Face folder.")],
+    data: Annotated[Path | None, typer.Option(help="Conversations, as `mtpc distill` writes them.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="A language and a UTF-8 file, as in --text german=faust.txt.")
+    ] = None,
+    sizes: Annotated[str, typer.Option(help="Sizes to show the coverage of, with commas.")] = "8192,16384,32768",
+) -> None:
+    """Rank a target's tokens by how often each language uses them.
+
+    One file holds all languages; how many tokens of it are drafted is chosen when serving. The answers of
+    conversations count under the language of their kind (English, Spanish, French, source code), text files under the
+    language that is named. Shown is the share of the tokens of held-out conversations that a draft vocabulary holds.
+
+    Examples:
+
+    mtpc vocab build runs/vocabulary.json --target runs/smollm2 --data runs/distilled
+
+    mtpc vocab build runs/vocabulary.json --target runs/smollm2 --text english=emma.txt --text french=candide.txt
+    """
+    from rich.console import Console
+    from transformers import AutoConfig
+
+    from mtpc import provenance
+    from mtpc.cli.bench import numbers
+    from mtpc.distill.conversations import file_digest, read_conversations
+    from mtpc.distill.template import ChatTemplate
+    from mtpc.errors import MTPCError
+    from mtpc.vocabulary.build import answers_by_language, build_rankings, coverage, file_tokens
+
+    if data is None and not text:
+        raise MTPCError("give --data, --text or both: there is nothing to count.")
+    chosen = numbers(sizes, int, "--sizes")
+    template = ChatTemplate(target)
+    conversations = [] if data is None else list(read_conversations(data))
+    texts = list(answers_by_language(each for each in conversations if not each.heldout))
+    for one in text or ():
+        language, found, path = one.partition("=")
+        if not language or not found:
+            raise MTPCError(f"--text is {one!r}, but a language and a file were expected, as in german=faust.txt.")
+        texts += [(language, tokens) for tokens in file_tokens(Path(path), template.tokenizer)]
+    vocab_size = AutoConfig.from_pretrained(target).vocab_size
+    rankings = build_rankings(texts, vocab_size, always=[template.end])
+    digest = None if data is None else file_digest(data)
+    chosen = tuple(size for size in chosen if size <= vocab_size)
+    rankings.save(file, provenance.collect(target=target.name, data_sha256=digest, texts=list(text or ())))
+    table = Table("language", "tokens counted", "different ones", title=str(file))
+    for name, ranking in rankings.languages.items():
+        table.add_row(name, f"{sum(ranking.counts or ()):,}", f"{len(ranking.tokens):,}")
+    console = Console()
+    console.print(table)
+    heldout = answers_by_language(each for each in conversations if each.heldout)
+    shares = coverage(rankings, heldout, chosen)
+    if shares and chosen:
+        console.print(coverage_table(shares))
+
+
+def coverage_table(shares: dict[str, dict[tuple[str, int], float]]) -> Table:
+    """A row for each language of text, a column for each draft vocabulary."""
+    table = Table(title="share of held-out tokens in each draft vocabulary")
+    table.add_column("text")
+    for language, size in next(iter(shares.values())):
+        table.add_column(f"{language} {size:,}", justify="right")
+    for language, row in shares.items():
+        table.add_row(language, *(f"{share:.1%}" for share in row.values()))
+    return table

@@ -1,0 +1,92 @@
+"""The language of a text, from nothing but the ranks of its tokens."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mtpc.vocabulary.language import LanguageDetector
+from mtpc.vocabulary.ranking import Ranking, Rankings
+
+VOCAB = 400
+GENERATOR = np.random.default_rng(0)
+SHARED = list(range(100))  # punctuation and pieces of words that all languages use
+ORDERS = {name: [*SHARED[::step], *range(100 + 80 * i, 180 + 80 * i)] for i, (name, step) in enumerate(
+    (("english", 1), ("french", -1), ("code", 3))
+)}  # fmt: skip
+RANKINGS = Rankings(VOCAB, {name: Ranking(tuple(order)) for name, order in ORDERS.items()})
+
+
+def write(language: str, length: int) -> list[int]:
+    """Text whose tokens follow Zipf's law over the language's ranking."""
+    order = ORDERS[language]
+    p = 1 / np.arange(2, len(order) + 2)
+    return GENERATOR.choice(order, length, p=p / p.sum()).tolist()
+
+
+@pytest.fixture
+def detector() -> LanguageDetector:
+    return LanguageDetector(RANKINGS)
+
+
+@pytest.mark.parametrize("language", list(ORDERS))
+def test_a_short_prompt_is_enough(detector: LanguageDetector, language: str) -> None:
+    found = [detector.decide(detector.read(detector.begin(), write(language, 25))) for _ in range(50)]
+    share = np.mean([detector.languages[number] == language for number in found])
+    assert share > 0.9
+
+
+def test_the_cost_of_a_token_is_the_logarithm_of_its_rank(detector: LanguageDetector) -> None:
+    evidence = detector.read(detector.begin(), [ORDERS["english"][4]])
+    assert evidence[0] == pytest.approx(math.log(5))
+    outside = detector.read(detector.begin(), [VOCAB - 1])
+    assert outside == pytest.approx([math.log(VOCAB + 1)] * 3)
+
+
+def test_reading_in_parts_is_reading_at_once(detector: LanguageDetector) -> None:
+    tokens = write("french", 60)
+    whole = detector.read(detector.begin(), tokens)
+    evidence = detector.begin()
+    for part in (tokens[:7], [], tokens[7:8], tokens[8:]):
+        evidence = detector.read(evidence, part)
+    assert evidence == pytest.approx(whole)
+
+
+def test_what_was_read_counts_half_after_the_half_life() -> None:
+    detector = LanguageDetector(RANKINGS, half_life=10)
+    old = detector.read(detector.begin(), write("code", 5))
+    later = detector.read(old, [VOCAB - 1] * 10)
+    alone = detector.read(detector.begin(), [VOCAB - 1] * 10)
+    assert later - alone == pytest.approx(old / 2)
+
+
+def test_an_answer_in_another_language_changes_the_map(detector: LanguageDetector) -> None:
+    evidence = detector.read(detector.begin(), write("english", 200))
+    current = detector.decide(evidence)
+    assert detector.languages[current] == "english"
+    for token in write("french", 60):
+        evidence = detector.read(evidence, [token])
+        current = detector.decide(evidence, current)
+    assert detector.languages[current] == "french"
+
+
+def test_a_change_must_be_worth_the_margin(detector: LanguageDetector) -> None:
+    near = np.array([10.0, 10.0 - detector.margin / 2, 30.0])
+    assert detector.decide(near) == 1
+    assert detector.decide(near, 0) == 0
+    assert detector.decide(near, 2) == 1
+    assert detector.decide(np.array([10.0, 9.9 - detector.margin, 30.0]), 0) == 1
+
+
+def test_the_first_language_where_nothing_was_read(detector: LanguageDetector) -> None:
+    assert detector.decide(detector.begin()) == 0
+
+
+def test_an_unordered_set_is_compared_as_well() -> None:
+    rankings = Rankings(VOCAB, {name: Ranking(tuple(order), ranked=False) for name, order in ORDERS.items()})
+    detector = LanguageDetector(rankings)
+    for language in ORDERS:
+        evidence = detector.read(detector.begin(), ORDERS[language][-40:])
+        assert detector.languages[detector.decide(evidence)] == language

@@ -1,0 +1,62 @@
+"""Logits of mixed batches, against one row at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtpc.vocabulary.heads import DraftVocabularies, VocabularySettings
+from mtpc.vocabulary.logits import DraftLogits
+from mtpc.vocabulary.ranking import Ranking, Rankings
+
+VOCAB, SIZE = 40, 8
+LANGUAGES = {
+    name: Ranking(tuple(range(start, start + 12))) for name, start in (("english", 0), ("french", 6), ("code", 25))
+}
+VOCABULARIES = DraftVocabularies(Rankings(VOCAB, LANGUAGES, always=(39,)), VocabularySettings(size=9))
+HEAD = torch.randn(VOCAB, SIZE, generator=torch.Generator().manual_seed(0))
+
+
+def one_at_a_time(states: Tensor, maps: list[int]) -> Tensor:
+    """Every logit on its own."""
+    found = torch.full((len(states), VOCAB), -torch.inf, dtype=states.dtype)
+    for row, number in enumerate(maps):
+        for token in VOCABULARIES.ids[number].tolist():
+            found[row, token] = torch.dot(HEAD[token].to(states.dtype), states[row])
+    return found
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("maps", [[0], [1, 1, 1], [2, 0, 1, 1, 0, 2, 2], []], ids=["one", "same", "mixed", "none"])
+def test_every_row_has_the_logits_of_its_map(maps: list[int], static: bool) -> None:
+    states = torch.randn(len(maps), SIZE)
+    found = DraftLogits(VOCABULARIES, HEAD, static)(states, torch.tensor(maps, dtype=torch.int64))
+    torch.testing.assert_close(found, one_at_a_time(states, maps))
+
+
+def test_without_maps_the_first_is_for_all() -> None:
+    states = torch.randn(3, SIZE)
+    torch.testing.assert_close(DraftLogits(VOCABULARIES, HEAD)(states), one_at_a_time(states, [0, 0, 0]))
+
+
+def test_a_fixed_map_needs_no_numbers() -> None:
+    fixed = DraftVocabularies(Rankings(VOCAB, LANGUAGES), VocabularySettings(size=5, language="code"))
+    found = DraftLogits(fixed, HEAD)(torch.randn(2, SIZE), torch.tensor([0, 0]))
+    assert found.isfinite().sum().item() == 2 * 5
+    assert found[:, fixed.ids[0]].isfinite().all()
+
+
+def test_the_type_is_that_of_the_states() -> None:
+    assert DraftLogits(VOCABULARIES, HEAD)(torch.randn(2, SIZE, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_the_head_is_not_kept() -> None:
+    head = HEAD.clone()
+    logits = DraftLogits(VOCABULARIES, head)
+    assert all(rows.untyped_storage().data_ptr() != head.untyped_storage().data_ptr() for rows in logits.rows)
+    assert sum(rows.nbytes for rows in logits.rows) == VOCABULARIES.memory(SIZE, torch.float32)
+    assert logits.summary == (
+        "drafting from english (9 tokens), french (9 tokens), code (9 tokens) of 40 tokens; "
+        "the head's rows of them take 0.0 MB"
+    )

@@ -1,0 +1,77 @@
+"""Each request's map: what a detector decides that reads its whole text at once, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mtpc.vocabulary.language import LanguageDetector
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.requests import RequestLanguages
+
+RANKINGS = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
+
+
+class Counting(LanguageDetector):
+    """Counts the tokens that are read."""
+
+    count = 0
+
+    def read(self, evidence: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
+        self.count += len(tokens)
+        return super().read(evidence, tokens)
+
+
+def text(languages: list[int], each: int = 30) -> list[int]:
+    """So many tokens of each language in turn."""
+    generator = np.random.default_rng(len(languages))
+    return [token for language in languages for token in (generator.integers(0, 30, each) + 30 * language).tolist()]
+
+
+def test_requests_are_apart_and_change_over() -> None:
+    languages = RequestLanguages(LanguageDetector(RANKINGS))
+    first, second = text([0, 1]), text([1, 0])
+    for end in range(10, 31, 4):
+        assert languages.choose("first", first[:end]) == 0
+        assert languages.choose("second", second[:end]) == 1
+    assert languages.choose("first", first) == 1
+    assert languages.choose("second", second) == 0
+
+
+def test_only_what_is_new_is_read() -> None:
+    detector = Counting(RANKINGS)
+    languages = RequestLanguages(detector)
+    whole = text([0, 1, 0])
+    for end in (20, 20, 21, 60, 60, 90):
+        languages.choose("a", np.array(whole[:end]))
+    assert detector.count == 90
+
+
+def test_steps_decide_as_a_detector_that_is_read_to_step_by_step() -> None:
+    detector, whole = LanguageDetector(RANKINGS), text([1, 0, 1], 12)
+    languages = RequestLanguages(detector)
+    current = None
+    for end in range(1, len(whole) + 1):
+        current = detector.decide(detector.read(detector.begin(), whole[:end]), current)
+        assert languages.choose("a", whole[:end]) == current
+
+
+def test_what_is_forgotten_is_read_again() -> None:
+    languages = RequestLanguages(LanguageDetector(RANKINGS))
+    assert languages.choose("a", text([1])) == 1
+    languages.forget(["a", "unknown"])
+    assert not languages.readings
+    assert languages.choose("a", text([0])) == 0
+
+
+def test_a_shorter_text_is_another_requests() -> None:
+    languages = RequestLanguages(LanguageDetector(RANKINGS))
+    assert languages.choose("a", text([1])) == 1
+    assert languages.choose("a", text([0])[:20]) == 0
+
+
+def test_an_empty_prompt_has_a_map() -> None:
+    empty: Any = []
+    assert RequestLanguages(LanguageDetector(RANKINGS)).choose("a", empty) == 0

@@ -1,0 +1,96 @@
+"""What a user may say of the draft vocabulary, and what follows when nothing is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtpc.errors import MTPCError
+from mtpc.vocabulary.heads import VocabularySettings
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.settings import OWN_SIZE, open_vocabularies, parse_settings
+
+RANKINGS = Rankings(10, {"english": Ranking((4, 5, 6, 7)), "french": Ranking((9, 8, 4))}, always=(0,))
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A file of rankings that is no drafter's own."""
+    path = tmp_path / "other.json"
+    RANKINGS.save(path, {})
+    return path
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A drafter directory with a draft vocabulary."""
+    RANKINGS.save(tmp_path / "drafter" / "vocabulary.json", {})
+    return tmp_path / "drafter"
+
+
+def test_a_file_is_used_whole_for_each_language(other: Path, tmp_path: Path) -> None:
+    assert parse_settings({"vocabulary": str(other)}, tmp_path) == (other, VocabularySettings())
+
+
+@pytest.mark.parametrize("size", [6, "6"])
+def test_size_and_language(other: Path, tmp_path: Path, size: Any) -> None:
+    values = {"vocabulary": str(other), "size": size, "language": "french"}
+    assert parse_settings(values, tmp_path) == (other, VocabularySettings(6, "french"))
+
+
+def test_a_drafters_own_file_is_the_default(own: Path, other: Path) -> None:
+    assert parse_settings({}, own) == (own / "vocabulary.json", VocabularySettings(OWN_SIZE))
+    assert parse_settings({"size": "5"}, own) == (own / "vocabulary.json", VocabularySettings(5))
+    assert parse_settings({"vocabulary": other}, own) == (other, VocabularySettings())
+
+
+def test_none_drafts_from_the_whole_vocabulary(own: Path, other: Path, tmp_path: Path) -> None:
+    assert parse_settings({"language": "none"}, own) is None
+    assert parse_settings({"language": "none", "vocabulary": other}, own) is None
+    assert parse_settings({}, tmp_path) is None
+    assert open_vocabularies({"language": "none"}, own, 10) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"sizes": 5}, "no setting 'sizes'; there are vocabulary, size, language"),
+        ({"size": 5.0}, "must be a whole number, but is 5.0"),
+        ({"size": True}, "must be a whole number, but is True"),
+        ({"size": "many"}, "must be a whole number, but is 'many'"),
+        ({"size": "-5"}, "must be a whole number, but is '-5'"),
+        ({"size": None}, "must be a whole number, but is None"),
+        ({"language": 3}, "'language' must be a string, but is 3"),
+        ({"vocabulary": ""}, "'vocabulary' must be a string, but is ''"),
+        ({"language": "english"}, "name no file, and there is no"),
+        ({"size": 5}, "name no file, and there is no"),
+    ],
+)
+def test_wrong_values_are_one_sentence(values: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(MTPCError) as caught:
+        parse_settings(values, tmp_path)
+    assert message in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_opening(other: Path, tmp_path: Path) -> None:
+    vocabularies = open_vocabularies({"vocabulary": str(other), "size": 3}, tmp_path, 10)
+    assert vocabularies is not None
+    assert [ids.tolist() for ids in vocabularies.ids] == [[0, 4, 5], [0, 8, 9]]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"language": "german"}, "unknown language 'german'"),
+        ({"size": 11}, "holds 1 to 10 tokens, not 11"),
+        ({"vocabulary": "gone.json"}, "gone.json is missing"),
+    ],
+)
+def test_what_the_file_does_not_hold(values: dict[str, Any], message: str, other: Path, tmp_path: Path) -> None:
+    with pytest.raises(MTPCError) as caught:
+        open_vocabularies({"vocabulary": str(other)} | values, tmp_path, 10)
+    assert message in str(caught.value)
+    assert ".json" in str(caught.value)
