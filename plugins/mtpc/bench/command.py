@@ -15,11 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mtpc.bench import report
 from mtpc.bench.engine import Engine, ServerSettings
 from mtpc.bench.engines import find_engine
+from mtpc.bench.load import Prompt
 from mtpc.bench.measure import Measurement
-from mtpc.bench.run import Plan, read_prompts, run_plan
+from mtpc.bench.run import Plan, prompt_length, read_prompts, run_plan
 from mtpc.bench.server import Pair, Server, two_servers
 from mtpc.drafter import read_config
 from mtpc.errors import MTPCError
+from mtpc.fastmtp import config as fastmtp
 
 
 @dataclass(frozen=True)
@@ -57,21 +59,34 @@ class Request:
 def server_settings(request: Request, plan: Plan, longest_prompt: int) -> tuple[ServerSettings, ServerSettings]:
     """The settings without and with the drafter: equal but for it.
 
-    longest_prompt: in bytes, which no tokenizer turns into more tokens than that, plus one.
+    longest_prompt: in tokens.
     """
     assert request.target is not None and request.drafter is not None  # checked when the request was made
     if not (request.target / "config.json").is_file():
         raise MTPCError(f"{request.target} is not a model folder: it has no config.json.")
-    config = read_config(request.drafter)
-    num_drafts = config.window - 1 if request.num_drafts is None else request.num_drafts
-    if not 1 <= num_drafts < config.window:
-        raise MTPCError(
-            f"--num-drafts is {num_drafts}, but the window of {config.window} tokens allows 1 to {config.window - 1}."
-        )
-    length = longest_prompt + 1 + plan.max_tokens + num_drafts
+    num_drafts = drafts_of(request.drafter, request.num_drafts)
+    length = longest_prompt + plan.max_tokens + num_drafts
     plain = ServerSettings(request.target, max(plan.batch_sizes), length, extra=request.server_arguments)
     extra = plain.extra + request.drafter_arguments
     return plain, replace(plain, drafter=request.drafter, num_drafts=num_drafts, extra=extra)
+
+
+def drafts_of(drafter: Path, wanted: int | None) -> int:
+    """How many tokens a drafter drafts in a step: as many as wanted, by default those that it was trained for.
+
+    Errors: `MTPCError` for a number that it cannot draft, or a directory that is wrong.
+    """
+    if fastmtp.describes_a_drafter(drafter):  # applied again and again, as often as wanted
+        default, most = fastmtp.read_config(drafter).num_drafts, None
+    else:
+        window = read_config(drafter).window
+        default, most = window - 1, window - 1
+    number = default if wanted is None else wanted
+    if most is not None and not 1 <= number <= most:
+        raise MTPCError(f"--num-drafts is {number}, but the window of {most + 1} tokens allows 1 to {most}.")
+    if number < 1:
+        raise MTPCError(f"--num-drafts must be at least 1, not {number}.")
+    return number
 
 
 def must_be_installed(engine: Engine) -> None:
@@ -85,13 +100,13 @@ def must_be_installed(engine: Engine) -> None:
 
 @contextmanager
 def servers_of(
-    request: Request, plan: Plan, engine: Engine, prompts: Sequence[str], console: Console
+    request: Request, plan: Plan, engine: Engine, prompts: Sequence[Prompt], console: Console
 ) -> Iterator[Pair]:
     """The two servers that the request names, or that it has started; those are gone afterwards."""
     if request.url is not None and request.baseline_url is not None:
         yield Pair(Server(request.baseline_url.rstrip("/"), []), Server(request.url.rstrip("/"), []))
         return
-    settings = server_settings(request, plan, max(len(prompt.encode()) for prompt in prompts))
+    settings = server_settings(request, plan, max(map(prompt_length, prompts)))
     must_be_installed(engine)
     console.print(f"starting {engine.title} twice ...")
     with two_servers(engine, *settings, request.out, request.draft_times) as servers:
@@ -105,7 +120,8 @@ def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
     """
     from mtpc.bench import plot
 
-    engine, prompts = find_engine(request.engine, request.offline), read_prompts(request.prompts)
+    engine = find_engine(request.engine, request.offline)
+    prompts = read_prompts(request.prompts, request.target)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     progress = Progress(*columns, TimeRemainingColumn(), console=console)
     bar = progress.add_task("measuring", total=plan.measurements)

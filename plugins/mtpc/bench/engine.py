@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtpc.bench.acceptance import DraftCounters
-from mtpc.bench.load import Load, Sampling, run_load
+from mtpc.bench.load import Load, Prompt, Sampling, run_load
 from mtpc.bench.prometheus import Sample
 
 
@@ -35,4 +35,4 @@ class Engine:
     command: Callable[[ServerSettings, int], list[str]]  # (settings, port) -> command line
     counters: Callable[[list[Sample]], DraftCounters] | None = None
     environment: Callable[[], dict[str, str]] = dict
-    load: Callable[[str, str, Sequence[str], Sampling, int], Load] = run_load  # see `mtpc.bench.load`
+    load: Callable[[str, str, Sequence[Prompt], Sampling, int], Load] = run_load  # see `mtpc.bench.load`

@@ -18,6 +18,8 @@ from mtpc.errors import MTPCError
 
 TIMEOUT = aiohttp.ClientTimeout(total=1800)
 
+Prompt = str | list[int]  # text, or the ids of its tokens, with those of a chat template
+
 
 class CountsInAnswers(NamedTuple):
     """How an engine tells in its answers what became of its drafts."""
@@ -30,7 +32,7 @@ class CountsInAnswers(NamedTuple):
 class Completion:
     """One answered request; times in seconds since it was sent."""
 
-    prompt: str
+    prompt: Prompt
     text: str
     tokens: int
     first: float  # until the first token (TTFT)
@@ -74,7 +76,7 @@ class Sampling:
     temperature: float
     ignore_eos: bool = True
 
-    def body(self, model: str, prompt: str) -> dict[str, Any]:
+    def body(self, model: str, prompt: Prompt) -> dict[str, Any]:
         """The request's JSON."""
         return {
             "model": model,
@@ -146,7 +148,7 @@ async def _run(url: str, bodies: Sequence[dict[str, Any]], concurrency: int, cou
 def run_load(
     url: str,
     model: str,
-    prompts: Sequence[str],
+    prompts: Sequence[Prompt],
     sampling: Sampling,
     concurrency: int,
     counts: CountsInAnswers | None = None,
@@ -168,7 +170,7 @@ async def _post(url: str, body: dict[str, Any]) -> dict[str, Any]:
         return dict(await reply.json(content_type=None))
 
 
-def run_offline(url: str, model: str, prompts: Sequence[str], sampling: Sampling, concurrency: int) -> Load:
+def run_offline(url: str, model: str, prompts: Sequence[Prompt], sampling: Sampling, concurrency: int) -> Load:
     """The same in an offline engine: its process gets all prompts at once and keeps time itself.
 
     Errors: `MTPCError` when the process cannot be reached or the engine fails.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
 from mtpc.bench.engine import Engine
-from mtpc.bench.load import Load, Sampling
+from mtpc.bench.load import Load, Prompt, Sampling
 from mtpc.bench.prometheus import parse
 from mtpc.bench.server import Server
 
@@ -62,7 +62,7 @@ class Measurement:
 
 
 def measure(
-    engine: Engine, server: Server, model: str, prompts: Sequence[str], sampling: Sampling, concurrency: int
+    engine: Engine, server: Server, model: str, prompts: Sequence[Prompt], sampling: Sampling, concurrency: int
 ) -> Measurement:
     """Run the prompts; what the engine counted is in its answers, or the difference of its counters around them."""
     counters, times = _counters(engine, server), read_draft_times(server.draft_times)

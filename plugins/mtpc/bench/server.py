@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -117,6 +117,31 @@ class Launch:
 
 
 @contextmanager
+def tidy_end() -> Iterator[None]:
+    """Let SIGTERM end this process as an exception does, through every ``finally`` on the way."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def running(
+    engine: Engine, settings: ServerSettings, log: Path, draft_times: Path | None = None
+) -> Iterator[Callable[[], Server]]:
+    """Start a server; what is yielded waits until it answers.  It is gone afterwards.
+
+    Errors: `MTPCError`, see `Launch.wait`.
+    """
+    launch = Launch(engine, settings, log, draft_times)
+    try:
+        yield launch.wait
+    finally:
+        launch.stop()
+
+
+@contextmanager
 def two_servers(
     engine: Engine, plain: ServerSettings, drafted: ServerSettings, out: Path, draft_times: bool = True
 ) -> Iterator[Pair]:
@@ -128,16 +153,12 @@ def two_servers(
     times = out / "draft_times.json" if draft_times else None
     if times is not None:
         times.unlink(missing_ok=True)
-    launches = []
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # an end that cleans up too
-    try:
-        launches.append(Launch(engine, plain, out / "server_without.log"))
-        launches.append(Launch(engine, drafted, out / "server_with.log", times))
-        yield Pair(*(launch.wait() for launch in launches))
-    finally:
-        for launch in launches:
-            launch.stop()
-        signal.signal(signal.SIGTERM, before)
+    with (
+        tidy_end(),
+        running(engine, plain, out / "server_without.log") as without,
+        running(engine, drafted, out / "server_with.log", times) as with_drafter,
+    ):
+        yield Pair(without(), with_drafter())
 
 
 def last_error(log: Path) -> str:

@@ -17,6 +17,7 @@ import torch
 from mtpc.bench.acceptance import DraftCounters
 from mtpc.bench.engine import Engine, ServerSettings
 from mtpc.bench.load import CountsInAnswers, run_load
+from mtpc.fastmtp.config import describes_a_drafter
 
 RESERVED = 256  # slots of the KV cache for the drafts of each request: SGLang holds those of two steps
 
@@ -35,7 +36,8 @@ def sglang_command(settings: ServerSettings, port: int) -> list[str]:
         slots = settings.max_batch * (settings.max_length + RESERVED)
         command += ["--device", "cpu", "--max-total-tokens", str(slots)]
     if settings.drafter is not None:
-        command += ["--speculative-algorithm", "MTPC", "--speculative-draft-model-path", str(settings.drafter)]
+        algorithm = "FASTMTP" if describes_a_drafter(settings.drafter) else "MTPC"
+        command += ["--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(settings.drafter)]
         command += ["--speculative-num-steps", str(settings.num_drafts)]
     return [*command, *settings.extra]
 

@@ -32,11 +32,15 @@ def bench(
     offline: Annotated[
         bool, typer.Option("--offline", help="Measure the engine alone in a process, without a server (vllm only).")
     ] = False,
-    num_drafts: Annotated[int | None, typer.Option(help="Drafts in each step [default: window - 1].")] = None,
+    num_drafts: Annotated[
+        int | None, typer.Option(help="Drafts in each step [default: those it was trained for].")
+    ] = None,
     batch_sizes: Annotated[str, typer.Option(help="Requests at a time, with commas.")] = "1,2,4,8,16",
     temperatures: Annotated[str, typer.Option(help="Sampling temperatures, with commas; 0 is greedy.")] = "0,1",
-    max_tokens: Annotated[int, typer.Option(help="Tokens in each completion (the end of text is ignored).")] = 256,
-    prompts: Annotated[Path, typer.Option(help='JSON Lines with the field "text".')] = Path("benchmarks/prompts.jsonl"),
+    max_tokens: Annotated[int, typer.Option(help="Tokens in each completion; of an answer to a chat, at most.")] = 256,
+    prompts: Annotated[
+        Path, typer.Option(help='JSON Lines with the field "text", or "user" for the chat template of the target.')
+    ] = Path("benchmarks/prompts.jsonl"),
     rounds: Annotated[int, typer.Option(help="Measurements of each point, with and without in turn.")] = 2,
     requests: Annotated[int, typer.Option(help="Requests in each measurement, at least.")] = 8,
     out: Annotated[Path, typer.Option(help="Where results and logs go.")] = Path("runs/bench"),
@@ -60,6 +64,9 @@ def bench(
     acceptance rates by position, the share of a step that drafting takes and, at temperature 0, how many completions
     are the same. results.json, results.md and results.png are written.
 
+    Prompts of text are completed to the full length. What a user says to a chat model (the field "user") goes through
+    the target's chat template, and answers end where the model ends them.
+
     Examples:
 
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
@@ -67,6 +74,8 @@ def bench(
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --batch-sizes 1 --temperatures 0
 
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --offline
+
+    mtpc bench --target runs/smollm2 --drafter runs/smollm2-fastmtp --prompts benchmarks/chat_prompts.jsonl
 
     mtpc bench --engine sglang --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
 

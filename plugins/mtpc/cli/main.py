@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import mtpc
-from mtpc.cli import bench, corpus, doctor, evaluate, inspect, target, train
+from mtpc.cli import bench, convert, corpus, distill, doctor, evaluate, inspect, target, train, vocab
 from mtpc.cli.group import Group
 
 HELP = """Make, look at and measure multi-token-prediction drafters.
@@ -26,14 +26,20 @@ From text to a served drafter:
 
 6. mtpc bench                      the engine with and without the drafter, side by side
 
+For a chat model, in place of 1 to 4: mtpc target smollm2, mtpc distill, mtpc train fastmtp, mtpc vocab build,
+mtpc evaluate fastmtp. A drafter that others have published: mtpc convert.
+
 When something does not start: mtpc doctor.
 """
 
 app = typer.Typer(name="mtpc", cls=Group, help=HELP, no_args_is_help=True, rich_markup_mode="markdown")
 app.command("corpus")(corpus.corpus)
 app.add_typer(target.app, name="target")
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
+app.command("distill")(distill.distill)
+app.add_typer(train.app, name="train")
+app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(vocab.app, name="vocab")
+app.add_typer(convert.app, name="convert")
 app.command("inspect")(inspect.inspect)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)

@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -18,11 +18,17 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="0"}} {a
 """
 
 
+def text(prompt: str | list[int]) -> str:
+    """A prompt of ids as text: each is the code of a character."""
+    return prompt if isinstance(prompt, str) else "".join(map(chr, prompt))
+
+
 class State:
     """What the server has seen."""
 
-    def __init__(self, drafting: bool) -> None:
+    def __init__(self, drafting: bool, answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> None:
         self.drafting = drafting
+        self.answer = answer  # the choice that answers a request which does not stream
         self.drafts = 0
         self.now, self.most = 0, 0  # requests at a time
         self.bodies: list[dict[str, Any]] = []
@@ -64,7 +70,12 @@ class Handler(BaseHTTPRequestHandler):
             state.now += 1
             state.most = max(state.most, state.now)
             state.drafts += body["max_tokens"]
-        if "refuse" in "".join((body["prompt"], *body.get("prompts", ()))):
+        asked, body = body, body | {"prompt": text(body["prompt"]), "prompts": [*map(text, body.get("prompts", ()))]}
+        if state.answer is not None:
+            time.sleep(0.005)
+            choice = state.answer(asked)
+            self.reply(json.dumps({"choices": [choice]} if choice else {"error": "refused"}), 200 if choice else 400)
+        elif "refuse" in "".join((body["prompt"], *body["prompts"])):
             self.reply('{"error": "the prompt is refused"}', 400)
         elif self.path == "/run":
             texts = [(prompt.upper() * body["max_tokens"])[: body["max_tokens"]] for prompt in body["prompts"]]
@@ -102,9 +113,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(drafting: bool = True) -> Iterator[tuple[str, State]]:
-    """A running server: its address and what it sees."""
-    state = State(drafting)
+def serving(
+    drafting: bool = True, answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+) -> Iterator[tuple[str, State]]:
+    """A running server: its address and what it sees.
+
+    answer: the choice that answers a completion which does not stream; an empty one refuses it.
+    """
+    state = State(drafting, answer)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("OwnHandler", (Handler,), {"state": state}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

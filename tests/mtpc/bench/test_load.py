@@ -1,13 +1,16 @@
 """Requests at a fixed concurrency, against a server that speaks as vLLM's does."""
 
+from pathlib import Path
+
 import pytest
 
 from mtpc.bench.engines import find_engine
 from mtpc.bench.load import Sampling, run_load, run_offline
-from mtpc.bench.run import Plan, choose_prompts, run_plan
+from mtpc.bench.run import Plan, choose_prompts, prompt_length, read_prompts, run_plan
 from mtpc.bench.server import Pair, Server
 from mtpc.errors import MTPCError
 from tests.mtpc.bench.fake_server import serving
+from tests.mtpc.chat_folder import ASKING, OPENING, make_chat_folder, text_of
 
 SAMPLING = Sampling(max_tokens=3, temperature=0.5)
 
@@ -72,6 +75,53 @@ def test_a_server_that_drafts_nothing_is_not_called_a_drafter() -> None:
     plan = Plan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
     with serving(drafting=False) as (url, _), pytest.raises(MTPCError, match="counted no draft"):
         run_plan(find_engine("vllm"), Pair(Server(url, []), Server(url, [])), ["x"], plan, lambda *_: None)
+
+
+def test_text_is_completed_to_its_full_length_and_answers_to_a_chat_are_not() -> None:
+    plan = Plan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
+    for prompts, full_length in ((["hi"], True), ([[104, 105]], False)):
+        with serving(drafting=False) as (plain, _), serving() as (drafted, state):
+            pair = Pair(Server(plain, []), Server(drafted, []))
+            (point,) = run_plan(find_engine("vllm"), pair, prompts, plan, lambda *_: None)
+        assert {body["ignore_eos"] for body in state.bodies} == {full_length}  # that of the warm-up as well
+        assert {str(body["prompt"]) for body in state.bodies} == {str(prompts[0])}
+        assert point.with_drafter[0].texts == ("HI", "HI")
+
+
+def test_prompts_of_text_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"text": "été"}\n\n{"kind": "code", "text": "x ="}\n')
+    prompts = read_prompts(tmp_path / "prompts.jsonl")
+    assert prompts == ["été", "x ="]
+    assert [prompt_length(prompt) for prompt in prompts] == [6, 4]
+
+
+def test_what_a_user_says_goes_through_the_chat_template(tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"kind": "chat", "user": "Hello"}\n')
+    (prompt,) = read_prompts(tmp_path / "prompts.jsonl", make_chat_folder(tmp_path / "target"))
+    assert isinstance(prompt, list)
+    assert text_of(prompt) == OPENING + "Hello" + ASKING.removeprefix("<|endoftext|>")
+    assert prompt_length(prompt) == len(prompt)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("", "holds no prompt"),
+        ('{"text": "a"}\n{"prompt": "b"}\n', 'line 2: expected a JSON object with the field "text" or "user"'),
+        ('{"user": "a"}\n{"text": "b"}\n', "must be of one kind"),
+        ('{"user": "a"}\n', "needs the chat template of --target"),
+    ],
+)
+def test_prompts_that_cannot_be_read(lines: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text(lines)
+    with pytest.raises(MTPCError, match=expected):
+        read_prompts(tmp_path / "prompts.jsonl")
+
+
+def test_a_target_without_a_chat_template(tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"user": "Hello"}\n')
+    with pytest.raises(MTPCError, match="has no chat template"):
+        read_prompts(tmp_path / "prompts.jsonl", make_chat_folder(tmp_path / "target", template=None))
 
 
 def test_prompts_fill_whole_batches() -> None:

@@ -12,7 +12,9 @@ from mtpc.bench.load import Sampling
 from mtpc.bench.run import Plan, run_plan
 from mtpc.bench.server import Pair, Server
 from mtpc.bench.sglang_engine import SGLANG, read_details, sglang_command, sglang_environment
+from mtpc.fastmtp.directory import save_layer
 from tests.mtpc.bench.fake_server import serving
+from tests.mtpc.fastmtp.models import make_layer, make_target
 
 SETTINGS = ServerSettings(Path("target"), max_batch=4, max_length=512)
 
@@ -70,6 +72,12 @@ def test_the_two_command_lines_differ_only_in_the_drafter() -> None:
     assert drafted[: len(plain)] == plain
     expected = "--speculative-algorithm MTPC --speculative-draft-model-path drafter --speculative-num-steps 7"
     assert " ".join(drafted[len(plain) :]) == expected
+
+
+def test_the_algorithm_goes_by_the_kind_of_the_drafter(tmp_path: Path) -> None:
+    save_layer(tmp_path / "drafter", make_layer(make_target("llama")), {})
+    command = sglang_command(replace(SETTINGS, drafter=tmp_path / "drafter", num_drafts=3), 1)
+    assert command[command.index("--speculative-algorithm") + 1] == "FASTMTP"
 
 
 def test_arguments_of_the_user_come_last() -> None:

@@ -22,6 +22,15 @@ def run(*arguments: str) -> Result:
     [
         (["inspect", "nowhere"], "nowhere is not a directory"),
         (["target", "bytes", "--corpus", "nowhere"], "nowhere is not a corpus folder"),
+        (["target", "smollm2", "out", "--package", "nowhere.gguf"], "nowhere.gguf is missing"),
+        (["target", "smollm2", "out", "--dtype", "int8"], "dtype must be bfloat16 or float32, not 'int8'"),
+        (["distill", "--target", "nowhere", "--out", "out"], "nowhere is not a model folder with a tokenizer"),
+        (["train", "--target", "nowhere"], "nowhere is not a model folder"),
+        (["train", "circuits", "--target", "nowhere"], "nowhere is not a model folder"),
+        (["train", "fastmtp", "--target", "a", "--data", "nowhere", "--out", "b"], "nowhere holds no conversations"),
+        (["train", "fastmtp", "--target", "a", "--data", "b", "--out", "c", "--loss", "l1"], "not 'l1'"),
+        (["evaluate", "circuits", "a", "--target", "b"], "b is not a model folder"),
+        (["evaluate", "fastmtp", "a", "--target", "b", "--data", "nowhere"], "nowhere holds no conversations"),
         (["evaluate", "a", "--target", "b", "--tree", "7,x"], "--tree is '7,x', but whole numbers"),
         (["evaluate", "a", "--target", "b", "--tree", "7"], "b is not a model folder"),
         (["bench"], "give --target and --drafter"),
@@ -72,7 +81,9 @@ def test_a_file_without_prompts(tmp_path: Path) -> None:
     assert "holds no prompt" in run("bench", "--target", "a", "--drafter", "b", "--prompts", str(prompts)).stderr
 
 
-@pytest.mark.parametrize("command", ["corpus", "train", "evaluate", "inspect", "bench", "doctor", "target"])
+@pytest.mark.parametrize(
+    "command", ["corpus", "distill", "train", "evaluate", "vocab", "inspect", "bench", "doctor", "target"]
+)
 def test_every_command_has_help(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -80,7 +91,21 @@ def test_every_command_has_help(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["corpus"], ["train"], ["evaluate"], ["inspect"], ["bench"], ["doctor"], ["target", "bytes"]]
+    "command",
+    [
+        ["corpus"],
+        ["distill"],
+        ["train"],
+        ["train", "fastmtp"],
+        ["evaluate"],
+        ["evaluate", "fastmtp"],
+        ["inspect"],
+        ["bench"],
+        ["doctor"],
+        ["target", "bytes"],
+        ["target", "smollm2"],
+        ["vocab", "build"],
+    ],
 )
 def test_help_teaches_by_example(command: list[str]) -> None:
     output = run(*command, "--help").output
