@@ -1,4 +1,4 @@
-"""vLLM adapter: serves MTPC drafters through vLLM's own speculative decoding (`"method": "eagle"`).
+"""vLLM adapter: serves MTPC and FastMTP drafters through vLLM's own speculative decoding (`"method": "eagle"`).
 
 It holds no mathematics: it translates between vLLM's tensors and `mtpc.drafter.Drafter`, on both of vLLM's
 model runners.  Every place where it touches vLLM is a line of the table in `touch_points`.
@@ -7,6 +7,8 @@ model runners.  Every place where it touches vLLM is a line of the table in `tou
 from __future__ import annotations
 
 ARCHITECTURE = "EagleMTPCForCausalLM"
+FASTMTP_ARCHITECTURE = "EagleFastMTPForCausalLM"
+MODELS = {ARCHITECTURE: "vllm_mtpc.model", FASTMTP_ARCHITECTURE: "vllm_mtpc.fastmtp"}
 
 
 def register() -> None:
@@ -19,6 +21,8 @@ def register() -> None:
 
     from vllm_mtpc.touch_points import install
 
-    if ARCHITECTURE not in ModelRegistry.get_supported_archs():
-        ModelRegistry.register_model(ARCHITECTURE, f"vllm_mtpc.model:{ARCHITECTURE}")
+    known = ModelRegistry.get_supported_archs()
+    for architecture, module in MODELS.items():
+        if architecture not in known:
+            ModelRegistry.register_model(architecture, f"{module}:{architecture}")
     install()

@@ -1,4 +1,4 @@
-"""Makes Model Runner V2 take our speculator for an MTPC drafter."""
+"""Makes Model Runner V2 take our speculators for our drafters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any
 
-from vllm_mtpc import ARCHITECTURE
+from vllm_mtpc import ARCHITECTURE, FASTMTP_ARCHITECTURE
 
 RUNNER = "vllm.v1.worker.gpu.model_runner"
 
@@ -18,10 +18,15 @@ def install(spec_decode: Any) -> None:
     @functools.wraps(original)
     def init_speculator(vllm_config: Any, device: Any, req_states: Any) -> Any:
         draft = vllm_config.speculative_config.draft_model_config
-        if draft is not None and ARCHITECTURE in (draft.architectures or ()):
+        architectures = () if draft is None else draft.architectures or ()
+        if ARCHITECTURE in architectures:
             from vllm_mtpc.speculator_v2 import MTPCSpeculator
 
             return MTPCSpeculator(vllm_config, device)
+        if FASTMTP_ARCHITECTURE in architectures:
+            from vllm_mtpc.fastmtp_v2 import FastMTPSpeculator
+
+            return FastMTPSpeculator(vllm_config, device, req_states)
         return original(vllm_config, device, req_states)
 
     spec_decode.init_speculator = init_speculator

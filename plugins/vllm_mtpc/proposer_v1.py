@@ -1,4 +1,4 @@
-"""Drafting on vLLM's V1 model runner."""
+"""Drafting with MTPC's circuits on vLLM's V1 model runner."""
 
 from __future__ import annotations
 
@@ -15,19 +15,7 @@ from mtpc.draft_clock import DraftClock
 from mtpc.drafter import Draft
 from mtpc.drafter.drafter import Mode
 from mtpc.drafter.single import drafting_for_one
-from vllm_mtpc import ARCHITECTURE
 from vllm_mtpc.noise import draft_noise
-
-
-def install(eagle: Any) -> None:
-    """Let ``EagleProposer(...)`` make an `MTPCProposer` for an MTPC drafter; all import sites keep their name."""
-
-    def choose(cls: type, vllm_config: Any, *_: Any, **__: Any) -> Any:
-        architectures = vllm_config.speculative_config.draft_model_config.architectures or ()
-        ours = cls is eagle.EagleProposer and ARCHITECTURE in architectures
-        return object.__new__(MTPCProposer if ours else cls)
-
-    eagle.EagleProposer.__new__ = staticmethod(choose)
 
 
 class MTPCProposer(EagleProposer):

@@ -17,7 +17,8 @@ def install(arg_utils: Any) -> None:
     @functools.wraps(create)
     def create_speculative_config(self: Any, target_model_config: Any, target_parallel_config: Any) -> Any:
         try:
-            check_settings(_settings(self), target_model_config)
+            stages = target_parallel_config.pipeline_parallel_size
+            check_settings(_settings(self), target_model_config, self.additional_config, stages)
         except MTPCError:
             show_sentences()
             raise

@@ -21,6 +21,8 @@ logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that i
 
 START, V1, V2, CPU = "start-up", "V1 runner", "V2 runner", "CPU fixes"
 _PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", "vllm.v1.worker.gpu.spec_decode.speculator"
+_LOOP_V2, _STATES = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator", "vllm.v1.worker.gpu.states"
+_LAYERS, _MODELS = "vllm.model_executor.layers", "vllm.model_executor.models"
 _GRAPHS, _SAMPLER = "vllm.v1.worker.gpu.cudagraph_utils", "vllm.v1.sample.rejection_sampler"
 _PROPOSE_V1 = (
     "self num_speculative_tokens target_token_ids target_positions target_hidden_states next_token_ids "
@@ -43,13 +45,54 @@ TABLE = (
         "wrapped", "a wrong drafter directory ends in one sentence before any engine process is started",
     ),
     TouchPoint(
-        V1, "vllm.v1.spec_decode.eagle", "EagleProposer.__init__", "self vllm_config device runner",
-        "extended", "EagleProposer.__new__ is added: it chooses the one-shot proposer by the draft's architecture",
+        START, "vllm.compilation.decorators", "support_torch_compile", "cls * dynamic_arg_dims",
+        "called", "compiles a FastMTP layer as vLLM compiles a model's",
     ),
-    TouchPoint(V1, _PROPOSER, "SpecDecodeBaseProposer.propose", _PROPOSE_V1, "extended", "drafts in one shot"),
+    TouchPoint(
+        START, f"{_MODELS}.llama", "LlamaDecoderLayer.__init__", "self vllm_config prefix config",
+        "called", "the decoder layer of a FastMTP drafter of kind llama",
+    ),
+    TouchPoint(
+        START, f"{_MODELS}.llama", "LlamaDecoderLayer.get_quant_config", "self vllm_config",
+        "extended", "a drafter is not quantised, whatever its target is",
+    ),
+    TouchPoint(
+        START, f"{_MODELS}.qwen2", "Qwen2DecoderLayer.__init__", "self config cache_config * prefix",
+        "called", "the decoder layer of a FastMTP drafter of kind qwen2",
+    ),
+    TouchPoint(
+        START, f"{_LAYERS}.linear", "ReplicatedLinear.__init__",
+        "self input_size output_size bias * params_dtype prefix return_bias",
+        "called", "the projection in front of a FastMTP drafter's decoder layer",
+    ),
+    TouchPoint(
+        START, f"{_LAYERS}.layernorm", "RMSNorm.__init__", "self hidden_size eps",
+        "called", "the norms of a FastMTP drafter",
+    ),
+    TouchPoint(
+        START, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self vocab_size",
+        "called", "logits of the target's own head, where there is no draft vocabulary",
+    ),
+    TouchPoint(
+        START, f"{_MODELS}.utils", "AutoWeightsLoader.load_weights", "self weights * mapper",
+        "called", "shares out a FastMTP drafter's weights over tensor-parallel ranks",
+    ),
+    TouchPoint(
+        V1, "vllm.v1.spec_decode.eagle", "EagleProposer.__init__", "self vllm_config device runner",
+        "extended", "EagleProposer.__new__ is added: it chooses our proposer by the draft's architecture",
+    ),
+    TouchPoint(
+        V1, _PROPOSER, "SpecDecodeBaseProposer.propose", _PROPOSE_V1,
+        "extended", "MTPC drafts in one shot; with FastMTP it is timed",
+    ),
     TouchPoint(
         V1, _PROPOSER, "SpecDecodeBaseProposer.load_model", "self target_model",
-        "extended", "a drafter shares neither embedding nor head with the target",
+        "extended", "MTPC shares nothing with the target; FastMTP gathers rows of the head that it shares",
+    ),
+    TouchPoint(
+        V1, _PROPOSER, "SpecDecodeBaseProposer.prepare_next_token_ids_padded",
+        "self sampled_token_ids requests gpu_input_batch discard_request_mask",
+        "extended", "each request's draft vocabulary follows from what it has said",
     ),
     TouchPoint(V1, _PROPOSER, "SpecDecodeBaseProposer._get_model", "self", "called", "loads the drafter"),
     TouchPoint(
@@ -67,10 +110,26 @@ TABLE = (
     ),
     TouchPoint(
         V2, "vllm.v1.worker.gpu.spec_decode", "init_speculator", "vllm_config device req_states",
-        "wrapped", "chooses the one-shot speculator by the draft's architecture",
+        "wrapped", "chooses our speculator by the draft's architecture",
+    ),
+    TouchPoint(
+        V2, _LOOP_V2, "TargetDependentARSpeculator.propose", _PROPOSE_V2,
+        "extended", "each request's draft vocabulary is chosen before vLLM drafts with FastMTP",
+    ),
+    TouchPoint(
+        V2, "vllm.v1.worker.gpu.spec_decode.eagle.speculator", "EagleSpeculator.load_draft_model",
+        "self target_model target_attn_layer_names",
+        "extended", "gathers rows of the head that FastMTP shares with the target",
+    ),
+    TouchPoint(
+        V2, _STATES, "RequestState.add_request", "self req_id prompt_len all_token_ids num_computed_tokens max_tokens",
+        "wrapped", "the language of a request is found from its prompt",
+    ),
+    TouchPoint(
+        V2, _STATES, "RequestState.remove_request", "self req_id", "wrapped", "what is known of a request is forgotten",
     ),
     TouchPoint(V2, _SPECULATOR, "DraftModelSpeculator.__init__", "self vllm_config device", "extended", "buffers"),
-    TouchPoint(V2, _SPECULATOR, "BaseSpeculator.propose", _PROPOSE_V2, "extended", "drafts in one shot"),
+    TouchPoint(V2, _SPECULATOR, "BaseSpeculator.propose", _PROPOSE_V2, "extended", "MTPC drafts in one shot"),
     TouchPoint(
         V2, _SPECULATOR, "DraftModelSpeculator.load_draft_model", "self target_model target_attn_layer_names",
         "extended", "loads the drafter",
@@ -111,7 +170,7 @@ TABLE = (
 # What applies a group, and after the import of which module: `vllm_mtpc.<name>.install(module)`.
 PATCHES = {
     START: ("vllm.engine.arg_utils", "start_up"),
-    V1: ("vllm.v1.spec_decode.eagle", "proposer_v1"),
+    V1: ("vllm.v1.spec_decode.eagle", "choose_proposer"),
     V2: ("vllm.v1.worker.gpu.spec_decode", "choose_speculator"),
     CPU: (_SAMPLER, "cpu_fixes"),
 }
@@ -133,7 +192,7 @@ def _apply(group: str, module: ModuleType) -> None:
     wrong = [problem for line in TABLE if line.group == group and line.module == module.__name__
              and (problem := line.problem())]  # fmt: skip
     if wrong:
-        logger.warning("MTPC drafters cannot be served (%s): %s; %s.", group, wrong[0], MEND)
+        logger.warning("drafters cannot be served (%s): %s; %s.", group, wrong[0], MEND)
         return
     import_module(f"vllm_mtpc.{PATCHES[group][1]}").install(module)
 

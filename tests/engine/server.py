@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+NONE: Mapping[str, str] = {}
 START_UP = 300.0  # seconds
 ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 ARGUMENTS = ("--enforce-eager", "--dtype", "float32", "--max-model-len", "512", "--served-model-name", "target")
@@ -38,11 +39,13 @@ def command(target: Path, *arguments: str) -> list[str]:
 class Server:
     """A running `vllm serve`; a context manager that leaves no process behind."""
 
-    def __init__(self, target: Path, log: Path, *arguments: str, path: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, target: Path, log: Path, *arguments: str, path: Sequence[Path] = (), variables: Mapping[str, str] = NONE
+    ) -> None:
         self.port = free_port()
         self.log = log
         entries = [*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(entries)}
+        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(entries)} | variables
         with log.open("w") as out:
             self.process = subprocess.Popen(
                 command(target, "--host", "127.0.0.1", "--port", str(self.port), *arguments),

@@ -6,15 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference, Sampling, cells, p_value
+from tests.engine.fastmtp import Loop
 from tests.engine.prompts import prompts
 from tests.statistics import REJECT_BELOW
+from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -27,7 +31,9 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support" / "v2_on_cpu")]),
+    "PYTHONPATH": os.pathsep.join(
+        [str(ROOT), str(ROOT / "tests" / "support" / "v2_on_cpu"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    ),
 }
 SAMPLED = ("--samples", str(SAMPLES), "--temperature", str(SAMPLING.temperature))
 PROMPTS = [list(prompt.encode())[:20] for prompt in prompts(6)]
@@ -77,3 +83,36 @@ def test_the_drafter_that_ships(models: Models, reference: Reference) -> None:
     said = session(models, PROMPTS[:4], "--greedy-length", "32")
     assert said["greedy"] == [reference.greedy(prompt, 32) for prompt in PROMPTS[:4]]
     assert said["accepted"] > 0
+
+
+@pytest.fixture(scope="module")
+def fastmtp(random_models: Models, tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """An untrained FastMTP drafter for the random target, with a draft vocabulary of its own."""
+    folder = make_fastmtp(tmp_path_factory.mktemp("fastmtp") / "drafter", random_models.target)
+    make_vocabulary(folder / "vocabulary.json", 258)
+    return Models(random_models.target, folder, 3)
+
+
+VOCABULARY = {"size": 120}
+BY_LANGUAGE = ("--additional", json.dumps({"mtpc": VOCABULARY}))
+
+
+def test_fastmtp_by_language(fastmtp: Models, tiny_reference: Reference, tmp_path: Path) -> None:
+    file, length = tmp_path / "drafts", 24
+    recorded = ("--record", str(file), "--greedy-length", str(length))
+    said = session(fastmtp, PROMPTS, *BY_LANGUAGE, *recorded)
+    assert said["greedy"] == [tiny_reference.greedy(prompt, length) for prompt in PROMPTS]
+    assert 0 < said["accepted"] < said["drafted"]
+    loop = Loop(fastmtp.target, fastmtp.drafter, open_vocabularies(VOCABULARY, fastmtp.drafter, 258))
+    expected = Counter(tuple(draft) for prompt in PROMPTS for draft in loop.drafts(prompt, length, fastmtp.drafts))
+    found = Counter(tuple(draft) for line in file.read_text().splitlines() for draft in json.loads(line))
+    assert expected <= found  # the engine also drafts after the last token
+    assert found.total() - expected.total() <= 2 * len(PROMPTS)
+
+
+@pytest.mark.parametrize("misstate", [False, True])
+def test_fastmtp_joint_of_the_first_tokens(fastmtp: Models, tiny_reference: Reference, misstate: bool) -> None:
+    arguments = ("--greedy-length", "1", *SAMPLED, *BY_LANGUAGE, *(["--misstate"] if misstate else []))
+    said = session(fastmtp, PROMPTS[:1], *arguments)
+    expected = cells(tiny_reference, PROMPTS[0], SAMPLING, SAMPLES)
+    assert (p_value([tuple(window) for window in said["samples"]], expected) < REJECT_BELOW) == misstate

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from vllm import LLM, SamplingParams, TokensPrompt
 
 from tests.support.replayed_graphs import Replays, replay_instead_of_capture
+
+
+def plugin(name: str) -> None:
+    """Register a test's plugin."""
+    sys.path.append(str(Path(__file__).parents[1] / "support" / name))
+    import_module(name).register()
 
 
 def main() -> None:
@@ -30,10 +38,14 @@ def main() -> None:
     parser.add_argument("--draft-sample-method", default="probabilistic")
     parser.add_argument("--misstate", action="store_true", help="claim a uniform draft distribution")
     parser.add_argument("--replay", action="store_true", help="replay the draft as a CUDA graph would")
+    parser.add_argument("--additional", type=json.loads, default={}, help="vLLM's additional-config")
+    parser.add_argument("--record", help="a file for the drafts of every step")
     options = parser.parse_args()
     if options.misstate:
-        sys.path.append(str(Path(__file__).parents[1] / "support" / "misstated_draft"))
-        __import__("misstated_draft").register()
+        plugin("misstated_draft")
+    if options.record:
+        os.environ["RECORDED_DRAFTS"] = options.record
+        plugin("recorded_drafts")
     replays = replay_instead_of_capture((1, 2, 4)) if options.replay else Replays()
     llm = LLM(
         str(options.target),
@@ -42,6 +54,7 @@ def main() -> None:
         max_model_len=256,
         max_num_seqs=8,
         disable_log_stats=False,
+        additional_config=options.additional,
         speculative_config={
             "method": "eagle",
             "model": str(options.drafter),

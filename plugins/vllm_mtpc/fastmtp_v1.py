@@ -1,0 +1,58 @@
+"""vLLM's own EAGLE loop on the V1 model runner, each request with the draft vocabulary of its language."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm.distributed import get_tensor_model_parallel_rank
+from vllm.v1.spec_decode.eagle import EagleProposer
+
+from mtpc.draft_clock import DraftClock
+from vllm_mtpc.request_maps import RequestMaps
+
+
+class FastMTPProposer(EagleProposer):
+    """Chooses the maps of a batch before vLLM drafts for it."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
+        super().__init__(vllm_config, device, runner)
+        first = get_tensor_model_parallel_rank() == 0 and vllm_config.parallel_config.data_parallel_rank == 0
+        self.clock = DraftClock.from_environment(device, first)
+        self.maps: RequestMaps | None = None
+
+    def load_model(self, target_model: nn.Module) -> None:
+        """Load the drafter, with embedding and head of the target, and gather the head's rows that it drafts from."""
+        super().load_model(target_model)
+        self.model.gather_rows(static=False)
+        vocabularies = self.model.vocabularies
+        if vocabularies is not None and vocabularies.detector is not None:
+            self.maps = RequestMaps(vocabularies.detector, self.device)
+
+    def prepare_next_token_ids_padded(
+        self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Called before `propose`, with what the target said: int [B, K + 1], -1 for a token that was rejected.
+
+        requests: all that are not finished.  discard_request_mask: bool [at least B], whose prompt is not read yet.
+        """
+        if self.maps is not None:
+            ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
+            self.maps.forget(self.maps.texts.keys() - requests.keys())
+            for request in ids:
+                if request not in self.maps.texts:
+                    self.maps.begin(request, requests[request].prompt_token_ids or [])
+            unread = discard_request_mask[: len(ids), None]
+            self.maps.sampled(ids, sampled_token_ids.masked_fill(unread, -1))
+            self.model.maps = self.maps.choose(ids)
+        found: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
+            sampled_token_ids, requests, gpu_input_batch, discard_request_mask
+        )
+        return found
+
+    def propose(self, *arguments: Any, **named: Any) -> Tensor:
+        """Drafted tokens, int64 [B, K], by vLLM; see its own documentation."""
+        with self.clock:
+            drafts: Tensor = super().propose(*arguments, **named)
+        return drafts

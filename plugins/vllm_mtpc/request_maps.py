@@ -1,0 +1,72 @@
+"""Which draft vocabulary each request of a batch uses, on the host, where tokens arrive a little later."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mtpc.vocabulary.language import LanguageDetector
+from mtpc.vocabulary.requests import RequestLanguages
+
+# Steps that vLLM has under way at a time: what was sampled so many steps ago is on the host already.
+UNDER_WAY = 2
+
+
+class Arrival(NamedTuple):
+    """Sampled tokens on their way to the host: int [B, W], -1 where there is none."""
+
+    requests: tuple[str, ...]
+    tokens: Tensor
+    copied: torch.cuda.Event | None
+
+
+class RequestMaps:
+    """The text of every request as far as the host knows it, and the map that follows from it.
+
+    Sampled tokens are read a fixed number of steps after they were sent for, so nothing waits for the device, and all
+    tensor-parallel ranks decide the same.  On a CPU they are read at once.
+    """
+
+    def __init__(self, detector: LanguageDetector, device: torch.device) -> None:
+        self.languages = RequestLanguages(detector)
+        self.texts: dict[str, list[int]] = {}
+        self.arrivals: deque[Arrival] = deque()
+        self.asynchronous = device.type != "cpu"
+
+    def begin(self, request: str, prompt: Sequence[int]) -> None:
+        """A request whose text so far is known, in place of any that had its id."""
+        self.languages.forget([request])
+        self.texts[request] = list(prompt)
+
+    def forget(self, requests: Iterable[str]) -> None:
+        """Of requests that are finished or preempted."""
+        for request in list(requests):
+            self.texts.pop(request, None)
+            self.languages.forget([request])
+
+    def sampled(self, requests: Sequence[str], tokens: Tensor) -> None:
+        """What the target has just said: int [B, W], -1 where there is no token."""
+        copied = None
+        tokens = tokens.to("cpu", non_blocking=True)
+        if self.asynchronous:
+            copied = torch.cuda.Event()
+            copied.record()
+        self.arrivals.append(Arrival(tuple(requests), tokens, copied))
+        while len(self.arrivals) > (UNDER_WAY if self.asynchronous else 0):
+            self._read(self.arrivals.popleft())
+
+    def _read(self, arrival: Arrival) -> None:
+        if arrival.copied is not None:
+            arrival.copied.synchronize()
+        for request, row in zip(arrival.requests, arrival.tokens.tolist(), strict=True):
+            if request in self.texts:
+                self.texts[request] += [token for token in row if token >= 0]
+
+    def choose(self, requests: Sequence[str]) -> Tensor:
+        """The number of each request's map, int64 [B], on the host."""
+        chosen = [self.languages.choose(request, self.texts[request]) for request in requests]
+        return torch.tensor(chosen, dtype=torch.int64, pin_memory=self.asynchronous)
