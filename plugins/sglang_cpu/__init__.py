@@ -3,8 +3,8 @@
 SGLang on a CPU imports ``sgl_kernel``, whose CPU build is on no package index, and torchvision, whose published build
 does not load beside a CPU torch.  This package stands in for the first with plain torch (`slots`, `trees`, `accepted`,
 `hashing`), mends the import of the second (`image_operators`), and gives SGLang's layers what the missing kernels would
-bring: attention over trees of drafts and over several requests at once (`attention`), and weights laid out for the
-processor (`linear`).
+bring: attention over trees of drafts and over several requests at once (`attention`), what a draft worker of SGLang's
+own needs (`draft_attention`, `kernels`), and weights laid out for the processor (`linear`).
 
 ``scripts/make_env.sh`` makes an environment without a GPU call `activate` whenever its Python starts.  It is installed
 nowhere else, and steps aside for a real ``sgl_kernel``.
@@ -23,9 +23,12 @@ from mtpc.after_import import after_import
 
 MENDS = {"torchvision.extension": "image_operators"}
 CPU_MENDS = {
+    "sglang.kernels.ops.speculative.gather_spec_extras": "kernels",
+    "sglang.kernels.ops.speculative.row_argmax": "kernels",
     "sglang.srt.layers.attention.torch_native_backend": "attention",
     "sglang.srt.layers.quantization.unquant": "linear",
     "sglang.srt.managers.overlap_utils": "streams",
+    "sglang.srt.speculative.draft_utils": "draft_attention",
 }
 
 

@@ -78,7 +78,7 @@ def _prepare(original: Any) -> Any:
 
 
 def _step(req_to_token: Tensor, batch: Any) -> Step | None:
-    """The layout of a step that decodes or verifies; None for any other."""
+    """The layout of a step that decodes, verifies, or drafts from what was verified; None for any other."""
     mode, count = batch.forward_mode, batch.batch_size
     if count and mode.is_decode():
         tree = torch.ones(count, 1, 1, dtype=torch.bool)
@@ -87,6 +87,10 @@ def _step(req_to_token: Tensor, batch: Any) -> Step | None:
         nodes = batch.spec_info.draft_token_num
         tree = batch.spec_info.custom_mask[: count * nodes * nodes].view(count, nodes, nodes)
         return Step.lay_out(req_to_token, batch.req_pool_indices, batch.seq_lens, tree)
+    if count and mode.is_draft_extend_v2():
+        nodes = len(batch.input_ids) // count
+        tree = torch.ones(nodes, nodes, dtype=torch.bool).tril().expand(count, -1, -1)
+        return Step.lay_out(req_to_token, batch.req_pool_indices, batch.seq_lens - nodes, tree)
     return None
 
 

@@ -1,4 +1,4 @@
-"""What SGLang asks of a speculative algorithm, answered for MTPC."""
+"""What SGLang asks of a speculative algorithm, answered for MTPC and FastMTP."""
 
 from __future__ import annotations
 
@@ -43,3 +43,15 @@ class MTPCAlgorithm(CustomSpecAlgo):
     def handle_server_args(self, server_args: Any) -> None:
         """Complete what the user left open; `start_up` has checked the rest."""
         complete_settings(server_args)
+
+
+class FastMTPAlgorithm(MTPCAlgorithm):
+    """A drafter that SGLang's own EAGLE worker runs, with keys and values of its own."""
+
+    def has_draft_kv(self) -> bool:
+        """Yes: each draft's keys and values need a slot."""
+        return True
+
+    def need_topk(self) -> bool:
+        """Yes: between steps a request carries its first draft."""
+        return True

@@ -46,7 +46,16 @@ def judge(original: Any, verify_input: Any, batch: Any, logits_output: Any, *arg
     info = batch.sampling_info
     if info.is_all_greedy or (is_cuda() and not info.need_min_p_sampling):
         return verdict
-    return _as_sglang(*_sampled(verify_input.drafts, batch, logits_output.next_token_logits), verify_input.spec_steps)
+    return _as_sglang(*_sampled(_drafts(verify_input), batch, logits_output.next_token_logits), verify_input.spec_steps)
+
+
+def _drafts(verify_input: Any) -> Draft | TreeDraft:
+    """What is to be verified: as `MTPCWorker` drafted it, or the chains that SGLang's own worker did."""
+    if not hasattr(verify_input, "drafts"):
+        tokens = verify_input.draft_token.view(-1, verify_input.draft_token_num)[:, 1:]
+        return Draft(tokens, verify_input.draft_probs)
+    drafts: Draft | TreeDraft = verify_input.drafts
+    return drafts
 
 
 def _sampled(drafts: Draft | TreeDraft, batch: Any, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

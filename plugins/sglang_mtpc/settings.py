@@ -1,4 +1,4 @@
-"""What SGLang's speculative settings must be for an MTPC drafter; each error is one sentence."""
+"""What SGLang's speculative settings must be for a drafter of ours; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from mtpc.drafter import Target, load_drafter, read_config
 from mtpc.drafter.config import describes_a_drafter
 from mtpc.drafter.tree import level_widths
 from mtpc.errors import MTPCError
-from sglang_mtpc import NAME, touch_points
+from mtpc.fastmtp.config import describes_a_drafter as describes_fastmtp
+from sglang_mtpc import FASTMTP, NAME, fastmtp_settings, touch_points
 
-# SGLang's speculative settings that mean something for a one-shot drafter; the others are to be left alone.
+DESCRIBES = {NAME: describes_a_drafter, FASTMTP: describes_fastmtp}  # by the algorithm that serves such a directory
+# SGLang's speculative settings that mean something for our drafters; the others are to be left alone.
 HEEDED = {
     "speculative_algorithm",
     "speculative_attention_mode",
@@ -49,42 +51,57 @@ class Shape(NamedTuple):
 
 
 def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None:
-    """Check the settings and the drafter directory they name; what is not meant for MTPC passes.
+    """Check the settings and the drafter directory they name; what is not meant for our drafters passes.
 
     settings: SGLang's server arguments as resolved so far.  given: the same as the user gave them.  target: SGLang's
     ``ModelConfig`` of the target, made when it is needed.
     Errors: `MTPCError` with one sentence.
     """
-    folder, algorithm = settings.speculative_draft_model_path, settings.speculative_algorithm
-    if (algorithm or "").upper() != NAME:
-        if folder is not None and describes_a_drafter(folder):
-            raise MTPCError(f"{folder} is an MTPC drafter: --speculative-algorithm must be {NAME}, not {algorithm}.")
+    folder, algorithm = settings.speculative_draft_model_path, (settings.speculative_algorithm or "").upper()
+    for name, describes in DESCRIBES.items():
+        if folder is not None and name != algorithm and describes(folder):
+            raise MTPCError(
+                f"{folder} is {_an(name)} drafter: --speculative-algorithm must be {name}, "
+                f"not {settings.speculative_algorithm}."
+            )
+    if algorithm not in DESCRIBES:
         return
     for problem in touch_points.problems():
         raise MTPCError(problem)
     if folder is None:
-        raise MTPCError(f"--speculative-algorithm {NAME} needs --speculative-draft-model-path, a drafter's directory.")
+        raise MTPCError(
+            f"--speculative-algorithm {algorithm} needs --speculative-draft-model-path, a drafter's directory."
+        )
     shape = draft_shape(settings)
     config = target()
-    load_drafter(folder, Target(config.hidden_size, config.vocab_size))
-    _check_fixed(given, _defaults(given))
-    _check_fixed(settings, FIXED)
+    served, heeded = Target(config.hidden_size, config.vocab_size), HEEDED
+    if algorithm == FASTMTP:
+        fastmtp_settings.check_directory(settings, served)
+        heeded = HEEDED | fastmtp_settings.HEEDED
+    else:
+        load_drafter(folder, served)
+    _check_fixed(given, _defaults(given, heeded), algorithm)
+    _check_fixed(settings, FIXED, algorithm)
     if shape.children > 1:
         _check_tree(settings)
 
 
-def _defaults(given: Any) -> dict[str, Any]:
+def _an(algorithm: str) -> str:
+    return "an MTPC" if algorithm == NAME else "a FastMTP"
+
+
+def _defaults(given: Any, heeded: set[str]) -> dict[str, Any]:
     """SGLang's defaults of the speculative settings that mean nothing for a drafter."""
     plain = type(given)(model_path=given.model_path)
-    names = {name for name in dir(plain) if name.startswith("speculative_")} - HEEDED
+    names = {name for name in dir(plain) if name.startswith("speculative_")} - heeded
     return {name: getattr(plain, name) for name in sorted(names)}
 
 
-def _check_fixed(settings: Any, fixed: Mapping[str, Any]) -> None:
+def _check_fixed(settings: Any, fixed: Mapping[str, Any], algorithm: str) -> None:
     for key, expected in fixed.items():
         value = getattr(settings, key, expected)
         if value != expected:
-            raise MTPCError(f"{_flag(key)} is {value!r}, but with an MTPC drafter it must be {expected!r}.")
+            raise MTPCError(f"{_flag(key)} is {value!r}, but with {_an(algorithm)} drafter it must be {expected!r}.")
 
 
 def _check_tree(settings: Any) -> None:
@@ -102,10 +119,13 @@ def _check_tree(settings: Any) -> None:
 
 
 def draft_shape(settings: Any) -> Shape:
-    """What to draft, from the settings and, where they leave it open, the drafter's window.
+    """What to draft, from the settings and, where they leave it open, the drafter's configuration.
 
-    Errors: `MTPCError` for settings that contradict each other or ask for more than the window holds.
+    Errors: `MTPCError` for settings that contradict each other or ask for more than an MTPC drafter's window holds.
     """
+    if settings.speculative_algorithm.upper() == FASTMTP:
+        steps = fastmtp_settings.draft_steps(settings)
+        return Shape(steps, 1, steps)
     folder = Path(settings.speculative_draft_model_path)
     config = read_config(folder)
     window = config.window

@@ -1,8 +1,8 @@
 """The one table of everything in SGLang that this adapter registers, hooks, extends, calls or reads by its shape.
 
 Every line holds for all of `VERSIONS` up to 0.5.23, the newest when this was written, and is checked by signature.
-Lines of the start are checked in every process before anything is registered, the others when MTPC is asked for.
-Where a line does not hold, MTPC is refused with one sentence; SGLang stays usable without a drafter.
+Lines of the start are checked in every process before anything is registered, the others when MTPC or FASTMTP is asked
+for.  Where a line does not hold, both are refused with one sentence; SGLang stays usable without a drafter.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from mtpc.doctor.touch_point import TouchPoint, findings, sentences
 VERSIONS = ">=0.5.21,<0.6"
 MEND = f"install an SGLang version {VERSIONS}, or a release of mtpc-plugins made for the installed one"
 
-START, WORKER, SAMPLING = "start-up", "worker", "sampling"
+START, WORKER, SAMPLING, FASTMTP = "start-up", "worker", "sampling", "FastMTP"
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
+_EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
 TABLE = (
     TouchPoint(
         START, f"{_SPEC}.spec_info", "SpeculativeAlgorithm.register",
         "name * supports_overlap validate_server_args spec_class",
-        "called", "makes the name MTPC known; its check raises what went wrong in registering",
+        "called", "makes the names MTPC and FASTMTP known; its check raises what went wrong in registering",
     ),
     TouchPoint(
         START, f"{_SPEC}.spec_registry", "CustomSpecAlgo.__init__",
@@ -105,7 +106,8 @@ TABLE = (
         "called", "verifies: target forward pass, grammar, sampling, KV cache of what was accepted",
     ),
     TouchPoint(
-        WORKER, f"{_SPEC}.eagle_info", "EagleVerifyInput.__init__", "self * spec_steps draft_probs",
+        WORKER, f"{_SPEC}.eagle_info", "EagleVerifyInput.__init__",
+        "self * draft_token draft_token_num spec_steps draft_probs",
         "called", "by build_eagle_verify_input; spec_steps becomes the longest path of a tree",
     ),
     TouchPoint(WORKER, f"{_SPEC}.eagle_utils", "default_tree_mask_mode", "", "called", "form of the tree's mask"),
@@ -119,6 +121,82 @@ TABLE = (
     TouchPoint(
         SAMPLING, f"{_SPEC}.eagle_worker_common", "eagle_sample", "verify_input batch logits_output",
         "hooked", "the core's rules at temperatures above 0 on a CPU, and with min-p, where SGLang has none",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_SRT}.models.registry", "_ModelRegistry.register", "self package_name overwrite strict",
+        "called", "makes the architecture of a FastMTP drafter known",
+    ),
+    TouchPoint(
+        FASTMTP, _EAGLE, "EAGLEWorkerV2.__init__", "self server_args gpu_id nccl_port target_worker",
+        "extended", "SGLang's own worker, whose draft worker becomes ours",
+    ),
+    TouchPoint(
+        FASTMTP, _EAGLE, "EAGLEWorkerV2.forward_batch_generation", "self batch",
+        "hooked", "each request's draft vocabulary is chosen before a step",
+    ),
+    TouchPoint(
+        FASTMTP, _EAGLE, "EagleDraftWorker.init_token_map", "self",
+        "extended", "SGLang's token map gives way to draft vocabularies",
+    ),
+    TouchPoint(
+        FASTMTP, _EAGLE, "EagleDraftWorker.init_lm_head", "self", "extended", "shares modules of the target",
+    ),
+    TouchPoint(
+        FASTMTP, _EAGLE, "EagleDraftWorker._draft_extend_for_prefill",
+        "self batch target_hidden_states next_token_ids", "hooked", "greedy requests draft greedily from the start",
+    ),
+    TouchPoint(FASTMTP, _EAGLE, "EagleDraftWorker.draft", "self batch", "hooked", "timed"),
+    TouchPoint(
+        FASTMTP, _EAGLE, "EagleDraftWorker._draft_extend_for_decode", "self batch batch_result", "hooked", "timed",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_SRT}.managers.schedule_batch", "Req.__init__", "self rid origin_input_text origin_input_ids",
+        "called", "by SGLang: the name, prompt and output_ids of a request, from which its language is found",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",
+        "called", "the whole of the output head, to gather rows of",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self config",
+        "called", "the class is extended: it holds the rows of the draft vocabularies",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_LAYERS}.logits_processor", "LogitsProcessor._get_logits",
+        "self hidden_states lm_head logits_metadata",
+        "hooked", "logits of each request's draft vocabulary",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward",
+        "self input_ids hidden_states lm_head logits_metadata", "called", "logits, and the states for the next step",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_LAYERS}.layernorm", "RMSNorm.__init__", "self hidden_size eps", "called", "the drafter's norms",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_LAYERS}.linear", "ReplicatedLinear.__init__", "self input_size output_size bias * prefix",
+        "called", "the projection in front of the decoder layer",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_SRT}.models.llama", "LlamaAttention.__init__",
+        "self config * hidden_size num_heads num_kv_heads rope_theta rope_scaling max_position_embeddings prefix bias",
+        "called", "attention of a drafter of kind llama",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_SRT}.models.qwen2", "Qwen2Attention.__init__",
+        "self * hidden_size num_heads num_kv_heads head_dim rope_theta rope_scaling max_position_embeddings prefix",
+        "called", "attention of a drafter of kind qwen2",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_SRT}.models.llama", "LlamaMLP.__init__", "self hidden_size intermediate_size hidden_act * prefix",
+        "called", "the drafter's other half",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_LOADER}.auto_loader", "StackedParamsDispatch.try_load", "self name tensor params_dict",
+        "called", "loads the matrices that SGLang keeps as one",
+    ),
+    TouchPoint(
+        FASTMTP, f"{_LOADER}.weight_utils", "default_weight_loader", "param loaded_weight", "called", "the others",
     ),
 )  # fmt: skip
 

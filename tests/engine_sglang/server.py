@@ -8,12 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.engine.server import Server, free_port
+from mtpc.fastmtp.config import describes_a_drafter as describes_fastmtp
+from tests.engine.server import NONE, Server, free_port
 
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 ARGUMENTS = ("--dtype", "float32", "--context-length", "512", "--sleep-on-idle")
@@ -34,18 +35,21 @@ def environment(path: Sequence[Path] = ()) -> dict[str, str]:
 
 def drafting(drafter: Path, *arguments: str) -> tuple[str, ...]:
     """The command line arguments that switch a drafter on."""
-    return ("--speculative-algorithm", "MTPC", "--speculative-draft-model-path", str(drafter), *arguments)
+    algorithm = "FASTMTP" if describes_fastmtp(drafter) else "MTPC"
+    return ("--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(drafter), *arguments)
 
 
 class SGLangServer(Server):
     """A running `sglang.launch_server`; a context manager that leaves no process behind."""
 
-    def __init__(self, target: Path, log: Path, *arguments: str, path: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, target: Path, log: Path, *arguments: str, path: Sequence[Path] = (), variables: Mapping[str, str] = NONE
+    ) -> None:
         self.port, self.log = free_port(), log
         with log.open("w") as out:
             self.process = subprocess.Popen(
                 command(target, "--host", "127.0.0.1", "--port", str(self.port), "--enable-metrics", *arguments),
-                env=environment(path),
+                env=environment(path) | variables,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

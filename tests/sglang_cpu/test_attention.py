@@ -103,11 +103,21 @@ class Backend:
 
 def batch(mode: str, tree: Tensor | None = None) -> Any:
     """What is asked of SGLang's ForwardBatch."""
-    modes = SimpleNamespace(is_decode=lambda: mode == "decode", is_target_verify=lambda: mode == "verify")
-    spec_info = None if tree is None else SimpleNamespace(draft_token_num=tree.shape[1], custom_mask=tree.flatten())
-    lengths = BEFORE + (mode == "decode")  # SGLang counts a token that is decoded, but no drafts
+    modes = SimpleNamespace(
+        is_decode=lambda: mode == "decode",
+        is_target_verify=lambda: mode == "verify",
+        is_draft_extend_v2=lambda: mode == "draft extend",
+    )
+    width = 1 if tree is None else tree.shape[1]
+    spec_info = None if tree is None else SimpleNamespace(draft_token_num=width, custom_mask=tree.flatten())
+    lengths = BEFORE + width * (mode != "verify")  # SGLang counts a token that is decoded, but no drafts
     return SimpleNamespace(
-        forward_mode=modes, batch_size=3, req_pool_indices=ROWS, seq_lens=lengths, spec_info=spec_info
+        forward_mode=modes,
+        batch_size=3,
+        req_pool_indices=ROWS,
+        seq_lens=lengths,
+        spec_info=spec_info,
+        input_ids=torch.zeros(3 * width),
     )
 
 
@@ -119,12 +129,12 @@ def installed() -> type[Backend]:
     return kind
 
 
-@pytest.mark.parametrize(("mode", "width"), [("decode", 1), ("verify", 4)])
+@pytest.mark.parametrize(("mode", "width"), [("decode", 1), ("verify", 4), ("draft extend", 4)])
 def test_steps_are_computed_together(installed: type[Backend], mode: str, width: int) -> None:
     query, keys, values, slots = tables(width)
-    tree = random_tree(width)
+    tree = random_tree(width) if mode == "verify" else torch.ones(3, width, width).tril().bool()
     backend, output = installed(slots), torch.empty(len(query), HEADS, VALUE_SIZE)
-    backend.init_forward_metadata(batch(mode, tree if mode == "verify" else None))
+    backend.init_forward_metadata(batch(mode, tree))
     run = backend._run_sdpa_forward_decode if mode == "decode" else backend._run_sdpa_forward_extend
     assert run(query, output, keys, values, slots, scaling=0.3, is_cross_attn=False) is output
     torch.testing.assert_close(output, one_by_one(query, keys, values, slots, tree, 0.3))

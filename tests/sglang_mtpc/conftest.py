@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_models import make_drafter, make_target
 
 collect_ignore_glob = [] if find_spec("sglang") else ["test_*.py"]
@@ -22,6 +23,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def drafter(target: Path) -> Path:
     """A drafter for it, with a window of 8."""
     return make_drafter(target.parent / "drafter", target)
+
+
+@pytest.fixture(scope="session")
+def fastmtp(target: Path) -> Path:
+    """A FastMTP drafter for it, of three steps."""
+    return make_fastmtp(target.parent / "fastmtp", target)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from sglang.srt.server_args import prepare_server_args
 
 from mtpc.errors import MTPCError
 from sglang_mtpc.settings import check_settings
+from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.broken_drafters import BROKEN, Broken, broken_copy
 from tests.support.broken_settings import SGLANG_SETTINGS, TREE
 
@@ -24,25 +25,6 @@ FOLDERS = [case for case in BROKEN if case.folder is not None]
 def kept_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exceptions are shown as they were."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-
-
-def resolved(target: Path, *arguments: str, algorithm: str = "MTPC") -> Any:
-    """What every way of starting SGLang does first."""
-    fixed = ("--model-path", str(target), "--device", "cpu", "--speculative-algorithm", algorithm)
-    server_args = prepare_server_args([*fixed, *arguments])
-    server_args.resolve_once()
-    return resolving_view(server_args)
-
-
-def refused(part: str, target: Path, *arguments: str, **options: str) -> None:
-    """Resolving ends in one sentence with this part."""
-    with pytest.raises(MTPCError) as caught:
-        resolved(target, *arguments, **options)
-    message = str(caught.value)
-    assert part in message
-    assert "\n" not in message
-    assert message.endswith(".")
-    assert len(message) < 600
 
 
 @pytest.mark.parametrize("case", FOLDERS, ids=[case.name for case in FOLDERS])

@@ -60,6 +60,17 @@ def verdict(drafts: Draft | TreeDraft, batch: Any, logits: Tensor, steps: int) -
     return sampling.judge(lambda *_: None, verify_input, batch, output)  # type: ignore[no-any-return]
 
 
+def test_chains_that_sglangs_own_worker_drafted() -> None:
+    logits = certain([1, 2, 3, 4], [1, 2, 0, 4])
+    batch, output = batch_of([1.0, 0.5]), SimpleNamespace(next_token_logits=logits.flatten(0, 1))
+    tokens = torch.tensor([9, 1, 2, 3, 9, 1, 2, 3])  # the pending token and the drafts of each request
+    probs = CHAIN.probs.expand(2, -1, -1) if CHAIN.probs is not None else None
+    theirs = SimpleNamespace(draft_token=tokens, draft_token_num=4, draft_probs=probs, spec_steps=3)
+    found = sampling.judge(lambda *_: None, theirs, batch, output)
+    expected = verdict(CHAIN, batch, logits, 3)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
 def certain(*rows: list[int]) -> Tensor:
     """Logits [B, n, V] of a target that has one possible token at each place."""
     return (torch.nn.functional.one_hot(torch.tensor(rows), V).float() - 1) * 1000

@@ -1,0 +1,71 @@
+"""The backends of SGLang's own draft worker: which keys each draft of a chain sees, and who gets them at all."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from sglang_cpu import draft_attention
+from sglang_cpu.draft_attention import ChainBackend
+
+SLOTS = torch.randperm(60, generator=torch.Generator().manual_seed(0)).view(3, 20)
+RUNNER = SimpleNamespace(
+    device="cpu", req_to_token_pool=SimpleNamespace(req_to_token=SLOTS), token_to_kv_pool=SimpleNamespace()
+)
+
+
+def test_a_draft_sees_the_text_and_the_drafts_before_it() -> None:
+    chain = ChainBackend(RUNNER, 4)
+    assert len(chain.attn_backends) == 3
+    rows, lengths = [2, 0], [5, 9]
+    batch = SimpleNamespace(
+        batch_size=2, req_pool_indices=torch.tensor(rows), seq_lens=torch.tensor(lengths), out_cache_loc=None
+    )
+    chain.init_forward_metadata(batch)
+    for step, backend in enumerate(chain.attn_backends):
+        slots, visible = backend.forward_metadata
+        for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            seen = slots.view(2, -1)[place][visible[place, 0]]
+            assert seen.tolist() == SLOTS[row, : length + step + 1].tolist()
+
+
+class Factory:
+    """Has the two methods of SGLang's factory that are wrapped; each says that it was asked."""
+
+    def __init__(self, chosen: str, steps: int = 3, topk: int = 1) -> None:
+        self.draft_attn_backend, self.draft_model_runner = chosen, RUNNER
+        self.speculative_num_steps, self.topk = steps, topk
+
+    def create_decode_backend(self) -> Any:
+        return "SGLang's"
+
+    def create_draft_extend_backend(self) -> Any:
+        return "SGLang's"
+
+
+@pytest.fixture
+def installed() -> type[Factory]:
+    """A class with the wrapped methods."""
+    kind = type("Wrapped", (Factory,), dict(vars(Factory)))
+    draft_attention.install(SimpleNamespace(DraftBackendFactory=kind))
+    return kind
+
+
+def test_where_sglang_has_no_backend(installed: type[Factory]) -> None:
+    assert isinstance(installed("torch_native").create_decode_backend(), ChainBackend)
+    assert installed("torch_native", steps=1).create_decode_backend() is None
+    assert installed("torch_native").create_draft_extend_backend() is None
+    with pytest.raises(NotImplementedError, match="trees"):
+        installed("torch_native", topk=2).create_decode_backend()
+
+
+def test_all_others_stay_with_sglang(installed: type[Factory], monkeypatch: pytest.MonkeyPatch) -> None:
+    for factory in (installed("intel_amx"), Factory("torch_native")):
+        assert factory.create_decode_backend() == factory.create_draft_extend_backend() == "SGLang's"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    kind = type("Untouched", (Factory,), dict(vars(Factory)))
+    draft_attention.install(SimpleNamespace(DraftBackendFactory=kind))
+    assert kind("torch_native").create_decode_backend() == "SGLang's"
