@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from mtpc import provenance
 from mtpc.drafter import DrafterConfig, load_drafter
+from mtpc.fastmtp.config import FastMTPConfig, describes_a_drafter
+from mtpc.fastmtp.directory import load_layer
 
 WEIGHT_BYTES = 2  # bfloat16, the type in which drafters ship
 ACTIVATION_BYTES = 4  # float32, the type in which circuits compute
@@ -20,28 +24,21 @@ class Inspection:
     """Facts of a drafter directory that loads."""
 
     folder: Path
-    config: DrafterConfig
-    parameters: dict[str, int]  # by part of the head: trunk, leaves, sums
+    algorithm: str  # its name in SGLang
+    num_drafts: int  # that it is served with, unless the user says otherwise
+    facts: dict[str, str]
+    parameters: dict[str, int]  # by part of the module
+    reads: tuple[str, ...]  # what one draft reads
     provenance: dict[str, Any]
-
-    @property
-    def max_drafts(self) -> int:
-        """Tokens that one draft can hold."""
-        return self.config.window - 1
-
-    @property
-    def weight_bytes(self) -> int:
-        """Weights that one draft reads, in bytes: all of them, once for the whole batch."""
-        return WEIGHT_BYTES * sum(self.parameters.values())
-
-    @property
-    def leaf_bytes(self) -> int:
-        """Leaf distributions [n, R, V] that one draft of one request computes and reads, in bytes."""
-        return ACTIVATION_BYTES * self.config.circuit_window * self.config.rank * self.config.vocab_size
 
     def speculative_config(self) -> str:
         """The value of vLLM's ``--speculative-config`` that serves this drafter at its full length."""
-        return speculative_config(self.folder, self.max_drafts)
+        return speculative_config(self.folder, self.num_drafts)
+
+    def sglang_arguments(self) -> str:
+        """SGLang's arguments for this drafter at its full length."""
+        folder = shlex.quote(str(self.folder))
+        return f"--speculative-algorithm {self.algorithm} --speculative-draft-model-path {folder}"
 
 
 def speculative_config(folder: Path, num_drafts: int) -> str:
@@ -55,21 +52,80 @@ def speculative_config(folder: Path, num_drafts: int) -> str:
     return json.dumps(values, separators=(",", ":"))
 
 
-def sglang_arguments(folder: Path) -> str:
-    """SGLang's arguments for a drafter directory, at its full length."""
-    return f"--speculative-algorithm MTPC --speculative-draft-model-path {shlex.quote(str(folder))}"
-
-
 def inspect_drafter(folder: Path) -> Inspection:
     """Load a drafter directory as an engine would and count what is in it.
 
-    Errors: `MTPCError` with what is wrong with it (see `mtpc.drafter.load_drafter`).
+    Errors: `MTPCError` with what is wrong with it (see `mtpc.drafter.load_drafter`, `mtpc.fastmtp.load_layer`).
     """
+    return _mtp_layer(folder) if describes_a_drafter(folder) else _circuit(folder)
+
+
+def _circuit(folder: Path) -> Inspection:
     drafter = load_drafter(folder)
-    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in drafter.head.named_children()}
+    config, counts = drafter.config, parameters_of(drafter.head)
     return Inspection(
         folder=folder,
-        config=drafter.config,
-        parameters={name: count for name, count in counts.items() if count},
+        algorithm="MTPC",
+        num_drafts=drafter.max_drafts,
+        facts={
+            "circuit": config.circuit,
+            "window n": f"{config.window} tokens: the target's own next token and {drafter.max_drafts} drafts",
+            "target's own token": "an input of the trunk" if config.token_input else "evidence of the circuit",
+            "rank R": str(config.rank),
+            "leaves": config.leaves,
+            "target": target_of(config),
+        },
+        parameters=counts,
+        reads=(
+            f"{mib(weight_bytes(counts))} of weights in bfloat16, whatever the batch size",
+            f"{mib(leaf_bytes(config))} of leaf distributions in float32, for each request",
+        ),
         provenance=provenance.read(folder),
     )
+
+
+def _mtp_layer(folder: Path) -> Inspection:
+    layer = load_layer(folder)
+    config, counts = layer.config, parameters_of(layer)
+    return Inspection(
+        folder=folder,
+        algorithm="FASTMTP",
+        num_drafts=config.num_drafts,
+        facts={
+            "MTP layer": f"of kind {config.layer}, applied once for each draft",
+            "steps K": f"trained for {config.num_drafts}; more can be drafted",
+            "target": target_of(config),
+        },
+        parameters=counts,
+        reads=(
+            f"{mib(weight_bytes(counts))} of weights in bfloat16 for each step, whatever the batch size",
+            "in each step the target's output head as well, or its rows of a draft vocabulary",
+        ),
+        provenance=provenance.read(folder),
+    )
+
+
+def target_of(config: DrafterConfig | FastMTPConfig) -> str:
+    """What a target must be like."""
+    return f"hidden size {config.hidden_size}, vocabulary {config.vocab_size}"
+
+
+def parameters_of(module: nn.Module) -> dict[str, int]:
+    """Parameters of each part of a module that has any."""
+    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in module.named_children()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def weight_bytes(parameters: dict[str, int]) -> int:
+    """Weights that one draft reads, or one step of it, in bytes: all of them, once for the whole batch."""
+    return WEIGHT_BYTES * sum(parameters.values())
+
+
+def leaf_bytes(config: DrafterConfig) -> int:
+    """Leaf distributions [n, R, V] that one draft of one request computes and reads, in bytes."""
+    return ACTIVATION_BYTES * config.circuit_window * config.rank * config.vocab_size
+
+
+def mib(size: int) -> str:
+    """A number of bytes in MiB."""
+    return f"{size / 2**20:.2f} MiB"

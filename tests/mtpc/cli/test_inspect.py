@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from mtpc import provenance
 from mtpc.cli.main import app
 from mtpc.drafter import Drafter, DrafterConfig, load_drafter, save_drafter
-from mtpc.inspection import inspect_drafter, speculative_config
+from mtpc.inspection import inspect_drafter, leaf_bytes, speculative_config, weight_bytes
+from tests.support.random_fastmtp import make_fastmtp
+from tests.support.random_models import make_target
 
 CONFIG = DrafterConfig(circuit="btree", window=5, rank=3, hidden_size=16, vocab_size=20, trunk_size=8)
 
@@ -33,9 +35,9 @@ def test_counts_every_parameter_once(folder: Path) -> None:
 
 def test_weights_read_are_the_weights_on_disk(folder: Path) -> None:
     stored = (folder / "model.safetensors").stat().st_size
-    header = stored - inspect_drafter(folder).weight_bytes
+    header = stored - weight_bytes(inspect_drafter(folder).parameters)
     assert 0 < header < 4096  # what remains is the header of the file
-    assert inspect_drafter(folder).leaf_bytes == 4 * math.prod((5, 3, 20))
+    assert leaf_bytes(CONFIG) == 4 * math.prod((5, 3, 20))
 
 
 def test_ff_has_no_sums_and_no_trunk(tmp_path: Path) -> None:
@@ -56,6 +58,17 @@ def test_shows_what_it_is_and_how_to_serve_it(folder: Path) -> None:
     assert line.split("'")[1] == speculative_config(folder, 4)
     line = next(line for line in result.output.splitlines() if line.startswith("python -m sglang.launch_server"))
     assert line.endswith(f"--speculative-algorithm MTPC --speculative-draft-model-path {folder}")
+
+
+def test_an_mtp_layer(tmp_path: Path) -> None:
+    folder = make_fastmtp(tmp_path / "drafter", make_target(tmp_path / "target"))
+    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    assert result.exit_code == 0
+    for piece in ("MTP layer", "kind llama", "trained for 3", "parameters: input_proj"):
+        assert piece in result.output
+    lines = [line for line in result.output.splitlines() if line.startswith(("vllm serve", "python -m sglang"))]
+    assert lines[0].endswith(f"'{speculative_config(folder, 3)}'")
+    assert lines[1].endswith(f"--speculative-algorithm FASTMTP --speculative-draft-model-path {folder}")
 
 
 def test_without_provenance_it_says_so(folder: Path) -> None:
