@@ -27,7 +27,7 @@ class SteppedLoop(Loop):
         languages = RequestLanguages(self.vocabularies.detector)
         heads = [self.head.restricted(ids) for ids in self.vocabularies.ids]
         found, text = [], prompt[:1]
-        last = languages.choose("text", prompt)
+        last, used = languages.choose("text", prompt), self.used
 
         class Stepped(DraftSession):
             """Changes its head after the first draft of a step; notes what it drafts."""
@@ -36,6 +36,7 @@ class SteppedLoop(Loop):
                 nonlocal last
                 text.extend(tokens[0].tolist())
                 chosen = languages.choose("text", text)
+                used[chosen] += 1
                 self.heads = iter([heads[last], *[heads[chosen]] * (num_drafts - 1)])
                 last = chosen
                 draft = super().draft(hidden, tokens, *rest)
