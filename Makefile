@@ -52,7 +52,7 @@ lint: test-env  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint test-env-sglang  ## lint, then all tests, both engines side by side, each in its own environment
+test:  ## lint, then all tests, both engines side by side, each in its own environment
 	@scripts/test_both.sh
 
 test-vllm: test-env  ## the tests of everything but the SGLang adapter (PYTEST=... passes arguments)

@@ -82,7 +82,8 @@ else
     pip install -r "requirements/$engine-cuda.txt"
     if [ "$tests" ]; then pip install --no-deps -r requirements/test.txt; fi
 fi
-pip install --no-deps --no-build-isolation --editable .
+# One at a time: it writes into the source tree, and the other engine's environment may be in the making.
+(flock 9 && pip install --no-deps --no-build-isolation --editable .) 9<pyproject.toml
 if [ $engine-$device = sglang-cpu ]; then activate_stand_in; fi
 echo "$wanted" >"$stamp"
 echo "make_env: $venv is ready after $((SECONDS - started)) s"

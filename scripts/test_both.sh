@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of both engines side by side, each in its own environment: vLLM's output as it comes, then SGLang's.
-# Most of the time goes into starting servers, which takes one core.
+# Lints, then runs the tests of both engines side by side, each in its own environment: vLLM's output as it comes, then
+# SGLang's.  Most of the time goes into installing and into starting servers, which takes one core.
 cd "$(dirname "$0")/.."
 
 log=$(mktemp)
@@ -11,6 +11,7 @@ set +m
 trap 'kill -INT -- -$sglang 2>/dev/null; wait; rm -f "$log"' EXIT
 trap 'exit 130' INT TERM
 
+make --no-print-directory lint || exit
 make --no-print-directory test-vllm
 vllm=$?
 tail --lines=+1 --follow --pid=$sglang "$log"
