@@ -36,6 +36,7 @@ ENVIRONMENT = {
     ),
 }
 SAMPLED = ("--samples", str(SAMPLES), "--temperature", str(SAMPLING.temperature))
+FEWER = 300  # where drafting takes as many passes of the interpreter as there are drafts
 PROMPTS = [list(prompt.encode())[:20] for prompt in prompts(6)]
 
 
@@ -112,7 +113,9 @@ def test_fastmtp_by_language(fastmtp: Models, tiny_reference: Reference, tmp_pat
 
 @pytest.mark.parametrize("misstate", [False, True])
 def test_fastmtp_joint_of_the_first_tokens(fastmtp: Models, tiny_reference: Reference, misstate: bool) -> None:
-    arguments = ("--greedy-length", "1", *SAMPLED, *BY_LANGUAGE, *(["--misstate"] if misstate else []))
+    sampled = ("--samples", str(FEWER), "--temperature", str(SAMPLING.temperature))
+    arguments = ("--greedy-length", "1", *sampled, *BY_LANGUAGE, *(["--misstate"] if misstate else []))
     said = session(fastmtp, PROMPTS[:1], *arguments)
-    expected = cells(tiny_reference, PROMPTS[0], SAMPLING, SAMPLES)
+    expected = cells(tiny_reference, PROMPTS[0], SAMPLING, FEWER)
+    assert len(expected) > 10
     assert (p_value([tuple(window) for window in said["samples"]], expected) < REJECT_BELOW) == misstate
