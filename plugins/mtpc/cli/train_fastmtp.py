@@ -24,7 +24,7 @@ def train_fastmtp(
         str, typer.Option(help="What a step attends to: 'served', as in an engine, or 'paper', as in its training.")
     ] = "served",
     context: Annotated[int, typer.Option(help="Tokens of a conversation that are read, at most.")] = 1024,
-    micro_batch: Annotated[int, typer.Option(help="Conversations whose logits are in memory at once.")] = 1,
+    micro_batch: Annotated[int, typer.Option(help="Conversations that are computed at once.")] = 1,
     keep_states: Annotated[
         bool, typer.Option(help="Hold the target's states in memory, so that later epochs need not compute them.")
     ] = False,

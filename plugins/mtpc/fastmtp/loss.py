@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from mtpc.fastmtp.layer import MTPLayer
 from mtpc.fastmtp.unroll import Attention, unroll
 
 Loss = Literal["ce", "kl"]
+ROWS = 32  # positions of a text whose logits are in memory at once, of all steps
 
 
 def step_weights(steps: int, beta: float) -> list[float]:
@@ -40,15 +41,49 @@ def step_losses(
     of that token, which is known here, so that more is learnt from as much text.
     """
     starts = tokens.shape[1] - steps - 1
-    if loss == "kl":
-        with torch.no_grad():
-            log_p = F.log_softmax(head.logits(hidden), -1)  # [B, L, V], of the token after each position
-    found = []
-    for step, states in enumerate(unroll(layer, head, hidden[:, :starts], tokens, steps, attention), 1):
-        logits = head.logits(states[chosen])  # [N, V]
-        if loss == "ce":
-            found.append(F.cross_entropy(logits, tokens[:, step + 1 : step + 1 + starts][chosen], reduction="sum"))
-        else:
-            expected = log_p[:, step : step + starts][chosen]
-            found.append(F.kl_div(F.log_softmax(logits, -1), expected, reduction="sum", log_target=True))
-    return torch.stack(found)
+    states, counts = [], []
+    for step, found in enumerate(unroll(layer, head, hidden[:, :starts], tokens, steps, attention), 1):
+        around = (step, steps - step)  # step k from i predicts what follows position i + k
+        states.append(F.pad(found, (0, 0, *around)))
+        counts.append(F.pad(chosen, around))
+    counted = torch.stack(counts)  # [K, B, L - 1]
+    read = counted.any(0)
+    answers = tokens[:, 1:] if loss == "ce" else hidden[:, :-1]
+    summed: Tensor = _HeadLoss.apply(torch.stack(states)[:, read], counted[:, read], answers[read], head)
+    return summed
+
+
+class _HeadLoss(torch.autograd.Function):
+    """The loss of the output head's distributions, without ever holding the logits of all positions.
+
+    The head is frozen, so the gradient with respect to the logits is known with them: the drafted distribution less
+    the expected one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, counted: Tensor, answers: Tensor, head: SharedHead) -> Tensor:
+        """states [K, R, d], counted bool [K, R], answers int64 [R], tokens, or [R, d], the target's states: [K]."""
+        total = torch.zeros(len(states), device=states.device)
+        slopes = torch.empty_like(states)
+        for first in range(0, states.shape[1], ROWS):
+            rows = slice(first, first + ROWS)
+            log_q = head.logits(states[:, rows]).log_softmax(-1)  # [K, some, V]
+            q = log_q.exp()
+            if answers.ndim == 1:
+                token = answers[rows, None].expand(len(states), -1, -1)
+                each = -log_q.gather(-1, token)[..., 0]
+                slope = q.scatter_add_(-1, token, torch.full_like(q[..., :1], -1.0).expand_as(token))
+            else:
+                log_p = head.logits(answers[rows]).log_softmax(-1)
+                p = log_p.exp()
+                each = (p * log_p).sum(-1) - log_q.mul_(p).sum(-1)
+                slope = q.sub_(p)
+            total += (each * counted[:, rows]).sum(-1)
+            slopes[:, rows] = (slope.to(head.rows.dtype) @ head.rows) * counted[:, rows, None]
+        ctx.save_for_backward(slopes)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:
+        """By the chain rule; each step's loss has its own weight, slope [K]."""
+        return ctx.saved_tensors[0] * slope[:, None, None], None, None, None

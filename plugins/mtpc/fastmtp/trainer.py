@@ -40,7 +40,7 @@ class TrainConfig:
     attention: Attention = "served"
     loss: Loss = "ce"
     context: int = 1024  # tokens of a conversation that are read, at most
-    micro_batch: int = 1  # conversations whose logits are in memory at once
+    micro_batch: int = 1  # conversations that are computed at once
     seed: int = 0
 
     def __post_init__(self) -> None:

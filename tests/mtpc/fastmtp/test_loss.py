@@ -17,8 +17,10 @@ def test_the_published_weights() -> None:
     assert step_weights(1, 0.6) == [1.0]
 
 
+@pytest.mark.parametrize("rows", [2, 100])
 @pytest.mark.parametrize("loss", ["ce", "kl"])
-def test_every_step_of_every_chosen_start_counts_once(loss: str) -> None:
+def test_every_step_of_every_chosen_start_counts_once(loss: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtpc.fastmtp.loss.ROWS", rows)
     target = make_target("llama")
     layer, head = make_layer(target), SharedHead.of(target)
     oracle = reference(layer, head)
@@ -39,6 +41,31 @@ def test_every_step_of_every_chosen_start_counts_once(loss: str) -> None:
                 log_p = oracle.logits(hidden[row, start + step + 1].double()).log_softmax(-1)
                 expected[step] += (log_p.exp() * (log_p - log_q[step])).sum()
     torch.testing.assert_close(found.double(), expected, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["ce", "kl"])
+def test_the_slope_is_that_of_the_loss(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtpc.fastmtp.loss.ROWS", 2)
+    target = make_target("llama").double()
+    layer, head = make_layer(target).double().requires_grad_(True), SharedHead.of(target)
+    hidden, tokens = torch.randn(2, LENGTH, SIZE).double(), torch.randint(VOCAB, (2, LENGTH))
+    chosen = torch.rand(2, LENGTH - STEPS - 1) < 0.7
+    weights = torch.tensor([0.5, 0.3, 0.2])
+
+    def value() -> torch.Tensor:
+        return (step_losses(layer, head, hidden, tokens, chosen, STEPS, "served", loss) * weights).sum()
+
+    value().backward()
+    for parameter in layer.parameters():
+        assert parameter.grad is not None
+        direction = parameter.grad / parameter.grad.norm()
+        with torch.no_grad():
+            parameter += 1e-2 * direction
+            above = value()
+            parameter -= 2e-2 * direction
+            below = value()
+            parameter += 1e-2 * direction
+        assert float(above - below) / 2e-2 == pytest.approx(float(parameter.grad.norm()), rel=0.02, abs=1e-3)
 
 
 @pytest.mark.parametrize("loss", ["ce", "kl"])
