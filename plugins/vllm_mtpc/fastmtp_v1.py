@@ -10,6 +10,7 @@ from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft_clock import DraftClock
+from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.request_maps import RequestMaps
 
 
@@ -25,6 +26,7 @@ class FastMTPProposer(EagleProposer):
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter, with embedding and head of the target, and gather the head's rows that it drafts from."""
         super().load_model(target_model)
+        self.final_norm = final_norm(target_model)
         self.model.gather_rows(static=False)
         vocabularies = self.model.vocabularies
         if vocabularies is not None and vocabularies.detector is not None:
@@ -51,8 +53,20 @@ class FastMTPProposer(EagleProposer):
         )
         return found
 
-    def propose(self, *arguments: Any, **named: Any) -> Tensor:
-        """Drafted tokens, int64 [B, K], by vLLM; see its own documentation."""
+    @torch.inference_mode()
+    def propose(
+        self,
+        num_speculative_tokens: int,
+        target_token_ids: Tensor,
+        target_positions: Tensor,
+        target_hidden_states: Tensor,
+        *arguments: Any,
+        **named: Any,
+    ) -> Tensor:
+        """Drafted tokens, int64 [B, K], by vLLM; target_hidden_states: [T, d] of all scheduled tokens."""
         with self.clock:
-            drafts: Tensor = super().propose(*arguments, **named)
+            states = self.final_norm(target_hidden_states)
+            drafts: Tensor = super().propose(
+                num_speculative_tokens, target_token_ids, target_positions, states, *arguments, **named
+            )
         return drafts

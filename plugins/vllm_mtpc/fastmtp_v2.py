@@ -11,6 +11,7 @@ from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.draft_clock import DraftClock
+from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.request_maps import RequestMaps
 
 
@@ -31,6 +32,7 @@ class FastMTPSpeculator(EagleSpeculator):
         """Load the drafter, with embedding and head of the target, and gather the head's rows that it drafts from."""
         model = super().load_draft_model(target_model, target_attn_layer_names)
         model.gather_rows(static=True)
+        self.final_norm = final_norm(target_model)
         if model.vocabularies is not None and model.vocabularies.detector is not None:
             model.maps = self.row_maps
             self.maps = RequestMaps(model.vocabularies.detector, self.device)
@@ -75,7 +77,10 @@ class FastMTPSpeculator(EagleSpeculator):
         *arguments: Any,
         **named: Any,
     ) -> Tensor:
-        """Drafted tokens, int64 [B, K], by vLLM; num_sampled: int32 [B], of this step."""
+        """Drafted tokens, int64 [B, K], by vLLM.
+
+        last_hidden_states: [T, d] of all scheduled tokens.  num_sampled: int32 [B], of this step.
+        """
         if self.maps is not None and not named.get("dummy_run"):
             rows = input_batch.num_reqs
             requests = input_batch.req_ids[:rows]
@@ -86,7 +91,7 @@ class FastMTPSpeculator(EagleSpeculator):
                 input_batch,
                 attn_metadata,
                 slot_mappings,
-                last_hidden_states,
+                self.final_norm(last_hidden_states),
                 aux_hidden_states,
                 num_sampled,
                 *arguments,

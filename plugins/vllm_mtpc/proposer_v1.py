@@ -15,6 +15,7 @@ from mtpc.draft_clock import DraftClock
 from mtpc.drafter import Draft
 from mtpc.drafter.drafter import Mode
 from mtpc.drafter.single import drafting_for_one
+from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.noise import draft_noise
 
 
@@ -32,6 +33,7 @@ class MTPCProposer(EagleProposer):
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; it shares nothing with the target and adds no attention layers."""
         self.model = self._get_model()
+        self.final_norm = final_norm(target_model)
         self.drafter = self.model.drafter
         self.draft_one = self._compiled()
         self.supports_mm_inputs = False
@@ -116,7 +118,7 @@ class MTPCProposer(EagleProposer):
             rows = common_attn_metadata.query_start_loc[1:] - 1
         with self.clock:
             draft = self._draft(
-                target_hidden_states[rows],
+                self.final_norm(target_hidden_states[rows]),
                 next_token_ids.long(),
                 sampling_metadata.temperature,
                 target_positions[rows] if target_positions.ndim == 1 else target_positions[0, rows],

@@ -15,6 +15,7 @@ from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
 from mtpc.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
+from vllm_mtpc.final_norm import final_norm
 
 FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
 
@@ -52,6 +53,7 @@ class MTPCSpeculator(DraftModelSpeculator):
             vllm_config=config, model_config=self.draft_model_config, load_config=get_draft_load_config(config)
         )
         self.drafter = model.drafter
+        self.final_norm = final_norm(target_model)
         return model
 
     def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode) -> None:
@@ -117,7 +119,7 @@ class MTPCSpeculator(DraftModelSpeculator):
         with self.clock:
             self._copy_request_inputs(rows, slots, temperature, seeds, dummy_run=dummy_run)
             last = input_batch.query_start_loc[1 : rows + 1] - 1 - num_rejected[:rows]  # last accepted token, [B]
-            self.hidden[:rows] = last_hidden_states[last]
+            self.hidden[:rows] = self.final_norm(last_hidden_states[last])
             self.positions[:rows] = input_batch.positions[last]
             # While a prompt is being read nothing has been sampled: the next token is the prompt's.
             self.next_tokens[:rows] = torch.where(

@@ -78,6 +78,10 @@ TABLE = (
         "called", "shares out a FastMTP drafter's weights over tensor-parallel ranks",
     ),
     TouchPoint(
+        START, f"{_MODELS}.mimo", "MiMoForCausalLM.compute_logits", "self hidden_states",
+        "called", "applies the target's final norm, which its drafters need as well (final_norm.py)",
+    ),
+    TouchPoint(
         V1, "vllm.v1.spec_decode.eagle", "EagleProposer.__init__", "self vllm_config device runner",
         "extended", "EagleProposer.__new__ is added: it chooses our proposer by the draft's architecture",
     ),
