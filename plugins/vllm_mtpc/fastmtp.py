@@ -155,5 +155,13 @@ class EagleFastMTPForCausalLM(nn.Module):
         if self.draft_logits is None:
             logits: Tensor = self.logits_processor(self.lm_head, hidden_states)
             return logits
-        maps = None if self.maps is None else self.maps[: len(hidden_states)]
-        return self.draft_logits(hidden_states, maps).to(self.logits_processor.head_dtype)
+        return self.draft_logits(hidden_states, self._maps(hidden_states)).to(self.logits_processor.head_dtype)
+
+    def get_top_tokens(self, hidden_states: Tensor) -> Tensor:
+        """The most probable tokens, int64 [n], of states [n, d]."""
+        if self.draft_logits is None:
+            return self.compute_logits(hidden_states).argmax(-1)
+        return self.draft_logits.greedy(hidden_states, self._maps(hidden_states))
+
+    def _maps(self, hidden_states: Tensor) -> Tensor | None:
+        return None if self.maps is None else self.maps[: len(hidden_states)]

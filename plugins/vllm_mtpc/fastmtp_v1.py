@@ -53,6 +53,11 @@ class FastMTPProposer(EagleProposer):
         )
         return found
 
+    def _greedy_sample(self, hidden_states: Tensor) -> Tensor:
+        """The most probable tokens, int64 [n], of states [n, d]; no logits of more tokens are made."""
+        tokens: Tensor = self.model.get_top_tokens(hidden_states)
+        return tokens
+
     @torch.inference_mode()
     def propose(
         self,

@@ -98,6 +98,10 @@ TABLE = (
         "self sampled_token_ids requests gpu_input_batch discard_request_mask",
         "extended", "each request's draft vocabulary follows from what it has said",
     ),
+    TouchPoint(
+        V1, _PROPOSER, "SpecDecodeBaseProposer._greedy_sample", "self hidden_states",
+        "extended", "a greedy draft needs no logits of tokens that are not drafted from",
+    ),
     TouchPoint(V1, _PROPOSER, "SpecDecodeBaseProposer._get_model", "self", "called", "loads the drafter"),
     TouchPoint(
         V1, _PROPOSER, "SpecDecodeBaseProposer.initialize_attn_backend", "self kv_cache_config kernel_block_sizes",

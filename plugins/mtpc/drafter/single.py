@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mtpc.drafter.drafter import Draft, Drafter, Mode
-from mtpc.heads.int8 import use_int8_weights
+from mtpc.int8 import use_int8_weights
 
 ARGUMENTS = frozenset({"hidden", "token", "temperature", "noise", "num_drafts", "mode"})
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtpc.int8 import Int8Linear, fits
 from mtpc.vocabulary.heads import DraftVocabularies
 
 
@@ -13,7 +16,8 @@ class DraftLogits:
     """The output head's rows of every draft vocabulary, and logits over the whole vocabulary made of them.
 
     A token that cannot be drafted has the logit -inf, hence the probability 0 in the distribution that the drafts are
-    drawn from and that the verifier sees: lossless at any temperature.
+    drawn from and that the verifier sees: lossless at any temperature.  On a CPU that computes in bfloat16, a single
+    row reads the head's rows rounded to int8, half as many bytes: its drafts are drawn from just these logits.
 
     unembedding: the target's output head, [V, d]; it is not kept, only rows of it are.  static: whether shapes must be
     the same for all batches of a size, and the maps unknown to the host, as in a CUDA graph.
@@ -24,12 +28,16 @@ class DraftLogits:
         self.names = vocabularies.names
         self.ids = tuple(ids.to(unembedding.device) for ids in vocabularies.ids)  # int64 [R] of each map
         self.rows = vocabularies.gather(unembedding)  # [R, d] of each map
+        self.rounded: tuple[Int8Linear, ...] = ()  # the same for one row of states
+        if unembedding.device.type == "cpu" and unembedding.dtype == torch.bfloat16 and all(map(fits, self.rows)):
+            self.rounded = tuple(Int8Linear(rows) for rows in self.rows)
 
     @property
     def summary(self) -> str:
         """One line for a log: the maps, their sizes and the memory of their rows."""
         maps = ", ".join(f"{name} ({len(ids)} tokens)" for name, ids in zip(self.names, self.ids, strict=True))
-        memory = sum(rows.nbytes for rows in self.rows)
+        held = [*self.rows, *(tensor for linear in self.rounded for tensor in linear.buffers())]
+        memory = sum(tensor.nbytes for tensor in held)
         return f"drafting from {maps} of {self.vocab_size} tokens; the head's rows of them take {memory / 1e6:.1f} MB"
 
     def __call__(self, states: Tensor, maps: Tensor | None = None) -> Tensor:
@@ -40,18 +48,50 @@ class DraftLogits:
         the CPU, where it groups the rows without asking the device: only the maps in use are computed, for their rows.
         """
         whole = states.new_full((len(states), self.vocab_size), -torch.inf)
-        if maps is None or len(self.ids) == 1:
-            return whole.index_copy_(1, self.ids[0], self._of(0, states))
+        only = self._only(maps)
+        if only is not None:
+            return whole.index_copy_(1, self.ids[only], self._of(only, states))
+        assert maps is not None
         if self.static:
             for number, ids in enumerate(self.ids):
                 own = (maps == number)[:, None]
                 whole.index_copy_(1, ids, torch.where(own, self._of(number, states), whole[:, ids]))
             return whole
-        for number in maps.unique().tolist():
-            rows = (maps == number).nonzero()[:, 0].to(states.device)
+        for number, rows in groups(maps, states.device):
             whole[rows[:, None], self.ids[number]] = self._of(number, states[rows])
         return whole
 
+    def greedy(self, states: Tensor, maps: Tensor | None = None) -> Tensor:
+        """The token of the largest logit in each row, int64 [n]; states and maps as above.
+
+        Where shapes are not static, or there is one map, it makes no logits of the whole vocabulary.
+        """
+        only = self._only(maps)
+        if only is not None:
+            return self.ids[only][self._of(only, states).argmax(-1)]
+        assert maps is not None
+        if self.static:
+            return self(states, maps).argmax(-1)
+        tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
+        for number, rows in groups(maps, states.device):
+            tokens[rows] = self.ids[number][self._of(number, states[rows]).argmax(-1)]
+        return tokens
+
+    def _only(self, maps: Tensor | None) -> int | None:
+        """The number of the map of all rows; None where they may differ."""
+        if maps is None or len(self.ids) == 1:
+            return 0
+        return int(maps) if len(maps) == 1 and not self.static else None
+
     def _of(self, number: int, states: Tensor) -> Tensor:
         """Logits of one map: [m, d] -> [m, R]."""
+        if self.rounded and len(states) == 1 and states.dtype == torch.bfloat16:
+            logits: Tensor = self.rounded[number](states)
+            return logits
         return F.linear(states, self.rows[number].to(states.dtype))
+
+
+def groups(maps: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    """Each map in use, with its rows: int64 on the device."""
+    for number in maps.unique().tolist():
+        yield number, (maps == number).nonzero()[:, 0].to(device)

@@ -35,6 +35,15 @@ def test_every_row_has_the_logits_of_its_map(maps: list[int], static: bool) -> N
     torch.testing.assert_close(found, one_at_a_time(states, maps))
 
 
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("maps", [[0], [2], [1, 1, 1], [2, 0, 1, 1, 0, 2, 2], []])
+def test_greedy_tokens_are_those_of_the_largest_logits(maps: list[int], static: bool) -> None:
+    states, logits = torch.randn(len(maps), SIZE), DraftLogits(VOCABULARIES, HEAD, static)
+    found = logits.greedy(states, torch.tensor(maps, dtype=torch.int64))
+    assert found.tolist() == one_at_a_time(states, maps).argmax(-1).tolist()
+    assert logits.greedy(states).tolist() == one_at_a_time(states, [0] * len(maps)).argmax(-1).tolist()
+
+
 def test_without_maps_the_first_is_for_all() -> None:
     states = torch.randn(3, SIZE)
     torch.testing.assert_close(DraftLogits(VOCABULARIES, HEAD)(states), one_at_a_time(states, [0, 0, 0]))
@@ -49,6 +58,23 @@ def test_a_fixed_map_needs_no_numbers() -> None:
 
 def test_the_type_is_that_of_the_states() -> None:
     assert DraftLogits(VOCABULARIES, HEAD)(torch.randn(2, SIZE, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_one_row_in_bfloat16_reads_int8_rows() -> None:
+    languages = {name: Ranking(tuple(range(start, start + 64))) for name, start in (("english", 0), ("french", 30))}
+    vocabularies = DraftVocabularies(Rankings(100, languages), VocabularySettings(size=64))
+    head = torch.randn(100, 32).bfloat16()
+    logits = DraftLogits(vocabularies, head)
+    states = torch.randn(2, 32).bfloat16()
+    maps = torch.tensor([1, 1])
+    together = logits(states, maps)
+    for row in range(2):
+        alone = logits(states[row : row + 1], maps[:1])
+        assert torch.equal(alone.isneginf()[0], together.isneginf()[row])
+        assert not torch.equal(alone[0], together[row])
+        possible = together[row].isfinite()
+        torch.testing.assert_close(alone[0, possible], together[row, possible], atol=0.2, rtol=0.02)
+        assert logits.greedy(states[row : row + 1], maps[:1]).tolist() == alone.argmax(-1).tolist()
 
 
 def test_the_head_is_not_kept() -> None:

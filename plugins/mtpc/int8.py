@@ -9,8 +9,9 @@ BLOCK = 32  # torch's kernel has no loop for a rest: with other sizes it reads p
 
 
 class Int8Linear(nn.Module):
-    """A linear layer whose weights are rounded to int8, with one scale a row; activations stay bfloat16.
+    """A linear layer without a bias whose weights [out, in] are rounded to int8, with one scale a row.
 
+    Activations stay bfloat16.
     One row of activations costs what it costs to read the weights, and these are half as many bytes.
     Many rows cost more than in bfloat16 (from 8 on, on an AMD EPYC).
     """
@@ -18,10 +19,10 @@ class Int8Linear(nn.Module):
     weight: Tensor
     scale: Tensor
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: Tensor) -> None:
         super().__init__()
-        assert fits(linear)
-        weight = linear.weight.detach().float()
+        assert fits(weight)
+        weight = weight.detach().float()
         scale = (weight.abs().amax(1) / 127).clamp_min(torch.finfo(torch.float32).tiny)
         self.register_buffer("weight", (weight / scale[:, None]).round().to(torch.int8))
         self.register_buffer("scale", scale.to(torch.bfloat16))
@@ -31,16 +32,16 @@ class Int8Linear(nn.Module):
         return torch._weight_int8pack_mm(features, self.weight, self.scale)
 
 
-def fits(linear: nn.Linear) -> bool:
-    """Whether a layer can have int8 weights: no bias, and sizes that are multiples of `BLOCK`."""
-    bias: Tensor | None = linear.bias
-    return bias is None and linear.in_features % BLOCK == 0 and linear.out_features % BLOCK == 0
+def fits(weight: Tensor) -> bool:
+    """Whether weights can be int8: sizes that are multiples of `BLOCK`."""
+    return all(size % BLOCK == 0 for size in weight.shape)
 
 
 def use_int8_weights(module: nn.Module) -> None:
-    """Replace every `nn.Linear` below ``module`` that `fits`, in place."""
+    """Replace every `nn.Linear` below ``module`` that has no bias and `fits`, in place."""
     for name, child in module.named_children():
-        if isinstance(child, nn.Linear) and fits(child):
-            setattr(module, name, Int8Linear(child))
+        bias: Tensor | None = child.bias if isinstance(child, nn.Linear) else None
+        if isinstance(child, nn.Linear) and bias is None and fits(child.weight):
+            setattr(module, name, Int8Linear(child.weight))
         else:
             use_int8_weights(child)

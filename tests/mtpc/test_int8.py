@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mtpc.heads.int8 import Int8Linear, use_int8_weights
+from mtpc.int8 import Int8Linear, use_int8_weights
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
@@ -14,7 +14,7 @@ def test_rounding_moves_each_product_by_half_a_step_at_most(sizes: tuple[int, in
     torch.manual_seed(0)
     linear = nn.Linear(*sizes, bias=False).bfloat16()
     features = torch.randn(rows, sizes[0]).bfloat16()
-    found = Int8Linear(linear)(features).double()
+    found = Int8Linear(linear.weight)(features).double()
     weight = linear.weight.double()
     exact = features.double() @ weight.T
     half_a_step = weight.abs().amax(1) / 127 / 2 * features.double().abs().sum(1, keepdim=True)
@@ -27,7 +27,7 @@ def test_rounding_moves_each_product_by_half_a_step_at_most(sizes: tuple[int, in
 def test_a_row_of_zeros_stays_zero():
     linear = nn.Linear(32, 32, bias=False).bfloat16()
     linear.weight.data[0] = 0
-    assert Int8Linear(linear)(torch.ones(1, 32).bfloat16())[0, 0] == 0
+    assert Int8Linear(linear.weight)(torch.ones(1, 32).bfloat16())[0, 0] == 0
 
 
 def test_every_linear_layer_that_fits_is_replaced_and_no_other():
