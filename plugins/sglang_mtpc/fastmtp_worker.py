@@ -69,7 +69,7 @@ class FastMTPWorker(EAGLEWorkerV2):
     def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
         super().__init__(server_args, gpu_id, nccl_port, target_worker)
         parallel = get_parallel()
-        clock = DraftClock.from_environment(torch.device(self.device), parallel.tp_rank == 0 and not parallel.dp_rank)
+        clock = DraftClock.from_environment(torch.device(self.device), parallel.tp_rank, parallel.dp_rank)
         self._draft_worker.__class__ = FastMTPDraftWorker  # SGLang's worker names the class of the draft worker itself
         self._draft_worker.adopt(clock)
         sampling.install()

@@ -51,7 +51,7 @@ class MTPCWorker(BaseSpecWorker):
         self.steps = 0  # decoding steps so far: a key of the noise
         self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
         parallel = get_parallel()
-        self.clock = DraftClock.from_environment(self.device, parallel.tp_rank == 0 and not parallel.dp_rank)
+        self.clock = DraftClock.from_environment(self.device, parallel.tp_rank, parallel.dp_rank)
         sampling.install()
 
     def init_cuda_graphs(self) -> None:

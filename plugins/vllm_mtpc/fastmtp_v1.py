@@ -19,8 +19,7 @@ class FastMTPProposer(EagleProposer):
 
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
         super().__init__(vllm_config, device, runner)
-        first = get_tensor_model_parallel_rank() == 0 and vllm_config.parallel_config.data_parallel_rank == 0
-        self.clock = DraftClock.from_environment(device, first)
+        self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
         self.maps: RequestMaps | None = None
 
     def load_model(self, target_model: nn.Module) -> None:
@@ -41,9 +40,9 @@ class FastMTPProposer(EagleProposer):
         """
         if self.maps is not None:
             ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
-            self.maps.forget(self.maps.texts.keys() - requests.keys())
+            self.maps.forget(self.maps.readings.keys() - requests.keys())
             for request in ids:
-                if request not in self.maps.texts:
+                if request not in self.maps.readings:
                     self.maps.begin(request, requests[request].prompt_token_ids or [])
             unread = discard_request_mask[: len(ids), None]
             self.maps.sampled(ids, sampled_token_ids.masked_fill(unread, -1))

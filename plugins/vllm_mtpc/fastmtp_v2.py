@@ -26,7 +26,7 @@ class FastMTPSpeculator(EagleSpeculator):
         self.req_states = req_states
         self.row_maps = torch.zeros(self.max_num_reqs, dtype=torch.int64, device=device)
         self.maps: RequestMaps | None = None
-        self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank() == 0 and self.dp_rank == 0)
+        self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
 
     def load_draft_model(self, target_model: nn.Module, target_attn_layer_names: set[str]) -> nn.Module:
         """Load the drafter, with embedding and head of the target, and gather the head's rows that it drafts from."""

@@ -27,8 +27,7 @@ class MTPCProposer(EagleProposer):
 
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
         super().__init__(vllm_config, device, runner)
-        first = get_tensor_model_parallel_rank() == 0 and vllm_config.parallel_config.data_parallel_rank == 0
-        self.clock = DraftClock.from_environment(device, first)
+        self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
 
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; it shares nothing with the target and adds no attention layers."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.requests import RequestLanguages
+from mtpc.vocabulary.requests import Reading
 
 # Steps that vLLM has under way at a time: what was sampled so many steps ago is on the host already.
 UNDER_WAY = 2
@@ -25,28 +25,27 @@ class Arrival(NamedTuple):
 
 
 class RequestMaps:
-    """The text of every request as far as the host knows it, and the map that follows from it.
+    """What is read of every request, as far as the host knows its text, and the map that follows from it.
 
     Sampled tokens are read a fixed number of steps after they were sent for, so nothing waits for the device, and all
     tensor-parallel ranks decide the same.  On a CPU they are read at once.
     """
 
     def __init__(self, detector: LanguageDetector, device: torch.device) -> None:
-        self.languages = RequestLanguages(detector)
-        self.texts: dict[str, list[int]] = {}
+        self.detector = detector
+        self.readings: dict[str, Reading] = {}
         self.arrivals: deque[Arrival] = deque()
         self.asynchronous = device.type != "cpu"
 
     def begin(self, request: str, prompt: Sequence[int]) -> None:
         """A request whose text so far is known, in place of any that had its id."""
-        self.languages.forget([request])
-        self.texts[request] = list(prompt)
+        self.readings[request] = Reading(self.detector)
+        self.readings[request].read(prompt)
 
     def forget(self, requests: Iterable[str]) -> None:
         """Of requests that are finished or preempted."""
         for request in list(requests):
-            self.texts.pop(request, None)
-            self.languages.forget([request])
+            self.readings.pop(request, None)
 
     def sampled(self, requests: Sequence[str], tokens: Tensor) -> None:
         """What the target has just said: int [B, W], -1 where there is no token."""
@@ -63,10 +62,10 @@ class RequestMaps:
         if arrival.copied is not None:
             arrival.copied.synchronize()
         for request, row in zip(arrival.requests, arrival.tokens.tolist(), strict=True):
-            if request in self.texts:
-                self.texts[request] += [token for token in row if token >= 0]
+            if request in self.readings:
+                self.readings[request].read([token for token in row if token >= 0])
 
     def choose(self, requests: Sequence[str]) -> Tensor:
         """The number of each request's map, int64 [B], on the host."""
-        chosen = [self.languages.choose(request, self.texts[request]) for request in requests]
+        chosen = [self.readings[request].choose() for request in requests]
         return torch.tensor(chosen, dtype=torch.int64, pin_memory=self.asynchronous)

@@ -39,8 +39,7 @@ class MTPCSpeculator(DraftModelSpeculator):
             self.slot_logits = torch.zeros(rows + 1, drafts, self.vocab_size, dtype=torch.float32, device=device)
             self.draft_logits = self.slot_logits[:rows]
         self.graphs: CudaGraphManager | None = None
-        first = get_tensor_model_parallel_rank() == 0 and self.dp_rank == 0
-        self.clock = DraftClock.from_environment(device, first)
+        self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
 
     def draft_logits_spec(self, vllm_config: Any) -> tuple[torch.dtype, float]:
         """float32: distributions rounded to bfloat16 are not the ones that were drawn from."""

@@ -73,7 +73,7 @@ def served(request: pytest.FixtureRequest, fast: Models, tmp_path_factory: pytes
         arguments += token_map(fast, "auto")
         values = {"vocabulary": str(fast.target.parent / "vocabulary.json"), "size": SIZE}
         vocabularies = open_vocabularies(values, fast.drafter, VOCABULARY)
-    with serve(fast, folder / "log", "recorded_by_sglang", *arguments) as server:
+    with serve(fast, folder / "log", "recorded_drafts", *arguments) as server:
         yield Served(server, folder / "drafts", SteppedLoop(fast.target, fast.drafter, vocabularies))
 
 

@@ -26,15 +26,17 @@ def test_counts_calls_and_seconds(tmp_path: Path) -> None:
 def test_writes_now_and_then_without_being_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtpc.draft_clock.WRITE_EVERY", 0.0)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "times.json"))
-    with DraftClock.from_environment("cpu", first_rank=True):
+    with DraftClock.from_environment("cpu", 0, None):
         pass
     assert json.loads((tmp_path / "times.json").read_text())["drafts"] == 1
 
 
-@pytest.mark.parametrize(("name", "first_rank"), [("times.json", False), ("", True)])
-def test_does_nothing_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, first_rank: bool) -> None:
+@pytest.mark.parametrize(("name", "ranks"), [("times.json", (1, 0)), ("times.json", (0, 1)), ("", (0, 0))])
+def test_does_nothing_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ranks: tuple[int, int]
+) -> None:
     monkeypatch.setenv(VARIABLE, name and str(tmp_path / name))
-    clock = DraftClock.from_environment("cpu", first_rank)
+    clock = DraftClock.from_environment("cpu", *ranks)
     with clock:
         pass
     assert clock.drafts == 0

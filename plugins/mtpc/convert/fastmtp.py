@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from mtpc.convert import mimo
-from mtpc.convert.checkpoint import Checkpoint, read_json
+from mtpc.convert.checkpoint import Checkpoint
+from mtpc.drafter.directory import check_tensor
 from mtpc.errors import MTPCError
 from mtpc.fastmtp.config import FastMTPConfig
 from mtpc.fastmtp.directory import save_layer
 from mtpc.fastmtp.layer import MTPLayer
+from mtpc.json_file import read_json
 
 CONFIG = "config.json"
 
@@ -109,16 +110,3 @@ def check_names(checkpoint: Checkpoint, layers: int, expected: set[str]) -> None
         raise MTPCError(f"{checkpoint.folder}: the tensor {name!r} is missing.")
     for name in sorted(set(checkpoint.files) - table - trunk - set(mimo.TRUNK)):
         raise MTPCError(f"{checkpoint.folder}: the tensor {name!r} is unknown to a MiMo checkpoint of {layers} layers.")
-
-
-def check_tensor(path: Path, name: str, tensor: Tensor, expected: Tensor) -> None:
-    """Errors: `MTPCError` for another shape, another kind of number, or a value that is not finite."""
-    if tensor.shape != expected.shape:
-        shapes = f"{list(tensor.shape)}, but {CONFIG} makes it {list(expected.shape)}"
-        raise MTPCError(f"{path}: the tensor {name!r} has shape {shapes}.")
-    if tensor.dtype not in (torch.bfloat16, torch.float16, torch.float32):
-        raise MTPCError(
-            f"{path}: the tensor {name!r} is of type {tensor.dtype}, but bfloat16, float16 and float32 are read."
-        )
-    if not torch.isfinite(tensor).all():
-        raise MTPCError(f"{path}: the tensor {name!r} holds values that are not finite (NaN or infinity).")

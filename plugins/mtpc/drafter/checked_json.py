@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, get_type_hints
 
 from mtpc.errors import MTPCError
+from mtpc.json_file import read_json
 
 FORMAT_VERSION = 1
 
@@ -57,13 +57,8 @@ def read_section(
     path = Path(folder) / "config.json"
     if not Path(folder).is_dir():
         raise MTPCError(f"{folder} is not a directory; a drafter directory holds config.json and model.safetensors.")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise MTPCError(f"{path} is missing.") from None
-    except (OSError, ValueError) as error:
-        raise MTPCError(f"{path} cannot be read as JSON: {error}.") from None
-    if not isinstance(values, dict) or not isinstance(values.get(name), dict):
+    values = read_json(path)
+    if not isinstance(values.get(name), dict):
         raise MTPCError(f"{path} has no section {name!r}, so it does not describe {title}.")
     own = dict(values[name])
     version = own.pop("version", None)
@@ -88,7 +83,7 @@ def read_section(
 def describes(folder: Path, section: str, architecture: str) -> bool | None:
     """Whether the ``config.json`` of a directory says that it is such a drafter; None if there is none to read."""
     try:
-        values = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        values = read_json(Path(folder) / "config.json")
+    except MTPCError:
         return None
-    return isinstance(values, dict) and (section in values or architecture in (values.get("architectures") or ()))
+    return section in values or architecture in (values.get("architectures") or ())

@@ -64,14 +64,20 @@ def read_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]
     for key in sorted(set(found) - set(expected)):
         raise MTPCError(f"{path}: the tensor {key!r} is unknown to a drafter of this configuration.")
     for key, tensor in found.items():
-        if tensor.shape != expected[key].shape:
-            shapes = f"{list(tensor.shape)}, but config.json makes it {list(expected[key].shape)}"
-            raise MTPCError(f"{path}: the tensor {key!r} has shape {shapes}.")
-        if not tensor.is_floating_point():
-            raise MTPCError(f"{path}: the tensor {key!r} is of type {tensor.dtype}, not a floating-point type.")
-        if not torch.isfinite(tensor).all():
-            raise MTPCError(f"{path}: the tensor {key!r} holds values that are not finite (NaN or infinity).")
+        check_tensor(path, key, tensor, expected[key])
     return found
+
+
+def check_tensor(path: Path, name: str, tensor: Tensor, expected: Tensor) -> None:
+    """Errors: `MTPCError` for another shape, another kind of number, or a value that is not finite."""
+    if tensor.shape != expected.shape:
+        shapes = f"{list(tensor.shape)}, but config.json makes it {list(expected.shape)}"
+        raise MTPCError(f"{path}: the tensor {name!r} has shape {shapes}.")
+    if not tensor.is_floating_point() or tensor.itemsize < 2:
+        expected_type = "a floating-point type of at least 16 bits"
+        raise MTPCError(f"{path}: the tensor {name!r} is of type {tensor.dtype}, but {expected_type} was expected.")
+    if not torch.isfinite(tensor).all():
+        raise MTPCError(f"{path}: the tensor {name!r} holds values that are not finite (NaN or infinity).")
 
 
 def load_drafter(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from mtpc.targets.frozen import FrozenTarget
+from mtpc.targets.frozen import FrozenTarget, choose
 
 
 @torch.inference_mode()
@@ -46,10 +45,3 @@ def write_answers(
         mask = torch.cat([mask, torch.ones_like(step)], 1)
         positions = positions[:, -1:] + 1
     return texts
-
-
-def choose(logits: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
-    """The next token of each row: logits [B, V] -> int64 [B, 1]."""
-    if temperature == 0:
-        return logits.argmax(-1, keepdim=True)
-    return torch.multinomial(torch.softmax(logits / temperature, -1), 1, generator=generator)

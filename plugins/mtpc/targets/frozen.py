@@ -70,10 +70,13 @@ class FrozenTarget:
         state, step = None, tokens
         for _ in range(length):
             out = self.model(input_ids=step, past_key_values=state, use_cache=True, logits_to_keep=1)
-            state, logits = out.past_key_values, out.logits[:, -1].float()
-            if temperature == 0:
-                step = logits.argmax(-1, keepdim=True)
-            else:
-                step = torch.multinomial(torch.softmax(logits / temperature, -1), 1)
+            state, step = out.past_key_values, choose(out.logits[:, -1].float(), temperature)
             tokens = torch.cat([tokens, step], 1)
         return tokens
+
+
+def choose(logits: Tensor, temperature: float, generator: torch.Generator | None = None) -> Tensor:
+    """The next token of each row: logits [B, V] -> int64 [B, 1]; temperature 0 is greedy."""
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    return torch.multinomial(torch.softmax(logits / temperature, -1), 1, generator=generator)

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from mtpc.vocabulary.language import LanguageDetector
 
 
-@dataclass
 class Reading:
-    """What is known of a request: the tokens that were read, the evidence in them, and the map in use."""
+    """What is known of a request: how many tokens were read, the evidence in them, and the map in use."""
 
-    tokens: int
-    evidence: np.ndarray  # [L]
-    map: int | None = None
+    def __init__(self, detector: LanguageDetector) -> None:
+        self.detector = detector
+        self.tokens, self.evidence = 0, detector.begin()  # evidence: [L]
+        self.map: int | None = None
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Take in tokens that follow those that were read."""
+        self.evidence = self.detector.read(self.evidence, tokens)
+        self.tokens += len(tokens)
+
+    def choose(self) -> int:
+        """The number of the map, as the evidence stands."""
+        self.map = self.detector.decide(self.evidence, self.map)
+        return self.map
 
 
 class RequestLanguages:
-    """The evidence of every request, by its id, on the host."""
+    """The readings of requests whose whole texts are at hand, by their ids, on the host."""
 
     def __init__(self, detector: LanguageDetector) -> None:
         self.detector = detector
@@ -33,12 +40,9 @@ class RequestLanguages:
         """
         reading = self.readings.get(request)
         if reading is None or reading.tokens > len(tokens):
-            reading = self.readings[request] = Reading(0, self.detector.begin())
-        if reading.map is None or reading.tokens < len(tokens):
-            reading.evidence = self.detector.read(reading.evidence, tokens[reading.tokens :])
-            reading.tokens = len(tokens)
-            reading.map = self.detector.decide(reading.evidence, reading.map)
-        return reading.map
+            reading = self.readings[request] = Reading(self.detector)
+        reading.read(tokens[reading.tokens :])
+        return reading.choose()
 
     def forget(self, requests: Iterable[str]) -> None:
         """Of requests that are finished; unknown ones are passed over."""
