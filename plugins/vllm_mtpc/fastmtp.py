@@ -18,12 +18,11 @@ from vllm.model_executor.models.llama import LlamaDecoderLayer
 from vllm.model_executor.models.qwen2 import Qwen2DecoderLayer
 from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper
 
-from mtpc.drafter import Target
 from mtpc.errors import MTPCError
 from mtpc.fastmtp.directory import load_layer
 from mtpc.vocabulary.logits import DraftLogits
 from mtpc.vocabulary.settings import open_vocabularies
-from vllm_mtpc.settings import vocabulary_values
+from vllm_mtpc.settings import target_of, vocabulary_values
 
 STACKED = {  # vLLM keeps these matrices as one
     ".q_proj": (".qkv_proj", "q"),
@@ -100,7 +99,7 @@ class EagleFastMTPForCausalLM(nn.Module):
         draft, target = vllm_config.speculative_config.draft_model_config, vllm_config.model_config
         self.config = draft.hf_config
         self.folder = Path(draft.model)
-        self.target = Target(target.get_hidden_size(), target.get_vocab_size())
+        self.target = target_of(target)
         self.model = FastMTPModel(vllm_config=vllm_config, prefix=f"{prefix}.model" if prefix else "model")
         self.logits_processor = LogitsProcessor(self.target.vocab_size)
         values = vocabulary_values(vllm_config.additional_config)

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mtpc.drafter import Drafter, Target, load_drafter, read_config
+from mtpc.drafter import Drafter, load_drafter, read_config
+from vllm_mtpc.settings import target_of
 
 
 class EagleMTPCForCausalLM(nn.Module):
@@ -24,7 +25,7 @@ class EagleMTPCForCausalLM(nn.Module):
         self.config = draft.hf_config
         self.folder = Path(draft.model)
         self.num_drafts = vllm_config.speculative_config.num_speculative_tokens
-        self.target = Target(target.get_hidden_size(), target.get_vocab_size())
+        self.target = target_of(target)
         self.drafter = Drafter(read_config(self.folder))
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:

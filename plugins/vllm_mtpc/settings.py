@@ -42,11 +42,16 @@ def check_settings(
         return
     for problem in touch_points.problems():
         raise MTPCError(problem)
-    served = Target(target.get_hidden_size(), target.get_vocab_size())
+    served = target_of(target)
     if describes_fastmtp(folder):
         _check_fastmtp(folder, settings, served, additional or {}, pipeline_stages)
     else:
         _check_mtpc(folder, settings, served, additional or {})
+
+
+def target_of(model_config: Any) -> Target:
+    """What a drafter must fit, of vLLM's ``ModelConfig``."""
+    return Target(model_config.get_hidden_size(), model_config.get_vocab_size())
 
 
 def _check_mtpc(folder: Path, settings: dict[str, Any], target: Target, additional: Mapping[str, Any]) -> None:

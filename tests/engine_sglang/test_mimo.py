@@ -29,7 +29,7 @@ def test_drafts_and_text_are_those_of_the_plain_loop(tmp_path: Path) -> None:
         tmp_path / "log",
         "--trust-remote-code",
         *drafting(tmp_path / "drafter"),
-        path=[SUPPORT / "recorded_by_sglang"],
+        path=[SUPPORT / "recorded_drafts"],
         variables={"RECORDED_DRAFTS": str(tmp_path / "drafts")},
     ) as server:
         answers = server.generate_all(asked, 4, max_new_tokens=LENGTH, ignore_eos=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtpc.bench.engine import Engine, ServerSettings
+from mtpc.draft_clock import VARIABLE
 from mtpc.errors import MTPCError
 
 START_SECONDS = 900.0
@@ -77,7 +78,7 @@ class Launch:
         self.server = Server(f"http://127.0.0.1:{port}", engine.command(settings, port), draft_times)
         environment = {**os.environ, **engine.environment()}
         if draft_times is not None:
-            environment["MTPC_DRAFT_TIMES"] = str(draft_times.resolve())
+            environment[VARIABLE] = str(draft_times.resolve())
         with log.open("w") as output:
             self.process = subprocess.Popen(
                 self.server.command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True

@@ -38,7 +38,7 @@ def evaluate_circuits(
 
     from mtpc import provenance
     from mtpc.cli.acceptance_table import acceptance_table
-    from mtpc.cli.bench import numbers
+    from mtpc.cli.numbers import numbers
     from mtpc.data.corpus import Corpus
     from mtpc.drafter import load_drafter
     from mtpc.drafter.tree import level_widths

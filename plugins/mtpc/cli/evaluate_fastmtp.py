@@ -34,7 +34,7 @@ def evaluate_fastmtp(
 
     from mtpc import provenance
     from mtpc.cli.acceptance_table import acceptance_table
-    from mtpc.cli.bench import numbers
+    from mtpc.cli.numbers import numbers
     from mtpc.distill.conversations import read_conversations
     from mtpc.fastmtp.directory import load_layer
     from mtpc.fastmtp.evaluation import evaluate_kinds

@@ -55,6 +55,7 @@ def train_circuits(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from mtpc.cli.acceptance_table import acceptance_table
+    from mtpc.cli.numbers import numbers
     from mtpc.data.corpus import Corpus
     from mtpc.drafter import DrafterConfig
     from mtpc.evaluation.heldout import evaluate_kinds
@@ -67,7 +68,7 @@ def train_circuits(
     configs = {
         f"{prefix}-{circuit}-n{window}": DrafterConfig(
             circuit=circuit,
-            window=int(window),
+            window=window,
             rank=1 if circuit == "ff" else rank,
             hidden_size=frozen.facts.hidden_size,
             vocab_size=frozen.facts.vocab_size,
@@ -79,7 +80,7 @@ def train_circuits(
             token_input=token_input,
         )
         for circuit in circuits.split(",")
-        for window in windows.split(",")
+        for window in numbers(windows, int, "--windows")
     }
     batch = BatchShape(texts=texts, positions=positions)
     config = TrainConfig(steps=steps, learning_rate=learning_rate, loss=loss, gamma=gamma, seed=seed, batch=batch)

@@ -42,7 +42,7 @@ def build(
     from transformers import AutoConfig
 
     from mtpc import provenance
-    from mtpc.cli.bench import numbers
+    from mtpc.cli.numbers import numbers
     from mtpc.distill.conversations import file_digest, read_conversations
     from mtpc.distill.template import ChatTemplate
     from mtpc.errors import MTPCError
@@ -76,11 +76,12 @@ def build(
 
 
 def coverage_table(shares: dict[str, dict[tuple[str, int], float]]) -> Table:
-    """A row for each language of text, a column for each draft vocabulary."""
-    table = Table(title="share of held-out tokens in each draft vocabulary")
-    table.add_column("text")
-    for language, size in next(iter(shares.values())):
-        table.add_column(f"{language} {size:,}", justify="right")
-    for language, row in shares.items():
-        table.add_row(language, *(f"{share:.1%}" for share in row.values()))
+    """A row for each language of text with each language's map, a column for each size."""
+    table = Table("text", "map", title="share of held-out tokens in each draft vocabulary")
+    for size in dict.fromkeys(size for row in shares.values() for _, size in row):
+        table.add_column(f"{size:,}", justify="right")
+    for text, row in shares.items():
+        for language in dict.fromkeys(language for language, _ in row):
+            table.add_row(text, language, *(f"{share:.1%}" for (name, _), share in row.items() if name == language))
+        table.add_section()
     return table

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from mtpc.fastmtp.layer import PREFIX
+
 ARCHITECTURE = "MiMoForCausalLM"
 
-# The MTP layer's tensors have the same names in a drafter directory.
-MTP_PREFIX = "model.mtp_layers.0."
+MTP_PREFIX = PREFIX  # the MTP layer's tensors have the same names in a drafter directory
 DECODER_LAYER = (
     "input_layernorm.weight",
     "self_attn.q_proj.weight",

@@ -1,1 +1,1 @@
-"""Text: a corpus of clear licence as bytes, and the windows that training reads."""
+"""Text: a corpus of clear licence as bytes."""

@@ -15,7 +15,7 @@ from mtpc import provenance
 from mtpc.bench.command import must_be_installed
 from mtpc.bench.engine import ServerSettings
 from mtpc.bench.engines import find_engine
-from mtpc.bench.server import Launch, Server, tidy_end
+from mtpc.bench.server import Server, running, tidy_end
 from mtpc.distill.run import Distillation, Plan
 from mtpc.distill.template import ChatTemplate
 
@@ -46,12 +46,8 @@ def server(request: Request, plan: Plan) -> Iterator[Server]:
     must_be_installed(engine)
     length = PROMPT_TOKENS + plan.longest
     settings = ServerSettings(request.target, plan.concurrency, length, extra=request.server_arguments)
-    with tidy_end():
-        launch = Launch(engine, settings, request.out / "server.log")
-        try:
-            yield launch.wait()
-        finally:
-            launch.stop()
+    with tidy_end(), running(engine, settings, request.out / "server.log") as answering:
+        yield answering()
 
 
 def distill(request: Request, plan: Plan, console: Console) -> Distillation:

@@ -43,7 +43,3 @@ class DraftVocabularies:
     def gather(self, unembedding: Tensor) -> tuple[Tensor, ...]:
         """The rows of the output head [V, d] of each map: [R, d] each, copies."""
         return tuple(unembedding[ids.to(unembedding.device)] for ids in self.ids)
-
-    def memory(self, hidden_size: int, dtype: torch.dtype) -> int:
-        """Bytes that the rows of all maps take, beside the target's own head."""
-        return sum(map(len, self.ids)) * hidden_size * dtype.itemsize
