@@ -18,7 +18,10 @@ def train_fastmtp(
     batch: Annotated[int, typer.Option(help="Conversations in an update.")] = 64,
     learning_rate: Annotated[float, typer.Option(help="Peak rate: warm-up, then a cosine to zero.")] = 5e-5,
     warmup: Annotated[float, typer.Option(help="Share of the updates that the rate rises in.")] = 0.05,
-    weight_decay: Annotated[float, typer.Option(help="Of AdamW, for the matrices.")] = 0.1,
+    weight_decay: Annotated[float, typer.Option(help="Of the matrices.")] = 0.1,
+    optimizer: Annotated[
+        str, typer.Option(help="'adamw' (the paper's), or 'muon', which from scratch needs fewer updates.")
+    ] = "adamw",
     loss: Annotated[str, typer.Option(help="'ce' (the paper's) or 'kl' to the target's distribution.")] = "ce",
     attention: Annotated[
         str, typer.Option(help="What a step attends to: 'served', as in an engine, or 'paper', as in its training.")
@@ -46,7 +49,8 @@ def train_fastmtp(
 
     Examples:
 
-    mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/fastmtp --learning-rate 1e-3 --batch 8
+    mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/fastmtp --loss kl --optimizer muon
+    --learning-rate 5e-3 --batch 4
 
     mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/vanilla --steps 1 --resume vanilla.state
     """
@@ -71,6 +75,7 @@ def train_fastmtp(
         learning_rate=learning_rate,
         warmup=warmup,
         weight_decay=weight_decay,
+        optimizer=optimizer,  # type: ignore[arg-type]
         attention=attention,  # type: ignore[arg-type]  # checked there
         loss=loss,  # type: ignore[arg-type]
         context=context,

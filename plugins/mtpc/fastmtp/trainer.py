@@ -21,6 +21,7 @@ from mtpc.fastmtp.config import config_for
 from mtpc.fastmtp.head import SharedHead
 from mtpc.fastmtp.layer import MTPLayer
 from mtpc.fastmtp.loss import Loss, step_losses, step_weights
+from mtpc.fastmtp.optimizers import Kind, make_optimizers
 from mtpc.fastmtp.start import start_from_target
 from mtpc.fastmtp.unroll import Attention
 from mtpc.targets.frozen import FrozenTarget
@@ -37,6 +38,7 @@ class TrainConfig:
     learning_rate: float = 5e-5
     warmup: float = 0.05  # share of all updates
     weight_decay: float = 0.1
+    optimizer: Kind = "adamw"
     attention: Attention = "served"
     loss: Loss = "ce"
     context: int = 1024  # tokens of a conversation that are read, at most
@@ -53,7 +55,7 @@ class TrainConfig:
             raise MTPCError("learning_rate must be positive, warmup in [0, 1) and weight_decay not negative.")
         if self.context < self.steps + 2:
             raise MTPCError(f"context must be at least {self.steps + 2} tokens for {self.steps} steps.")
-        for name, kind in (("attention", Attention), ("loss", Loss)):
+        for name, kind in (("attention", Attention), ("loss", Loss), ("optimizer", Kind)):
             if getattr(self, name) not in get_args(kind):
                 raise MTPCError(f"{name} is {' or '.join(map(repr, get_args(kind)))}, not {getattr(self, name)!r}.")
 
@@ -101,13 +103,7 @@ class Trainer:
         else:
             self.layer.load_state_dict(start.state_dict())
         self.layer.to(target.device, torch.float32).train()
-        decayed = [p for p in self.layer.parameters() if p.ndim > 1]
-        others = [p for p in self.layer.parameters() if p.ndim == 1]  # norms and biases
-        self.optimizer = torch.optim.AdamW(
-            [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}],
-            lr=config.learning_rate,
-            betas=(0.9, 0.95),
-        )
+        self.optimizers = make_optimizers(self.layer, config.optimizer, config.learning_rate, config.weight_decay)
         self.update, self.seconds = 0, 0.0
         self.losses: list[list[float]] = []  # by update: each step's mean over its starts
         if resume is not None and resume.exists():
@@ -139,7 +135,7 @@ class Trainer:
 
     def _learn(self, conversations: list[Conversation]) -> list[float]:
         config = self.config
-        for group in self.optimizer.param_groups:
+        for group in (group for each in self.optimizers for group in each.param_groups):
             group["lr"] = config.rate(self.update, self.updates)
         alpha = torch.tensor(step_weights(config.steps, config.beta), device=self.target.device)
         conversations = sorted(conversations, key=lambda each: len(each.tokens))  # neighbours of like length pad less
@@ -160,8 +156,9 @@ class Trainer:
         if not torch.isfinite(total).all():
             raise FloatingPointError(f"the loss became {total.tolist()} at update {self.update}")
         nn.utils.clip_grad_norm_(self.layer.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         return total.tolist()
 
     def _states(self, conversations: list[Conversation], tokens: Tensor) -> Tensor:
@@ -187,7 +184,7 @@ class Trainer:
             "seconds": self.seconds,
             "losses": self.losses,
             "weights": self.layer.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [each.state_dict() for each in self.optimizers],
         }
         unfinished = path.with_name(path.name + ".new")
         torch.save(state, unfinished)
@@ -198,7 +195,8 @@ class Trainer:
             if state.get(name) != value:
                 raise MTPCError(f"{self.resume} belongs to another training (its {name} differs); name another file.")
         self.layer.load_state_dict(state["weights"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         self.update, self.seconds, self.losses = state["update"], state["seconds"], state["losses"]
 
     def facts(self) -> dict[str, Any]:

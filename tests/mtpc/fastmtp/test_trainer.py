@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,9 +32,12 @@ def conversations(target: FrozenTarget) -> list[Conversation]:
     return make_conversations(target.model, 40)
 
 
-@pytest.mark.parametrize(("loss", "attention"), [("ce", "served"), ("kl", "served"), ("ce", "paper")])
-def test_both_steps_learn(target: FrozenTarget, conversations: list[Conversation], loss: str, attention: str) -> None:
-    config = dataclasses.replace(RECIPE, epochs=12, learning_rate=1e-2, loss=loss, attention=attention)
+VARIANTS = [{"loss": "ce"}, {"loss": "kl"}, {"attention": "paper"}, {"optimizer": "muon"}]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_both_steps_learn(target: FrozenTarget, conversations: list[Conversation], variant: dict[str, Any]) -> None:
+    config = dataclasses.replace(RECIPE, epochs=12, learning_rate=1e-2, **variant)
     before = [p.clone() for p in target.model.parameters()]
     trainer = Trainer(target, conversations, config)
     trainer.run(lambda update, losses: None)
@@ -56,10 +60,12 @@ def test_kept_states_are_those_that_the_target_would_compute(
     assert len(conversations) <= sum(reads) < 2 * len(conversations)
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_resumed_training_ends_as_one_that_was_not_stopped(
-    target: FrozenTarget, conversations: list[Conversation], tmp_path: Path
+    target: FrozenTarget, conversations: list[Conversation], tmp_path: Path, optimizer: Any
 ) -> None:
-    whole = Trainer(target, conversations, RECIPE)
+    recipe = dataclasses.replace(RECIPE, optimizer=optimizer)
+    whole = Trainer(target, conversations, recipe)
     whole.run(lambda update, losses: None)
 
     class StoppedError(Exception):
@@ -71,16 +77,16 @@ def test_a_resumed_training_ends_as_one_that_was_not_stopped(
 
     state = tmp_path / "state"
     with pytest.raises(StoppedError):
-        Trainer(target, conversations, RECIPE, resume=state, save_every=5).run(stop)
-    resumed = Trainer(target, conversations, RECIPE, resume=state, save_every=5)
+        Trainer(target, conversations, recipe, resume=state, save_every=5).run(stop)
+    resumed = Trainer(target, conversations, recipe, resume=state, save_every=5)
     assert resumed.update == 10
     resumed.run(lambda update, losses: None)
     assert resumed.losses == whole.losses
     assert all(torch.equal(a, b) for a, b in zip(resumed.layer.parameters(), whole.layer.parameters(), strict=True))
     with pytest.raises(MTPCError, match="its recipe differs"):
-        Trainer(target, conversations, dataclasses.replace(RECIPE, beta=0.5), resume=state)
+        Trainer(target, conversations, dataclasses.replace(recipe, beta=0.5), resume=state)
     with pytest.raises(MTPCError, match="its updates differs"):
-        Trainer(target, conversations[:10], RECIPE, resume=state)
+        Trainer(target, conversations[:10], recipe, resume=state)
 
 
 def test_it_starts_from_the_targets_last_layer_or_from_a_given_one(
