@@ -19,7 +19,7 @@ UNDER_WAY = 2
 class Arrival(NamedTuple):
     """Sampled tokens on their way to the host: int [B, W], -1 where there is none."""
 
-    requests: tuple[str, ...]
+    readings: tuple[Reading | None, ...]  # of the requests; None: of one that is gone
     tokens: Tensor
     copied: torch.cuda.Event | None
 
@@ -54,16 +54,16 @@ class RequestMaps:
         if self.asynchronous:
             copied = torch.cuda.Event()
             copied.record()
-        self.arrivals.append(Arrival(tuple(requests), tokens, copied))
+        self.arrivals.append(Arrival(tuple(map(self.readings.get, requests)), tokens, copied))
         while len(self.arrivals) > (UNDER_WAY if self.asynchronous else 0):
             self._read(self.arrivals.popleft())
 
     def _read(self, arrival: Arrival) -> None:
         if arrival.copied is not None:
             arrival.copied.synchronize()
-        for request, row in zip(arrival.requests, arrival.tokens.tolist(), strict=True):
-            if request in self.readings:
-                self.readings[request].read([token for token in row if token >= 0])
+        for reading, row in zip(arrival.readings, arrival.tokens.tolist(), strict=True):
+            if reading is not None:
+                reading.read([token for token in row if token >= 0])
 
     def choose(self, requests: Sequence[str]) -> Tensor:
         """The number of each request's map, int64 [B], on the host."""

@@ -79,7 +79,7 @@ TABLE = (
     ),
     TouchPoint(
         START, f"{_MODELS}.mimo", "MiMoForCausalLM.compute_logits", "self hidden_states",
-        "called", "applies the target's final norm, which its drafters need as well (final_norm.py)",
+        "called", "has the target's final norm in it, which its drafters' states must go through as well",
     ),
     TouchPoint(
         V1, "vllm.v1.spec_decode.eagle", "EagleProposer.__init__", "self vllm_config device runner",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mtpc.convert.fastmtp import convert_fastmtp
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference, Sampling, cells, p_value
@@ -19,6 +20,7 @@ from tests.engine.fastmtp import Loop
 from tests.engine.prompts import prompts
 from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
+from tests.support.random_mimo import make_mimo_target
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -119,3 +121,17 @@ def test_fastmtp_joint_of_the_first_tokens(fastmtp: Models, tiny_reference: Refe
     expected = cells(tiny_reference, PROMPTS[0], SAMPLING, FEWER)
     assert len(expected) > 10
     assert (p_value([tuple(window) for window in said["samples"]], expected) < REJECT_BELOW) == misstate
+
+
+def test_fastmtp_on_a_mimo_target(tmp_path: Path) -> None:
+    make_mimo_target(tmp_path / "mimo", tmp_path / "qwen2")
+    convert_fastmtp(tmp_path / "mimo", tmp_path / "drafter")
+    record, length = tmp_path / "drafts", 12
+    models = Models(tmp_path / "mimo", tmp_path / "drafter", 3)
+    said = session(models, PROMPTS[:3], "--greedy-length", str(length), "--record", str(record))
+    exact = Reference(tmp_path / "qwen2")
+    assert said["greedy"] == [exact.greedy(prompt, length) for prompt in PROMPTS[:3]]
+    loop = Loop(tmp_path / "qwen2", models.drafter)
+    expected = Counter(tuple(draft) for prompt in PROMPTS[:3] for draft in loop.drafts(prompt, length, models.drafts))
+    found = Counter(tuple(draft) for line in record.read_text().splitlines() for draft in json.loads(line))
+    assert not expected - found

@@ -54,6 +54,7 @@ def main() -> None:
         max_model_len=256,
         max_num_seqs=8,
         disable_log_stats=False,
+        trust_remote_code=True,  # a MiMo target brings its configuration class
         additional_config=options.additional,
         speculative_config={
             "method": "eagle",

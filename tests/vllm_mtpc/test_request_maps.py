@@ -73,4 +73,9 @@ def test_elsewhere_tokens_are_read_when_they_must_have_come(monkeypatch: pytest.
     for step in range(5):
         maps.sampled(["a"], torch.tensor([[step]]))
     assert has_read(maps, "a", list(range(5 - UNDER_WAY)))
-    assert len(waited) == 5 - UNDER_WAY
+    maps.forget(["a"])
+    maps.begin("a", list(range(5)))  # preempted, and back with all that it has said
+    for _ in range(UNDER_WAY):
+        maps.sampled(["a"], torch.tensor([[-1]]))
+    assert has_read(maps, "a", list(range(5)))
+    assert len(waited) == 5

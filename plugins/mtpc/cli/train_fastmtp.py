@@ -75,8 +75,8 @@ def train_fastmtp(
         learning_rate=learning_rate,
         warmup=warmup,
         weight_decay=weight_decay,
-        optimizer=optimizer,  # type: ignore[arg-type]
-        attention=attention,  # type: ignore[arg-type]  # checked there
+        optimizer=optimizer,  # type: ignore[arg-type]  # checked there, like the next two
+        attention=attention,  # type: ignore[arg-type]
         loss=loss,  # type: ignore[arg-type]
         context=context,
         micro_batch=micro_batch,

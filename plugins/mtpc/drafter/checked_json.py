@@ -81,7 +81,7 @@ def read_section(
 
 
 def describes(folder: Path, section: str, architecture: str) -> bool | None:
-    """Whether the ``config.json`` of a directory says that it is such a drafter; None if there is none to read."""
+    """Whether the ``config.json`` of a directory says that it is such a drafter; None where it is no JSON object."""
     try:
         values = read_json(Path(folder) / "config.json")
     except MTPCError:

@@ -13,7 +13,7 @@ from mtpc.fastmtp.layer import MTPLayer
 from mtpc.fastmtp.unroll import Attention, unroll
 
 Loss = Literal["ce", "kl"]
-ROWS = 32  # positions of a text whose logits are in memory at once, of all steps
+ROWS = 32  # positions whose logits are in memory at once, for all steps
 
 
 def step_weights(steps: int, beta: float) -> list[float]:
@@ -72,7 +72,7 @@ class _HeadLoss(torch.autograd.Function):
             if answers.ndim == 1:
                 token = answers[rows, None].expand(len(states), -1, -1)
                 each = -log_q.gather(-1, token)[..., 0]
-                slope = q.scatter_add_(-1, token, torch.full_like(q[..., :1], -1.0).expand_as(token))
+                slope = q.scatter_add_(-1, token, torch.full_like(q[..., :1], -1.0))
             else:
                 log_p = head.logits(answers[rows]).log_softmax(-1)
                 p = log_p.exp()

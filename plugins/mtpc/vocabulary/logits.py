@@ -16,8 +16,8 @@ class DraftLogits:
     """The output head's rows of every draft vocabulary, and logits over the whole vocabulary made of them.
 
     A token that cannot be drafted has the logit -inf, hence the probability 0 in the distribution that the drafts are
-    drawn from and that the verifier sees: lossless at any temperature.  On a CPU that computes in bfloat16, a single
-    row reads the head's rows rounded to int8, half as many bytes: its drafts are drawn from just these logits.
+    drawn from and that the verifier sees: lossless at any temperature.  On a CPU that computes in bfloat16, a row that
+    is alone with its map reads the head's rows rounded to int8: half as many bytes, and drafts from just these logits.
 
     unembedding: the target's output head, [V, d]; it is not kept, only rows of it are.  static: whether shapes must be
     the same for all batches of a size, and the maps unknown to the host, as in a CUDA graph.
@@ -86,7 +86,7 @@ class DraftLogits:
     def _of(self, number: int, states: Tensor) -> Tensor:
         """Logits of one map: [m, d] -> [m, R]."""
         if self.rounded and len(states) == 1 and states.dtype == torch.bfloat16:
-            logits: Tensor = self.rounded[number](states)
+            logits: Tensor = self.rounded[number](states.contiguous())
             return logits
         return F.linear(states, self.rows[number].to(states.dtype))
 

@@ -132,6 +132,7 @@ def test_the_papers_recipe_is_the_default() -> None:
         ({"context": 4}, "context must be at least 5"),
         ({"attention": "flash"}, "attention is 'served' or 'paper', not 'flash'"),
         ({"loss": "mse"}, "loss is 'ce' or 'kl', not 'mse'"),
+        ({"optimizer": "sgd"}, "optimizer is 'adamw' or 'muon', not 'sgd'"),
     ],
 )
 def test_a_wrong_recipe_is_refused(values: dict, message: str) -> None:
