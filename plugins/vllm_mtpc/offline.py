@@ -1,21 +1,30 @@
-"""vLLM's engine alone in a process, for `mtpc bench --offline`: no server, no streaming, no other processes.
+"""vLLM's engine alone in a process, for `mtpc bench` and `mtpc distill` with --offline: no streaming, no server's cost.
 
 ``python -m vllm_mtpc.offline --port PORT --model DIR ...`` takes the engine arguments of ``vllm serve`` and answers
-on a local port: GET /health, /v1/models and /metrics as vLLM's server does, and POST /run, which completes a list of
-prompts, so many at a time, and returns the texts with their times.  Nothing crosses the port while a run lasts.
+on a local port: GET /health, /v1/models and /metrics and POST /v1/completions (of token ids, whole) as vLLM's server
+does, and POST /run, which completes a list of prompts, so many at a time, and returns the texts with their times.
+Nothing crosses the port while a run lasts, and nothing else may be under way.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
+from concurrent.futures import Future
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 from typing import Any
 
 from prometheus_client import generate_latest
-from vllm import EngineArgs, LLMEngine, SamplingParams
+from vllm import EngineArgs, LLMEngine, SamplingParams, TokensPrompt
+from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop_token_ids", "ignore_eos")  # of a completion
 
 
 def complete(engine: LLMEngine, body: dict[str, Any]) -> dict[str, Any]:
@@ -49,8 +58,60 @@ def complete(engine: LLMEngine, body: dict[str, Any]) -> dict[str, Any]:
             running -= output.finished
 
 
-def handler(engine: LLMEngine) -> type[BaseHTTPRequestHandler]:
-    """The answers to requests, one at a time."""
+class EngineLoop:
+    """Steps the engine in one thread; other threads hand it work and wait for the outcome."""
+
+    def __init__(self, engine: LLMEngine) -> None:
+        self.engine = engine
+        self.calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.waiting: dict[str, Future[CompletionOutput]] = {}  # by the id of the request
+        self.numbers = itertools.count()
+
+    def run(self) -> None:
+        """Until the process is ended, or the engine fails."""
+        while True:
+            while not self.waiting or not self.calls.empty():
+                self.calls.get()()
+            for output in self.engine.step():
+                if output.finished:
+                    self.waiting.pop(output.request_id).set_result(output.outputs[0])
+
+    def alone(self, function: Callable[[LLMEngine], Any]) -> Any:
+        """What a function returns that has the engine to itself, between two steps."""
+        future: Future[Any] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(function(self.engine))
+            except Exception as error:
+                future.set_exception(error)
+
+        self.calls.put(call)
+        return future.result()
+
+    def complete(self, prompt: list[int], params: SamplingParams) -> CompletionOutput:
+        """One completion, beside whatever else is under way."""
+        future: Future[CompletionOutput] = Future()
+
+        def add(engine: LLMEngine) -> None:
+            name = f"completion {next(self.numbers)}"
+            engine.add_request(name, TokensPrompt(prompt_token_ids=prompt), params)
+            self.waiting[name] = future
+
+        self.alone(add)
+        return future.result()
+
+
+def answer(loop: EngineLoop, body: dict[str, Any]) -> dict[str, Any]:
+    """The reply to POST /v1/completions, as vLLM's server gives it to a request for token ids."""
+    sampling = {key: body[key] for key in SAMPLING if key in body}
+    output = loop.complete(body["prompt"], SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **sampling))
+    choice = {"text": output.text, "token_ids": list(output.token_ids), "finish_reason": output.finish_reason}
+    return {"choices": [choice]}
+
+
+def handler(loop: EngineLoop) -> type[BaseHTTPRequestHandler]:
+    """The answers to requests, each in a thread of its own."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -64,7 +125,9 @@ def handler(engine: LLMEngine) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             try:
-                self.reply(200, json.dumps(complete(engine, body)).encode())
+                alone = self.path == "/run"
+                found = loop.alone(lambda engine: complete(engine, body)) if alone else answer(loop, body)
+                self.reply(200, json.dumps(found).encode())
             except Exception as error:
                 self.reply(500, f"{type(error).__name__}: {error}".encode())
                 raise
@@ -81,13 +144,22 @@ def handler(engine: LLMEngine) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+class Listener(ThreadingHTTPServer):
+    """Room for as many connections at once as there may be clients."""
+
+    daemon_threads = True
+    request_queue_size = 1024
+
+
 def main() -> None:
     """Build the engine, then answer until the process is ended."""
     parser = FlexibleArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     arguments = EngineArgs.add_cli_args(parser).parse_args()
-    engine = LLMEngine.from_engine_args(EngineArgs.from_cli_args(arguments))
-    HTTPServer(("127.0.0.1", arguments.port), handler(engine)).serve_forever()
+    loop = EngineLoop(LLMEngine.from_engine_args(EngineArgs.from_cli_args(arguments)))
+    listener = Listener(("127.0.0.1", arguments.port), handler(loop))
+    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    loop.run()
 
 
 if __name__ == "__main__":

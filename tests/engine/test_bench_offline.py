@@ -1,20 +1,30 @@
-"""`mtpc bench --offline`: two engines in a process each, the same greedy text, every token counted."""
+"""Engines alone in their processes, as `mtpc bench --offline` and `mtpc distill --offline` use them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+from asyncio import gather
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
+from mtpc.bench.engine import ServerSettings
+from mtpc.bench.server import running
+from mtpc.bench.vllm_engine import VLLM_OFFLINE
+from mtpc.distill.client import Completion, Sampling, complete
+from mtpc.errors import MTPCError
 from tests.engine.conftest import Models
+from tests.engine.exact import Reference
 from tests.engine.server import ENVIRONMENT
 
 pytestmark = pytest.mark.engine
 TOKENS, REQUESTS = 24, 4
+END = 257  # ends an answer
 
 
 def test_offline_engines_are_measured(tmp_path: Path, random_models: Models) -> None:
@@ -36,3 +46,24 @@ def test_offline_engines_are_measured(tmp_path: Path, random_models: Models) -> 
         assert plain["drafts"] == 0
         assert drafted["drafts"] >= REQUESTS
         assert plain["requests_in_flight"] == pytest.approx(point["batch_size"], rel=0.2)
+
+
+def test_completions_side_by_side(tmp_path: Path, random_models: Models, tiny_reference: Reference) -> None:
+    asked = [list(f"number {i}: ".encode()) for i in range(12)]
+    settings = ServerSettings(random_models.target, 8, 256, extra=("--dtype", "float32", "--enforce-eager"))
+    greedy = Sampling(TOKENS, temperature=0.0, top_p=1.0, top_k=0)
+
+    async def ask(url: str, prompts: list[list[int]]) -> list[Completion]:
+        async with ClientSession() as session:
+            return await gather(*(complete(session, url, "offline", prompt, END, greedy, 0) for prompt in prompts))
+
+    with running(VLLM_OFFLINE, settings, tmp_path / "log") as answering:
+        url = answering().url
+        found = asyncio.run(ask(url, asked))
+        with pytest.raises(MTPCError, match="refused a completion"):
+            asyncio.run(ask(url, [[1 << 20]]))
+        assert asyncio.run(ask(url, asked[:1])) == found[:1]  # it lives
+    for prompt, answer in zip(asked, found, strict=True):
+        assert list(answer.ids) == tiny_reference.greedy(prompt, TOKENS)[: len(answer.ids)]
+        assert (len(answer.ids) == TOKENS) is (answer.finish == "length")
+    assert sum(len(answer.ids) for answer in found) > 100

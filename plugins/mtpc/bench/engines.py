@@ -31,5 +31,5 @@ def find_engine(name: str, offline: bool = False) -> Engine:
     if not offline:
         return served
     if alone is None:
-        raise MTPCError(f"{served.title} always runs in several processes and is measured behind its server only.")
+        raise MTPCError(f"{served.title} always runs in several processes and runs behind its server only.")
     return alone

@@ -14,6 +14,9 @@ def distill(
     tokens: Annotated[int, typer.Option(help="Tokens of answers to stop at, earlier runs included.")] = 600_000,
     minutes: Annotated[float | None, typer.Option(help="Stop after this time as well.")] = None,
     engine: Annotated[str, typer.Option(help="The engine that serves: vllm or sglang.")] = "vllm",
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Write with the engine alone in a process (vllm only): faster on a CPU.")
+    ] = False,
     url: Annotated[str | None, typer.Option(help="A running server of the target; none is started then.")] = None,
     concurrency: Annotated[int, typer.Option(help="Conversations at a time.")] = 32,
     answer_tokens: Annotated[int, typer.Option(help="Tokens of an answer, at most.")] = 512,
@@ -36,6 +39,8 @@ def distill(
 
     mtpc distill --target runs/smollm2 --out runs/distilled
 
+    mtpc distill --target runs/smollm2 --out runs/distilled --offline --concurrency 128 --top-p 1
+
     mtpc distill --target runs/smollm2 --out runs/distilled --url http://127.0.0.1:8000 --tokens 1000000
     """
     from rich.console import Console
@@ -53,4 +58,4 @@ def distill(
         user=Sampling(128, temperature=0.8, top_p=top_p, top_k=50),
         answer=Sampling(answer_tokens, temperature, top_p, top_k),
     )
-    run(Request(target, out, engine, url, tuple(server_arg or ())), plan, Console())
+    run(Request(target, out, engine, url, tuple(server_arg or ()), offline), plan, Console())

@@ -18,6 +18,7 @@ from mtpc.bench.engines import find_engine
 from mtpc.bench.server import Server, running, tidy_end
 from mtpc.distill.run import Distillation, Plan
 from mtpc.distill.template import ChatTemplate
+from mtpc.errors import MTPCError
 
 PROMPT_TOKENS = 768  # room for the template and a question about source code
 
@@ -31,6 +32,11 @@ class Request:
     engine: str = "vllm"
     url: str | None = None  # of a running server
     server_arguments: tuple[str, ...] = ()
+    offline: bool = False
+
+    def __post_init__(self) -> None:
+        if self.url is not None and self.offline:
+            raise MTPCError("--offline writes with an engine that it starts itself; it does not go with --url.")
 
 
 @contextmanager
@@ -42,7 +48,7 @@ def server(request: Request, plan: Plan) -> Iterator[Server]:
     if request.url is not None:
         yield Server(request.url.rstrip("/"), [])
         return
-    engine = find_engine(request.engine)
+    engine = find_engine(request.engine, request.offline)
     must_be_installed(engine)
     length = PROMPT_TOKENS + plan.longest
     settings = ServerSettings(request.target, plan.concurrency, length, extra=request.server_arguments)

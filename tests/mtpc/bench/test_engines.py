@@ -26,7 +26,7 @@ def test_unknown_engine() -> None:
 
 
 def test_sglang_is_not_measured_offline() -> None:
-    with pytest.raises(MTPCError, match=r"^SGLang .* is measured behind its server only\.$"):
+    with pytest.raises(MTPCError, match=r"^SGLang .* runs behind its server only\.$"):
         find_engine("sglang", offline=True)
 
 
