@@ -41,7 +41,8 @@ class RequestLanguages:
         reading = self.readings.get(request)
         if reading is None or reading.tokens > len(tokens):
             reading = self.readings[request] = Reading(self.detector)
-        reading.read(tokens[reading.tokens :])
+        if reading.tokens < len(tokens):
+            reading.read(tokens[reading.tokens :])
         return reading.choose()
 
     def forget(self, requests: Iterable[str]) -> None:
