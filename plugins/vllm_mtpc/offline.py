@@ -24,7 +24,9 @@ from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop_token_ids", "ignore_eos")  # of a completion
+# Of a completion.  Not its seed: a generator for each request makes sampling slower, and vLLM's fail on a CPU where a
+# prompt is read in parts.
+SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "stop_token_ids", "ignore_eos")
 
 
 def complete(engine: LLMEngine, body: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def distill(
     server_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for the server, as in --server-arg=--dtype=float32.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of openings and sampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of openings and, but with --offline, of sampling.")] = 0,
 ) -> None:
     """Let a chat model write the conversations that its drafter learns from (self-distillation).
 
