@@ -53,24 +53,14 @@ class FastMTPProposer(EagleProposer):
         return found
 
     def _greedy_sample(self, hidden_states: Tensor) -> Tensor:
-        """The most probable tokens, int64 [n], of states [n, d]; no logits of more tokens are made."""
+        """The most probable tokens, int64 [n], of states [n, d]; only tokens that can be drafted get logits."""
         tokens: Tensor = self.model.get_top_tokens(hidden_states)
         return tokens
 
     @torch.inference_mode()
-    def propose(
-        self,
-        num_speculative_tokens: int,
-        target_token_ids: Tensor,
-        target_positions: Tensor,
-        target_hidden_states: Tensor,
-        *arguments: Any,
-        **named: Any,
-    ) -> Tensor:
+    def propose(self, *, target_hidden_states: Tensor, **named: Any) -> Tensor:
         """Drafted tokens, int64 [B, K], by vLLM; target_hidden_states: [T, d] of all scheduled tokens."""
         with self.clock:
             states = self.final_norm(target_hidden_states)
-            drafts: Tensor = super().propose(
-                num_speculative_tokens, target_token_ids, target_positions, states, *arguments, **named
-            )
+            drafts: Tensor = super().propose(target_hidden_states=states, **named)
         return drafts
