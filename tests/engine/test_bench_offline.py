@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from asyncio import gather
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,9 @@ def test_completions_side_by_side(tmp_path: Path, random_models: Models, tiny_re
 
     async def ask(url: str, prompts: list[list[int]]) -> list[Completion]:
         async with ClientSession() as session:
-            return await gather(*(complete(session, url, "offline", prompt, END, greedy, 0) for prompt in prompts))
+            return await asyncio.gather(
+                *(complete(session, url, "offline", prompt, END, greedy, 0) for prompt in prompts)
+            )
 
     with running(VLLM_OFFLINE, settings, tmp_path / "log") as answering:
         url = answering().url

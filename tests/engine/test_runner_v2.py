@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from mtpc.convert.fastmtp import convert_fastmtp
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference, Sampling, cells, p_value
@@ -20,7 +19,7 @@ from tests.engine.fastmtp import Loop
 from tests.engine.prompts import prompts
 from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
-from tests.support.random_mimo import make_mimo_target
+from tests.support.random_mimo import make_mimo
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -100,6 +99,14 @@ VOCABULARY = {"size": 120}
 BY_LANGUAGE = ("--additional", json.dumps({"mtpc": VOCABULARY}))
 
 
+def assert_recorded(file: Path, prompts: list[list[int]], loop: Loop, length: int, drafts: int) -> None:
+    """The drafts in a file are those of the plain loop; the engine also drafts after the last token."""
+    expected = Counter(tuple(draft) for prompt in prompts for draft in loop.drafts(prompt, length, drafts))
+    found = Counter(tuple(draft) for line in file.read_text().splitlines() for draft in json.loads(line))
+    assert expected <= found
+    assert found.total() - expected.total() <= 2 * len(prompts)
+
+
 def test_fastmtp_by_language(fastmtp: Models, tiny_reference: Reference, tmp_path: Path) -> None:
     file, length = tmp_path / "drafts", 24
     recorded = ("--record", str(file), "--greedy-length", str(length))
@@ -107,10 +114,7 @@ def test_fastmtp_by_language(fastmtp: Models, tiny_reference: Reference, tmp_pat
     assert said["greedy"] == [tiny_reference.greedy(prompt, length) for prompt in PROMPTS]
     assert 0 < said["accepted"] < said["drafted"]
     loop = Loop(fastmtp.target, fastmtp.drafter, open_vocabularies(VOCABULARY, fastmtp.drafter, 258))
-    expected = Counter(tuple(draft) for prompt in PROMPTS for draft in loop.drafts(prompt, length, fastmtp.drafts))
-    found = Counter(tuple(draft) for line in file.read_text().splitlines() for draft in json.loads(line))
-    assert expected <= found  # the engine also drafts after the last token
-    assert found.total() - expected.total() <= 2 * len(PROMPTS)
+    assert_recorded(file, PROMPTS, loop, length, fastmtp.drafts)
 
 
 @pytest.mark.parametrize("misstate", [False, True])
@@ -124,14 +128,9 @@ def test_fastmtp_joint_of_the_first_tokens(fastmtp: Models, tiny_reference: Refe
 
 
 def test_fastmtp_on_a_mimo_target(tmp_path: Path) -> None:
-    make_mimo_target(tmp_path / "mimo", tmp_path / "qwen2")
-    convert_fastmtp(tmp_path / "mimo", tmp_path / "drafter")
-    record, length = tmp_path / "drafts", 12
-    models = Models(tmp_path / "mimo", tmp_path / "drafter", 3)
-    said = session(models, PROMPTS[:3], "--greedy-length", str(length), "--record", str(record))
-    exact = Reference(tmp_path / "qwen2")
-    assert said["greedy"] == [exact.greedy(prompt, length) for prompt in PROMPTS[:3]]
-    loop = Loop(tmp_path / "qwen2", models.drafter)
-    expected = Counter(tuple(draft) for prompt in PROMPTS[:3] for draft in loop.drafts(prompt, length, models.drafts))
-    found = Counter(tuple(draft) for line in record.read_text().splitlines() for draft in json.loads(line))
-    assert not expected - found
+    mimo, file, length, asked = make_mimo(tmp_path), tmp_path / "drafts", 12, PROMPTS[:3]
+    models = Models(mimo.target, mimo.drafter, 3)
+    said = session(models, asked, "--greedy-length", str(length), "--record", str(file))
+    exact = Reference(mimo.plain)
+    assert said["greedy"] == [exact.greedy(prompt, length) for prompt in asked]
+    assert_recorded(file, asked, Loop(mimo.plain, mimo.drafter), length, models.drafts)

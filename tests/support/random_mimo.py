@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
+from typing import NamedTuple
 
+from mtpc.convert.fastmtp import convert_fastmtp
 from mtpc.data.byte_tokenizer import save_byte_tokenizer
 from tests.mtpc.convert.mimo_checkpoint import FASTMTP, write_checkpoint
 
@@ -23,6 +23,8 @@ CONFIG = {
     "eos_token_id": END,
     "pad_token_id": 257,
 }
+PLAIN = {key: value for key, value in CONFIG.items() if key != "auto_map"}
+PLAIN |= {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
 CODE = """from transformers import Qwen2Config
 
 
@@ -31,15 +33,22 @@ class MiMoConfig(Qwen2Config):
 """
 
 
-def make_mimo_target(folder: Path, plain: Path) -> None:
-    """Write the checkpoint, and into ``plain`` the same without the MTP layer, for transformers."""
-    weights = write_checkpoint(folder, CONFIG)
-    (folder / "configuration_mimo.py").write_text(CODE)
-    save_byte_tokenizer(folder)
+class MiMo(NamedTuple):
+    """Folders."""
+
+    target: Path  # the checkpoint as published
+    plain: Path  # the same without the MTP layer, for transformers
+    drafter: Path  # its MTP layer, converted
+
+
+def make_mimo(folder: Path) -> MiMo:
+    """Write all three into a folder."""
+    made = MiMo(folder / "mimo", folder / "qwen2", folder / "drafter")
+    weights = write_checkpoint(made.target, CONFIG)
+    (made.target / "configuration_mimo.py").write_text(CODE)
     trunk = {name: tensor for name, tensor in weights.items() if ".mtp_layers." not in name}
-    write_checkpoint(plain, CONFIG | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, trunk, shards=1)
-    values = json.loads((plain / "config.json").read_text())
-    del values["auto_map"]
-    (plain / "config.json").write_text(json.dumps(values))
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(folder / file, plain)
+    write_checkpoint(made.plain, PLAIN, trunk, shards=1)
+    for target in (made.target, made.plain):
+        save_byte_tokenizer(target)
+    convert_fastmtp(made.target, made.drafter)
+    return made

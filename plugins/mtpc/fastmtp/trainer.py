@@ -21,9 +21,9 @@ from mtpc.fastmtp.config import config_for
 from mtpc.fastmtp.head import SharedHead
 from mtpc.fastmtp.layer import MTPLayer
 from mtpc.fastmtp.loss import Loss, step_losses, step_weights
-from mtpc.fastmtp.optimizers import Kind, make_optimizers
 from mtpc.fastmtp.start import start_from_target
 from mtpc.fastmtp.unroll import Attention
+from mtpc.optimizers import Kind, make_optimizers
 from mtpc.targets.frozen import FrozenTarget
 
 
@@ -103,7 +103,9 @@ class Trainer:
         else:
             self.layer.load_state_dict(start.state_dict())
         self.layer.to(target.device, torch.float32).train()
-        self.optimizers = make_optimizers(self.layer, config.optimizer, config.learning_rate, config.weight_decay)
+        matrices = [p for p in self.layer.parameters() if p.ndim > 1]
+        others = [p for p in self.layer.parameters() if p.ndim == 1]  # norms and biases
+        self.optimizers = make_optimizers(matrices, others, config.optimizer, config.learning_rate, config.weight_decay)
         self.update, self.seconds = 0, 0.0
         self.losses: list[list[float]] = []  # by update: each step's mean over its starts
         if resume is not None and resume.exists():
@@ -135,8 +137,10 @@ class Trainer:
 
     def _learn(self, conversations: list[Conversation]) -> list[float]:
         config = self.config
-        for group in (group for each in self.optimizers for group in each.param_groups):
-            group["lr"] = config.rate(self.update, self.updates)
+        rate = config.rate(self.update, self.updates)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
         alpha = torch.tensor(step_weights(config.steps, config.beta), device=self.target.device)
         conversations = sorted(conversations, key=lambda each: len(each.tokens))  # neighbours of like length pad less
         parts = range(0, len(conversations), config.micro_batch)

@@ -24,6 +24,7 @@ from mtpc import provenance
 from mtpc.data.byte_tokenizer import END_OF_TEXT, PAD, VOCAB_SIZE, save_byte_tokenizer
 from mtpc.data.corpus import Corpus
 from mtpc.errors import MTPCError
+from mtpc.optimizers import make_optimizers
 from mtpc.targets.widening import widen_mlps
 
 
@@ -107,10 +108,7 @@ def build_optimizers(model: nn.Module, heads: nn.Module, config: ByteTargetConfi
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
     known = {id(p) for p in matrices}
     others = [p for p in (*model.parameters(), *heads.parameters()) if id(p) not in known]
-    return [
-        torch.optim.Muon(matrices, lr=config.learning_rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
+    return make_optimizers(matrices, others, "muon", config.learning_rate, weight_decay=0.1)
 
 
 def sample_batch(tokens: np.ndarray, rows: int, length: int, generator: np.random.Generator) -> Tensor:

@@ -1,24 +1,23 @@
-"""The optimizers that a layer is trained with: the paper's, and one that needs fewer updates from scratch."""
+"""The optimizers of our trainings: AdamW alone, or Muon with it, which needs fewer updates from scratch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor
 
 Kind = Literal["adamw", "muon"]
 
 
 def make_optimizers(
-    layer: nn.Module, kind: Kind, learning_rate: float, weight_decay: float
+    matrices: Sequence[Tensor], others: Sequence[Tensor], kind: Kind, learning_rate: float, weight_decay: float
 ) -> list[torch.optim.Optimizer]:
-    """AdamW for everything (FastMTP paper, section 3.1), or Muon for the matrices and AdamW for norms and biases.
+    """AdamW for all parameters, or Muon for the matrices and AdamW for the others.
 
     Weights decay in the matrices only.
     """
-    matrices = [p for p in layer.parameters() if p.ndim > 1]
-    others = [p for p in layer.parameters() if p.ndim == 1]
     rest = {"params": others, "weight_decay": 0.0}
     betas = (0.9, 0.95)
     if kind == "adamw":
