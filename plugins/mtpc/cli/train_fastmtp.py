@@ -15,14 +15,27 @@ def train_fastmtp(
     steps: Annotated[int, typer.Option(help="Recursive steps K; 1 is plain MTP.")] = 3,
     beta: Annotated[float, typer.Option(help="The loss of step k weighs beta^(k-1).")] = 0.6,
     epochs: Annotated[int, typer.Option(help="Passes over the conversations.")] = 3,
-    batch: Annotated[int, typer.Option(help="Conversations in an update.")] = 64,
+    batch: Annotated[int, typer.Option(help="Conversations of average length in an update.")] = 64,
     learning_rate: Annotated[float, typer.Option(help="Peak rate: warm-up, then a cosine to zero.")] = 5e-5,
     warmup: Annotated[float, typer.Option(help="Share of the updates that the rate rises in.")] = 0.05,
     weight_decay: Annotated[float, typer.Option(help="Of the matrices.")] = 0.1,
     optimizer: Annotated[
         str, typer.Option(help="'adamw' (the paper's), or 'muon', which from scratch needs fewer updates.")
     ] = "adamw",
-    loss: Annotated[str, typer.Option(help="'ce' (the paper's) or 'kl' to the target's distribution.")] = "ce",
+    loss: Annotated[
+        str,
+        typer.Option(help="'ce' (the paper's), 'kl' to the target's distribution, or 'lk', -log of what it accepts."),
+    ] = "ce",
+    learn_from: Annotated[
+        str, typer.Option(help="'answers', or 'all': the questions too, where the target wrote them.")
+    ] = "answers",
+    head_rows: Annotated[
+        int,
+        typer.Option(
+            help="Train on logits of this many frequent tokens and a random quarter as many others, which stand for "
+            "the rest: some four times less work at 8192. 0: on all."
+        ),
+    ] = 0,
     attention: Annotated[
         str, typer.Option(help="What a step attends to: 'served', as in an engine, or 'paper', as in its training.")
     ] = "served",
@@ -75,9 +88,11 @@ def train_fastmtp(
         learning_rate=learning_rate,
         warmup=warmup,
         weight_decay=weight_decay,
-        optimizer=optimizer,  # type: ignore[arg-type]  # checked there, like the next two
+        optimizer=optimizer,  # type: ignore[arg-type]  # checked there, like the next three
         attention=attention,  # type: ignore[arg-type]
         loss=loss,  # type: ignore[arg-type]
+        learn_from=learn_from,  # type: ignore[arg-type]
+        head_rows=head_rows,
         context=context,
         micro_batch=micro_batch,
         seed=seed,

@@ -41,6 +41,10 @@ class SharedHead:
         """The tokens of rows: int64 [...] in 0..R - 1 -> int64 [...]."""
         return choice if self.ids is None else self.ids[choice]
 
+    def places(self, tokens: Tensor) -> Tensor:
+        """The rows of tokens, which must all have one: the inverse of `tokens`; ids must be ascending."""
+        return tokens if self.ids is None else torch.searchsorted(self.ids, tokens)
+
     def spread(self, probabilities: Tensor, empty: float = 0.0) -> Tensor:
         """Over the whole vocabulary: [..., R] -> [..., V], with ``empty`` where a token cannot be drafted."""
         if self.ids is None:

@@ -16,11 +16,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mtpc.distill.conversations import Conversation
 from mtpc.errors import MTPCError
-from mtpc.fastmtp.batches import collate, epoch_order
+from mtpc.fastmtp.batches import LearnFrom, collate, epoch_batches
 from mtpc.fastmtp.config import config_for
 from mtpc.fastmtp.head import SharedHead
 from mtpc.fastmtp.layer import MTPLayer
 from mtpc.fastmtp.loss import Loss, step_losses, step_weights
+from mtpc.fastmtp.sampled_head import RowSampler
 from mtpc.fastmtp.start import start_from_target
 from mtpc.fastmtp.unroll import Attention
 from mtpc.optimizers import Kind, make_optimizers
@@ -34,13 +35,15 @@ class TrainConfig:
     steps: int = 3  # K; 1 trains the head of plain MTP, which is then reused (the paper's "vanilla")
     beta: float = 0.6  # alpha_k is proportional to beta^(k - 1)
     epochs: int = 3
-    batch: int = 64  # conversations
+    batch: int = 64  # conversations of average length
     learning_rate: float = 5e-5
     warmup: float = 0.05  # share of all updates
     weight_decay: float = 0.1
     optimizer: Kind = "adamw"
     attention: Attention = "served"
     loss: Loss = "ce"
+    learn_from: LearnFrom = "answers"
+    head_rows: int = 0  # rows of the output head that each loss reads, the most frequent tokens', and a sample; 0: all
     context: int = 1024  # tokens of a conversation that are read, at most
     micro_batch: int = 1  # conversations that are computed at once
     seed: int = 0
@@ -49,13 +52,15 @@ class TrainConfig:
         for name in ("steps", "epochs", "batch", "micro_batch"):
             if getattr(self, name) < 1:
                 raise MTPCError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.head_rows < 0:
+            raise MTPCError(f"head_rows must be 0 (all) or more, not {self.head_rows}.")
         if not 0 < self.beta <= 1:
             raise MTPCError(f"beta must be in (0, 1], not {self.beta:g}.")
         if not 0 <= self.warmup < 1 or not self.learning_rate > 0 or self.weight_decay < 0:
             raise MTPCError("learning_rate must be positive, warmup in [0, 1) and weight_decay not negative.")
         if self.context < self.steps + 2:
             raise MTPCError(f"context must be at least {self.steps + 2} tokens for {self.steps} steps.")
-        for name, kind in (("attention", Attention), ("loss", Loss), ("optimizer", Kind)):
+        for name, kind in (("attention", Attention), ("loss", Loss), ("optimizer", Kind), ("learn_from", LearnFrom)):
             if getattr(self, name) not in get_args(kind):
                 raise MTPCError(f"{name} is {' or '.join(map(repr, get_args(kind)))}, not {getattr(self, name)!r}.")
 
@@ -96,7 +101,12 @@ class Trainer:
         ]
         if not self.conversations:
             raise MTPCError(f"no conversation has an answer within {config.context} tokens to train on.")
+        lengths = [min(len(each.tokens), config.context) for each in self.conversations]
+        epochs = (epoch_batches(lengths, config.batch, epoch, config.seed) for epoch in range(config.epochs))
+        self._plan = [batch for epoch in epochs for batch in epoch]  # conversations of each update
         self.head = SharedHead.of(target.model)
+        rows = config.head_rows
+        self.sampler = RowSampler.of(self.head, self.conversations, rows, config.seed) if rows else None
         self.layer = MTPLayer(config_for(target.model.config, config.steps))
         if start is None:
             start_from_target(self.layer, target.model)
@@ -112,23 +122,15 @@ class Trainer:
             self._restore(torch.load(resume, weights_only=True))
 
     @property
-    def updates_per_epoch(self) -> int:
-        """Optimizer steps of one pass over the conversations."""
-        return math.ceil(len(self.conversations) / self.config.batch)
-
-    @property
     def updates(self) -> int:
         """Optimizer steps in all."""
-        return self.config.epochs * self.updates_per_epoch
+        return len(self._plan)
 
     def run(self, progress: Callable[[int, list[float]], None]) -> None:
         """Train to the end; ``progress`` gets the number of the update and the loss of each step."""
         started = time.monotonic() - self.seconds
         while self.update < self.updates:
-            epoch, place = divmod(self.update, self.updates_per_epoch)
-            order = epoch_order(len(self.conversations), epoch, self.config.seed)
-            chosen = order[place * self.config.batch : (place + 1) * self.config.batch]
-            self.losses.append(self._learn([self.conversations[i] for i in chosen]))
+            self.losses.append(self._learn([self.conversations[i] for i in self._plan[self.update]]))
             self.update += 1
             self.seconds = time.monotonic() - started
             progress(self.update, self.losses[-1])
@@ -145,15 +147,16 @@ class Trainer:
         conversations = sorted(conversations, key=lambda each: len(each.tokens))  # neighbours of like length pad less
         parts = range(0, len(conversations), config.micro_batch)
         rows = [conversations[i : i + config.micro_batch] for i in parts]
-        batches = [collate(each, config.steps, config.context) for each in rows]
+        batches = [collate(each, config.steps, config.context, config.learn_from) for each in rows]
         examples = sum(int(batch.chosen.sum()) for batch in batches)
         total = torch.zeros(config.steps)
-        for some, (tokens, chosen) in zip(rows, batches, strict=True):
+        for part, (some, (tokens, chosen)) in enumerate(zip(rows, batches, strict=True)):
+            head = self.head if self.sampler is None else self.sampler.sample(tokens, self.update, part)
             tokens, chosen = tokens.to(self.target.device), chosen.to(self.target.device)
             hidden = self._states(some, tokens)
             with torch.autocast(self.target.device.type, torch.bfloat16):
                 losses = step_losses(
-                    self.layer, self.head, hidden, tokens, chosen, config.steps, config.attention, config.loss
+                    self.layer, head, hidden, tokens, chosen, config.steps, config.attention, config.loss
                 )
             ((losses * alpha).sum() / examples).backward()
             total += losses.detach().cpu() / examples

@@ -18,7 +18,7 @@ def test_the_published_weights() -> None:
 
 
 @pytest.mark.parametrize("rows", [2, 100])
-@pytest.mark.parametrize("loss", ["ce", "kl"])
+@pytest.mark.parametrize("loss", ["ce", "kl", "lk"])
 def test_every_step_of_every_chosen_start_counts_once(loss: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtpc.fastmtp.loss.ROWS", rows)
     target = make_target("llama")
@@ -39,18 +39,21 @@ def test_every_step_of_every_chosen_start_counts_once(loss: str, rows: int, monk
                 expected[step] -= log_q[step, text[start + step + 2]]
             else:
                 log_p = oracle.logits(hidden[row, start + step + 1].double()).log_softmax(-1)
-                expected[step] += (log_p.exp() * (log_p - log_q[step])).sum()
+                if loss == "kl":
+                    expected[step] += (log_p.exp() * (log_p - log_q[step])).sum()
+                else:
+                    expected[step] -= torch.minimum(log_p.exp(), log_q[step].exp()).sum().log()
     torch.testing.assert_close(found.double(), expected, atol=1e-3, rtol=1e-4)
 
 
-@pytest.mark.parametrize("loss", ["ce", "kl"])
+@pytest.mark.parametrize("loss", ["ce", "kl", "lk"])
 def test_the_slope_is_that_of_the_loss(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtpc.fastmtp.loss.ROWS", 2)
     target = make_target("llama").double()
     layer, head = make_layer(target).double().requires_grad_(True), SharedHead.of(target)
     hidden, tokens = torch.randn(2, LENGTH, SIZE).double(), torch.randint(VOCAB, (2, LENGTH))
     chosen = torch.rand(2, LENGTH - STEPS - 1) < 0.7
-    weights = torch.tensor([0.5, 0.3, 0.2])
+    weights, step = torch.tensor([0.5, 0.3, 0.2]), 2e-3
 
     def value() -> torch.Tensor:
         return (step_losses(layer, head, hidden, tokens, chosen, STEPS, "served", loss) * weights).sum()
@@ -60,15 +63,15 @@ def test_the_slope_is_that_of_the_loss(loss: str, monkeypatch: pytest.MonkeyPatc
         assert parameter.grad is not None
         direction = parameter.grad / parameter.grad.norm()
         with torch.no_grad():
-            parameter += 1e-2 * direction
+            parameter += step * direction
             above = value()
-            parameter -= 2e-2 * direction
+            parameter -= 2 * step * direction
             below = value()
-            parameter += 1e-2 * direction
-        assert float(above - below) / 2e-2 == pytest.approx(float(parameter.grad.norm()), rel=0.02, abs=1e-3)
+            parameter += step * direction
+        assert float(above - below) / (2 * step) == pytest.approx(float(parameter.grad.norm()), rel=0.02, abs=1e-3)
 
 
-@pytest.mark.parametrize("loss", ["ce", "kl"])
+@pytest.mark.parametrize("loss", ["ce", "kl", "lk"])
 def test_every_parameter_learns_and_the_target_does_not(loss: str) -> None:
     target = make_target("qwen2")
     layer, head = make_layer(target).requires_grad_(True), SharedHead.of(target)

@@ -32,7 +32,14 @@ def conversations(target: FrozenTarget) -> list[Conversation]:
     return make_conversations(target.model, 40)
 
 
-VARIANTS = [{"loss": "ce"}, {"loss": "kl"}, {"attention": "paper"}, {"optimizer": "muon"}]
+VARIANTS = [
+    {"loss": "ce"},
+    {"loss": "kl"},
+    {"attention": "paper"},
+    {"optimizer": "muon"},
+    {"head_rows": 8},
+    {"learn_from": "all"},
+]
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -60,11 +67,11 @@ def test_kept_states_are_those_that_the_target_would_compute(
     assert len(conversations) <= sum(reads) < 2 * len(conversations)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("variant", [{"optimizer": "adamw"}, {"optimizer": "muon", "head_rows": 8}], ids=str)
 def test_a_resumed_training_ends_as_one_that_was_not_stopped(
-    target: FrozenTarget, conversations: list[Conversation], tmp_path: Path, optimizer: Any
+    target: FrozenTarget, conversations: list[Conversation], tmp_path: Path, variant: dict[str, Any]
 ) -> None:
-    recipe = dataclasses.replace(RECIPE, optimizer=optimizer)
+    recipe = dataclasses.replace(RECIPE, **variant)
     whole = Trainer(target, conversations, recipe)
     whole.run(lambda update, losses: None)
 
@@ -131,7 +138,9 @@ def test_the_papers_recipe_is_the_default() -> None:
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"context": 4}, "context must be at least 5"),
         ({"attention": "flash"}, "attention is 'served' or 'paper', not 'flash'"),
-        ({"loss": "mse"}, "loss is 'ce' or 'kl', not 'mse'"),
+        ({"loss": "mse"}, "loss is 'ce' or 'kl' or 'lk', not 'mse'"),
+        ({"learn_from": "questions"}, "learn_from is 'answers' or 'all', not 'questions'"),
+        ({"head_rows": -1}, "head_rows must be 0"),
         ({"optimizer": "sgd"}, "optimizer is 'adamw' or 'muon', not 'sgd'"),
     ],
 )
