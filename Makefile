@@ -2,14 +2,18 @@
 
 CONFIG        ?= serve_configs/vllm/byte.yaml
 SGLANG_CONFIG ?= serve_configs/sglang/byte.yaml
+CHAT_CONFIG   ?= serve_configs/vllm/chat.yaml
 VENV          ?= .venvs/vllm
 SGLANG_VENV   ?= .venvs/sglang
 TARGET        ?= $(shell sed -n 's/^model: *//p' $(CONFIG))
 DRAFTER       ?= $(shell sed -n 's/^  model: *//p' $(CONFIG))
+CHAT_TARGET   ?= $(shell sed -n 's/^model: *//p' $(CHAT_CONFIG))
+CHAT_DRAFTER  ?= $(shell sed -n 's/^  model: *//p' $(CHAT_CONFIG))
 BENCH         ?= --batch-sizes 1,2,4,8,16 --temperatures 0,1
 
 BIN           := $(abspath $(VENV))/bin
 SGLANG_BIN    := $(abspath $(SGLANG_VENV))/bin
+PAIRS         := --pair $(TARGET) $(DRAFTER) --pair $(CHAT_TARGET) $(CHAT_DRAFTER)
 SGLANG_TESTS  := tests/sglang_cpu tests/sglang_mtpc tests/engine_sglang
 export VENV
 export HF_HUB_OFFLINE = 1
@@ -17,7 +21,7 @@ export VLLM_NO_USAGE_STATS = 1
 export VLLM_CPU_KVCACHE_SPACE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-sglang test-env test-env-sglang demo demo-sglang serve serve-sglang lint test test-vllm \
+.PHONY: help env env-sglang test-env test-env-sglang chat-target demo demo-sglang serve serve-sglang lint test test-vllm \
     test-sglang bench bench-sglang
 
 help:  ## list the targets
@@ -35,11 +39,15 @@ test-env:
 test-env-sglang:
 	@VENV=$(SGLANG_VENV) scripts/make_env.sh --test sglang
 
-demo: env  ## serve the byte-level target without and with its drafter, stream completions, print the speed-up
-	@$(BIN)/python scripts/demo.py --target $(TARGET) --drafter $(DRAFTER)
+chat-target: env  ## the chat model of the demo, out of a package, into runs/
+	@test -f $(CHAT_TARGET)/config.json || $(BIN)/mtpc target smollm2 $(CHAT_TARGET)
+
+demo: chat-target  ## serve a byte-level and a chat model without and with their drafters: completions and the speed-up
+	@$(BIN)/python scripts/demo.py $(PAIRS)
 
 demo-sglang: env-sglang  ## the same with SGLang
-	@$(SGLANG_BIN)/python scripts/demo.py --engine sglang --target $(TARGET) --drafter $(DRAFTER)
+	@test -f $(CHAT_TARGET)/config.json || $(SGLANG_BIN)/mtpc target smollm2 $(CHAT_TARGET)
+	@$(SGLANG_BIN)/python scripts/demo.py --engine sglang $(PAIRS)
 
 serve: env  ## leave a server with the drafter running (CONFIG=serve_configs/vllm/...)
 	PATH=$(BIN):$$PATH LD_PRELOAD=$(wildcard $(abspath $(VENV))/lib/libiomp5.so) $(BIN)/vllm serve --config $(CONFIG)

@@ -1,6 +1,7 @@
 """`make demo` and `make demo-sglang`: the same server without and with a drafter, side by side in the terminal.
 
-Starts both, streams a few completions from the one with the drafter, then measures both in turn.
+Starts both, streams a few completions from the one with the drafter, then measures both in turn; so for every pair of
+a target and a drafter. A target with a chat template is asked questions, any other is given text to go on with.
 """
 
 from __future__ import annotations
@@ -9,36 +10,65 @@ import argparse
 import asyncio
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 from rich.console import Console
 from rich.rule import Rule
+from transformers import AutoTokenizer
 
 from mtpc.bench import report
+from mtpc.bench.command import drafts_of, must_be_installed
 from mtpc.bench.engine import Engine, ServerSettings
 from mtpc.bench.engines import find_engine
-from mtpc.bench.load import Sampling, events
+from mtpc.bench.load import Prompt, Sampling, events
 from mtpc.bench.run import Plan, read_prompts, run_plan
 from mtpc.bench.server import Server, two_servers
-from mtpc.drafter import read_config
+from mtpc.distill.template import ChatTemplate
 from mtpc.errors import MTPCError
 
-SHOWN = (
-    ("prose, greedy", "And it came to pass, when the king heard these words,", 0.0),
-    ("prose, temperature 0.8", "HAMLET. ", 0.8),
-    ("code, greedy", "class Counter:\n    def __init__(self, values):\n", 0.0),
-)
-SHOWN_TOKENS = 200
 MAX_LENGTH = 1024
-PLAN = Plan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=256, rounds=2, requests=4)
-PROMPTS = Path(__file__).parent.parent / "benchmarks" / "prompts.jsonl"
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
-async def stream(server: Server, model: str, prompt: str, temperature: float, console: Console) -> None:
+@dataclass(frozen=True)
+class Programme:
+    """What a target is asked.
+
+    shown: titles, texts and temperatures of what is streamed.  prompts: what is measured.
+    """
+
+    shown: tuple[tuple[str, str, float], ...]
+    shown_tokens: int
+    prompts: Path
+    plan: Plan
+
+
+TEXT = Programme(
+    (
+        ("prose, greedy", "And it came to pass, when the king heard these words,", 0.0),
+        ("prose, temperature 0.8", "HAMLET. ", 0.8),
+        ("code, greedy", "class Counter:\n    def __init__(self, values):\n", 0.0),
+    ),
+    200,
+    BENCHMARKS / "prompts.jsonl",
+    Plan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=256, rounds=2, requests=4),
+)
+CHAT = Programme(
+    (
+        ("a question, greedy", "Why is the sky blue? Answer in three sentences.", 0.0),
+        ("French, temperature 0.8", "Quels sont les trois plus grands pays du monde ?", 0.8),
+    ),
+    120,
+    BENCHMARKS / "chat_prompts.jsonl",
+    Plan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=128, rounds=2, requests=6),
+)
+
+
+async def stream(server: Server, prompt: Prompt, sampling: Sampling, console: Console) -> None:
     """Print one completion as it comes."""
-    body = Sampling(SHOWN_TOKENS, temperature).body(model, prompt)
-    console.print(prompt, style="dim", end="", markup=False, highlight=False)
+    body = sampling.body(server.model(), prompt)
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"{server.url}/v1/completions", json=body) as reply,
@@ -57,34 +87,43 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, console: Console) -
     """
     if not (target / "config.json").is_file():
         raise MTPCError(f"{target} is not a model folder: it has no config.json.")
-    num_drafts = read_config(drafter).window - 1
+    num_drafts = drafts_of(drafter, None)
+    chat = ChatTemplate(target) if AutoTokenizer.from_pretrained(target).chat_template else None
+    programme = TEXT if chat is None else CHAT
     plain = ServerSettings(target, 1, MAX_LENGTH)
     drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, num_drafts)
-    prompts = read_prompts(PROMPTS)
+    prompts = read_prompts(programme.prompts, target)
     with tempfile.TemporaryDirectory(prefix="mtpc-demo-") as folder:
         console.print(f"Starting {engine.title} twice on {target}: without a drafter, and with {drafter} ...")
         with two_servers(engine, plain, drafted, Path(folder)) as servers:
-            for title, prompt, temperature in SHOWN:
+            for title, text, temperature in programme.shown:
                 console.print(Rule(f"{title}, streamed from the server with the drafter", align="left"))
-                asyncio.run(stream(servers.with_drafter, servers.with_drafter.model(), prompt, temperature, console))
-            console.print(Rule(f"{PLAN.measurements} measurements, without and with in turn", align="left"))
-            points = run_plan(engine, servers, prompts, PLAN, lambda name, _: console.print(name, highlight=False))
+                console.print(text, style="dim", end="" if chat is None else "\n", markup=False, highlight=False)
+                prompt = text if chat is None else chat.question(text)
+                sampling = Sampling(programme.shown_tokens, temperature, ignore_eos=chat is None)
+                asyncio.run(stream(servers.with_drafter, prompt, sampling, console))
+            plan = programme.plan
+            console.print(Rule(f"{plan.measurements} measurements, without and with in turn", align="left"))
+            points = run_plan(engine, servers, prompts, plan, lambda name, _: console.print(name, highlight=False))
     report.show(points, console)
-    console.print("Speed-up = tokens/s with / without, one request at a time.  `mtpc bench` measures more batch sizes.")
 
 
 def main() -> int:
     """Exit code 2 with one sentence when something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", default="vllm")
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--drafter", type=Path, required=True)
+    parser.add_argument("--pair", type=Path, nargs=2, action="append", required=True, metavar=("TARGET", "DRAFTER"))
     arguments = parser.parse_args()
+    console = Console()
     try:
-        demonstrate(find_engine(arguments.engine), arguments.target, arguments.drafter, Console())
+        engine = find_engine(arguments.engine)
+        must_be_installed(engine)
+        for target, drafter in arguments.pair:
+            demonstrate(engine, target, drafter, console)
     except MTPCError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
+    console.print("Speed-up = tokens/s with / without, one request at a time.  `mtpc bench` measures more batch sizes.")
     return 0
 
 

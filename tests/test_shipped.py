@@ -10,10 +10,14 @@ from typing import NamedTuple
 import pytest
 
 from mtpc.drafter import Target, load_drafter
+from mtpc.fastmtp.directory import load_layer
+from mtpc.vocabulary.settings import open_vocabularies
 
 yaml = pytest.importorskip("yaml", reason="the engine's environment brings it")
 
 ROOT = Path(__file__).parent.parent
+MADE = "runs/smollm2"  # by `make chat-target`
+CHAT = Target(hidden_size=576, vocab_size=49152)
 CONFIGS = sorted((ROOT / "serve_configs").glob("*/*.yaml"))
 
 
@@ -33,7 +37,8 @@ def read(config: Path) -> Served:
         speculative = values.get("speculative-config", {})
         drafter, drafts = speculative.get("model"), speculative.get("num_speculative_tokens")
         return Served(values["model"], values["max-model-len"], drafter, drafts)
-    assert (values.get("speculative-algorithm") == "MTPC") is ("speculative-draft-model-path" in values)
+    algorithm = "FASTMTP" if config.stem == "chat" else "MTPC"
+    assert values.get("speculative-algorithm") == (algorithm if "speculative-draft-model-path" in values else None)
     drafter, drafts = values.get("speculative-draft-model-path"), values.get("speculative-num-steps")
     return Served(values["model-path"], values["context-length"], drafter, drafts)
 
@@ -47,24 +52,39 @@ def test_each_engine_has_configurations_with_and_without_a_drafter(engine: str) 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.parent.name}/{config.name}")
 def test_a_configuration_names_what_ships(config: Path) -> None:
     served = read(config)
-    target = json.loads((ROOT / served.target / "config.json").read_text())
     assert (served.drafter is None) is config.name.endswith("without-drafter.yaml")
+    if served.target == MADE:
+        assert served.drafter is not None
+        assert load_layer(ROOT / served.drafter, CHAT).config.num_drafts == served.drafts
+        return
+    target = json.loads((ROOT / served.target / "config.json").read_text())
     if served.drafter is not None:
         drafter = load_drafter(ROOT / served.drafter, Target(target["hidden_size"], target["vocab_size"]))
         assert served.drafts is None or 1 <= served.drafts <= drafter.max_drafts
     assert served.length <= target["max_position_embeddings"]
 
 
-def test_every_configuration_serves_the_same_models() -> None:
-    assert len({read(config).target for config in CONFIGS}) == 1
-    assert len({read(config).drafter for config in CONFIGS} - {None}) == 1
+@pytest.mark.parametrize("kind", ["byte", "chat"])
+def test_all_configurations_of_a_kind_serve_the_same_models(kind: str) -> None:
+    all_of_it = [read(config) for config in CONFIGS if config.stem.split("-")[0] == kind]
+    assert len(all_of_it) >= 2
+    assert len({served.target for served in all_of_it}) == 1
+    assert len({served.drafter for served in all_of_it} - {None}) == 1
+
+
+def test_the_chat_drafter_brings_its_vocabulary() -> None:
+    vocabularies = open_vocabularies({}, ROOT / "weights" / "smollm2-fastmtp", CHAT.vocab_size)
+    assert vocabularies is not None
+    assert vocabularies.detector is not None
+    assert len(vocabularies.ids) >= 4
 
 
 @pytest.mark.parametrize("goal", ["demo", "demo-sglang"])
-def test_make_takes_the_names_from_the_configuration(goal: str) -> None:
-    served = read(ROOT / "serve_configs" / "vllm" / "byte.yaml")
+def test_make_takes_the_names_from_the_configurations(goal: str) -> None:
     done = subprocess.run(["make", "-n", goal], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert f"--target {served.target} --drafter {served.drafter}" in done.stdout
+    for name in ("byte.yaml", "chat.yaml"):
+        served = read(ROOT / "serve_configs" / "vllm" / name)
+        assert f"--pair {served.target} {served.drafter}" in done.stdout
 
 
 def test_prompts_are_short_and_of_both_kinds() -> None:

@@ -82,13 +82,13 @@ class Server:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
 
-    def complete(self, prompt: str, **body: Any) -> dict[str, Any]:
+    def complete(self, prompt: str | list[int], **body: Any) -> dict[str, Any]:
         """One greedy completion unless ``body`` says otherwise: /v1/completions, with token ids."""
         fixed = {"model": "target", "prompt": prompt, "temperature": 0, "return_token_ids": True}
         with self.post("/v1/completions", fixed | body) as answer:
             return json.load(answer)  # type: ignore[no-any-return]
 
-    def complete_all(self, prompts: Sequence[str], together: int, **body: Any) -> list[dict[str, Any]]:
+    def complete_all(self, prompts: Sequence[str | list[int]], together: int, **body: Any) -> list[dict[str, Any]]:
         """Completions in the order of the prompts, ``together`` of them at a time."""
         with ThreadPoolExecutor(together) as pool:
             return list(pool.map(lambda prompt: self.complete(prompt, **body), prompts))
