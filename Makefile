@@ -13,6 +13,7 @@ BENCH         ?= --batch-sizes 1,2,4,8,16 --temperatures 0,1
 
 BIN           := $(abspath $(VENV))/bin
 SGLANG_BIN    := $(abspath $(SGLANG_VENV))/bin
+MAKE_CHAT      = test -f $(CHAT_TARGET)/config.json || $(1)/mtpc target smollm2 $(CHAT_TARGET)
 PAIRS         := --pair $(TARGET) $(DRAFTER) --pair $(CHAT_TARGET) $(CHAT_DRAFTER)
 SGLANG_TESTS  := tests/sglang_cpu tests/sglang_mtpc tests/engine_sglang
 export VENV
@@ -40,13 +41,13 @@ test-env-sglang:
 	@VENV=$(SGLANG_VENV) scripts/make_env.sh --test sglang
 
 chat-target: env  ## the chat model of the demo, out of a package, into runs/
-	@test -f $(CHAT_TARGET)/config.json || $(BIN)/mtpc target smollm2 $(CHAT_TARGET)
+	@$(call MAKE_CHAT,$(BIN))
 
 demo: chat-target  ## serve a byte-level and a chat model without and with their drafters: completions and the speed-up
 	@$(BIN)/python scripts/demo.py $(PAIRS)
 
 demo-sglang: env-sglang  ## the same with SGLang
-	@test -f $(CHAT_TARGET)/config.json || $(SGLANG_BIN)/mtpc target smollm2 $(CHAT_TARGET)
+	@$(call MAKE_CHAT,$(SGLANG_BIN))
 	@$(SGLANG_BIN)/python scripts/demo.py --engine sglang $(PAIRS)
 
 serve: env  ## leave a server with the drafter running (CONFIG=serve_configs/vllm/...)

@@ -144,7 +144,6 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = rate
         alpha = torch.tensor(step_weights(config.steps, config.beta), device=self.target.device)
-        conversations = sorted(conversations, key=lambda each: len(each.tokens))  # neighbours of like length pad less
         parts = range(0, len(conversations), config.micro_batch)
         rows = [conversations[i : i + config.micro_batch] for i in parts]
         batches = [collate(each, config.steps, config.context, config.learn_from) for each in rows]
