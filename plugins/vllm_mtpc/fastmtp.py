@@ -20,7 +20,7 @@ from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper
 
 from mtpc.errors import MTPCError
 from mtpc.fastmtp.directory import load_layer
-from mtpc.vocabulary.logits import DraftLogits
+from mtpc.vocabulary.logits import DraftLogits, draw_tokens
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc.settings import target_of, vocabulary_values
 
@@ -161,6 +161,15 @@ class EagleFastMTPForCausalLM(nn.Module):
         if self.draft_logits is None:
             return self.compute_logits(hidden_states).argmax(-1)
         return self.draft_logits.greedy(hidden_states, self._maps(hidden_states))
+
+    def draw_tokens(self, hidden_states: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """Drawn tokens, int64 [n], and the probabilities that they were drawn from, float32 [n, V].
+
+        hidden_states: [n, d].  temperature, uniforms: [n], see `mtpc.vocabulary.logits.draw_tokens`.
+        """
+        if self.draft_logits is None:
+            return draw_tokens(self.compute_logits(hidden_states), temperature, uniforms)
+        return self.draft_logits.drawn(hidden_states, temperature, uniforms, self._maps(hidden_states))
 
     def _maps(self, hidden_states: Tensor) -> Tensor | None:
         return None if self.maps is None else self.maps[: len(hidden_states)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,11 +12,17 @@ from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft_clock import DraftClock
 from vllm_mtpc.final_norm import final_norm
+from vllm_mtpc.noise import draft_noise, last_accepted
 from vllm_mtpc.request_maps import RequestMaps
 
 
 class FastMTPProposer(EagleProposer):
-    """Chooses the maps of a batch before vLLM drafts for it."""
+    """Chooses the maps of a batch before vLLM drafts for it, and draws from no more tokens than these.
+
+    uniforms: float32 [B] for each draft that is still to be drawn in this step.
+    """
+
+    uniforms: Iterator[Tensor]
 
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
         super().__init__(vllm_config, device, runner)
@@ -57,10 +64,42 @@ class FastMTPProposer(EagleProposer):
         tokens: Tensor = self.model.get_top_tokens(hidden_states)
         return tokens
 
+    def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, Tensor | None]:
+        """The next draft of each request, int64 [B], of states [B, d], and its distribution, float32 [B, V].
+
+        There is none where all drafts are the most probable tokens.
+        """
+        if not self._enable_probabilistic_draft_probs or sampling_metadata.all_greedy:
+            return self._greedy_sample(hidden_states), None
+        drawn: tuple[Tensor, Tensor] = self.model.draw_tokens(
+            hidden_states, sampling_metadata.temperature, next(self.uniforms)
+        )
+        return drawn
+
     @torch.inference_mode()
-    def propose(self, *, target_hidden_states: Tensor, **named: Any) -> Tensor:
+    def propose(
+        self,
+        *,
+        num_speculative_tokens: int,
+        target_positions: Tensor,
+        target_hidden_states: Tensor,
+        token_indices_to_sample: Tensor | None,
+        common_attn_metadata: Any,
+        sampling_metadata: Any,
+        **named: Any,
+    ) -> Tensor:
         """Drafted tokens, int64 [B, K], by vLLM; target_hidden_states: [T, d] of all scheduled tokens."""
         with self.clock:
-            states = self.final_norm(target_hidden_states)
-            drafts: Tensor = super().propose(target_hidden_states=states, **named)
+            _, positions = last_accepted(target_positions, token_indices_to_sample, common_attn_metadata)
+            noise = draft_noise(positions, num_speculative_tokens, sampling_metadata.generators)
+            self.uniforms = iter(noise.unbind(1))
+            drafts: Tensor = super().propose(
+                num_speculative_tokens=num_speculative_tokens,
+                target_positions=target_positions,
+                target_hidden_states=self.final_norm(target_hidden_states),
+                token_indices_to_sample=token_indices_to_sample,
+                common_attn_metadata=common_attn_metadata,
+                sampling_metadata=sampling_metadata,
+                **named,
+            )
         return drafts

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Generator, Tensor
 
 from mtpc.noise import counter_uniforms
+
+
+def last_accepted(
+    target_positions: Tensor, token_indices_to_sample: Tensor | None, common_attn_metadata: Any
+) -> tuple[Tensor, Tensor]:
+    """The row of each request's last accepted token among the scheduled ones, and its position: int64 [B] both.
+
+    These are arguments of vLLM's ``propose``.  target_positions: [T]; with M-RoPE [3, T], of which the first counts.
+    token_indices_to_sample: the rows; None: each request's last scheduled token.
+    """
+    rows = token_indices_to_sample
+    if rows is None:
+        rows = common_attn_metadata.query_start_loc[1:] - 1
+    return rows, target_positions.view(-1, target_positions.shape[-1])[0, rows]
 
 
 def draft_noise(positions: Tensor, size: int, generators: dict[int, Generator]) -> Tensor:

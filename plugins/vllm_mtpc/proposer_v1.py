@@ -16,7 +16,7 @@ from mtpc.drafter import Draft
 from mtpc.drafter.drafter import Mode
 from mtpc.drafter.single import drafting_for_one
 from vllm_mtpc.final_norm import final_norm
-from vllm_mtpc.noise import draft_noise
+from vllm_mtpc.noise import draft_noise, last_accepted
 
 
 class MTPCProposer(EagleProposer):
@@ -112,15 +112,13 @@ class MTPCProposer(EagleProposer):
         self._last_draft_probs = None
         if num_speculative_tokens == 0:
             return next_token_ids.new_empty((next_token_ids.shape[0], 0), dtype=torch.int64)
-        rows = token_indices_to_sample
-        if rows is None:
-            rows = common_attn_metadata.query_start_loc[1:] - 1
+        rows, positions = last_accepted(target_positions, token_indices_to_sample, common_attn_metadata)
         with self.clock:
             draft = self._draft(
                 self.final_norm(target_hidden_states[rows]),
                 next_token_ids.long(),
                 sampling_metadata.temperature,
-                target_positions[rows] if target_positions.ndim == 1 else target_positions[0, rows],
+                positions,
                 sampling_metadata.generators,
                 num_speculative_tokens,
                 self._mode(sampling_metadata),

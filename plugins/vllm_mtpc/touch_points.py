@@ -19,10 +19,11 @@ VERSIONS = ">=0.32,<0.34"
 MEND = f"install a vLLM version {VERSIONS}, or a release of mtpc-plugins made for the installed one"
 logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that its handlers show it
 
-START, V1, V2, CPU = "start-up", "V1 runner", "V2 runner", "CPU fixes"
+START, V1, V2, CPU, SEEDS = "start-up", "V1 runner", "V2 runner", "CPU fixes", "CPU seeds"
 _PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", "vllm.v1.worker.gpu.spec_decode.speculator"
 _LOOP_V2, _STATES = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator", "vllm.v1.worker.gpu.states"
 _LAYERS, _MODELS = "vllm.model_executor.layers", "vllm.model_executor.models"
+_RUNNER = "vllm.v1.worker.gpu_model_runner"
 _GRAPHS, _SAMPLER = "vllm.v1.worker.gpu.cudagraph_utils", "vllm.v1.sample.rejection_sampler"
 _PROPOSE_V1 = (
     "self num_speculative_tokens target_token_ids target_positions target_hidden_states next_token_ids "
@@ -102,6 +103,10 @@ TABLE = (
         V1, _PROPOSER, "SpecDecodeBaseProposer._greedy_sample", "self hidden_states",
         "extended", "a greedy draft needs no logits of tokens that are not drafted from",
     ),
+    TouchPoint(
+        V1, _PROPOSER, "SpecDecodeBaseProposer._sample_draft_tokens", "self hidden_states sampling_metadata",
+        "extended", "a sampled draft needs no distribution over other tokens, and follows from the request's seed",
+    ),
     TouchPoint(V1, _PROPOSER, "SpecDecodeBaseProposer._get_model", "self", "called", "loads the drafter"),
     TouchPoint(
         V1, _PROPOSER, "SpecDecodeBaseProposer.initialize_attn_backend", "self kv_cache_config kernel_block_sizes",
@@ -173,6 +178,10 @@ TABLE = (
         CPU, _SAMPLER, "apply_sampling_constraints", "logits cu_num_draft_tokens sampling_metadata",
         "wrapped", "fails on a CPU for a step without drafts and a top-k; caught only where that happens",
     ),
+    TouchPoint(
+        SEEDS, _RUNNER, "GPUModelRunner.sample_tokens", "self grammar_output",
+        "wrapped", "a seeded request whose prompt is read in parts ends the engine on a CPU",
+    ),
 )  # fmt: skip
 
 # What applies a group, and after the import of which module: `vllm_mtpc.<name>.install(module)`.
@@ -181,6 +190,7 @@ PATCHES = {
     V1: ("vllm.v1.spec_decode.eagle", "choose_proposer"),
     V2: ("vllm.v1.worker.gpu.spec_decode", "choose_speculator"),
     CPU: (_SAMPLER, "cpu_fixes"),
+    SEEDS: (_RUNNER, "cpu_seeds"),
 }
 _installed = False
 

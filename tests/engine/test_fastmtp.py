@@ -145,6 +145,22 @@ def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
         assert p_value(found.result(), table) > REJECT_BELOW
 
 
+def test_a_seed_repeats_whatever_else_is_served(served: Served) -> None:
+    body = {"max_tokens": 48, "ignore_eos": True, "temperature": 1.0, "seed": 11}
+    alone = tokens(served.server.complete(SMALL, **body))[0]
+    in_company = served.server.complete_all([SMALL, *prompts(5)], 6, **body)
+    assert tokens(in_company[0])[0] == alone
+
+
+def test_a_seed_and_a_prompt_that_is_read_in_parts(served: Served) -> None:
+    body = {"max_tokens": 24, "ignore_eos": True, "temperature": 1.0, "seed": 11}
+    prompt = "".join(prompts(5))
+    assert len(prompt) > CHUNK
+    alone = tokens(served.server.complete(prompt, **body))[0]
+    in_company = served.server.complete_all([prompt, *prompts(3)], 4, **body)
+    assert tokens(in_company[0])[0] == alone
+
+
 def test_a_misstated_draft_distribution_fails(llama: Models, by_language: dict[str, Any], tmp_path: Path) -> None:
     with serve(llama, tmp_path / "log", "misstated_draft", by_language) as server:
         found = sample(server, SMALL, Sampling())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import torch
 
-from vllm_mtpc.noise import draft_noise
+from vllm_mtpc.noise import draft_noise, last_accepted
 
 POSITIONS = torch.tensor([3, 17, 3])
 
@@ -30,3 +32,12 @@ def test_generators_are_not_advanced() -> None:
     assert torch.equal(generator.get_state(), state)
     assert noise.shape == (3, 5)
     assert ((noise >= 0) & (noise < 1)).all()
+
+
+def test_the_last_accepted_tokens_of_a_step() -> None:
+    positions, metadata = torch.tensor([4, 5, 6, 9, 10]), SimpleNamespace(query_start_loc=torch.tensor([0, 3, 5]))
+    rows, found = last_accepted(positions, None, metadata)
+    assert (rows.tolist(), found.tolist()) == ([2, 4], [6, 10])
+    three = torch.stack([positions, positions + 20, positions + 40])  # as with M-RoPE
+    rows, found = last_accepted(three, torch.tensor([1, 3]), metadata)
+    assert (rows.tolist(), found.tolist()) == ([1, 3], [5, 9])

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtpc.circuits.params import draw
 from mtpc.int8 import Int8Linear, fits
 from mtpc.vocabulary.heads import DraftVocabularies
 
@@ -77,6 +78,27 @@ class DraftLogits:
             tokens[rows] = self.ids[number][self._of(number, states[rows]).argmax(-1)]
         return tokens
 
+    def drawn(
+        self, states: Tensor, temperature: Tensor, uniforms: Tensor, maps: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`draw_tokens` from the logits of each row's map: tokens int64 [n], and probabilities float32 [n, V].
+
+        temperature: [n].  uniforms: [n].  States and maps as above, where shapes are not static.
+        """
+        assert not self.static
+        whole = torch.zeros(len(states), self.vocab_size, device=states.device)
+        only = self._only(maps)
+        if only is not None:
+            choice, probs = draw_tokens(self._of(only, states), temperature, uniforms)
+            return self.ids[only][choice], whole.index_copy_(1, self.ids[only], probs)
+        assert maps is not None
+        tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
+        for number, rows in groups(maps, states.device):
+            choice, probs = draw_tokens(self._of(number, states[rows]), temperature[rows], uniforms[rows])
+            tokens[rows] = self.ids[number][choice]
+            whole[rows[:, None], self.ids[number]] = probs
+        return tokens, whole
+
     def _only(self, maps: Tensor | None) -> int | None:
         """The number of the map of all rows; None where they may differ."""
         if maps is None or len(self.ids) == 1:
@@ -89,6 +111,17 @@ class DraftLogits:
             logits: Tensor = self.rounded[number](states.contiguous())
             return logits
         return F.linear(states, self.rows[number].to(states.dtype))
+
+
+def draw_tokens(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Draws from softmax(logits / temperature), int64 [n], and these probabilities, float32 [n, R].
+
+    logits: [n, R].  temperature: [n]; where it is 0, the token of the largest logit is taken, and the probabilities,
+    which no verification of such a row reads, are those of temperature 1.  uniforms: [n], in [0, 1).
+    """
+    greedy = temperature == 0
+    probs = (logits / torch.where(greedy, 1.0, temperature)[:, None]).softmax(-1, dtype=torch.float32)
+    return torch.where(greedy, logits.argmax(-1), draw(probs, uniforms)), probs
 
 
 def groups(maps: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mtpc.vocabulary.heads import DraftVocabularies, VocabularySettings
-from mtpc.vocabulary.logits import DraftLogits
+from mtpc.vocabulary.logits import DraftLogits, draw_tokens
 from mtpc.vocabulary.ranking import Ranking, Rankings
 
 VOCAB, SIZE = 40, 8
@@ -42,6 +42,43 @@ def test_greedy_tokens_are_those_of_the_largest_logits(maps: list[int], static: 
     found = logits.greedy(states, torch.tensor(maps, dtype=torch.int64))
     assert found.tolist() == one_at_a_time(states, maps).argmax(-1).tolist()
     assert logits.greedy(states).tolist() == one_at_a_time(states, [0] * len(maps)).argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("maps", [[0], [2], [1, 1, 1], [2, 0, 1, 1, 0, 2, 2], []])
+def test_tokens_are_drawn_from_the_distributions_of_their_maps(maps: list[int]) -> None:
+    states, uniforms = torch.randn(len(maps), SIZE), torch.rand(len(maps))
+    temperature = 0.3 + torch.rand(len(maps))
+    tokens, probs = DraftLogits(VOCABULARIES, HEAD).drawn(states, temperature, uniforms, torch.tensor(maps).long())
+    expected = (one_at_a_time(states, maps) / temperature[:, None]).softmax(-1)
+    torch.testing.assert_close(probs, expected)
+    for row, number in enumerate(maps):
+        below = VOCABULARIES.ids[number] < tokens[row]
+        start = expected[row, VOCABULARIES.ids[number][below]].sum()
+        assert start - 1e-6 <= uniforms[row] <= start + expected[row, tokens[row]] + 1e-6
+
+
+def test_draws_without_maps_are_from_the_first() -> None:
+    _, probs = DraftLogits(VOCABULARIES, HEAD).drawn(torch.randn(3, SIZE), torch.ones(3), torch.rand(3))
+    assert probs.bool().nonzero()[:, 1].tolist() == VOCABULARIES.ids[0].tolist() * 3
+
+
+def test_draws_are_as_frequent_as_they_are_probable() -> None:
+    logits, count = torch.randn(1, 20).bfloat16(), 10_000
+    uniforms = (torch.arange(count) + 0.5) / count
+    tokens, probs = draw_tokens(logits.expand(count, 20), torch.full((count,), 0.7), uniforms)
+    assert probs.dtype == torch.float32
+    torch.testing.assert_close(probs[0], (logits[0].double() / 0.7).softmax(-1).float())
+    torch.testing.assert_close(tokens.bincount(minlength=20) / count, probs[0], atol=2 / count, rtol=0)
+
+
+def test_a_temperature_of_zero_takes_the_most_probable_token() -> None:
+    logits = torch.randn(6, 20)
+    temperature = torch.tensor([0.0, 1.0, 0.0, 0.0, 1.0, 0.0])
+    tokens, probs = draw_tokens(logits, temperature, torch.zeros(6))
+    greedy = temperature == 0
+    assert tokens[greedy].tolist() == logits.argmax(-1)[greedy].tolist()
+    assert tokens[~greedy].tolist() == [0, 0]
+    assert probs.isfinite().all()
 
 
 def test_without_maps_the_first_is_for_all() -> None:
