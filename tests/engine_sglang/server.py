@@ -61,16 +61,20 @@ class SGLangServer(Server):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
 
-    def generate(self, prompt: str | list[str], *, options: dict[str, Any] | None = None, **sampling: Any) -> Any:
+    def generate(
+        self, prompt: str | list[str] | list[int], *, options: dict[str, Any] | None = None, **sampling: Any
+    ) -> Any:
         """SGLang's own /generate, greedy unless ``sampling`` says otherwise; ``options`` stand beside the prompt.
 
-        Returns an `Answer`, or a list of them where there are several prompts or ``n`` is above 1.
+        prompt: a text, several, or the tokens of one.  Returns an `Answer`, or a list of them where there are several
+        texts or ``n`` is above 1.
         """
         parameters = {"temperature": 0, "max_new_tokens": 64} | sampling
-        with self.post("/generate", {"text": prompt, "sampling_params": parameters} | (options or {})) as answer:
+        body = {"text" if isinstance(prompt[0], str) else "input_ids": prompt, "sampling_params": parameters}
+        with self.post("/generate", body | (options or {})) as answer:
             return json.load(answer)
 
-    def generate_all(self, prompts: Sequence[str], together: int, **sampling: Any) -> list[Answer]:
+    def generate_all(self, prompts: Sequence[str | list[int]], together: int, **sampling: Any) -> list[Answer]:
         """Answers in the order of the prompts, ``together`` of them at a time."""
         with ThreadPoolExecutor(together) as pool:
             return list(pool.map(lambda prompt: self.generate(prompt, **sampling), prompts))

@@ -1,0 +1,39 @@
+"""The chat model and the FastMTP drafter that ships, through SGLang: the same answers in fewer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.chat import ACCEPTANCE_LENGTH, DRAFTER, chat_prompts, make_chat_model
+from tests.engine.exact import Reference
+from tests.engine_sglang.server import SGLangServer, drafting, texts
+
+pytestmark = pytest.mark.engine
+EACH, LENGTH = 2, 40
+CAPACITY = ("--max-total-tokens", "4096", "--max-running-requests", "8")
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is served."""
+    return make_chat_model(tmp_path_factory.mktemp("chat") / "smollm2")
+
+
+@pytest.fixture(scope="module")
+def server(target: Path) -> Iterator[SGLangServer]:
+    """With the draft vocabularies that the drafter brings."""
+    with SGLangServer(target, target.with_name("log"), *CAPACITY, *drafting(DRAFTER)) as server:
+        yield server
+
+
+def test_answers_in_every_language(target: Path, server: SGLangServer) -> None:
+    prompts, exact = chat_prompts(target, EACH), Reference(target)
+    expected = [exact.greedy(prompt, LENGTH) for prompt in prompts]
+    alone = [server.generate(prompt, max_new_tokens=LENGTH, ignore_eos=True) for prompt in prompts[:EACH]]
+    together = server.generate_all(prompts, 5, max_new_tokens=LENGTH, ignore_eos=True)
+    assert texts([*alone, *together]) == [*expected[:EACH], *expected]
+    steps = sum(answer["meta_info"]["spec_verify_ct"] for answer in together)
+    assert len(prompts) * LENGTH / steps > ACCEPTANCE_LENGTH
