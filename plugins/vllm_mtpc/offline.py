@@ -24,8 +24,7 @@ from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-# Of a completion.  Not its seed: a generator for each request makes sampling slower, and vLLM's fail on a CPU where a
-# prompt is read in parts.
+# Of a completion.  Not its seed: a generator for each request makes sampling slower.
 SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "stop_token_ids", "ignore_eos")
 
 
@@ -126,10 +125,14 @@ def handler(loop: EngineLoop) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            pages = {
+                "/run": lambda: loop.alone(lambda engine: complete(engine, body)),
+                "/v1/completions": lambda: answer(loop, body),
+            }
+            if self.path not in pages:
+                return self.reply(404, b"no such page")
             try:
-                alone = self.path == "/run"
-                found = loop.alone(lambda engine: complete(engine, body)) if alone else answer(loop, body)
-                self.reply(200, json.dumps(found).encode())
+                self.reply(200, json.dumps(pages[self.path]()).encode())
             except Exception as error:
                 self.reply(500, f"{type(error).__name__}: {error}".encode())
                 raise
