@@ -14,14 +14,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from benchmarks.fastmtp_setups import KINDS
 from mtpc.distill.conversations import Conversation, read_conversations
 
 EACH = 12  # questions of each kind
 SHORTEST, LONGEST = 20, 500  # characters of a question
 ANSWER = 48  # tokens of an answer, at least
 WITHOUT = ("cialis", "viagra")  # what spam has left in the target
-# Kinds of conversations that are one kind of text; the others keep their names.
-KINDS = {"source": "code"}
 
 
 def suits(conversation: Conversation) -> bool:

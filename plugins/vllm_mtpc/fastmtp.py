@@ -165,7 +165,7 @@ class EagleFastMTPForCausalLM(nn.Module):
     def draw_tokens(self, hidden_states: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         """Drawn tokens, int64 [n], and the probabilities that they were drawn from, float32 [n, V].
 
-        hidden_states: [n, d].  temperature, uniforms: [n], see `mtpc.vocabulary.logits.draw_tokens`.
+        hidden_states: [n, d].  temperature, uniforms: [n] both, see `mtpc.vocabulary.logits.draw_tokens`.
         """
         if self.draft_logits is None:
             return draw_tokens(self.compute_logits(hidden_states), temperature, uniforms)

@@ -12,14 +12,15 @@ from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft_clock import DraftClock
 from vllm_mtpc.final_norm import final_norm
-from vllm_mtpc.noise import draft_noise, last_accepted
+from vllm_mtpc.last_accepted import last_accepted
+from vllm_mtpc.noise import draft_noise
 from vllm_mtpc.request_maps import RequestMaps
 
 
 class FastMTPProposer(EagleProposer):
     """Chooses the maps of a batch before vLLM drafts for it, and draws from no more tokens than these.
 
-    uniforms: float32 [B] for each draft that is still to be drawn in this step.
+    uniforms: float64 [B] for each draft that is still to be drawn in this step.
     """
 
     uniforms: Iterator[Tensor]
@@ -69,12 +70,15 @@ class FastMTPProposer(EagleProposer):
 
         There is none where all drafts are the most probable tokens.
         """
-        if not self._enable_probabilistic_draft_probs or sampling_metadata.all_greedy:
+        if not self._draws(sampling_metadata):
             return self._greedy_sample(hidden_states), None
         drawn: tuple[Tensor, Tensor] = self.model.draw_tokens(
             hidden_states, sampling_metadata.temperature, next(self.uniforms)
         )
         return drawn
+
+    def _draws(self, sampling_metadata: Any) -> bool:
+        return self._enable_probabilistic_draft_probs and not sampling_metadata.all_greedy
 
     @torch.inference_mode()
     def propose(
@@ -90,9 +94,11 @@ class FastMTPProposer(EagleProposer):
     ) -> Tensor:
         """Drafted tokens, int64 [B, K], by vLLM; target_hidden_states: [T, d] of all scheduled tokens."""
         with self.clock:
-            _, positions = last_accepted(target_positions, token_indices_to_sample, common_attn_metadata)
-            noise = draft_noise(positions, num_speculative_tokens, sampling_metadata.generators)
-            self.uniforms = iter(noise.unbind(1))
+            if self._draws(sampling_metadata):
+                _, positions = last_accepted(target_positions, token_indices_to_sample, common_attn_metadata)
+                generators = sampling_metadata.generators
+                noise = draft_noise(positions, num_speculative_tokens, generators, torch.float64)
+                self.uniforms = iter(noise.unbind(1))
             drafts: Tensor = super().propose(
                 num_speculative_tokens=num_speculative_tokens,
                 target_positions=target_positions,

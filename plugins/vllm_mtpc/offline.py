@@ -41,22 +41,26 @@ def complete(engine: LLMEngine, body: dict[str, Any]) -> dict[str, Any]:
     sent = [0.0] * len(prompts)
     waiting, running = iter(enumerate(prompts)), 0
     started = time.perf_counter()
-    while True:
-        while running < body["concurrency"] and (following := next(waiting, None)) is not None:
-            index, prompt = following
-            sent[index] = time.perf_counter()
-            engine.add_request(str(index), prompt, params)
-            running += 1
-        if not running:
-            return {"seconds": time.perf_counter() - started, "completions": found}
-        for output in engine.step():
-            index, delta = int(output.request_id), output.outputs[0]
-            answer, now = found[index], time.perf_counter() - sent[index]
-            answer["text"] += delta.text
-            answer["tokens"] += len(delta.token_ids)
-            answer["first"] = answer["first"] or now
-            answer["seconds"] = now
-            running -= output.finished
+    try:
+        while True:
+            while running < body["concurrency"] and (following := next(waiting, None)) is not None:
+                index, prompt = following
+                sent[index] = time.perf_counter()
+                engine.add_request(str(index), prompt, params)
+                running += 1
+            if not running:
+                return {"seconds": time.perf_counter() - started, "completions": found}
+            for output in engine.step():
+                index, delta = int(output.request_id), output.outputs[0]
+                answer, now = found[index], time.perf_counter() - sent[index]
+                answer["text"] += delta.text
+                answer["tokens"] += len(delta.token_ids)
+                answer["first"] = answer["first"] or now
+                answer["seconds"] = now
+                running -= output.finished
+    except Exception:
+        engine.abort_request([str(index) for index in range(len(prompts))])  # nothing is left for others to find
+        raise
 
 
 class EngineLoop:

@@ -16,7 +16,8 @@ from mtpc.drafter import Draft
 from mtpc.drafter.drafter import Mode
 from mtpc.drafter.single import drafting_for_one
 from vllm_mtpc.final_norm import final_norm
-from vllm_mtpc.noise import draft_noise, last_accepted
+from vllm_mtpc.last_accepted import last_accepted
+from vllm_mtpc.noise import draft_noise
 
 
 class MTPCProposer(EagleProposer):

@@ -88,7 +88,7 @@ TABLE = (
     ),
     TouchPoint(
         V1, _PROPOSER, "SpecDecodeBaseProposer.propose", _PROPOSE_V1,
-        "extended", "MTPC drafts in one shot; with FastMTP it is timed",
+        "extended", "MTPC drafts in one shot; FastMTP's drafts get their noise",
     ),
     TouchPoint(
         V1, _PROPOSER, "SpecDecodeBaseProposer.load_model", "self target_model",

@@ -20,6 +20,14 @@ def test_uniform_on_consecutive_keys():
         assert stats.kstest(sample.numpy(), "uniform").pvalue > 1e-4
 
 
+def test_double_precision_is_the_same_noise_with_more_bits():
+    seeds, positions = torch.arange(2000), torch.full((2000,), 7)
+    fine = counter_uniforms(seeds, positions, 5, torch.float64)
+    assert torch.equal((fine * 2**24).floor() * 2.0**-24, counter_uniforms(seeds, positions, 5).double())
+    rest = (fine * 2**24) % 1
+    assert stats.kstest(rest.flatten().numpy(), "uniform").pvalue > 1e-4
+
+
 def test_neighbouring_keys_are_independent():
     noise = uniforms(60, 60, 8).double().view(60, 60, 8)
     for left, right in ((noise[1:], noise[:-1]), (noise[:, 1:], noise[:, :-1]), (noise[..., 1:], noise[..., :-1])):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import torch
 
-from vllm_mtpc.noise import draft_noise, last_accepted
+from vllm_mtpc.noise import draft_noise
 
 POSITIONS = torch.tensor([3, 17, 3])
 
@@ -34,10 +32,10 @@ def test_generators_are_not_advanced() -> None:
     assert ((noise >= 0) & (noise < 1)).all()
 
 
-def test_the_last_accepted_tokens_of_a_step() -> None:
-    positions, metadata = torch.tensor([4, 5, 6, 9, 10]), SimpleNamespace(query_start_loc=torch.tensor([0, 3, 5]))
-    rows, found = last_accepted(positions, None, metadata)
-    assert (rows.tolist(), found.tolist()) == ([2, 4], [6, 10])
-    three = torch.stack([positions, positions + 20, positions + 40])  # as with M-RoPE
-    rows, found = last_accepted(three, torch.tensor([1, 3]), metadata)
-    assert (rows.tolist(), found.tolist()) == ([1, 3], [5, 9])
+def test_the_steps_of_a_type_are_used() -> None:
+    for dtype, bits in ((torch.float32, 24), (torch.float64, 53)):
+        noise = draft_noise(POSITIONS, 400, {0: seeded(1)}, dtype)
+        assert noise.dtype == dtype
+        steps = noise[0].double() * 2.0**bits
+        assert torch.equal(steps, steps.round())
+        assert (steps.long() % 2).float().mean() > 0.4  # down to the last bit

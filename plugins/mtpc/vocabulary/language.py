@@ -27,7 +27,9 @@ class LanguageDetector:
     def __init__(self, rankings: Rankings, half_life: float = HALF_LIFE, margin: float = MARGIN) -> None:
         self.languages = tuple(rankings.languages)
         self.decay, self.margin = 0.5 ** (1 / half_life), margin
-        self.costs = np.full((len(self.languages), rankings.vocab_size), math.log1p(rankings.vocab_size), np.float32)
+        self.vocab_size = rankings.vocab_size
+        # The last column is for what is no token of the vocabulary: an engine may let it pass.
+        self.costs = np.full((len(self.languages), self.vocab_size + 1), math.log1p(self.vocab_size), np.float32)
         for row, ranking in zip(self.costs, rankings.languages.values(), strict=True):
             tokens = np.array(ranking.tokens, dtype=np.int64)
             # The tokens of an unordered set cost the same, what they would cost on average in a ranking.
@@ -42,8 +44,9 @@ class LanguageDetector:
         """The evidence after tokens: float64 [L]; each token read makes all before it count a little less."""
         if not len(tokens):
             return evidence
-        ages = np.arange(len(tokens) - 1, -1, -1)
-        new: np.ndarray = self.costs[:, np.asarray(tokens)] @ self.decay**ages
+        columns, ages = np.asarray(tokens), np.arange(len(tokens) - 1, -1, -1)
+        columns = np.where((columns >= 0) & (columns < self.vocab_size), columns, self.vocab_size)
+        new: np.ndarray = self.costs[:, columns] @ self.decay**ages
         return evidence * self.decay ** len(tokens) + new
 
     def decide(self, evidence: np.ndarray, current: int | None = None) -> int:

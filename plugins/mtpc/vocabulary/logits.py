@@ -83,7 +83,7 @@ class DraftLogits:
     ) -> tuple[Tensor, Tensor]:
         """`draw_tokens` from the logits of each row's map: tokens int64 [n], and probabilities float32 [n, V].
 
-        temperature: [n].  uniforms: [n].  States and maps as above, where shapes are not static.
+        temperature: [n].  uniforms: float64 [n].  States and maps as above, where shapes are not static.
         """
         assert not self.static
         whole = torch.zeros(len(states), self.vocab_size, device=states.device)
@@ -117,11 +117,12 @@ def draw_tokens(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[
     """Draws from softmax(logits / temperature), int64 [n], and these probabilities, float32 [n, R].
 
     logits: [n, R].  temperature: [n]; where it is 0, the token of the largest logit is taken, and the probabilities,
-    which no verification of such a row reads, are those of temperature 1.  uniforms: [n], in [0, 1).
+    which no verification of such a row reads, are those of temperature 1.  uniforms: float64 [n], in [0, 1): with
+    fewer bits, and sums in float32, the rare tokens of a large vocabulary would not be drawn as often as is said.
     """
     greedy = temperature == 0
     probs = (logits / torch.where(greedy, 1.0, temperature)[:, None]).softmax(-1, dtype=torch.float32)
-    return torch.where(greedy, logits.argmax(-1), draw(probs, uniforms)), probs
+    return torch.where(greedy, logits.argmax(-1), draw(probs.double(), uniforms)), probs
 
 
 def groups(maps: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]]:

@@ -45,6 +45,11 @@ def test_the_cost_of_a_token_is_the_logarithm_of_its_rank(detector: LanguageDete
     assert outside == pytest.approx([math.log(VOCAB + 1)] * 3)
 
 
+def test_what_is_no_token_costs_as_much_as_one_outside(detector: LanguageDetector) -> None:
+    outside = detector.read(detector.begin(), [VOCAB - 1, VOCAB - 1, VOCAB - 1])
+    assert detector.read(detector.begin(), [VOCAB, -1, VOCAB + 500]) == pytest.approx(outside)
+
+
 def test_reading_in_parts_is_reading_at_once(detector: LanguageDetector) -> None:
     tokens = write("french", 60)
     whole = detector.read(detector.begin(), tokens)

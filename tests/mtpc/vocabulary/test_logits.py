@@ -46,7 +46,7 @@ def test_greedy_tokens_are_those_of_the_largest_logits(maps: list[int], static: 
 
 @pytest.mark.parametrize("maps", [[0], [2], [1, 1, 1], [2, 0, 1, 1, 0, 2, 2], []])
 def test_tokens_are_drawn_from_the_distributions_of_their_maps(maps: list[int]) -> None:
-    states, uniforms = torch.randn(len(maps), SIZE), torch.rand(len(maps))
+    states, uniforms = torch.randn(len(maps), SIZE), torch.rand(len(maps), dtype=torch.float64)
     temperature = 0.3 + torch.rand(len(maps))
     tokens, probs = DraftLogits(VOCABULARIES, HEAD).drawn(states, temperature, uniforms, torch.tensor(maps).long())
     expected = (one_at_a_time(states, maps) / temperature[:, None]).softmax(-1)
@@ -58,23 +58,35 @@ def test_tokens_are_drawn_from_the_distributions_of_their_maps(maps: list[int]) 
 
 
 def test_draws_without_maps_are_from_the_first() -> None:
-    _, probs = DraftLogits(VOCABULARIES, HEAD).drawn(torch.randn(3, SIZE), torch.ones(3), torch.rand(3))
+    _, probs = DraftLogits(VOCABULARIES, HEAD).drawn(torch.randn(3, SIZE), torch.ones(3), torch.rand(3).double())
     assert probs.bool().nonzero()[:, 1].tolist() == VOCABULARIES.ids[0].tolist() * 3
 
 
 def test_draws_are_as_frequent_as_they_are_probable() -> None:
     logits, count = torch.randn(1, 20).bfloat16(), 10_000
-    uniforms = (torch.arange(count) + 0.5) / count
+    uniforms = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     tokens, probs = draw_tokens(logits.expand(count, 20), torch.full((count,), 0.7), uniforms)
     assert probs.dtype == torch.float32
     torch.testing.assert_close(probs[0], (logits[0].double() / 0.7).softmax(-1).float())
     torch.testing.assert_close(tokens.bincount(minlength=20) / count, probs[0], atol=2 / count, rtol=0)
 
 
+def test_rare_tokens_of_a_large_vocabulary_are_drawn_as_often_as_is_said() -> None:
+    logits = torch.randn(1, 50_000) * 4
+    _, probs = draw_tokens(logits, torch.ones(1), torch.zeros(1, dtype=torch.float64))
+    share = probs[0].double() / probs.double().sum()
+    starts = share.cumsum(0) - share
+    asked = torch.arange(1, 50_000, 500)
+    for within in (0.01, 0.99):  # of the token's share of the uniforms
+        uniforms = starts[asked] + within * share[asked]
+        tokens, _ = draw_tokens(logits.expand(len(asked), -1), torch.ones(len(asked)), uniforms)
+        assert tokens.tolist() == asked.tolist()
+
+
 def test_a_temperature_of_zero_takes_the_most_probable_token() -> None:
     logits = torch.randn(6, 20)
     temperature = torch.tensor([0.0, 1.0, 0.0, 0.0, 1.0, 0.0])
-    tokens, probs = draw_tokens(logits, temperature, torch.zeros(6))
+    tokens, probs = draw_tokens(logits, temperature, torch.zeros(6, dtype=torch.float64))
     greedy = temperature == 0
     assert tokens[greedy].tolist() == logits.argmax(-1)[greedy].tolist()
     assert tokens[~greedy].tolist() == [0, 0]
