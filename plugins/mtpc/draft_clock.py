@@ -6,6 +6,8 @@ import atexit
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -45,10 +47,22 @@ class DraftClock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stop(1)
+
+    @contextmanager
+    def resumed(self) -> Iterator[None]:
+        """Around what belongs to a draft that is counted already: its seconds are added."""
+        self.__enter__()
+        try:
+            yield
+        finally:
+            self._stop(0)
+
+    def _stop(self, drafts: int) -> None:
         if self.file is None:
             return
         now = self._now()
-        self.drafts += 1
+        self.drafts += drafts
         self.seconds += now - self.started
         if now - self.written > WRITE_EVERY:
             self.written = now

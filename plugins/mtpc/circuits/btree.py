@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
-from mtpc.circuits.params import CircuitParams, draw, normalise
+from mtpc.circuits.params import CircuitParams, normalise
+from mtpc.draw import draw
 
 
 @dataclass(frozen=True)
@@ -130,15 +131,16 @@ class BinaryTree(Circuit):
             left, right = (messages[:, getattr(self, f"messages_{depth}_{side}")] for side in (0, 1))
             upward = torch.logsumexp(self._level(inner, depth) + (left + right)[:, :, None], -1)
             messages = torch.cat([messages, upward], 1)
-        belief, found = root[:, None], []  # [B, F, R]: state of each node of a level, jointly with the tokens before it
+        belief = root[:, None]  # [B, F, R]: state of each node of a level, jointly with the tokens before it
+        beliefs = []
         for depth in range(len(self.levels)):
             left = messages[:, getattr(self, f"messages_{depth}_0")]
             below = torch.stack([belief, belief + left], 2).flatten(1, 2)  # [B, 2F, R]
-            found.append(below[:, getattr(self, f"leaves_below_{depth}")])
+            beliefs.append(below[:, getattr(self, f"leaves_below_{depth}")])
             if depth + 1 < len(self.levels):
                 incoming = below[:, getattr(self, f"nodes_below_{depth}")]
                 belief = torch.logsumexp(incoming[..., None] + self._level(inner, depth + 1), 2)
-        return torch.cat(found, 1)[:, self.leaf_positions]
+        return torch.cat(beliefs, 1)[:, self.leaf_positions]
 
     def start(self, params: CircuitParams) -> State:
         root, inner = params.sums

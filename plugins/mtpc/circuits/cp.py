@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
-from mtpc.circuits.params import CircuitParams, before, draw
+from mtpc.circuits.params import CircuitParams, before
+from mtpc.draw import draw
 
 
 class CanonicalPolyadic(Circuit):

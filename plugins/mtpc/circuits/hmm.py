@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
-from mtpc.circuits.params import CircuitParams, draw
+from mtpc.circuits.params import CircuitParams
+from mtpc.draw import draw
 
 
 class HiddenMarkov(Circuit):
@@ -28,11 +29,11 @@ class HiddenMarkov(Circuit):
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
         """Along the chain, in n - 1 dependent steps."""
         state: State = (sums[0][:, None],)
-        found = [state[-1]]
+        beliefs = [state[-1]]
         for position in range(self.window - 1):
             state = self.advance(sums, position, state, evidence[:, position, None])
-            found.append(state[-1])
-        return torch.cat(found, 1)
+            beliefs.append(state[-1])
+        return torch.cat(beliefs, 1)
 
     def start(self, params: CircuitParams) -> State:
         return (params.sums[0][:, None],)
@@ -44,6 +45,10 @@ class HiddenMarkov(Circuit):
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
         initial, transitions = sums
         return torch.log_softmax(initial + first, -1), transitions
+
+    def leading_sums(self, sums: tuple[Tensor, ...], window: int) -> tuple[Tensor, ...]:
+        initial, transitions = sums
+        return initial, transitions[: window - 1]
 
     def sample_components(self, sums: tuple[Tensor, ...], noise: Tensor) -> Tensor:
         """The successor of every state is drawn for all steps at once; the chain then only follows them.

@@ -32,7 +32,8 @@ def temper(params: CircuitParams, temperature: Tensor) -> CircuitParams:
     """Raise every leaf and sum distribution to the power 1/T and renormalise it.
 
     This is a circuit of the same structure, so it is sampled and evaluated exactly; it is not the
-    tempered joint q(x)^(1/T), which is intractable for a mixture.
+    tempered joint q(x)^(1/T), which is intractable for a mixture.  The reference for heads, which scale their logits
+    before they normalise them and so save a pass.
 
     temperature: [B], positive.
     """
@@ -63,17 +64,3 @@ def normalise(weights: Tensor) -> Tensor:
     """Log weights normalised over the last axis; a row without mass stays -inf instead of NaN."""
     total = torch.logsumexp(weights, -1, keepdim=True)
     return weights - torch.where(total == -torch.inf, torch.zeros_like(total), total)
-
-
-def draw(probs: Tensor, uniform: Tensor) -> Tensor:
-    """Categorical draws by inversion of the cumulative distribution.
-
-    The draw is the first index whose cumulative sum exceeds ``uniform * total``, so an entry of probability
-    zero is never drawn, not even for a uniform of 0 or just below 1.
-
-    probs: [..., N], not necessarily normalised; uniform: [...], in [0, 1) -> int64 [...].
-    """
-    cumulative = probs.cumsum(-1)
-    total = cumulative[..., -1:]
-    index = (cumulative <= uniform[..., None].to(cumulative.dtype) * total).sum(-1)
-    return index.minimum((cumulative < total).sum(-1))  # should the product have rounded up to the total

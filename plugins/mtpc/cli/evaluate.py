@@ -1,22 +1,98 @@
-"""`mtpc evaluate`: the kinds of drafters whose acceptance can be foretold."""
+"""`mtpc evaluate`."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-from mtpc.cli.default_group import with_default
-from mtpc.cli.evaluate_circuits import evaluate_circuits
-from mtpc.cli.evaluate_fastmtp import evaluate_fastmtp
+from mtpc.errors import MTPCError
 
-HELP = """Expected acceptance on held-out text, without an engine: circuits (MTPC, the default) or MTP layers (FastMTP).
+if TYPE_CHECKING:
+    from mtpc.evaluation.prompts import Prompts
 
-Examples:
 
-mtpc evaluate weights/byte-mtpc-hmm-n8 --target weights/byte-target
+def evaluate(
+    drafters: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Drafter directories of one target.")],
+    target: Annotated[Path, typer.Option(help="The target they were trained for.")],
+    corpus: Annotated[Path | None, typer.Option(help="Go on with the held-out text of this corpus folder.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Answer the held-out questions of these conversations (`mtpc distill`).")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help='Go on with a JSON Lines file: the fields "kind", and "text" or "user".')
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Prompts of each kind [default: 64 of a corpus, 16 questions].")
+    ] = None,
+    length: Annotated[int, typer.Option(help="Tokens that the target writes after each prompt, at most.")] = 128,
+    num_drafts: Annotated[int | None, typer.Option(help="Drafts in each step [default: as trained].")] = None,
+    loop: Annotated[int, typer.Option(help="Prompts of each kind that are decoded step by step as well.")] = 2,
+    tree: Annotated[str | None, typer.Option(help="Draft trees as well: their numbers of nodes, with commas.")] = None,
+    max_children: Annotated[int | None, typer.Option(help="Children of a node of a tree, at most.")] = None,
+    temperatures: Annotated[str, typer.Option(help="Sampling temperatures, with commas; 0 is greedy.")] = "1,0.5,0",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write all rates as JSON.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the target's sampling.")] = 0,
+) -> None:
+    """Expected acceptance of drafters of any family on held-out text, without an engine.
 
-mtpc evaluate fastmtp runs/smollm2-fastmtp --target runs/smollm2 --data runs/distilled
-"""
+    The target goes on with held-out prompts; the acceptance of speculative decoding along what it wrote is then
+    computed in closed form, with the target's whole output head (an engine may draft from fewer tokens of it: a draft
+    vocabulary). 'no evidence' leaves out the exact conditioning on the target's own token, where that is a
+    circuit's work; 'real loop' are a few of the prompts, decoded step by step. Chains are sampled and verified by
+    rejection sampling; trees hold the most probable continuations and are verified by target-only sampling.
 
-app = typer.Typer(cls=with_default("circuits"), help=HELP, no_args_is_help=True, rich_markup_mode="markdown")
-app.command("circuits")(evaluate_circuits)
-app.command("fastmtp")(evaluate_fastmtp)
+    Examples:
+
+    mtpc evaluate weights/byte-mtpc-hmm-n8 --target weights/byte-target --corpus corpus --tree 7,15,31
+
+    mtpc evaluate runs/fastmtp runs/vanilla --target runs/smollm2 --data runs/distilled
+
+    mtpc evaluate weights/smollm2-fastmtp --target runs/smollm2 --prompts benchmarks/chat_prompts.jsonl
+    """
+    import json
+
+    from rich.console import Console
+
+    from mtpc import provenance
+    from mtpc.cli.numbers import numbers
+    from mtpc.evaluation.evaluate import Plan, evaluate_folders
+    from mtpc.evaluation.table import acceptance_table
+
+    if sum(source is not None for source in (corpus, data, prompts)) != 1:
+        raise MTPCError("say what the target goes on with: one of --corpus, --data and --prompts.")
+    plan = Plan(
+        temperatures=numbers(temperatures, float, "--temperatures"),
+        length=length,
+        num_drafts=num_drafts,
+        loop=loop,
+        trees=() if tree is None else numbers(tree, int, "--tree"),
+        max_children=max_children,
+        seed=seed,
+    )
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    results = evaluate_folders(target, drafters, _prompts(corpus, data, prompts, target, count), plan)
+    table = acceptance_table(results)
+    if markdown:
+        typer.echo(table.to_markdown())
+    else:
+        Console().print(table.to_rich())
+    if out is not None:
+        out.write_text(json.dumps({"results": results, "provenance": provenance.collect(seed=seed)}, indent=2) + "\n")
+
+
+def _prompts(corpus: Path | None, data: Path | None, file: Path | None, target: Path, count: int | None) -> Prompts:
+    """The one source that is named."""
+    from mtpc.data.corpus import Corpus
+    from mtpc.distill.conversations import read_conversations
+    from mtpc.evaluation.prompts import PROMPTS, QUESTIONS, corpus_prompts, heldout_questions, prompts_of_file
+
+    if corpus is not None:
+        return corpus_prompts(Corpus(corpus), count or PROMPTS)
+    if data is not None:
+        return heldout_questions(list(read_conversations(data)), count or QUESTIONS)
+    assert file is not None
+    return prompts_of_file(file, target, count or QUESTIONS)

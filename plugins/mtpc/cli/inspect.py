@@ -29,29 +29,30 @@ def inspect(
     """
     from mtpc.inspection import inspect_drafter
 
-    found = inspect_drafter(folder)
+    inspection = inspect_drafter(folder)
     console = Console()
-    console.print(describe(found))
-    if found.provenance:
-        console.print(describe_provenance(found.provenance))
+    console.print(describe(inspection))
+    if inspection.provenance:
+        console.print(describe_provenance(inspection.provenance))
     else:
         console.print("no provenance.json: nothing says where this drafter comes from")
     console.print("\nServe it with vLLM:\n")
     # Printed plainly, so that it can be copied whole whatever the width of the terminal.
-    typer.echo(f"vllm serve TARGET --speculative-config '{found.speculative_config()}'")
+    typer.echo(f"vllm serve TARGET {inspection.vllm_arguments()}")
     console.print("\nor with SGLang:\n")
-    typer.echo(f"python -m sglang.launch_server --model-path TARGET {found.sglang_arguments()}")
+    typer.echo(f"python -m sglang.launch_server --model-path TARGET {inspection.sglang_arguments()}")
 
 
-def describe(found: Inspection) -> Table:
+def describe(inspection: Inspection) -> Table:
     """The facts as a table."""
-    table = Table("", "", title=str(found.folder), show_header=False)
-    for name, fact in found.facts.items():
+    table = Table("", "", title=str(inspection.folder), show_header=False)
+    for name, fact in inspection.facts.items():
         table.add_row(name, fact)
-    for name, count in found.parameters.items():
-        table.add_row(f"parameters: {name}", f"{count:,}")
-    table.add_row("parameters", f"{sum(found.parameters.values()):,}")
-    for label, what in zip(("read per draft", *[""] * len(found.reads)), found.reads, strict=False):
+    for part, counts in inspection.parameters.items():
+        for name, count in counts.items():
+            table.add_row(f"{part}: {name}", f"{count:,} parameters")
+    table.add_row("all", f"{inspection.total:,} parameters")
+    for label, what in zip(("read per draft", *[""] * len(inspection.reads)), inspection.reads, strict=False):
         table.add_row(label, what)
     return table
 

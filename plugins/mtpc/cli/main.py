@@ -18,16 +18,16 @@ From text to a served drafter:
 
 2. mtpc target bytes               a small byte-level model that a drafter can be trained for
 
-3. mtpc train                      a drafter: a head that predicts a whole window of tokens at once
+3. mtpc train mtpc                 a drafter: a head that predicts a whole window of tokens at once
 
-4. mtpc evaluate                   its expected acceptance on held-out text
+4. mtpc evaluate DIR               its expected acceptance on held-out text
 
 5. mtpc inspect DIR                what a drafter directory holds, and the line that serves it
 
 6. mtpc bench                      the engine with and without the drafter, side by side
 
-For a chat model, in place of 1 to 4: mtpc target smollm2, mtpc distill, mtpc train fastmtp, mtpc vocab build,
-mtpc evaluate fastmtp. A drafter that others have published: mtpc convert.
+For a chat model, in place of 1 to 3: mtpc target smollm2, mtpc distill, mtpc train fastmtp, mtpc vocab build.
+`mtpc train --help` lists the families of drafters. A drafter that others have published: mtpc convert.
 
 When something does not start: mtpc doctor.
 """
@@ -37,7 +37,7 @@ app.command("corpus")(corpus.corpus)
 app.add_typer(target.app, name="target")
 app.command("distill")(distill.distill)
 app.add_typer(train.app, name="train")
-app.add_typer(evaluate.app, name="evaluate")
+app.command("evaluate")(evaluate.evaluate)
 app.add_typer(vocab.app, name="vocab")
 app.add_typer(convert.app, name="convert")
 app.command("inspect")(inspect.inspect)

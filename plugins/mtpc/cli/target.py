@@ -29,11 +29,11 @@ def byte_target(
     kv_heads: Annotated[int, typer.Option(help="Key-value heads.")] = 2,
     mlp_size: Annotated[int, typer.Option(help="Width inside the MLPs.")] = 1024,
     context: Annotated[int, typer.Option(help="Longest context, in bytes.")] = 1024,
-    steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 800,
-    tokens_per_step: Annotated[int, typer.Option(help="Bytes in one step.")] = 16_384,
+    updates: Annotated[int, typer.Option(help="Updates of the weights.")] = 800,
+    tokens_per_update: Annotated[int, typer.Option(help="Bytes in one update.")] = 16_384,
     learning_rate: Annotated[float, typer.Option(help="Peak rate; warm-up, constant, linear decay.")] = 3e-3,
-    warmup_steps: Annotated[int, typer.Option(help="Steps of the warm-up.")] = 40,
-    decay_from: Annotated[float, typer.Option(help="Share of the steps after which the rate falls.")] = 0.5,
+    warmup: Annotated[int, typer.Option(help="Updates of the warm-up.")] = 40,
+    decay_from: Annotated[float, typer.Option(help="Share of the updates after which the rate falls.")] = 0.5,
     future_bytes: Annotated[int, typer.Option(help="How far ahead the auxiliary loss looks.")] = 16,
     future_weight: Annotated[float, typer.Option(help="Weight of the auxiliary loss.")] = 0.15,
     seed: Annotated[int, typer.Option(help="Seed of the weights and of the order of the text.")] = 0,
@@ -49,7 +49,7 @@ def byte_target(
 
     mtpc target bytes --widen runs/narrow --mlp-size 3584 --learning-rate 2e-3 --out runs/wide --resume runs/wide.state
 
-    mtpc target bytes --layers 2 --hidden-size 128 --steps 50 --out runs/tiny
+    mtpc target bytes --layers 2 --hidden-size 128 --updates 50 --out runs/tiny
     """
     from mtpc.data.corpus import Corpus
     from mtpc.targets.byte_llama import ByteTargetConfig, train_byte_target
@@ -61,10 +61,10 @@ def byte_target(
         kv_heads=kv_heads,
         mlp_size=mlp_size,
         context=context,
-        steps=steps,
-        tokens_per_step=tokens_per_step,
+        updates=updates,
+        tokens_per_update=tokens_per_update,
         learning_rate=learning_rate,
-        warmup_steps=warmup_steps,
+        warmup=warmup,
         decay_from=decay_from,
         future_bytes=future_bytes,
         future_weight=future_weight,

@@ -53,11 +53,11 @@ def build(
     chosen = numbers(sizes, int, "--sizes")
     template = ChatTemplate(target)
     conversations = [] if data is None else list(read_conversations(data))
-    texts = list(answers_by_language(each for each in conversations if not each.heldout))
-    for one in text or ():
-        language, found, path = one.partition("=")
-        if not language or not found:
-            raise MTPCError(f"--text is {one!r}, but a language and a file were expected, as in german=faust.txt.")
+    texts = list(answers_by_language(conversation for conversation in conversations if not conversation.heldout))
+    for option in text or ():
+        language, equals, path = option.partition("=")
+        if not language or not equals:
+            raise MTPCError(f"--text is {option!r}, but a language and a file were expected, as in german=faust.txt.")
         texts += [(language, tokens) for tokens in file_tokens(Path(path), template.tokenizer)]
     vocab_size = AutoConfig.from_pretrained(target).vocab_size
     rankings = build_rankings(texts, vocab_size, always=[template.end])
@@ -69,15 +69,15 @@ def build(
         table.add_row(name, f"{sum(ranking.counts or ()):,}", f"{len(ranking.tokens):,}")
     console = Console()
     console.print(table)
-    heldout = answers_by_language(each for each in conversations if each.heldout)
+    heldout = answers_by_language(conversation for conversation in conversations if conversation.heldout)
     shares = coverage(rankings, heldout, chosen)
     if shares and chosen:
         console.print(coverage_table(shares))
 
 
 def coverage_table(shares: dict[str, dict[tuple[str, int], float]]) -> Table:
-    """A row for each language of text with each language's map, a column for each size."""
-    table = Table("text", "map", title="share of held-out tokens in each draft vocabulary")
+    """A row for each language of text with each language's draft vocabulary, a column for each size."""
+    table = Table("text", "draft vocabulary", title="share of held-out tokens in each draft vocabulary")
     for size in dict.fromkeys(size for row in shares.values() for _, size in row):
         table.add_column(f"{size:,}", justify="right")
     for text, row in shares.items():

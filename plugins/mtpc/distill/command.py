@@ -12,13 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from mtpc import provenance
-from mtpc.bench.command import must_be_installed
-from mtpc.bench.engine import ServerSettings
-from mtpc.bench.engines import find_engine
-from mtpc.bench.server import Server, running, tidy_end
 from mtpc.distill.run import Distillation, Plan
 from mtpc.distill.template import ChatTemplate
 from mtpc.errors import MTPCError
+from mtpc.servers.engine import ServerSettings
+from mtpc.servers.engines import find_engine, must_be_installed
+from mtpc.servers.server import Server, running, tidy_end
 
 PROMPT_TOKENS = 768  # room for the template and a question about source code
 

@@ -26,15 +26,15 @@ QUESTIONS = (
 @cache
 def functions() -> tuple[str, ...]:
     """Functions and methods of a few lines each, as they stand in the library, without their indentation."""
-    found = []
+    blocks = []
     for document in python_standard_library():
         lines = document.text.splitlines()
         for node in ast.walk(ast.parse(document.text)):
             if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
                 block = lines[node.lineno - 1 : node.end_lineno]
                 if len(block) in LINES:
-                    found.append(textwrap.dedent("\n".join(block)))
-    return tuple(found)
+                    blocks.append(textwrap.dedent("\n".join(block)))
+    return tuple(blocks)
 
 
 def ask_about_source(generator: np.random.Generator) -> str:

@@ -26,9 +26,9 @@ class ChatTemplate:
         if self.tokenizer.chat_template is None:
             raise MTPCError(f"{folder} has no chat template, so it cannot write both sides of a conversation.")
         rendered = self._render(_MARK, answer=False)
-        self.opening, found, rest = rendered.partition(_MARK)
+        self.opening, mark, rest = rendered.partition(_MARK)
         ids = self.tokenizer(rest.strip(), add_special_tokens=False).input_ids
-        if not found or not ids or ids[0] not in self.tokenizer.all_special_ids:
+        if not mark or not ids or ids[0] not in self.tokenizer.all_special_ids:
             raise MTPCError(f"{folder}: the chat template does not end a user turn with a special token.")
         self.end: int = ids[0]
 

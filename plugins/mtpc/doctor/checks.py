@@ -1,4 +1,4 @@
-"""What `mtpc doctor` looks at: Python, libraries, GPU, engines, and what each adapter says of itself."""
+"""What `mtpc doctor` looks at: Python, libraries, GPU, engines, families, and what each adapter says of itself."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def python(running: tuple[int, int] = sys.version_info[:2]) -> Finding:
 
 def library(name: str) -> Finding:
     """A library that the core needs."""
-    found = version(name)
-    return Finding(name, found is not None, found or "not installed", "" if found else f"Run `pip install {name}`.")
+    installed = version(name)
+    mend = "" if installed else f"Run `pip install {name}`."
+    return Finding(name, installed is not None, installed or "not installed", mend)
 
 
 def processor() -> Finding:
@@ -59,9 +60,9 @@ def processor() -> Finding:
 
 def engines() -> Finding:
     """At least one engine that an adapter of this project serves must be installed."""
-    found = [f"{name} {version(name)}" for names in ENGINES.values() for name in names if version(name)]
-    mend = "" if found else _INSTALL
-    return Finding("engine", bool(found), ", ".join(found) or "none installed", mend)
+    installed = [f"{name} {version(name)}" for names in ENGINES.values() for name in names if version(name)]
+    mend = "" if installed else _INSTALL
+    return Finding("engine", bool(installed), ", ".join(installed) or "none installed", mend)
 
 
 def kernels() -> Iterator[Finding]:
@@ -71,6 +72,18 @@ def kernels() -> Iterator[Finding]:
     spec = find_spec("sgl_kernel")
     mend = "" if spec else "Run `scripts/make_env.sh sglang`, or install a CPU build of sglang-kernel."
     yield Finding("sglang: sgl_kernel", spec is not None, f"from {spec.origin}" if spec else "not installed", mend)
+
+
+def drafter_families() -> list[Finding]:
+    """The families of drafters that both engines serve here, and the modules that bring them."""
+    from mtpc.families import families, problems
+
+    known = [
+        Finding(f"family: {family.name}", True, f"{family.summary}; from {type(family).__module__}")
+        for family in families()
+    ]
+    mend = "Reinstall or remove the distribution that brings this family."
+    return [*known, *(Finding(f"family: {name}", False, reason, mend) for name, reason in problems().items())]
 
 
 def adapter(name: str, load: Callable[[], Callable[[], Iterable[Finding]]]) -> list[Finding]:
@@ -94,4 +107,4 @@ def adapters() -> Iterator[Finding]:
 
 def examine() -> list[Finding]:
     """Everything, in the order in which it is shown."""
-    return [python(), *map(library, LIBRARIES), processor(), engines(), *kernels(), *adapters()]
+    return [python(), *map(library, LIBRARIES), processor(), engines(), *kernels(), *drafter_families(), *adapters()]

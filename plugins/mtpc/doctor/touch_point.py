@@ -27,11 +27,11 @@ class TouchPoint(NamedTuple):
     def problem(self) -> str | None:
         """What is wrong with this line in the installed engine, if anything."""
         try:
-            found: object = import_module(self.module)
+            function: object = import_module(self.module)
             for name in self.function.split("."):
-                found = getattr(found, name)
-            assert callable(found)
-            parameters = list(inspect.signature(found).parameters)
+                function = getattr(function, name)
+            assert callable(function)
+            parameters = list(inspect.signature(function).parameters)
         except (ImportError, AttributeError, TypeError, AssertionError) as error:
             return f"{self.function} of {self.module} cannot be used ({error})"
         leading, _, keywords = (part.split() for part in self.parameters.partition("*"))
@@ -49,9 +49,9 @@ def sentences(table: Iterable[TouchPoint], mend: str) -> Iterator[str]:
 
 def findings(engine: str, table: Iterable[TouchPoint], mend: str) -> list[Finding]:
     """Every line of a table, for `mtpc doctor`."""
-    found = []
+    lines = []
     for line in table:
         problem = line.problem()
         detail, advice = (problem, f"{mend.capitalize()}.") if problem else (f"{line.how}: {line.why}", "")
-        found.append(Finding(f"{engine}: {line.function}", problem is None, detail, advice))
-    return found
+        lines.append(Finding(f"{engine}: {line.function}", problem is None, detail, advice))
+    return lines

@@ -9,26 +9,37 @@ by running it (Leviathan et al. 2022, section 3; the chain is this project's).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from mtpc.verify import Rates, rates_from_marginal
 
 
-def decode_acceptance(accept: Tensor) -> Rates:
-    """Acceptance of speculative decoding along given texts, a position weighed by how often a step starts there.
+class Counts(NamedTuple):
+    """Expected numbers, which add up over texts: of steps, float64 [], and of each draft's acceptances, float64 [K]."""
+
+    steps: Tensor
+    accepted: Tensor
+
+    def plus(self, other: Counts) -> Counts:
+        """The numbers of both texts."""
+        return Counts(self.steps + other.steps, self.accepted + other.accepted)
+
+    @property
+    def rates(self) -> Rates:
+        """Acceptance; zero where there is no step."""
+        return rates_from_marginal((self.accepted / self.steps.clamp_min(torch.finfo().tiny)).tolist())
+
+
+def expected_counts(accept: Tensor) -> Counts:
+    """The numbers of texts of equal length.
 
     accept: float64 [S, L, K]; accept[s, t, i] is the probability that, in a step that starts after
     position t of text s, draft i + 1 is accepted when those before it were.
-    """
-    steps, accepted = expected_counts(accept)
-    return rates_from_marginal((accepted / steps).tolist())
-
-
-def expected_counts(accept: Tensor) -> tuple[Tensor, Tensor]:
-    """The expected number of steps, [], and of acceptances of each draft, [K], over all texts of `decode_acceptance`.
-
-    Those of texts of other lengths may be added to them.
     """
     texts, length, drafts = accept.shape
     marginal = accept.cumprod(-1)  # [S, L, K]
@@ -39,4 +50,21 @@ def expected_counts(accept: Tensor) -> tuple[Tensor, Tensor]:
     for start in range(length):
         visits[:, start + 1 : start + drafts + 2] += visits[:, start : start + 1] * exactly[:, start]
     weights = visits[:, :length, None]
-    return weights.sum(), (weights * marginal).sum((0, 1))
+    return Counts(weights.sum(), (weights * marginal).sum((0, 1)))
+
+
+def counts_along(accept: Iterable[Tensor]) -> Counts:
+    """The numbers of texts of any lengths, at least one: float64 [L, K] of each; L is 0 where no step has room."""
+    by_length: dict[int, list[Tensor]] = {}
+    for text in accept:
+        by_length.setdefault(len(text), []).append(text)
+    parts = [expected_counts(torch.stack(texts)) for texts in by_length.values()]
+    return reduce(Counts.plus, parts)
+
+
+def decode_acceptance(accept: Tensor) -> Rates:
+    """Acceptance of speculative decoding along texts, a position weighed by how often a step starts there.
+
+    accept: as `expected_counts`.
+    """
+    return expected_counts(accept).rates

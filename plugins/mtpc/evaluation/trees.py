@@ -13,34 +13,46 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mtpc.drafter import Drafter, TreeDraft
-from mtpc.evaluation.acceptance import decode_acceptance
-from mtpc.evaluation.continuations import Continuations
-from mtpc.verify import PADDING, Rates, node_depths
+from mtpc.draft import Known, TreeDraft
+from mtpc.errors import MTPCError
+from mtpc.evaluation.texts import View
+from mtpc.families.drafter import Drafter
+from mtpc.verify import PADDING, node_depths
 from mtpc.verify.tree import follow
+from mtpc.window.part import WindowPart
+from mtpc.window.tree import level_widths
+
+
+def window_of_trees(name: str, drafter: Drafter, sizes: Sequence[int], max_children: int | None) -> WindowPart:
+    """The window that grows trees of these sizes.
+
+    Errors: `MTPCError` for a drafter whose serial part comes first, or where a size is not positive or does not fit
+    (see `mtpc.window.tree.level_widths`).
+    """
+    if drafter.window is None or drafter.config.serial_steps:
+        raise MTPCError(f"{name} has a serial part, but only trees of a window alone are scored.")
+    for size in sizes:
+        level_widths(size, drafter.window.max_drafts, drafter.window.vocab_size, max_children)
+    return drafter.window
 
 
 @torch.inference_mode()
-def evaluate_trees(
-    drafter: Drafter, texts: Continuations, sizes: Sequence[int], max_children: int | None = None
-) -> dict[int, Rates]:
-    """Acceptance by depth of trees of each size; the drafter and the text are at the same temperature.
+def tree_acceptance(
+    window: WindowPart, text: View, sizes: Sequence[int], temperature: float, max_children: int | None = None
+) -> dict[int, Tensor]:
+    """Whether each draft is accepted, for trees of each size, as in `mtpc.evaluation.scorer`: float64 [L', K].
 
-    Only the largest trees are drafted: nodes come in the order of their probability, so the first ones of a tree are
-    the smaller tree.
-
-    Errors: `MTPCError` where a size is not positive or does not fit (see `mtpc.drafter.tree.level_widths`).
+    The drafter and the text are at the same temperature.  Only the largest trees are drafted: nodes come in the order
+    of their probability, so the first ones of a tree are the smaller tree.
     """
-    if not sizes:
-        return {}
-    drafter = drafter.to("cpu", torch.float32)
-    accepted: dict[int, list[Tensor]] = {size: [] for size in sizes}
-    for hidden, windows in texts.steps(drafter.config.window):
-        temperature = torch.full((len(windows),), texts.temperature)
-        draft = drafter.draft_tree(hidden, windows[:, 0], temperature, max(sizes), max_children)
-        for size, rows in accepted.items():
-            rows.append(matches(TreeDraft(*(each[:, :size] for each in draft)), windows[:, 1:]))
-    return {size: decode_acceptance(torch.stack(rows).double()) for size, rows in accepted.items()}
+    positions, following = text.steps(window.max_drafts)
+    if not len(following):
+        return {size: torch.zeros(0, window.max_drafts, dtype=torch.float64) for size in sizes}
+    hidden = text.hidden[positions].to(next(window.parameters()).dtype)
+    heat = torch.full((len(hidden),), temperature, device=hidden.device)
+    draft = window.draft_tree(Known.of_target(hidden, following[:, 0]), heat, max(sizes), max_children)
+    smaller = {size: TreeDraft(*(nodes[:, :size] for nodes in draft)) for size in sizes}
+    return {size: matches(tree, following[:, 1:]).double().cpu() for size, tree in smaller.items()}
 
 
 def matches(draft: TreeDraft, text: Tensor) -> Tensor:

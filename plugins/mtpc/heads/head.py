@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtpc.circuits import Circuit, CircuitParams
-from mtpc.drafter.config import DrafterConfig
 from mtpc.heads.leaves import SharedLeaves, TableLeaves
 from mtpc.heads.sums import SumHead
+from mtpc.window.config import CircuitConfig
 
 IDENTITY_BIAS = 4.0
 
@@ -45,7 +45,7 @@ class Trunk(nn.Module):
 class CircuitHead(nn.Module):
     """Maps the target's hidden state, and its own next token where configured, to the parameters of a circuit."""
 
-    def __init__(self, config: DrafterConfig, circuit: Circuit) -> None:
+    def __init__(self, config: CircuitConfig, circuit: Circuit) -> None:
         super().__init__()
         d, n, r, v = config.hidden_size, config.circuit_window, config.rank, config.vocab_size
         self.trunk = Trunk(d, config.trunk_size, v if config.token_input else None) if config.trunk_size else None
@@ -68,6 +68,15 @@ class CircuitHead(nn.Module):
     def forward(self, hidden: Tensor, token: Tensor, temperature: Tensor | None = None) -> CircuitParams:
         """Circuit parameters, see `logits`; a temperature [B] > 0 tempers them as `mtpc.circuits.temper` does."""
         return normalised(*self.logits(hidden, token), temperature)
+
+    def leading(self, circuit: Circuit, window: int) -> dict[str, Tensor]:
+        """The weights of the first positions of a chain alone, by their names; the trunk's are of none."""
+        parts = {"leaves": self.leaves.leading(window)}
+        if self.sums is not None:
+            parts["sums"] = self.sums.leading(circuit, window)
+        if self.trunk is not None:
+            parts["trunk"] = self.trunk.state_dict()
+        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def initialise(self, unembedding: Tensor) -> None:

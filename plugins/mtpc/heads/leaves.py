@@ -22,6 +22,10 @@ class TableLeaves(nn.Module):
         """Leaf logits: features [B, d] -> [B, n, R, V]."""
         return F.linear(features, self.weight.flatten(0, 2)).view(-1, *self.shape)
 
+    def leading(self, window: int) -> dict[str, Tensor]:
+        """The weights of the first positions alone, by their names."""
+        return {"weight": self.weight[:window]}
+
     @torch.no_grad()
     def initialise(self, unembedding: Tensor, own_first: bool = True) -> None:
         """The first position, where it is x_{t+1}, starts as the target's own head ([V, d]); the rest flat."""
@@ -62,6 +66,12 @@ class SharedLeaves(nn.Module):
         leaf = F.linear(mixed, self.component).view(-1, *self.shape)  # [B, n, R, m]
         leaf = leaf + position[:, :, None] + self.offset
         return F.linear(leaf, self.unembedding)
+
+    def leading(self, window: int) -> dict[str, Tensor]:
+        """As in `TableLeaves`: the projection and the offsets are of positions, all else is shared by them."""
+        project = self.project.weight.unflatten(0, (self.shape[0], -1))  # [n, m + k, d]
+        own = {"project.weight": project[:window].flatten(0, 1), "offset": self.offset[:window]}
+        return {**self.state_dict(), **own}
 
     @torch.no_grad()
     def initialise(self, unembedding: Tensor, own_first: bool = True) -> None:

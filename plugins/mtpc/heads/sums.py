@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mtpc.circuits import Circuit
+
 
 class SumHead(nn.Module):
     """Contextual sum weights: logits R s + b of all sum units, with s = S e of ``features`` dimensions.
@@ -28,6 +30,17 @@ class SumHead(nn.Module):
         logits = F.linear(self.reduce(features), self.weight, self.bias)
         parts = logits.split(self.sizes, -1)
         return tuple(part.unflatten(-1, shape) for part, shape in zip(parts, self.shapes, strict=True))
+
+    def leading(self, circuit: Circuit, window: int) -> dict[str, Tensor]:
+        """The weights of the first positions of a chain alone, by their names."""
+        by_unit = (part.unflatten(0, shape) for part, shape in zip(self._rows(), self.shapes, strict=True))
+        kept = circuit.leading_sums(tuple(by_unit), window)
+        rows = torch.cat([part.flatten(0, -2) for part in kept])
+        return {**self.state_dict(), "weight": rows[:, :-1], "bias": rows[:, -1]}
+
+    def _rows(self) -> tuple[Tensor, ...]:
+        """Weights and biases of each entry of ``shapes``, [size, features + 1]."""
+        return torch.cat([self.weight, self.bias[:, None]], 1).split(self.sizes)
 
     @torch.no_grad()
     def initialise(self, identity: float) -> None:

@@ -1,6 +1,8 @@
-"""Answers of a frozen target to questions of different lengths, in one batch."""
+"""What a frozen target writes after prompts of whatever lengths, in one batch."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import torch
 
@@ -13,12 +15,12 @@ def write_answers(
     prompts: list[list[int]],
     length: int,
     temperature: float,
-    end: int | None = None,
+    ends: Collection[int] = (),
     generator: torch.Generator | None = None,
 ) -> list[list[int]]:
-    """Each prompt with up to ``length`` tokens that the target goes on with, ``end`` the last; temperature 0 is greedy.
+    """Each prompt with up to ``length`` tokens that the target goes on with, the first of ``ends`` the last.
 
-    Shorter prompts are padded on the left, out of the attention's sight.
+    Temperature 0 is greedy.  Shorter prompts are padded on the left, out of the attention's sight.
     """
     longest = max(map(len, prompts))
     device = target.device
@@ -39,7 +41,7 @@ def write_answers(
         for row, token in enumerate(step[:, 0].tolist()):
             if running[row]:
                 texts[row].append(token)
-                running[row] = token != end
+                running[row] = token not in ends
         if not any(running):
             break
         mask = torch.cat([mask, torch.ones_like(step)], 1)

@@ -24,8 +24,12 @@ from mtpc import provenance
 from mtpc.data.byte_tokenizer import END_OF_TEXT, PAD, VOCAB_SIZE, save_byte_tokenizer
 from mtpc.data.corpus import Corpus
 from mtpc.errors import MTPCError
-from mtpc.optimizers import make_optimizers
 from mtpc.targets.widening import widen_mlps
+from mtpc.training.optimizers import make_optimizers
+from mtpc.training.schedule import Schedule
+from mtpc.training.state import StateFile
+
+SAVE_EVERY = 100  # updates
 
 
 @dataclass(frozen=True)
@@ -38,17 +42,23 @@ class ByteTargetConfig:
     kv_heads: int = 2
     mlp_size: int = 1024
     context: int = 1024
-    steps: int = 800
-    tokens_per_step: int = 16_384
-    long_context_from: float = 0.8  # share of the steps after which windows grow from context/2 to context
+    updates: int = 800
+    tokens_per_update: int = 16_384
+    long_context_from: float = 0.8  # share of the updates after which windows grow from context/2 to context
     learning_rate: float = 3e-3
-    warmup_steps: int = 40
-    decay_from: float = 0.5  # share of the steps after which the rate falls linearly to 2 %
+    warmup: int = 40  # updates in which the rate rises
+    decay_from: float = 0.5  # share of the updates after which the rate falls linearly to 2 %
     future_bytes: int = 16  # the auxiliary loss looks this far ahead
     future_weight: float = 0.15
     future_discount: float = 0.8
     future_stride: int = 4  # the auxiliary loss is taken at every fourth position
     seed: int = 0
+
+    @property
+    def schedule(self) -> Schedule:
+        """Warm-up, constant, then linear decay to 2 %."""
+        decay_from = self.decay_from * self.updates
+        return Schedule(self.learning_rate, self.updates, self.warmup, decay_from, "linear", floor=0.02)
 
 
 def build_byte_llama(config: ByteTargetConfig) -> LlamaForCausalLM:
@@ -96,13 +106,6 @@ class FutureHeads(nn.Module):
         return (losses.view(-1, self.config.future_bytes - 1).mean(0) * discounts).sum()
 
 
-def learning_rate_factor(step: int, config: ByteTargetConfig) -> float:
-    """Warm-up, constant, then linear decay to 2 %."""
-    decay_start = config.decay_from * config.steps
-    decay = max(0.0, (step - decay_start) / max(1.0, config.steps - decay_start))
-    return min(1.0, (step + 1) / config.warmup_steps) * (1.0 - 0.98 * decay)
-
-
 def build_optimizers(model: nn.Module, heads: nn.Module, config: ByteTargetConfig) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the layers, AdamW for embeddings, output tables and norms."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
@@ -137,8 +140,10 @@ def train_byte_target(
 ) -> None:
     """Train and write a Hugging Face folder (bfloat16 weights, tokenizer, provenance).
 
-    ``resume`` names a state file that is written every 100 steps and, if it exists, continued from. ``widen`` names a
+    ``resume`` names a state file that is written every 100 updates and, if it exists, continued from. ``widen`` names a
     trained folder with narrower MLPs to start from instead of random weights.
+
+    Errors: `MTPCError` for a folder to widen that is none or does not fit, or the state of another training.
     """
     torch.manual_seed(config.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -148,28 +153,30 @@ def train_byte_target(
             raise MTPCError(f"{widen} is not a model folder (no config.json).")
         widen_mlps(LlamaForCausalLM.from_pretrained(widen, dtype=torch.float32), model)
     optimizers = build_optimizers(model, heads, config)
-    tokens, first_step, seconds = corpus.tokens("train"), 0, 0.0
+    tokens, first, seconds = corpus.tokens("train"), 0, 0.0
     history: list[dict[str, float]] = []
-    if resume is not None and resume.exists():
-        state = torch.load(resume, weights_only=True)
+    identity = {"recipe": asdict(config), "corpus": corpus.digest(), "widened": widen is not None}
+    file = None if resume is None else StateFile(resume, identity)
+    state = None if file is None else file.read()
+    if state is not None:
         model.load_state_dict(state["model"])
         heads.load_state_dict(state["heads"])
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        first_step, seconds, history = state["step"], state["seconds"], state["history"]
+        first, seconds, history = state["update"], state["seconds"], state["history"]
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     started = time.monotonic() - seconds
     with Progress(*columns) as progress:
-        bar = progress.add_task("byte target", total=config.steps, completed=first_step)
-        for step in range(first_step, config.steps):
-            length = config.context if step >= config.long_context_from * config.steps else config.context // 2
-            generator = np.random.default_rng((config.seed, step))
-            rows = config.tokens_per_step // length
+        bar = progress.add_task("byte target", total=config.updates, completed=first)
+        for update in range(first, config.updates):
+            length = config.context if update >= config.long_context_from * config.updates else config.context // 2
+            generator = np.random.default_rng((config.seed, update))
+            rows = config.tokens_per_update // length
             batch = sample_batch(tokens, rows, length + config.future_bytes, generator).to(device)
             for optimizer in optimizers:
                 for group in optimizer.param_groups:
-                    group["lr"] = config.learning_rate * learning_rate_factor(step, config)
+                    group["lr"] = config.schedule.rate(update)
             with torch.autocast(device.type, torch.bfloat16):
                 hidden = model.model(input_ids=batch[:, :length], use_cache=False).last_hidden_state
                 logits = model.lm_head(hidden)
@@ -182,23 +189,24 @@ def train_byte_target(
                 optimizer.zero_grad(set_to_none=True)
             loss = next_byte.item()
             if not math.isfinite(loss):
-                raise FloatingPointError(f"the loss became {loss} at step {step}")
+                raise FloatingPointError(f"the loss became {loss} at update {update}")
             progress.update(bar, advance=1, description=f"byte target  loss {loss:.3f}")
-            if (step + 1) % 100 == 0 or step + 1 == config.steps:
+            if (update + 1) % SAVE_EVERY == 0 or update + 1 == config.updates:
                 seconds = time.monotonic() - started
                 held = heldout_loss(model, corpus.tokens("heldout"), config.context)
-                history.append({"step": step + 1, "train": loss, "heldout": held, "seconds": seconds})
+                history.append({"update": update + 1, "train": loss, "heldout": held, "seconds": seconds})
                 progress.console.print(json.dumps(history[-1]))
-                if resume is not None:
-                    saved_state = {
-                        "model": model.state_dict(),
-                        "heads": heads.state_dict(),
-                        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
-                        "step": step + 1,
-                        "seconds": seconds,
-                        "history": history,
-                    }
-                    torch.save(saved_state, resume)
+                if file is not None:
+                    file.write(
+                        {
+                            "model": model.state_dict(),
+                            "heads": heads.state_dict(),
+                            "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+                            "update": update + 1,
+                            "seconds": seconds,
+                            "history": history,
+                        }
+                    )
     origin = None if widen is None else provenance.read(widen)
     save_byte_target(model, corpus, out, config, history, origin)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from mtpc.drafter import Target
+from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
+from mtpc.families import recognise
 
 
 class Features(NamedTuple):
@@ -24,11 +26,16 @@ class FrozenTarget:
     """A causal language model in a Hugging Face folder, in inference only.
 
     dtype: what the model computes in; "auto" is the folder's own.
+
+    Errors: `MTPCError` for a folder without a model, or with a drafter.
     """
 
     def __init__(self, folder: Path, *, device: str = "cpu", dtype: torch.dtype | str = torch.float32) -> None:
         if not (folder / "config.json").is_file():
             raise MTPCError(f"{folder} is not a model folder (no config.json).")
+        family = recognise(folder)
+        if family is not None:
+            raise MTPCError(f"{folder} is {family.title}, but a target was expected.")
         self.folder = folder
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
         self.model.requires_grad_(False)
@@ -40,11 +47,20 @@ class FrozenTarget:
         config = self.model.config
         return Target(hidden_size=config.hidden_size, vocab_size=config.vocab_size)
 
+    def digest(self) -> str:
+        """SHA-256 of the folder's configuration and weights."""
+        digest = hashlib.sha256()
+        for file in sorted(self.folder.glob("*.safetensors")):
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        digest.update((self.folder / "config.json").read_bytes())
+        return digest.hexdigest()
+
     @property
-    def end(self) -> int | None:
-        """The token that ends its texts; None where there is none or more than one."""
-        end = self.model.generation_config.eos_token_id
-        return end if isinstance(end, int) else None
+    def ends(self) -> frozenset[int]:
+        """The tokens that end its texts, each by itself."""
+        ends = self.model.generation_config.eos_token_id
+        return frozenset() if ends is None else frozenset([ends] if isinstance(ends, int) else ends)
 
     @property
     def unembedding(self) -> Tensor:
@@ -54,8 +70,8 @@ class FrozenTarget:
     @torch.no_grad()
     def hidden(self, tokens: Tensor) -> Tensor:
         """The states after the final norm, [B, T, d], of tokens int64 [B, T], without their logits."""
-        found: Tensor = self.model.model(input_ids=tokens.to(self.device), use_cache=False).last_hidden_state
-        return found
+        states: Tensor = self.model.model(input_ids=tokens.to(self.device), use_cache=False).last_hidden_state
+        return states
 
     @torch.inference_mode()
     def features(self, tokens: Tensor) -> Features:
@@ -63,20 +79,14 @@ class FrozenTarget:
         hidden = self.model.model(input_ids=tokens.to(self.device), use_cache=False).last_hidden_state
         return Features(hidden, self.model.lm_head(hidden).float())
 
-    @torch.inference_mode()
-    def generate(self, prompts: Tensor, length: int, temperature: float) -> Tensor:
-        """Continue equally long prompts, int64 [B, P] -> [B, P + length]; temperature 0 is greedy."""
-        tokens = prompts.to(self.device)
-        state, step = None, tokens
-        for _ in range(length):
-            out = self.model(input_ids=step, past_key_values=state, use_cache=True, logits_to_keep=1)
-            state, step = out.past_key_values, choose(out.logits[:, -1].float(), temperature)
-            tokens = torch.cat([tokens, step], 1)
-        return tokens
-
 
 def choose(logits: Tensor, temperature: float, generator: torch.Generator | None = None) -> Tensor:
     """The next token of each row: logits [B, V] -> int64 [B, 1]; temperature 0 is greedy."""
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
     return torch.multinomial(torch.softmax(logits / temperature, -1), 1, generator=generator)
+
+
+def default_device() -> str:
+    """Where models run unless something else is said."""
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,4 +1,10 @@
-"""The tokenizer inside a GGUF file, as transformers and the engines load it."""
+"""The tokenizer inside a GGUF file, as transformers and the engines load it.
+
+transformers reads it too (``AutoTokenizer.from_pretrained(gguf_file=...)``), with the same vocabulary, special tokens
+and template. But in release 5.19 it does not ask how text is cut before the merges: SmolLM2's digits stay with the
+blanks before them, so that a number after two blanks or an empty line becomes other tokens than the model was trained
+on: two ends of line and a 2 are three tokens in place of two. It also forgets the length of the context.
+"""
 
 from __future__ import annotations
 

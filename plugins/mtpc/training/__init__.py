@@ -1,1 +1,1 @@
-"""Training of circuit heads on a frozen target (MTPC paper, section 4.1)."""
+"""Training of drafters on a frozen target: one loop, one schedule, one resumable state; a family gives the recipe."""

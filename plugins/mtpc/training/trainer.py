@@ -1,4 +1,4 @@
-"""Trains one or several drafters side by side on the same batches of one frozen target."""
+"""The one loop that trains drafters, of whatever family, side by side on the same batches."""
 
 from __future__ import annotations
 
@@ -10,162 +10,150 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from mtpc.data.corpus import Corpus
-from mtpc.drafter import Drafter, DrafterConfig, save_drafter
 from mtpc.errors import MTPCError
-from mtpc.targets.frozen import FrozenTarget
-from mtpc.training.batches import Batch, BatchShape, training_batch
-from mtpc.training.loss import discounts, distribution_losses, token_losses
+from mtpc.families.drafter import Drafter
+from mtpc.training.recipe import Batch, Recipe
+from mtpc.training.state import StateFile
 
+LARGEST_NORM = 1.0  # of the gradient of a drafter; a larger one is scaled down to it
+LAST = 20  # updates whose mean loss provenance.json states
 
-@dataclass(frozen=True)
-class TrainConfig:
-    """The recipe; defaults for a byte-level target of a few million parameters on a CPU."""
-
-    steps: int = 1000
-    learning_rate: float = 2e-3  # the paper's 3e-4 suits models a thousand times larger
-    warmup_steps: int = 50
-    loss: str = "nll"  # "nll" (equation 4) or "kl" (equation 5)
-    gamma: float | None = None  # None: the paper's 0.8 for windows up to 8, 0.9 beyond
-    micro_batch: int = 64  # positions whose leaf distributions are in memory at once
-    seed: int = 0
-    batch: BatchShape = field(default_factory=BatchShape)
-
-    def __post_init__(self) -> None:
-        if self.loss not in ("nll", "kl"):
-            raise MTPCError(f"the loss is 'nll' or 'kl', not {self.loss!r}.")
-        if self.gamma is not None and not 0 < self.gamma <= 1:
-            raise MTPCError(f"gamma must be in (0, 1], not {self.gamma}.")
-
-    def discount(self, window: int) -> float:
-        """gamma for a window (footnote 8 of the paper)."""
-        return self.gamma if self.gamma is not None else (0.8 if window <= 8 else 0.9)
-
-    def rate(self, step: int) -> float:
-        """Warm-up, then linear decay to 5 % over the second half."""
-        decay = max(0.0, 2 * step / self.steps - 1)
-        return self.learning_rate * min(1.0, (step + 1) / self.warmup_steps) * (1 - 0.95 * decay)
+# The number of updates that are done, and each drafter's loss in the last.
+Progress = Callable[[int, dict[str, float]], None]
 
 
 @dataclass
-class Apprentice:
-    """A drafter in training."""
+class Learner:
+    """A drafter in training.
+
+    weights: [n], of the positions.  losses: by update, the mean over its examples of the loss of each position.
+    """
 
     name: str
     drafter: Drafter
-    optimizer: torch.optim.Optimizer
-    losses: list[float] = field(default_factory=list)
+    weights: Tensor
+    optimizers: list[torch.optim.Optimizer]
+    losses: list[list[float]] = field(default_factory=list)
+
+    def loss(self, losses: list[float]) -> float:
+        """The loss that is made smaller: the positions' by their weights."""
+        return math.fsum(weight * loss for weight, loss in zip(self.weights.tolist(), losses, strict=True))
+
+    def to_state(self) -> dict[str, Any]:
+        """What a state on disk holds of it."""
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        return {"weights": self.drafter.state_dict(), "optimizers": optimizers, "losses": self.losses}
+
+    def take_up(self, state: dict[str, Any]) -> None:
+        """Go on from what a state on disk holds of it."""
+        self.drafter.load_state_dict(state["weights"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.losses = state["losses"]
 
 
 class Trainer:
-    """Several drafters, one pass through the target per batch: equal data, equal order, a fair table.
+    """A training, from its start or from where it was left.
 
-    configs: a configuration by drafter name.  resume: a state file, written every ``save_every`` steps and
-    continued from when it exists.
+    resume: a state file, written every ``save_every`` updates (by default as often as the recipe says) and after the
+    last, and taken up when it exists.
+
+    Errors: `MTPCError` for a state that is damaged or of another training.
     """
 
-    def __init__(
-        self,
-        target: FrozenTarget,
-        corpus: Corpus,
-        configs: dict[str, DrafterConfig],
-        config: TrainConfig,
-        resume: Path | None = None,
-        save_every: int = 100,
-    ) -> None:
-        self.target, self.corpus, self.config = target, corpus, config
-        self.resume, self.save_every = resume, save_every
-        self.window = max(each.window for each in configs.values())
-        self.apprentices = [self._apprentice(name, each) for name, each in configs.items()]
-        self.step, self.seconds = 0, 0.0
-        if resume is not None and resume.exists():
-            self._restore(torch.load(resume, weights_only=True))
+    def __init__(self, recipe: Recipe, *, resume: Path | None = None, save_every: int | None = None) -> None:
+        self.recipe, self.schedule = recipe, recipe.schedule
+        self.save_every = save_every or recipe.save_every
+        self.learners = [
+            Learner(name, drafter.train(), recipe.weights(drafter), recipe.optimizers(drafter))
+            for name, drafter in recipe.drafters().items()
+        ]
+        self.update, self.seconds = 0, 0.0  # updates that are done, and the time that they took
+        self.state = None if resume is None else StateFile(resume, self._identity())
+        state = None if self.state is None else self.state.read()
+        if state is not None:
+            self._take_up(state)
 
-    def _apprentice(self, name: str, config: DrafterConfig) -> Apprentice:
-        torch.manual_seed(self.config.seed)
-        drafter = Drafter(config)
-        drafter.head.initialise(self.target.unembedding.cpu())
-        drafter.to(self.target.device)
-        optimizer = torch.optim.Adam(drafter.parameters(), lr=self.config.learning_rate, betas=(0.9, 0.99))
-        return Apprentice(name, drafter, optimizer)
+    @property
+    def updates(self) -> int:
+        """All updates, those that are done included."""
+        return self.schedule.updates
 
-    def run(self, progress: Callable[[int, dict[str, float]], None]) -> None:
-        """Train to the last step; ``progress`` gets the step and each drafter's loss after every step."""
-        tokens = self.corpus.tokens("train")
+    def run(self, progress: Progress = lambda update, losses: None) -> None:
+        """Train to the last update.
+
+        Errors: `MTPCError` where a loss is no longer finite.
+        """
         started = time.monotonic() - self.seconds
-        while self.step < self.config.steps:
-            seed = (self.config.seed << 32) + self.step
-            batch = training_batch(self.target, tokens, self.config.batch, self.window, seed)
-            for apprentice in self.apprentices:
-                apprentice.losses.append(self._learn(apprentice, batch))
-            self.step += 1
+        while self.update < self.updates:
+            self._learn(self.recipe.batch(self.update))
+            self.update += 1
             self.seconds = time.monotonic() - started
-            progress(self.step, {each.name: each.losses[-1] for each in self.apprentices})
-            if self.resume is not None and (self.step % self.save_every == 0 or self.step == self.config.steps):
-                torch.save(self._state(), self.resume)
+            progress(self.update, {learner.name: learner.loss(learner.losses[-1]) for learner in self.learners})
+            if self.state is not None and (self.update % self.save_every == 0 or self.update == self.updates):
+                self.state.write(self._to_state())
 
-    def _learn(self, apprentice: Apprentice, batch: Batch) -> float:
-        drafter, window = apprentice.drafter, apprentice.drafter.config.window
-        for group in apprentice.optimizer.param_groups:
-            group["lr"] = self.config.rate(self.step)
-        weights = discounts(drafter.config.circuit_window, self.config.discount(window), self.target.device)
-        total, examples = 0.0, len(batch.hidden)
-        for part in zip(*(tensor.split(self.config.micro_batch) for tensor in batch), strict=True):
-            hidden, windows, target_logits = part
-            with torch.autocast(self.target.device.type, torch.bfloat16):
-                if self.config.loss == "kl":
-                    losses = distribution_losses(drafter, hidden, windows[:, :window], target_logits[:, :window])
-                else:
-                    losses = token_losses(drafter, hidden, windows[:, :window])
-            loss = (losses.sum(0) * weights).sum() / examples
-            loss.backward()
-            total += loss.item()
-        if not math.isfinite(total):
-            raise FloatingPointError(f"the loss of {apprentice.name} became {total} at step {self.step}")
-        nn.utils.clip_grad_norm_(drafter.parameters(), 1.0)
-        apprentice.optimizer.step()
-        apprentice.optimizer.zero_grad(set_to_none=True)
-        return total
+    def _learn(self, batch: Batch) -> None:
+        """One update of every drafter."""
+        totals = [torch.zeros(len(learner.weights)) for learner in self.learners]
+        for part in batch.parts:
+            for learner, total in zip(self.learners, totals, strict=True):
+                with torch.autocast(learner.weights.device.type, torch.bfloat16):
+                    losses = self.recipe.losses(learner.drafter, part)  # [n]
+                ((losses * learner.weights).sum() / batch.examples).backward()
+                total += losses.detach().cpu() / batch.examples
+        rate = self.schedule.rate(self.update)
+        for learner, total in zip(self.learners, totals, strict=True):
+            if not torch.isfinite(total).all():
+                raise MTPCError(
+                    f"the loss of {learner.name} became {learner.loss(total.tolist())} at update {self.update + 1}; "
+                    "a smaller learning rate may keep it finite."
+                )
+            learner.losses.append(total.tolist())
+            nn.utils.clip_grad_norm_(learner.drafter.parameters(), LARGEST_NORM)
+            for optimizer in learner.optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
 
-    def _state(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
+        drafters = {
+            learner.name: {"family": learner.drafter.family.name, **asdict(learner.drafter.config)}
+            for learner in self.learners
+        }
         return {
-            "step": self.step,
-            "seconds": self.seconds,
-            "configs": {each.name: asdict(each.drafter.config) for each in self.apprentices},
-            "drafters": {each.name: each.drafter.state_dict() for each in self.apprentices},
-            "optimizers": {each.name: each.optimizer.state_dict() for each in self.apprentices},
-            "losses": {each.name: each.losses for each in self.apprentices},
+            "target_sha256": self.recipe.target.digest(),
+            "recipe": asdict(self.recipe.settings),
+            "data": self.recipe.data(),
+            "drafters": drafters,
         }
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        configs = {each.name: asdict(each.drafter.config) for each in self.apprentices}
-        if state["configs"] != configs:
-            raise MTPCError(
-                f"{self.resume} belongs to other drafters ({', '.join(state['configs'])}); name another file."
-            )
-        for each in self.apprentices:
-            each.drafter.load_state_dict(state["drafters"][each.name])
-            each.optimizer.load_state_dict(state["optimizers"][each.name])
-            each.losses = state["losses"][each.name]
-        self.step, self.seconds = state["step"], state["seconds"]
+    def _to_state(self) -> dict[str, Any]:
+        learners = {learner.name: learner.to_state() for learner in self.learners}
+        return {"update": self.update, "seconds": self.seconds, "learners": learners}
 
-    def save(self, out: Path, facts: dict[str, Any], results: dict[str, dict[str, Any]]) -> list[Path]:
-        """Write every drafter to ``out/NAME``.
+    def _take_up(self, state: dict[str, Any]) -> None:
+        assert self.state is not None
+        try:
+            for learner in self.learners:
+                learner.take_up(state["learners"][learner.name])
+            self.update, self.seconds = state["update"], state["seconds"]
+        except (KeyError, RuntimeError, TypeError, ValueError):
+            raise self.state.foreign("does not hold the weights of these drafters") from None
 
-        provenance.json gets the recipe, ``facts`` and the drafter's entry of ``results`` (its acceptance).
-        """
-        folders = []
-        for each in self.apprentices:
-            recipe = {
-                **asdict(self.config),
-                "gamma": self.config.discount(each.drafter.config.window),
-                "corpus_sha256": self.corpus.digest(),
-                "final_loss": sum(each.losses[-20:]) / len(each.losses[-20:]),
-                "seconds_all_drafters": self.seconds,
-            }
-            acceptance = results[each.name]
-            save_drafter(out / each.name, each.drafter, {**facts, "training": recipe, "heldout_acceptance": acceptance})
-            folders.append(out / each.name)
-        return folders
+    def facts(self, learner: Learner) -> dict[str, Any]:
+        """What provenance.json says of a drafter's training."""
+        last = learner.losses[-LAST:]
+        final = [math.fsum(position) / len(last) for position in zip(*last, strict=True)]
+        return {
+            **asdict(self.recipe.settings),
+            **self.recipe.facts(learner.drafter),
+            **self.recipe.data(),
+            "updates": self.updates,
+            "final_loss": learner.loss(final),
+            "final_losses": final,
+            "seconds": round(self.seconds, 1),
+        }

@@ -1,4 +1,10 @@
-"""Reference verification rules: a draft and the target's probabilities become tokens distributed as the target's."""
+"""Reference verification rules: a draft and the target's probabilities become tokens distributed as the target's.
+
+The reference, whether or not a part of this project calls it: where an engine's own rule is correct, that is used and
+held to the one here (`verify_greedy`, `verify_rejection`); where it has none, the one here is used (`verify_tree`,
+`mtpc.verify.filters`).  `verify_block` and the closed forms of acceptance (`overlap`, `expected_rates`) are called by
+tests and by users alone, and are checked as all others are, against enumerated distributions.
+"""
 
 from mtpc.verify.acceptance import Rates, expected_rates, overlap, rates_from_counts, rates_from_marginal
 from mtpc.verify.block import verify_block

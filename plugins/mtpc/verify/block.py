@@ -1,7 +1,7 @@
 """Block verification: the drafts are judged together.
 
 Sun et al. 2024, "Block verification accelerates speculative decoding".  Lossless as rejection sampling is, and
-never accepts fewer tokens on average.  In this file's terms: w_0 = 1 and
+never accepts fewer tokens on average.  A reference: no adapter calls it.  In this file's terms: w_0 = 1 and
 w_i = min(1, w_{i-1} p(x_i) / q(x_i)); the first i drafts are accepted for the largest i whose uniform lies below
 h_i, where h_K = w_K and, for i < K, h_i = m_i / (m_i + 1 - w_i) with m_i = sum_x max(w_i p(x) - q(x), 0), p and q
 given the first i drafts.  The last token is then drawn from max(w_i p - q, 0), normalised, or from p after K
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mtpc.circuits.params import draw
+from mtpc.draw import draw
 from mtpc.verify.verdict import Verdict, at_drafts, emit, residual
 
 
@@ -54,5 +54,5 @@ def verify_block(
     count = torch.arange(1, drafts.shape[1] + 1, device=drafts.device)
     accepted = F.pad(passed * count, (1, 0)).amax(1)  # the longest prefix that passed, 0 if none
     rows = torch.arange(len(drafts), device=drafts.device)
-    last = draw(last_token_probabilities(weights, draft, target)[rows, accepted], last_uniforms.double())
+    last = draw(last_token_probabilities(weights, draft, target)[rows, accepted], last_uniforms)
     return emit(drafts, accepted, last)

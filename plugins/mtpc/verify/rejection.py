@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mtpc.circuits.params import draw
+from mtpc.draw import draw
 from mtpc.verify.verdict import Verdict, at_drafts, emit, leading, residual
 
 
@@ -41,4 +41,4 @@ def verify_rejection(
     draft, target = draft.double(), target.double()
     accepted = leading(accept_uniforms.double() < acceptance_probabilities(drafts, draft, target))
     rows = torch.arange(len(drafts), device=drafts.device)
-    return emit(drafts, accepted, draw(last_token_probabilities(draft, target)[rows, accepted], last_uniforms.double()))
+    return emit(drafts, accepted, draw(last_token_probabilities(draft, target)[rows, accepted], last_uniforms))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mtpc.circuits.params import draw
+from mtpc.draw import draw
 from mtpc.verify.verdict import PADDING, emit
 
 
@@ -33,7 +33,7 @@ class TreeVerdict(NamedTuple):
 def verify_tree_greedy(tokens: Tensor, parents: Tensor, target: Tensor) -> TreeVerdict:
     """Follow the target's most likely tokens through the tree.
 
-    tokens, parents: int64 [B, N], see `mtpc.drafter.TreeDraft`.  target: [B, N + 1, V] logits or probabilities, first
+    tokens, parents: int64 [B, N], see `mtpc.draft.TreeDraft`.  target: [B, N + 1, V] logits or probabilities, first
     after the token that the tree continues, then after each node.  The emitted tokens are those of greedy decoding
     without a drafter.
     """
@@ -46,7 +46,7 @@ def verify_tree(tokens: Tensor, parents: Tensor, target: Tensor, uniforms: Tenso
     tokens, parents, target: as for `verify_tree_greedy`, but probabilities, one-hot in the rows of greedy requests.
     uniforms: [B, N + 1] in [0, 1), one for each distribution.  The emitted tokens are distributed as the target's.
     """
-    return follow(tokens, parents, draw(target.double(), uniforms.double()))
+    return follow(tokens, parents, draw(target, uniforms))
 
 
 def follow(tokens: Tensor, parents: Tensor, chosen: Tensor) -> TreeVerdict:

@@ -25,7 +25,7 @@ def language_of(kind: str) -> str:
 
 def answers_by_language(conversations: Iterable[Conversation]) -> Iterator[tuple[str, Sequence[int]]]:
     """The tokens of each answer, as they were sampled, with their language."""
-    return ((language_of(each.kind), each.answer_tokens) for each in conversations)
+    return ((language_of(conversation.kind), conversation.answer_tokens) for conversation in conversations)
 
 
 def file_tokens(path: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
@@ -61,6 +61,6 @@ def coverage(
         tokens[language] += more
     cuts = {(name, size): rankings.cut(name, size) for name in rankings.languages for size in sizes}
     return {
-        language: {cut: float(np.isin(found, ids).mean()) for cut, ids in cuts.items()}
-        for language, found in sorted(tokens.items())
+        language: {cut: float(np.isin(text, ids).mean()) for cut, ids in cuts.items()}
+        for language, text in sorted(tokens.items())
     }

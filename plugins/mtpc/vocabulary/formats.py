@@ -58,9 +58,11 @@ def _own(values: dict[str, Any], vocab_size: int) -> Rankings:
     try:
         languages = {
             name: Ranking(
-                tuple(one["tokens"]), None if one["counts"] is None else tuple(one["counts"]), bool(one["ranked"])
+                tuple(entry["tokens"]),
+                None if entry["counts"] is None else tuple(entry["counts"]),
+                bool(entry["ranked"]),
             )
-            for name, one in values["languages"].items()
+            for name, entry in values["languages"].items()
         }
         always = tuple(values["always"])
     except (TypeError, KeyError, AttributeError):

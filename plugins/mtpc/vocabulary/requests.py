@@ -1,4 +1,4 @@
-"""The map that each request of a server drafts from: found from its prompt, and found again as its output goes on."""
+"""The draft vocabulary of each request of a server: found from its prompt, and found again as its output goes on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from mtpc.vocabulary.language import LanguageDetector
 
 
 class Reading:
-    """What is known of a request: how many tokens were read, the evidence in them, and the map in use."""
+    """What is known of a request: how many tokens were read, the evidence in them, and the draft vocabulary in use."""
 
     def __init__(self, detector: LanguageDetector) -> None:
         self.detector = detector
         self.tokens, self.evidence = 0, detector.begin()  # evidence: [L]
-        self.map: int | None = None
+        self.vocabulary: int | None = None  # its number
 
     def read(self, tokens: Sequence[int]) -> None:
         """Take in tokens that follow those that were read."""
@@ -21,9 +21,15 @@ class Reading:
         self.tokens += len(tokens)
 
     def choose(self) -> int:
-        """The number of the map, as the evidence stands."""
-        self.map = self.detector.decide(self.evidence, self.map)
-        return self.map
+        """The number of the draft vocabulary, as the evidence stands."""
+        self.vocabulary = self.detector.decide(self.evidence, self.vocabulary)
+        return self.vocabulary
+
+    def follow(self, text: Sequence[int]) -> int:
+        """The same, given the whole text so far, of which only what is new is read."""
+        if self.tokens < len(text):
+            self.read(text[self.tokens :])
+        return self.choose()
 
 
 class RequestLanguages:
@@ -34,16 +40,15 @@ class RequestLanguages:
         self.readings: dict[str, Reading] = {}
 
     def choose(self, request: str, tokens: Sequence[int]) -> int:
-        """The number of a request's map, given its prompt and output so far; only what is new of them is read.
+        """The number of a request's draft vocabulary, given its prompt and output so far.
 
-        A text that is shorter than before is another request's, under an id that is used again.
+        Only what is new of them is read.  A text that is shorter than before is another request's, under an id that is
+        used again.
         """
         reading = self.readings.get(request)
         if reading is None or reading.tokens > len(tokens):
             reading = self.readings[request] = Reading(self.detector)
-        if reading.tokens < len(tokens):
-            reading.read(tokens[reading.tokens :])
-        return reading.choose()
+        return reading.follow(tokens)
 
     def forget(self, requests: Iterable[str]) -> None:
         """Of requests that are finished; unknown ones are passed over."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.formats import read_rankings
-from mtpc.vocabulary.heads import NONE, DraftVocabularies, VocabularySettings
+from mtpc.vocabulary.vocabularies import NONE, DraftVocabularies, VocabularySettings
 
 OWN_FILE = "vocabulary.json"  # of a drafter directory: used unless the settings say otherwise
 OWN_SIZE = 8192  # tokens drafted from of that file, likewise

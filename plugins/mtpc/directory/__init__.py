@@ -1,0 +1,1 @@
+"""Directories on disk, read strictly: configurations in JSON, weights in safetensors, what a target must be."""

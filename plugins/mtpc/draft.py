@@ -1,0 +1,60 @@
+"""What a draft is: tokens with the distributions they were drawn from, or a tree of them."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+Mode = Literal["sampled", "greedy", "mixed"]  # every temperature of a batch is positive, none is, or some are
+
+
+class Draft(NamedTuple):
+    """Drafted tokens and the distributions they were drawn from.
+
+    tokens: int64 [B, K].  probs: float32 [B, K, V], the exact conditionals q(x_i | x_<i) at the request's temperature;
+    None where all rows are greedy.  In the greedy rows of a mixed batch they are any that give the drafted tokens a
+    positive probability: the target's distribution is one-hot there, so the verdict is the same.
+    """
+
+    tokens: Tensor
+    probs: Tensor | None
+
+
+class TreeDraft(NamedTuple):
+    """Drafted prefixes that share their beginnings, the most probable first.
+
+    tokens: int64 [B, N], the last token of each prefix; siblings have different ones.  parents: int64 [B, N], the
+    node that a node continues, always an earlier one; -1 where it follows the target's own token.  The tree is a
+    function of what is known, so the distribution that a node was drawn from is one-hot.
+    """
+
+    tokens: Tensor
+    parents: Tensor
+
+
+class Known(NamedTuple):
+    """What is known when a window is drafted, the oldest first: s + 1 places, s of them of the serial part's steps.
+
+    states: [B, s + 1, d], the target's state h_t after its final norm, then that of each step of the serial part.
+    tokens: int64 [B, s + 1], the token that each state predicted: the target's own x_{t+1}, then the serial part's
+    drafts.
+    """
+
+    states: Tensor
+    tokens: Tensor
+
+    @classmethod
+    def of_target(cls, hidden: Tensor, token: Tensor) -> Known:
+        """Of a drafter without a serial part: hidden [B, d], token int64 [B]."""
+        return cls(hidden[:, None], token[:, None])
+
+
+def concatenated(drafts: list[Draft]) -> Draft:
+    """The drafts of both parts, one after the other."""
+    if len(drafts) == 1:
+        return drafts[0]
+    probs = [draft.probs for draft in drafts if draft.probs is not None]
+    tokens = torch.cat([draft.tokens for draft in drafts], 1)
+    return Draft(tokens, torch.cat(probs, 1) if probs else None)

@@ -1,0 +1,68 @@
+"""The registry of drafter families: the only place that names them all.
+
+A distribution that brings another family names it in the entry point group ``mtpc.families``; both engines then serve
+its drafters, and `mtpc` knows them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from mtpc.errors import MTPCError
+from mtpc.families.family import DrafterConfig, Family
+from mtpc.families.fastmtp.family import FastMTP
+from mtpc.families.mtpc.family import MTPC
+from mtpc.json_file import read_json
+
+GROUP = "mtpc.families"  # of entry points, each a class derived from `Family`
+
+__all__ = ["DrafterConfig", "Family", "families", "family_of", "problems", "recognise"]
+
+
+@cache
+def families() -> tuple[Family, ...]:
+    """Every family: this project's, then those of other distributions that can be loaded (see `problems`)."""
+    return (MTPC(), FastMTP(), *(family for _, family in _others() if isinstance(family, Family)))
+
+
+def problems() -> dict[str, str]:
+    """Why families of other distributions cannot be loaded, by name; what is broken there breaks nothing here."""
+    return {name: reason for name, reason in _others() if isinstance(reason, str)}
+
+
+def _others() -> list[tuple[str, Family | str]]:
+    """The entry points' families, or why there is none."""
+    others: list[tuple[str, Family | str]] = []
+    for entry in metadata.entry_points(group=GROUP):
+        try:
+            family = entry.load()()
+            others.append((entry.name, family if isinstance(family, Family) else f"{entry.value} is no Family"))
+        except Exception as error:  # another distribution may bring anything
+            others.append((entry.name, f"{type(error).__name__}: {error}".splitlines()[0]))
+    return others
+
+
+def recognise(folder: Path | str) -> Family | None:
+    """The family that the ``config.json`` of a directory names; None: it names none, it is another kind of model.
+
+    Errors: `MTPCError` where there is no ``config.json`` that can be read.
+    """
+    if not Path(folder).is_dir():
+        raise MTPCError(f"{folder} is not a directory; a drafter directory holds config.json and model.safetensors.")
+    values = read_json(Path(folder) / "config.json")
+    return next((family for family in families() if family.describes(values)), None)
+
+
+def family_of(folder: Path | str) -> Family:
+    """The family of a drafter directory.
+
+    Errors: `MTPCError` as `recognise`, or where the directory holds no drafter.
+    """
+    family = recognise(folder)
+    if family is None:
+        sections = ", ".join(repr(each.name) for each in families())
+        broken = "".join(f"; the family {name!r} cannot be loaded ({reason})" for name, reason in problems().items())
+        raise MTPCError(f"{Path(folder) / 'config.json'} describes no drafter: it has no section {sections}{broken}.")
+    return family

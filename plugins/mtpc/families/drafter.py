@@ -1,0 +1,102 @@
+"""A drafter of any family: its serial part, its window part, and how both are read from and written to a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from mtpc.directory.target import Target, check_target
+from mtpc.directory.weights import read_weights, write_directory
+from mtpc.errors import MTPCError
+from mtpc.families import DrafterConfig, Family, family_of
+from mtpc.serial.config import SerialConfig
+from mtpc.window.part import WindowPart
+
+if TYPE_CHECKING:
+    from mtpc.serial.layer import SerialLayer
+
+
+class Drafter(nn.Module):
+    """The two parts of a drafter; each may be None, but not both."""
+
+    def __init__(self, family: Family, config: DrafterConfig) -> None:
+        super().__init__()
+        self.family, self.config = family, config
+        self.serial = None if config.serial is None else serial_layer(config.serial)
+        self.window: WindowPart | None = family.window(config)
+
+    def split(self, num_drafts: int) -> tuple[int, int]:
+        """How many of K drafts are the serial part's, and how many the window part's."""
+        return split_drafts(self.config, num_drafts)
+
+    def noise_size(self, num_drafts: int) -> int:
+        """Uniforms that K sampled drafts of one row consume: one for each serial draft, then the window's."""
+        serial, window = self.split(num_drafts)
+        return serial + (self.window.noise_size if self.window is not None and window else 0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights by their names in ``model.safetensors``."""
+        return {self.family.tensor_name(name): tensor for name, tensor in self.state_dict().items()}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Take over weights by these names; there must be no more and no fewer."""
+        self.load_state_dict({name: tensors[self.family.tensor_name(name)] for name in self.state_dict()})
+
+
+def serial_layer(config: SerialConfig) -> SerialLayer:
+    """An untrained serial part; transformers, which it is built of, is imported only here."""
+    from mtpc.serial.layer import SerialLayer
+
+    return SerialLayer(config)
+
+
+def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
+    """How many of K drafts are the serial part's, and how many the window part's."""
+    steps = num_drafts if config.serial_steps is None else min(config.serial_steps, num_drafts)
+    return steps, num_drafts - steps
+
+
+def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path | str, copies: bool = False) -> None:
+    """Whether a drafter drafts so many tokens in a step.
+
+    setting: what the user sets the number with, for the error.  copies: whether more tokens than it drafts are copied.
+
+    Errors: `MTPCError` for what is no whole number, or none that the drafter allows.
+    """
+    most = None if copies else config.max_drafts
+    if type(drafts) is int and drafts >= 1 and (most is None or drafts <= most):
+        return
+    allowed = "of at least 1" if most is None else f"from 1 to {most}"
+    raise MTPCError(f"{setting} is {drafts!r}, but with {drafter} it must be a whole number {allowed}.")
+
+
+def load_drafter(
+    folder: Path | str,
+    target: Target | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Drafter:
+    """Read a drafter directory strictly; ``target``, where given, must fit.
+
+    Errors: `MTPCError` (see `mtpc.families.family_of`, `Family.read_config`, `check_target` and `read_weights`).
+    """
+    folder = Path(folder)
+    family = family_of(folder)
+    config = family.read_config(folder)
+    if target is not None:
+        check_target(folder, config, target)
+    with torch.device("meta"):
+        shapes = Drafter(family, config).tensors()
+    tensors = read_weights(folder, shapes)
+    drafter = Drafter(family, config)
+    drafter.load_tensors(tensors)
+    return drafter.to(device=device, dtype=dtype).requires_grad_(False).eval()
+
+
+def save_drafter(folder: Path, drafter: Drafter, facts: dict[str, Any]) -> None:
+    """Write a drafter directory, weights in bfloat16; ``facts`` go into provenance.json."""
+    write_directory(folder, drafter.family.to_json(drafter.config), drafter.tensors(), facts)

@@ -1,0 +1,116 @@
+"""What a family of drafters provides, and what every drafter of it can be asked: the contract.
+
+A drafter has a serial part, which engines run step by step, and a window part, drafted in one shot after it; each may
+be empty.  Adapters, `mtpc inspect` and the benchmark know these two and never a family's name: they find a family in
+the registry (`mtpc.families`) and ask it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from mtpc.directory.checked_json import own_section, read_section
+from mtpc.serial.config import SHARED_KEYS, SerialConfig
+
+if TYPE_CHECKING:
+    from mtpc.families.drafter import Drafter
+    from mtpc.window.part import WindowPart
+
+# A function whose parameters typer reads as those of a command, and whose docstring is its help.
+Command = Callable[..., None]
+
+# Keys that the engines' model configuration reads of a drafter without a serial part.
+WINDOW_KEYS: dict[str, Any] = {
+    "model_type": "llama",
+    "num_hidden_layers": 0,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "intermediate_size": 1,
+    "max_position_embeddings": 1 << 20,
+}
+
+
+class DrafterConfig(Protocol):
+    """What the configuration of any drafter says: a frozen dataclass whose fields are the keys of its section."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def hidden_size(self) -> int:
+        """d of the target."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V of the target."""
+
+    @property
+    def serial(self) -> SerialConfig | None:
+        """The layer of the serial part; None: there is none."""
+
+    @property
+    def serial_steps(self) -> int | None:
+        """s, drafts of the serial part; 0 without one, None: as many as are asked for."""
+
+    @property
+    def num_drafts(self) -> int:
+        """K, drafts of a step unless the user says otherwise."""
+
+    @property
+    def max_drafts(self) -> int | None:
+        """Drafts of a step at most; None: no limit."""
+
+
+class Family(ABC):
+    """A kind of drafter.  One object of each is in the registry."""
+
+    name: ClassVar[str]  # of its section in config.json, and on the command line
+    title: ClassVar[str]  # "an MTPC drafter"
+    summary: ClassVar[str]  # one line for a user who chooses
+    architecture: ClassVar[str]  # in config.json; engines know their model classes by it
+    algorithm: ClassVar[str]  # the name in SGLang
+    config: ClassVar[type[Any]]  # a `DrafterConfig`
+
+    def to_json(self, config: DrafterConfig) -> dict[str, Any]:
+        """The whole of config.json: what engines read, and the drafter's own section."""
+        if config.serial is None:
+            sizes = {"hidden_size": config.hidden_size, "vocab_size": config.vocab_size}
+            layers = {**WINDOW_KEYS, **sizes, "head_dim": config.hidden_size}
+        else:
+            shared = {key: getattr(config.serial, key) for key in SHARED_KEYS}
+            layers = {"model_type": config.serial.layer, "num_hidden_layers": 1, "hidden_act": "silu", **shared}
+        engine = {"architectures": [self.architecture], "tie_word_embeddings": False, "dtype": "bfloat16"}
+        return {**engine, **layers, self.name: own_section(config)}
+
+    def read_config(self, folder: Path) -> Any:
+        """Read and check ``config.json``: a `DrafterConfig` of this family.
+
+        Errors: `MTPCError` with one sentence that names the file, the key, what was found and what was expected.
+        """
+        return read_section(folder, self.name, self.config, self.to_json, self.title)
+
+    def describes(self, values: Mapping[str, Any]) -> bool:
+        """Whether a ``config.json`` says that it is such a drafter."""
+        return self.name in values or self.architecture in (values.get("architectures") or ())
+
+    def window(self, config: Any) -> WindowPart | None:
+        """The untrained window part of a drafter; None: it has none."""
+        return None
+
+    def tensor_name(self, name: str) -> str:
+        """The name in ``model.safetensors`` of a tensor of a `Drafter`."""
+        return name
+
+    @abstractmethod
+    def facts(self, drafter: Drafter) -> dict[str, str]:
+        """What `mtpc inspect` tells of a drafter beside its parts, by name."""
+
+    def train(self) -> Command | None:
+        """The command `mtpc train NAME`; None: such drafters are not trained here."""
+        return None
+
+    def convert(self) -> Command | None:
+        """The command `mtpc convert NAME`; None: nobody publishes such drafters."""
+        return None

@@ -1,0 +1,138 @@
+"""`mtpc train fastmtp` and `mtpc convert fastmtp`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    target: Annotated[Path, typer.Option(help="The frozen target, a Hugging Face folder (Llama, Qwen2, MiMo).")],
+    data: Annotated[Path, typer.Option(help="Conversations of the target, as `mtpc distill` writes them.")],
+    out: Annotated[Path, typer.Option(help="The drafter directory that is written.")],
+    num_drafts: Annotated[int, typer.Option(help="Drafts K, one for each recursive step; 1 is plain MTP.")] = 3,
+    beta: Annotated[float, typer.Option(help="The loss of draft k weighs beta^(k-1).")] = 0.6,
+    epochs: Annotated[int, typer.Option(help="Passes over the conversations.")] = 3,
+    batch: Annotated[int, typer.Option(help="Conversations of average length in an update.")] = 64,
+    learning_rate: Annotated[float, typer.Option(help="Peak rate: warm-up, then a cosine to zero.")] = 5e-5,
+    warmup: Annotated[float, typer.Option(help="Share of the updates that the rate rises in.")] = 0.05,
+    weight_decay: Annotated[float, typer.Option(help="Of the matrices.")] = 0.1,
+    optimizer: Annotated[
+        str, typer.Option(help="'adamw' (the paper's), or 'muon', which from scratch needs fewer updates.")
+    ] = "adamw",
+    loss: Annotated[
+        str,
+        typer.Option(help="'ce' (the paper's), 'kl' to the target's distribution, or 'lk', -log of what it accepts."),
+    ] = "ce",
+    learn_from: Annotated[
+        str, typer.Option(help="'answers', or 'all': the questions too, where the target wrote them.")
+    ] = "answers",
+    head_rows: Annotated[
+        int,
+        typer.Option(
+            help="Train on logits of this many frequent tokens and a random quarter as many others, which stand for "
+            "the rest: some four times less work at 8192. 0: on all."
+        ),
+    ] = 0,
+    attention: Annotated[
+        str, typer.Option(help="What a step attends to: 'served', as in an engine, or 'paper', as in its training.")
+    ] = "served",
+    context: Annotated[int, typer.Option(help="Tokens of a conversation that are read, at most.")] = 1024,
+    micro_batch: Annotated[int, typer.Option(help="Conversations that are computed at once.")] = 1,
+    keep_states: Annotated[
+        bool, typer.Option(help="Hold the target's states in memory, so that later epochs need not compute them.")
+    ] = False,
+    start: Annotated[
+        Path | None, typer.Option(help="A drafter directory to go on from; none: the target's own last layer.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="State file: written on the way, continued from if there.")
+    ] = None,
+    questions: Annotated[int, typer.Option(min=0, help="Held-out questions of each kind to score on; 0: none.")] = 16,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of the conversations.")] = 0,
+) -> None:
+    """Train an MTP layer that drafts by applying itself K times (FastMTP).
+
+    The target stays frozen; its hidden states are computed on the way. The loss is the paper's: the cross-entropy of
+    each step, weighed by powers of beta. The defaults are the paper's, which goes on from a layer that was trained with
+    its target: starting from nothing, take a larger rate and a smaller batch. The layer ends as a drafter directory,
+    its acceptance on held-out questions in provenance.json, as `mtpc evaluate` prints it; embedding and output head are
+    the target's.
+
+    Examples:
+
+    mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/fastmtp --loss kl --optimizer muon
+    --learning-rate 5e-3 --batch 4
+
+    mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/vanilla --num-drafts 1
+    --resume vanilla.state
+    """
+    import torch
+
+    from mtpc.distill.conversations import file_digest, read_conversations
+    from mtpc.evaluation.prompts import heldout_questions
+    from mtpc.families.drafter import load_drafter
+    from mtpc.families.fastmtp.recipe import FastMTPRecipe, Settings
+    from mtpc.targets.frozen import FrozenTarget, default_device
+    from mtpc.training.command import train_and_score
+
+    settings = Settings(
+        num_drafts=num_drafts,
+        beta=beta,
+        epochs=epochs,
+        batch=batch,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        weight_decay=weight_decay,
+        optimizer=optimizer,  # type: ignore[arg-type]  # checked there, like the next three
+        attention=attention,  # type: ignore[arg-type]
+        loss=loss,  # type: ignore[arg-type]
+        learn_from=learn_from,  # type: ignore[arg-type]
+        head_rows=head_rows,
+        context=context,
+        micro_batch=micro_batch,
+        seed=seed,
+    )
+    conversations = list(read_conversations(data))
+    frozen = FrozenTarget(target, device=default_device(), dtype=torch.bfloat16)
+    first = None if start is None else load_drafter(start, frozen.facts)
+    learnt = [conversation for conversation in conversations if not conversation.heldout]
+    recipe = FastMTPRecipe(frozen, learnt, settings, start=first, keep_states=keep_states)
+    prompts = heldout_questions(conversations, questions)
+    heldout = prompts if any(prompts.by_kind.values()) else None
+    train_and_score(recipe, target, lambda _: out, {"data_sha256": file_digest(data)}, heldout, resume)
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="The downloaded checkpoint: a Hugging Face folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The drafter directory that is written.")],
+    num_drafts: Annotated[
+        int | None, typer.Option(min=1, help="Drafts K [default: as trained; 1 where the checkpoint does not say].")
+    ] = None,
+) -> None:
+    """Take the MTP layer out of a FastMTP or MiMo checkpoint (TencentBAC/FastMTP, XiaomiMiMo/MiMo-7B-RL).
+
+    Only the tensors of that layer are read, from one safetensors file or from several with an index; embedding and
+    output head stay the target's, which is MiMo-7B-RL in both cases. A checkpoint of another layout, or one that
+    holds anything unknown, is refused with one sentence.
+
+    A drafter starts from the target's state after its final norm, as FastMTP was trained. In Xiaomi's code for vLLM,
+    Xiaomi's own layer starts from the state before it: converted, it drafts without loss, but may be right less often.
+
+    Examples:
+
+    mtpc convert fastmtp downloads/FastMTP runs/mimo-fastmtp
+
+    mtpc convert fastmtp downloads/MiMo-7B-RL runs/mimo-vanilla --num-drafts 3
+    """
+    from mtpc.families.fastmtp.convert import convert_fastmtp
+
+    drafter = convert_fastmtp(source, folder, num_drafts)
+    config = drafter.config
+    parameters = sum(weight.numel() for weight in drafter.parameters())
+    typer.echo(
+        f"{folder}: an MTP layer of {parameters:,} parameters for a target of hidden size {config.hidden_size} and "
+        f"vocabulary {config.vocab_size}, {config.num_drafts} drafts a step"
+    )

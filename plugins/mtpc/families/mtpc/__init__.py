@@ -1,0 +1,1 @@
+"""MTPC: a probabilistic circuit over a window of tokens, drafted in one shot (no serial part)."""

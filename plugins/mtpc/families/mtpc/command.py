@@ -1,0 +1,92 @@
+"""`mtpc train mtpc`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    target: Annotated[Path, typer.Option(help="The frozen target, a Hugging Face folder.")],
+    corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
+    out: Annotated[Path, typer.Option(help="Each drafter goes into OUT/PREFIX-CIRCUIT-nWINDOW.")] = Path("runs"),
+    prefix: Annotated[str, typer.Option(help="First part of the drafters' names.")] = "mtpc",
+    circuits: Annotated[str, typer.Option(help="Circuits to train, of ff, cp, hmm, btree.")] = "btree",
+    windows: Annotated[str, typer.Option(help="Windows n to train; a drafter drafts n - 1 tokens.")] = "8",
+    rank: Annotated[int, typer.Option(help="Components per position (FF always has 1).")] = 16,
+    leaves: Annotated[str, typer.Option(help="'shared' (one unembedding) or 'table' (the paper's).")] = "shared",
+    leaf_features: Annotated[int, typer.Option(help="Features m that shared leaves unembed.")] = 128,
+    component_features: Annotated[int, typer.Option(help="Contextual features k of a component.")] = 32,
+    sum_features: Annotated[int, typer.Option(help="Features behind the sum weights; 0: the hidden state.")] = 32,
+    trunk_size: Annotated[int, typer.Option(help="Width of the residual layer in front; 0: none.")] = 768,
+    token_input: Annotated[
+        bool,
+        typer.Option("--token-input", help="Let the trunk read the target's own token; the circuit starts after it."),
+    ] = False,
+    updates: Annotated[int, typer.Option(help="Updates, of TEXTS x POSITIONS windows each.")] = 1000,
+    texts: Annotated[int, typer.Option(help="Texts of 512 tokens that the target reads for an update.")] = 4,
+    positions: Annotated[int, typer.Option(help="Positions of each text that a window starts after.")] = 128,
+    learning_rate: Annotated[float, typer.Option(help="Peak rate: warm-up, constant, linear decay.")] = 2e-3,
+    loss: Annotated[str, typer.Option(help="'nll' (paper, eq. 4) or 'kl' to the target (eq. 5).")] = "nll",
+    gamma: Annotated[float | None, typer.Option(help="Discount; default 0.8 for n <= 8, else 0.9.")] = None,
+    prompts: Annotated[int, typer.Option(min=0, help="Held-out prompts of each kind to score on; 0: none.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the weights and of the order of the text.")] = 0,
+    resume: Annotated[
+        Path | None, typer.Option(help="State file: written on the way, continued from if there.")
+    ] = None,
+) -> None:
+    """Train circuits over a window of tokens, drafted in one shot (MTPC).
+
+    Several circuits and windows train side by side on the same batches, so that one pass through the target serves
+    them all and their table is fair. Each ends as a drafter directory with its expected acceptance on held-out text in
+    provenance.json: the figures that `mtpc evaluate` prints of it.
+
+    Examples:
+
+    mtpc train mtpc --target weights/byte-target --circuits btree --windows 8 --out runs
+
+    mtpc train mtpc --target weights/byte-target --circuits ff,cp,hmm,btree --windows 8,16 --loss kl
+    --resume heads.state
+    """
+    import torch
+
+    from mtpc.cli.numbers import numbers
+    from mtpc.data.corpus import Corpus
+    from mtpc.evaluation.prompts import corpus_prompts
+    from mtpc.families.mtpc.batches import BatchShape
+    from mtpc.families.mtpc.config import MTPCConfig
+    from mtpc.families.mtpc.recipe import CircuitRecipe, Settings
+    from mtpc.targets.frozen import FrozenTarget, default_device
+    from mtpc.training.command import train_and_score
+
+    settings = Settings(
+        updates=updates,
+        learning_rate=learning_rate,
+        loss=loss,
+        gamma=gamma,
+        seed=seed,
+        batch=BatchShape(texts=texts, positions=positions),
+    )
+    frozen, text = FrozenTarget(target, device=default_device(), dtype=torch.bfloat16), Corpus(corpus)
+    configs = {
+        f"{prefix}-{circuit}-n{window}": MTPCConfig(
+            circuit=circuit,
+            window=window,
+            rank=1 if circuit == "ff" else rank,
+            hidden_size=frozen.facts.hidden_size,
+            vocab_size=frozen.facts.vocab_size,
+            leaves=leaves,
+            leaf_features=leaf_features,
+            component_features=component_features,
+            sum_features=sum_features,
+            trunk_size=trunk_size,
+            token_input=token_input,
+        )
+        for circuit in circuits.split(",")
+        for window in numbers(windows, int, "--windows")
+    }
+    recipe = CircuitRecipe(frozen, text, configs, settings)
+    heldout = corpus_prompts(text, prompts) if prompts else None
+    train_and_score(recipe, target, lambda name: out / name, {}, heldout, resume)

@@ -1,0 +1,132 @@
+"""The plain loop that engines' drafts must equal: a serial part, then a window part, without an engine."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from mtpc.copying.mixture import Copied, Copying
+from mtpc.draft import Draft, Known, Mode, TreeDraft, concatenated
+from mtpc.draw import at_temperature, choose, draw_tokens
+from mtpc.families.drafter import Drafter
+from mtpc.target_head.shared import SharedHead
+
+
+class Session:
+    """What a drafter knows of B texts of equal length, and drafts that go on from there.
+
+    The cache of the serial part holds one entry for each position whose state the target has computed and whose next
+    token is known.  Entries of drafts are made on the way and dropped again: what becomes of a draft is the target's to
+    say.  head: the target's embedding and output head, read by a serial part only.
+    """
+
+    def __init__(self, drafter: Drafter, head: SharedHead) -> None:
+        self.drafter, self.head = drafter, head
+        self.cache = DynamicCache()
+        self.length = 0
+
+    def noise_size(self, num_drafts: int) -> int:
+        """Uniforms that K sampled drafts of one row consume."""
+        return self.drafter.noise_size(num_drafts)
+
+    def draft(
+        self,
+        hidden: Tensor,
+        following: Tensor,
+        num_drafts: int,
+        temperature: Tensor | None = None,
+        noise: Tensor | None = None,
+        copied: Copied | None = None,
+    ) -> Draft:
+        """Take up new positions and draft K tokens after the last of them.
+
+        hidden: [B, m, d], the target's states of the m positions after those taken up before, after its final norm.
+        following: int64 [B, m], the token after each; the last is the one that the target has just emitted.
+        temperature: [B]; None drafts greedily, with no probabilities.  noise: float64 [B, `Drafter.noise_size`],
+        uniforms in [0, 1); needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
+        """
+        serial, window = self.drafter.split(num_drafts)
+        known = Known.of_target(hidden[:, -1], following[:, -1])
+        copying = None if copied is None else Copying.begin(copied)
+        drafts: list[Draft] = []
+        if self.drafter.serial is not None:
+            known, probs, copying = self._serial(hidden, following, known, serial, temperature, noise, copying)
+            drafts.append(Draft(known.tokens[:, 1:], probs))
+        if window:
+            assert self.drafter.window is not None  # part of the contract: K is no more than the drafter can draft
+            mode: Mode = "greedy"
+            if temperature is not None:
+                mode = "sampled" if bool((temperature > 0).all()) else "mixed"
+            rest = None if noise is None else noise[:, serial:]
+            drafts.append(self.drafter.window.draft(known, temperature, rest, window, mode, copying))
+        return concatenated(drafts)
+
+    def draft_tree(
+        self,
+        hidden: Tensor,
+        following: Tensor,
+        size: int,
+        temperature: Tensor | None = None,
+        max_children: int | None = None,
+        *,
+        depth: int | None = None,
+        width: int | None = None,
+    ) -> TreeDraft:
+        """Take up new positions, as `draft` does, and draft a tree of N nodes after the last of them.
+
+        The serial part's drafts are a chain, each the most probable token; the window's tree hangs on the last of
+        them.  temperature: of the window, see `WindowPart.draft_tree`, as all limits, which do not count the chain.
+        """
+        known = Known.of_target(hidden[:, -1], following[:, -1])
+        chain, rest = self.drafter.split(size)
+        if self.drafter.serial is not None:
+            known, _, _ = self._serial(hidden, following, known, chain, None, None, None)
+        tokens = known.tokens[:, 1:]
+        parents = torch.arange(-1, chain - 1, device=tokens.device).expand_as(tokens)
+        if not rest:
+            return TreeDraft(tokens, parents)
+        assert self.drafter.window is not None  # `Drafter.split` leaves it nothing otherwise
+        tree = self.drafter.window.draft_tree(known, temperature, rest, max_children, depth=depth, width=width)
+        return TreeDraft(torch.cat([tokens, tree.tokens], 1), torch.cat([parents, tree.parents + chain], 1))
+
+    def _serial(
+        self, hidden: Tensor, following: Tensor, known: Known, steps: int, temperature: Tensor | None,
+        noise: Tensor | None, copying: Copying | None,
+    ) -> tuple[Known, Tensor | None, Copying | None]:  # fmt: skip
+        """What is known after so many steps, the drafts' distributions [B, steps, V], and how copying stands."""
+        self.length += hidden.shape[1]
+        state = self._step(hidden, following)[:, -1:]
+        states, tokens, probs = [known.states], [known.tokens], []
+        for step in range(steps):
+            if step:
+                state = self._step(state, tokens[-1])
+            logits = self.head.logits(state[:, 0])  # [B, R]
+            uniforms = None if noise is None else noise[:, step]
+            if copying is not None:
+                own = self.head.spread(at_temperature(logits, temperature))
+                q = copying.mixed(own)
+                token = choose(q, temperature, uniforms, "greedy" if temperature is None else "mixed")
+                copying = copying.drafted(token, own)
+            elif temperature is None:
+                token = self.head.tokens_of(logits.argmax(-1))
+            else:
+                assert uniforms is not None  # part of the contract
+                choice, rows = draw_tokens(logits, temperature, uniforms)
+                token, q = self.head.tokens_of(choice), self.head.spread(rows)
+            if temperature is not None:
+                probs.append(q)
+            states.append(state)
+            tokens.append(token[:, None])
+        self.cache.crop(self.length)
+        known = Known(torch.cat(states, 1), torch.cat(tokens, 1))
+        return known, torch.stack(probs, 1) if probs else None, copying
+
+    def _step(self, previous: Tensor, tokens: Tensor) -> Tensor:
+        """One application of the layer to m positions after those in the cache: [B, m, d]."""
+        assert self.drafter.serial is not None
+        before, new = self.cache.get_seq_length(), tokens.shape[1]
+        positions = torch.arange(before, before + new, device=tokens.device)
+        seen = torch.arange(before + new, device=tokens.device) <= positions[:, None]  # [m, before + m]
+        embeddings = self.head.embed(tokens).to(previous.dtype)
+        return self.drafter.serial(embeddings, previous, positions[None], seen[None, None], self.cache)

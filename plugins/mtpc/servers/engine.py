@@ -1,0 +1,40 @@
+"""What is to be known of an engine: how it is started, how it is given its load, and how it counts drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.samples import Sample
+
+from mtpc.prompts import Prompt
+from mtpc.servers.draft_counters import DraftCounters
+from mtpc.servers.load import Load, Sampling, run_load
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """What a server is started with; the same with and without a drafter."""
+
+    target: Path
+    max_batch: int  # largest number of requests at once
+    max_length: int  # prompt and completion, in tokens
+    drafter: Path | None = None
+    num_drafts: int = 0
+    extra: tuple[str, ...] = ()  # arguments passed on as they are
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that can be measured, behind its server or offline.
+
+    counters reads its page of metrics; None where its answers bring the counts of their own drafts.
+    """
+
+    name: str  # of its Python package
+    title: str
+    command: Callable[[ServerSettings, int], list[str]]  # (settings, port) -> command line
+    counters: Callable[[Sequence[Sample]], DraftCounters] | None = None
+    environment: Callable[[], dict[str, str]] = dict
+    load: Callable[[str, str, Sequence[Prompt], Sampling, int], Load] = run_load  # see `mtpc.servers.load`

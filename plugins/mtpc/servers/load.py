@@ -1,0 +1,183 @@
+"""Completes prompts at a fixed concurrency and times what comes back: over HTTP, or inside an offline engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from mtpc.errors import MTPCError
+from mtpc.prompts import Prompt
+from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
+
+TIMEOUT = aiohttp.ClientTimeout(total=1800)
+
+
+class CountsInAnswers(NamedTuple):
+    """How an engine tells in its answers what became of its drafts."""
+
+    ask: dict[str, Any]  # goes into every request
+    read: Callable[[dict[str, Any]], DraftCounters | None]  # from an event of the stream
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One answered request; times in seconds since it was sent."""
+
+    prompt: Prompt
+    text: str
+    tokens: int
+    first: float  # until the first token (TTFT)
+    seconds: float  # until the last
+    drafts: DraftCounters = NO_DRAFTS  # where the engine counts in its answers
+
+    @property
+    def per_token(self) -> float:
+        """Seconds per token after the first (TPOT)."""
+        return (self.seconds - self.first) / max(1, self.tokens - 1)
+
+
+@dataclass(frozen=True)
+class Load:
+    """The answers to a run of requests, in the order of the prompts, and the wall time of the whole run."""
+
+    completions: tuple[Completion, ...]
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that came back."""
+        return sum(completion.tokens for completion in self.completions)
+
+    @property
+    def drafts(self) -> DraftCounters:
+        """What the answers say of their drafts; none where the engine counts elsewhere."""
+        return reduce(add, (completion.drafts for completion in self.completions))
+
+    @property
+    def in_flight(self) -> float:
+        """Requests that were being served at a time, on average."""
+        return sum(completion.seconds for completion in self.completions) / self.seconds
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How completions are sampled; ``ignore_eos`` makes every one of the same length."""
+
+    max_tokens: int
+    temperature: float
+    ignore_eos: bool = True
+
+    def body(self, model: str, prompt: Prompt) -> dict[str, Any]:
+        """The request's JSON."""
+        return {
+            "model": model,
+            "prompt": prompt,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "ignore_eos": self.ignore_eos,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+
+def events(line: bytes) -> dict[str, Any] | None:
+    """The JSON of one line of a server-sent event stream; None for the others and the end marker."""
+    content = line.strip()
+    if not content.startswith(b"data:"):
+        return None
+    content = content.removeprefix(b"data:").strip()
+    return None if content == b"[DONE]" else dict(json.loads(content))
+
+
+async def complete(
+    session: aiohttp.ClientSession, url: str, body: dict[str, Any], counts: CountsInAnswers | None = None
+) -> Completion:
+    """Stream one completion of a request's JSON.
+
+    Errors: `MTPCError` when the server refuses the request or reports an error on the way.
+    """
+    started = time.perf_counter()
+    first, last, tokens, pieces, drafts = 0.0, 0.0, 0, [], NO_DRAFTS
+    async with session.post(f"{url}/v1/completions", json=body | (counts.ask if counts else {})) as reply:
+        if reply.status != 200:
+            raise MTPCError(f"{url} refused a request with status {reply.status}: {(await reply.text())[:300]}")
+        async for line in reply.content:
+            event = events(line)
+            if event is None:
+                continue
+            if "error" in event:
+                raise MTPCError(f"{url} broke off a completion: {event['error']}")
+            if event.get("choices"):
+                last = time.perf_counter() - started
+                first = first or last
+                pieces.append(event["choices"][0]["text"])
+            if event.get("usage"):
+                tokens = int(event["usage"]["completion_tokens"])
+            if counts is not None:
+                drafts = counts.read(event) or drafts
+    if not tokens:
+        raise MTPCError(f"{url} did not report how many tokens it completed.")
+    return Completion(body["prompt"], "".join(pieces), tokens, first, last, drafts)
+
+
+async def _run(url: str, bodies: Sequence[dict[str, Any]], concurrency: int, counts: CountsInAnswers | None) -> Load:
+    waiting = iter(enumerate(bodies))
+    completions: dict[int, Completion] = {}
+
+    async def work(session: aiohttp.ClientSession, queue: Iterable[tuple[int, dict[str, Any]]]) -> None:
+        for index, body in queue:
+            completions[index] = await complete(session, url, body, counts)
+
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=TIMEOUT, connector=connector) as session:
+        started = time.perf_counter()
+        await asyncio.gather(*(work(session, waiting) for _ in range(concurrency)))
+        seconds = time.perf_counter() - started
+    return Load(tuple(completions[index] for index in range(len(bodies))), seconds)
+
+
+def run_load(
+    url: str,
+    model: str,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    concurrency: int,
+    counts: CountsInAnswers | None = None,
+) -> Load:
+    """Complete every prompt, ``concurrency`` at a time: whenever one ends, the next one is sent.
+
+    Errors: `MTPCError` when the server cannot be reached or refuses a request.
+    """
+    try:
+        return asyncio.run(_run(url, [sampling.body(model, prompt) for prompt in prompts], concurrency, counts))
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise MTPCError(f"{url} broke off a completion: {error or type(error).__name__}.") from None
+
+
+async def _post(url: str, body: dict[str, Any]) -> dict[str, Any]:
+    async with aiohttp.ClientSession(timeout=TIMEOUT) as session, session.post(url, json=body) as reply:
+        if reply.status != 200:
+            raise MTPCError(f"the offline engine failed: {(await reply.text())[:300]}")
+        return dict(await reply.json(content_type=None))
+
+
+def run_offline(url: str, model: str, prompts: Sequence[Prompt], sampling: Sampling, concurrency: int) -> Load:
+    """The same in an offline engine: its process gets all prompts at once and keeps time itself.
+
+    Errors: `MTPCError` when the process cannot be reached or the engine fails.
+    """
+    body = {"prompts": list(prompts), "concurrency": concurrency, **sampling.body(model, "")}
+    try:
+        reply = asyncio.run(_post(f"{url}/run", body))
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise MTPCError(f"{url} broke off a run: {error or type(error).__name__}.") from None
+    answers = zip(prompts, reply["completions"], strict=True)
+    return Load(tuple(Completion(prompt, **answer) for prompt, answer in answers), reply["seconds"])

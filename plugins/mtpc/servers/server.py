@@ -1,0 +1,172 @@
+"""A server process: started, waited for, and gone afterwards with all its children."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from mtpc.draft_clock import VARIABLE
+from mtpc.errors import MTPCError
+from mtpc.servers.engine import Engine, ServerSettings
+
+START_SECONDS = 900.0
+STOP_SECONDS = 20.0
+_ERROR = re.compile(r"(?:^|\s)((?:[\w.]*Error|Exception|error): .*)")
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def fetch(url: str, timeout: float = 10.0) -> str:
+    """The text behind a URL.
+
+    Errors: `MTPCError` when nothing answers there.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as reply:  # noqa: S310 (http of the user's own server)
+            return str(reply.read().decode("utf-8"))
+    except (OSError, ValueError) as error:
+        raise MTPCError(f"{url} does not answer: {error}.") from None
+
+
+class Server:
+    """A running server; ``draft_times`` is where its adapter writes what drafting costs."""
+
+    def __init__(self, url: str, command: list[str], draft_times: Path | None = None) -> None:
+        self.url = url
+        self.command = command
+        self.draft_times = draft_times
+
+    def metrics(self) -> str:
+        """Its page of metrics."""
+        return fetch(f"{self.url}/metrics")
+
+    def model(self) -> str:
+        """The name of the model it serves."""
+        return str(json.loads(fetch(f"{self.url}/v1/models"))["data"][0]["id"])
+
+
+class Pair(NamedTuple):
+    """The two servers that are compared."""
+
+    without: Server
+    with_drafter: Server
+
+
+class Launch:
+    """A server that is on its way; `wait` until it answers, `stop` it whatever happens."""
+
+    def __init__(self, engine: Engine, settings: ServerSettings, log: Path, draft_times: Path | None = None) -> None:
+        port = free_port()
+        self.log = log
+        self.server = Server(f"http://127.0.0.1:{port}", engine.command(settings, port), draft_times)
+        environment = {**os.environ, **engine.environment()}
+        if draft_times is not None:
+            environment[VARIABLE] = str(draft_times.resolve())
+        with log.open("w") as output:
+            self.process = subprocess.Popen(
+                self.server.command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            )
+
+    def wait(self, seconds: float = START_SECONDS) -> Server:
+        """The server, once it answers.
+
+        Errors: `MTPCError` with the server's own last error when it ends, or when it takes too long.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise MTPCError(
+                    f"the server ended with code {self.process.returncode} before it answered: "
+                    f"{last_error(self.log)} (its log is {self.log})."
+                )
+            try:
+                fetch(f"{self.server.url}/health", timeout=2.0)
+                return self.server
+            except MTPCError:
+                time.sleep(0.5)
+        raise MTPCError(f"the server did not answer within {seconds:.0f} s; its log is {self.log}.")
+
+    def stop(self) -> None:
+        """End the server and every process that it started."""
+        for number, patience in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
+            try:
+                os.killpg(self.process.pid, number)
+            except ProcessLookupError:
+                break
+            try:
+                self.process.wait(patience)
+            except subprocess.TimeoutExpired:
+                continue
+        self.process.wait()
+
+
+@contextmanager
+def tidy_end() -> Iterator[None]:
+    """Let SIGTERM end this process as an exception does, through every ``finally`` on the way."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def running(
+    engine: Engine, settings: ServerSettings, log: Path, draft_times: Path | None = None
+) -> Iterator[Callable[[], Server]]:
+    """Start a server; what is yielded waits until it answers.  It is gone afterwards.
+
+    Errors: `MTPCError`, see `Launch.wait`.
+    """
+    launch = Launch(engine, settings, log, draft_times)
+    try:
+        yield launch.wait
+    finally:
+        launch.stop()
+
+
+@contextmanager
+def two_servers(
+    engine: Engine, plain: ServerSettings, drafted: ServerSettings, out: Path, draft_times: bool = True
+) -> Iterator[Pair]:
+    """Start a server without and one with a drafter side by side, logs in ``out``; both are gone afterwards.
+
+    draft_times: have the adapter time its drafting calls, into ``out``.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    times = out / "draft_times.json" if draft_times else None
+    if times is not None:
+        times.unlink(missing_ok=True)
+    with (
+        tidy_end(),
+        running(engine, plain, out / "server_without.log") as without,
+        running(engine, drafted, out / "server_with.log", times) as with_drafter,
+    ):
+        yield Pair(without(), with_drafter())
+
+
+def last_error(log: Path) -> str:
+    """The last line of a log that names an error, else its last line."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    for line in reversed(lines):
+        match = _ERROR.search(line)
+        if match:
+            return match.group(1).rstrip(".")
+    return lines[-1].rstrip(".") if lines else "it printed nothing"

@@ -1,0 +1,40 @@
+"""What both engines are told of a drafter: it follows from its directory and the registry of families."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mtpc.families import family_of
+from mtpc.families.drafter import check_drafts
+
+
+def drafts_of(drafter: Path, wanted: int | None) -> int:
+    """How many tokens a drafter drafts in a step: as many as wanted, by default as many as it was made for.
+
+    Errors: `MTPCError` for a number that it cannot draft, or a directory that is wrong.
+    """
+    config = family_of(drafter).read_config(drafter)
+    number: int = config.num_drafts if wanted is None else wanted
+    check_drafts(config, number, "--num-drafts", drafter)
+    return number
+
+
+def speculative_config(drafter: Path, num_drafts: int) -> str:
+    """vLLM's ``--speculative-config``, as JSON.  Every family is served under the same method."""
+    values = {
+        "method": "eagle",
+        "model": str(drafter),
+        "num_speculative_tokens": num_drafts,
+        "draft_sample_method": "probabilistic",
+    }
+    return json.dumps(values, separators=(",", ":"))
+
+
+def speculative_arguments(drafter: Path) -> list[str]:
+    """SGLang's arguments: its algorithm is the family's.
+
+    Errors: `MTPCError` for a directory that holds no drafter.
+    """
+    algorithm = family_of(drafter).algorithm
+    return ["--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(drafter)]

@@ -1,0 +1,31 @@
+"""A table of text: for the terminal, and as Markdown."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rich.box import SIMPLE
+from rich.table import Table as RichTable
+
+
+class Table(NamedTuple):
+    """Cells by row; the first column of a row says what it is of."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+    def to_rich(self) -> RichTable:
+        """For the terminal."""
+        table = RichTable(title=self.title, box=SIMPLE, title_justify="left", padding=0)
+        for column in self.columns:
+            table.add_column(column, justify="right", overflow="fold")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def to_markdown(self) -> str:
+        """For a README."""
+        lines = [self.columns, ["---:"] * len(self.columns), *self.rows]
+        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        return f"**{self.title}**\n\n{body}\n"

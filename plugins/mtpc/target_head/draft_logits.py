@@ -1,0 +1,121 @@
+"""A draft's logits where every request of a batch drafts from a vocabulary of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtpc.draw import draw_tokens
+from mtpc.int8 import Int8Linear, fits
+from mtpc.vocabulary.vocabularies import DraftVocabularies
+
+
+class DraftLogits:
+    """The output head's rows of every draft vocabulary, and logits over the whole vocabulary made of them.
+
+    A token that cannot be drafted has the logit -inf, hence the probability 0 in the distribution that the drafts are
+    drawn from and that the verifier sees: lossless at any temperature.  On a CPU that computes in bfloat16, a row that
+    is alone with its vocabulary reads the head's rows rounded to int8: half as many bytes, and drafts from just these
+    logits.
+
+    unembedding: the target's output head, [V, d]; it is not kept, only rows of it are.  static: whether shapes must be
+    the same for all batches of a size, and the vocabularies in use unknown to the host, as in a CUDA graph.
+    """
+
+    def __init__(self, vocabularies: DraftVocabularies, unembedding: Tensor, static: bool = False) -> None:
+        self.vocab_size, self.static = len(unembedding), static
+        self.names = vocabularies.names
+        self.ids = tuple(ids.to(unembedding.device) for ids in vocabularies.ids)  # int64 [R] of each vocabulary
+        self.rows = tuple(unembedding[ids] for ids in self.ids)  # [R, d] of each vocabulary, copies
+        self.rounded: tuple[Int8Linear, ...] = ()  # the same for one row of states
+        if unembedding.device.type == "cpu" and unembedding.dtype == torch.bfloat16 and all(map(fits, self.rows)):
+            self.rounded = tuple(Int8Linear(rows) for rows in self.rows)
+
+    @property
+    def summary(self) -> str:
+        """One line for a log: the draft vocabularies, their sizes and the memory of their rows."""
+        named = ", ".join(f"{name} ({len(ids)} tokens)" for name, ids in zip(self.names, self.ids, strict=True))
+        held = [*self.rows, *(tensor for linear in self.rounded for tensor in linear.buffers())]
+        memory = sum(tensor.nbytes for tensor in held)
+        return f"drafting from {named} of {self.vocab_size} tokens; the head's rows of them take {memory / 1e6:.1f} MB"
+
+    def __call__(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
+        """Logits [n, V] of states [n, d], in their type.
+
+        numbers: int64 [n], the number of each row's draft vocabulary; None: the first for all.  Where shapes are
+        static, it is on the device of the states; every one is computed for every row, and each row keeps its own.
+        Otherwise it is best on the CPU, where it groups the rows without asking the device: only those in use are
+        computed, for their rows.
+        """
+        whole = states.new_full((len(states), self.vocab_size), -torch.inf)
+        only = self._only(numbers)
+        if only is not None:
+            return whole.index_copy_(1, self.ids[only], self._of(only, states))
+        assert numbers is not None
+        if self.static:
+            for number, ids in enumerate(self.ids):
+                own = (numbers == number)[:, None]
+                whole.index_copy_(1, ids, torch.where(own, self._of(number, states), whole[:, ids]))
+            return whole
+        for number, rows in groups(numbers, states.device):
+            whole[rows[:, None], self.ids[number]] = self._of(number, states[rows])
+        return whole
+
+    def greedy(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
+        """The token of the largest logit in each row, int64 [n]; states and numbers as above.
+
+        Where shapes are not static, or there is one vocabulary, it makes no logits of the whole vocabulary.
+        """
+        only = self._only(numbers)
+        if only is not None:
+            return self.ids[only][self._of(only, states).argmax(-1)]
+        assert numbers is not None
+        if self.static:
+            return self(states, numbers).argmax(-1)
+        tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
+        for number, rows in groups(numbers, states.device):
+            tokens[rows] = self.ids[number][self._of(number, states[rows]).argmax(-1)]
+        return tokens
+
+    def drawn(
+        self, states: Tensor, temperature: Tensor, uniforms: Tensor, numbers: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`draw_tokens` from the logits of each row's vocabulary: tokens int64 [n], and probabilities float32 [n, V].
+
+        temperature: [n].  uniforms: float64 [n].  States and numbers as above, where shapes are not static.
+        """
+        assert not self.static
+        whole = torch.zeros(len(states), self.vocab_size, device=states.device)
+        only = self._only(numbers)
+        if only is not None:
+            choice, probs = draw_tokens(self._of(only, states), temperature, uniforms)
+            return self.ids[only][choice], whole.index_copy_(1, self.ids[only], probs)
+        assert numbers is not None
+        tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
+        for number, rows in groups(numbers, states.device):
+            choice, probs = draw_tokens(self._of(number, states[rows]), temperature[rows], uniforms[rows])
+            tokens[rows] = self.ids[number][choice]
+            whole[rows[:, None], self.ids[number]] = probs
+        return tokens, whole
+
+    def _only(self, numbers: Tensor | None) -> int | None:
+        """The number of the vocabulary of all rows; None where they may differ."""
+        if numbers is None or len(self.ids) == 1:
+            return 0
+        return int(numbers) if len(numbers) == 1 and not self.static else None
+
+    def _of(self, number: int, states: Tensor) -> Tensor:
+        """Logits of one vocabulary: [m, d] -> [m, R]."""
+        if self.rounded and len(states) == 1 and states.dtype == torch.bfloat16:
+            logits: Tensor = self.rounded[number](states.contiguous())
+            return logits
+        return F.linear(states, self.rows[number].to(states.dtype))
+
+
+def groups(numbers: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    """Each vocabulary in use, with its rows: int64 on the device."""
+    for number in numbers.unique().tolist():
+        yield number, (numbers == number).nonzero()[:, 0].to(device)

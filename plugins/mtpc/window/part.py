@@ -1,0 +1,88 @@
+"""What a window part is: the contract between a window and the adapters, sessions and scorers that draft with it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+from torch import Tensor, nn
+
+from mtpc.copying.mixture import Copying
+from mtpc.draft import Draft, Known, Mode, TreeDraft
+
+
+class WindowPart(nn.Module, ABC):
+    """A joint distribution over the tokens after those that are known, conditioned exactly on these.
+
+    vocab_size: V.
+    """
+
+    vocab_size: int
+
+    @property
+    @abstractmethod
+    def max_drafts(self) -> int:
+        """Tokens one draft can hold."""
+
+    @property
+    def given(self) -> int:
+        """Tokens that its own distribution begins with and that are evidence: 1, the last that is known, or 0."""
+        return 0
+
+    @property
+    @abstractmethod
+    def noise_size(self) -> int:
+        """Uniforms that one sampled draft of one row consumes."""
+
+    @property
+    @abstractmethod
+    def leaf_shape(self) -> tuple[int, int, int]:
+        """Of the distributions over tokens that one draft of one row mixes: positions, components, V."""
+
+    @abstractmethod
+    def draft(
+        self,
+        known: Known,
+        temperature: Tensor | None,
+        noise: Tensor | None,
+        num_drafts: int,
+        mode: Mode,
+        copying: Copying | None = None,
+    ) -> Draft:
+        """Draft ``num_drafts`` <= max_drafts tokens after those that are known.
+
+        copying: what would be copied instead of them, at least as many tokens; None: the window alone drafts.
+        temperature: float32 [B].  noise: uniforms in [0, 1), [B, noise_size].  mode: "sampled" when every temperature
+        is positive, "greedy" when none is (then temperature and noise may be None), "mixed" otherwise.  Shapes are
+        static and nothing waits for the host.
+        """
+
+    @abstractmethod
+    def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+        """log q(x_i | known, x_<i) of the tokens x after those that are known, as they would be drafted: [B, k].
+
+        tokens: int64 [B, k], k <= max_drafts.  temperature: positive.  conditioned: False leaves out what is evidence
+        (see `given`), which is summed out instead: what a drafter that ignores it would do.
+        """
+
+    @abstractmethod
+    def draft_tree(
+        self,
+        known: Known,
+        temperature: Tensor | None,
+        size: int,
+        max_children: int | None = None,
+        *,
+        depth: int | None = None,
+        width: int | None = None,
+    ) -> TreeDraft:
+        """Draft a tree of ``size`` nodes after the tokens that are known, the most probable continuations.
+
+        temperature: float32 [B]; rows at 0, and all where it is None, are drafted at temperature 1: only the order of
+        the probabilities counts.  depth: tokens of one path at most, max_drafts by default.  max_children, width, cost
+        and errors: see `mtpc.window.tree.grow_tree`.  Verified by the rules of `mtpc.verify.tree`.
+        """
+
+    def shortened(self, num_drafts: int) -> Self:
+        """A window with the same distribution of its first tokens that computes no more than these, where it can."""
+        return self

@@ -1,0 +1,130 @@
+"""Drafts as a tree: the most probable continuations under the circuit, grown by probability.
+
+The expected number of accepted drafts under the draft distribution is the sum of the probabilities q(x_1..x_d) of the
+nodes of the tree, so the best tree of N nodes holds the N most probable prefixes.  A prefix is at least as probable as
+what continues it, so these form a tree without further care, and because the conditionals of a circuit are exact,
+their probabilities are known as the tree grows (the dynamic trees of Li et al. 2024, EAGLE-2, have to estimate them).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mtpc.circuits import Circuit, CircuitParams
+from mtpc.circuits.base import State
+from mtpc.circuits.params import token_evidence
+from mtpc.draft import TreeDraft
+from mtpc.errors import MTPCError
+
+
+class Level(NamedTuple):
+    """Candidates of one depth, [B, P] each.
+
+    parents: index into the level above.  scores: log q of the prefix, at most that of its parent.
+    """
+
+    tokens: Tensor
+    parents: Tensor
+    scores: Tensor
+
+
+def level_widths(
+    size: int, depth: int, vocabulary: int, max_children: int | None = None, width: int | None = None
+) -> list[int]:
+    """How many candidates of each depth can be among the `size` most probable prefixes: [number of levels].
+
+    A node at depth i has i - 1 ancestors that are in the tree as well, so no more than size - i + 1 nodes of that
+    depth are.
+
+    Errors: `MTPCError` where a limit is not positive, or where the limits leave no room for `size` nodes.
+    """
+    limits = {"size": size, "depth": depth, "max_children": max_children, "width": width}
+    for name, limit in limits.items():
+        if limit is not None and limit < 1:
+            raise MTPCError(f"a draft tree needs a {name} of at least 1, not {limit}.")
+    children = min(vocabulary, max_children or vocabulary)
+    widths, room = [], 1
+    for level in range(min(depth, size)):
+        room = min(room * children, size - level, width or size)
+        widths.append(room)
+    if sum(widths) < size:
+        given = ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None and name != "size")
+        raise MTPCError(f"a draft tree of {size} nodes does not fit: {given} leave room for {sum(widths)}.")
+    return widths
+
+
+def grow_tree(
+    circuit: Circuit,
+    params: CircuitParams,
+    token: Tensor | None,
+    size: int,
+    depth: int,
+    max_children: int | None = None,
+    width: int | None = None,
+) -> TreeDraft:
+    """The `size` most probable prefixes of at most `depth` tokens of each circuit, given its first token.
+
+    params: of B circuits.  token: int64 [B], the first token of the window where it is evidence, or None.
+    max_children: children that a node may have at most; the tree is then the best one of that kind, and with 1 and
+    size <= depth it is the greedy chain.  width: nodes considered at each depth at most.  Without it the result is
+    exact (see `level_widths`); with it, a prefix is lost where `width` others of its depth are more probable, or where
+    that happened to one of its beginnings, and the next best nodes take its place.
+
+    Level by level, without synchronisation with the host and with shapes that depend on the arguments' alone.  With
+    P = min(width, N) time is O(P R V) a level for the conditionals and O(P V) for their largest, on top of
+    `Circuit.advance` for P prefixes; memory O(P (V + R^2)).  Ties are broken as `torch.topk` does.
+
+    Errors: `MTPCError`, see `level_widths`.
+    """
+    params = params.upcast()
+    probs = params.leaves.exp()
+    state, position = circuit.start(params), 0
+    if token is not None:
+        state = circuit.advance(params.sums, 0, state, token_evidence(params.leaves[:, :1], token[:, None]))
+        position = 1
+    widths = level_widths(size, depth, probs.shape[3], max_children, width)
+    levels: list[Level] = []
+    scores = probs.new_zeros(len(probs), 1)  # of the level above
+    for room in widths:
+        if levels:
+            state = _continue(circuit, params, position, state, levels[-1])
+            position += 1
+        levels.append(_best_children(state[-1], probs[:, position], scores, room, max_children))
+        scores = levels[-1].scores
+    return _best_nodes(levels, widths, size)
+
+
+def _best_children(belief: Tensor, probs: Tensor, scores: Tensor, room: int, max_children: int | None) -> Level:
+    """The `room` most probable continuations of P prefixes: belief [B, P, R], probs [B, R, V], scores [B, P]."""
+    weights = torch.softmax(belief, -1).nan_to_num(0.0)  # an impossible prefix has impossible continuations
+    count = min(max_children or room, room, probs.shape[2])
+    conditionals, tokens = (weights @ probs).topk(count)  # [B, P, count]
+    # No rounding may make a child more probable than its parent: the order by score is to be that of a tree.
+    joint = (scores[..., None] + conditionals.log()).minimum(scores[..., None]).flatten(1)
+    best, index = joint.topk(room)
+    return Level(tokens.flatten(1).gather(1, index), index // count, best)
+
+
+def _continue(circuit: Circuit, params: CircuitParams, position: int, state: State, level: Level) -> State:
+    """The states of a level's nodes, from those of the level above: one prefix each instead of one each parent."""
+    leaves = params.leaves[:, position : position + 1].expand(-1, level.tokens.shape[1], -1, -1)  # [B, P, R, V]
+    inherited = tuple(
+        tensor.gather(1, level.parents[..., None].expand(-1, -1, tensor.shape[2])) for tensor in state
+    )  # [B, P, R] each
+    return circuit.advance(params.sums, position, inherited, token_evidence(leaves, level.tokens))
+
+
+def _best_nodes(levels: list[Level], widths: list[int], size: int) -> TreeDraft:
+    """The best of all levels.  A stable sort keeps parents, which stand in earlier levels, before equal children."""
+    scores = torch.cat([level.scores for level in levels], 1)  # [B, M]
+    kept = scores.sort(dim=1, descending=True, stable=True).indices[:, :size]  # [B, N]
+    offsets = [sum(widths[:i]) - widths[i - 1] for i in range(1, len(levels))]  # where the level above starts
+    above = [level.parents + offset for level, offset in zip(levels[1:], offsets, strict=True)]
+    parents = torch.cat([torch.full_like(levels[0].parents, -1), *above], 1).gather(1, kept)
+    rank = torch.empty_like(scores, dtype=torch.int64)  # of a candidate in the tree; read for those that are kept
+    rank = rank.scatter(1, kept, torch.arange(size, device=kept.device).expand_as(kept))
+    tokens = torch.cat([level.tokens for level in levels], 1).gather(1, kept)
+    return TreeDraft(tokens, torch.where(parents < 0, parents, rank.gather(1, parents.clamp_min(0))))
