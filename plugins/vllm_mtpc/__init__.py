@@ -1,14 +1,13 @@
-"""vLLM adapter: serves MTPC and FastMTP drafters through vLLM's own speculative decoding (`"method": "eagle"`).
+"""vLLM adapter: serves drafters of any family through vLLM's own speculative decoding (`"method": "eagle"`).
 
-It holds no mathematics: it translates between vLLM's tensors and `mtpc.drafter.Drafter`, on both of vLLM's
-model runners.  Every place where it touches vLLM is a line of the table in `touch_points`.
+It holds no mathematics and knows no family: a drafter has a serial part, which vLLM's draft loop runs, and a window
+part, drafted in one shot after it, on both of vLLM's model runners.  Every place where it touches vLLM is a line of
+the table in `touch_points`.
 """
 
 from __future__ import annotations
 
-ARCHITECTURE = "EagleMTPCForCausalLM"
-FASTMTP_ARCHITECTURE = "EagleFastMTPForCausalLM"
-MODELS = {ARCHITECTURE: "vllm_mtpc.model", FASTMTP_ARCHITECTURE: "vllm_mtpc.fastmtp"}
+from vllm_mtpc.dispatch import MODEL, architectures
 
 
 def register() -> None:
@@ -21,8 +20,6 @@ def register() -> None:
 
     from vllm_mtpc.touch_points import install
 
-    known = ModelRegistry.get_supported_archs()
-    for architecture, module in MODELS.items():
-        if architecture not in known:
-            ModelRegistry.register_model(architecture, f"{module}:{architecture}")
+    for architecture in architectures() - set(ModelRegistry.get_supported_archs()):
+        ModelRegistry.register_model(architecture, MODEL)
     install()

@@ -15,12 +15,9 @@ from torch import Tensor
 
 
 def install(sampler: Any) -> None:
-    """Put both functions of the module ``vllm.v1.sample.rejection_sampler`` under guard, if this is a CPU."""
-    from vllm.platforms import current_platform
-
-    if current_platform.is_cpu():
-        sampler.expand_batch_to_tokens = _guard_expand(sampler.expand_batch_to_tokens)
-        sampler.apply_sampling_constraints = _guard_constraints(sampler.apply_sampling_constraints)
+    """Put both functions of the module ``vllm.v1.sample.rejection_sampler`` under guard; this is a CPU."""
+    sampler.expand_batch_to_tokens = _guard_expand(sampler.expand_batch_to_tokens)
+    sampler.apply_sampling_constraints = _guard_constraints(sampler.apply_sampling_constraints)
 
 
 def expand(x: Tensor, cu_num_tokens: Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Tensor:

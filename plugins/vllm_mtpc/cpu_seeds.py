@@ -14,10 +14,8 @@ import torch
 
 
 def install(runner: Any) -> None:
-    """Wrap ``GPUModelRunner.sample_tokens`` of the module ``runner``, if this is a CPU that shows the fault."""
-    from vllm.platforms import current_platform
-
-    if current_platform.is_cpu() and not _can_wind_back():
+    """Wrap ``GPUModelRunner.sample_tokens`` of the module ``runner``, if this CPU shows the fault."""
+    if not _can_wind_back():
         runner.GPUModelRunner.sample_tokens = _sparing(runner.GPUModelRunner.sample_tokens)
 
 

@@ -1,52 +1,146 @@
-"""The class that vLLM's model loader builds for a drafter directory."""
+"""The class that vLLM's model loader builds for a drafter directory of any family."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+from vllm.distributed import tensor_model_parallel_all_gather
+from vllm.model_executor.layers.logits_processor import LogitsProcessor
+from vllm.model_executor.models.utils import AutoWeightsLoader
 
-from mtpc.drafter import Drafter, load_drafter, read_config
-from vllm_mtpc.settings import target_of
+from mtpc.draw import at_temperature, draw_tokens
+from mtpc.errors import MTPCError
+from mtpc.families import family_of
+from mtpc.families.drafter import load_drafter, split_drafts
+from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.vocabulary.settings import open_vocabularies
+from vllm_mtpc.serial import STACKED, SerialPart
+from vllm_mtpc.settings import copies, target_of, vocabulary_values
+
+logger = logging.getLogger(f"vllm.{__name__}")
 
 
-class EagleMTPCForCausalLM(nn.Module):
-    """Holds a `Drafter` in the target's dtype, on the target's device, whole on every tensor-parallel rank.
+class DrafterForCausalLM(nn.Module):
+    """Both parts of a drafter, as far as the drafts asked for need them.
 
-    vLLM requires the methods of a language model of every model class; a drafter is called through
-    `drafter` alone, by the proposer of the runner that serves it.
+    model: the serial part, shared out over tensor-parallel ranks; None: there is none.  vLLM gives it the target's
+    embedding, and this module the target's output head.  window: the window part, in the target's dtype, whole on every
+    rank; None: there is none, or all drafts are the serial part's.
     """
+
+    lm_head: Any
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__()
-        draft, target = vllm_config.speculative_config.draft_model_config, vllm_config.model_config
+        draft = vllm_config.speculative_config.draft_model_config
+        additional = vllm_config.additional_config
         self.config = draft.hf_config
         self.folder = Path(draft.model)
-        self.num_drafts = vllm_config.speculative_config.num_speculative_tokens
-        self.target = target_of(target)
-        self.drafter = Drafter(read_config(self.folder))
+        self.target = target_of(vllm_config.model_config)
+        family = family_of(self.folder)
+        self.drafter = family.read_config(self.folder)
+        drafts = vllm_config.num_speculative_tokens
+        if copies(additional):  # what goes beyond the drafter's own drafts is copied
+            drafts = min(drafts, self.drafter.num_drafts)
+        self.window = family.window(self.drafter) if self.split(drafts)[1] else None
+        self.num_drafts = drafts
+        self.model: SerialPart | None = None
+        self.vocabularies = None
+        self.draft_logits: DraftLogits | None = None
+        if self.drafter.serial is not None:
+            name = f"{prefix}.model" if prefix else "model"
+            self.model = SerialPart(vllm_config=vllm_config, serial=self.drafter.serial, prefix=name)
+            self.logits_processor = LogitsProcessor(self.target.vocab_size)
+            values = vocabulary_values(additional)
+            self.vocabularies = open_vocabularies(values, self.folder, self.target.vocab_size)
+
+    def split(self, num_drafts: int) -> tuple[int, int]:
+        """How many of K drafts are the serial part's, and how many the window part's."""
+        return split_drafts(self.drafter, num_drafts)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
         """Load the directory strictly; vLLM's own iterator over its tensors would not see what is missing.
 
         Positions of the window that are never drafted are left out.  Returns the names of all tensors.
-        Errors: `MTPCError`, see `mtpc.drafter.load_drafter`.
+        Errors: `MTPCError`, see `mtpc.families.drafter.load_drafter`.
         """
-        placed = next(self.drafter.parameters())
-        whole = load_drafter(self.folder, self.target, dtype=placed.dtype, device=placed.device)
-        self.drafter = whole.shortened(self.num_drafts)
-        return {f"drafter.{name}" for name in self.drafter.state_dict()}
+        placed = next(self.parameters())
+        drafter, loaded = load_drafter(self.folder, self.target), set()
+        if self.window is not None:
+            assert drafter.window is not None
+            window = drafter.window.shortened(self.split(self.num_drafts)[1])
+            self.window = window.to(device=placed.device, dtype=placed.dtype)
+            loaded |= {f"window.{name}" for name in window.state_dict()}
+        if drafter.serial is not None:
+            named = ((f"model.{name}", tensor) for name, tensor in drafter.serial.state_dict().items())
+            loaded |= AutoWeightsLoader(self).load_weights(named, mapper=STACKED)
+        return loaded
+
+    def gather_rows(self, static: bool) -> None:
+        """Gather the output head's rows of the draft vocabularies, once the head is shared; whole on every rank.
+
+        static: see `DraftLogits`.  Errors: `MTPCError` for a head whose rows are no plain numbers.
+        """
+        if self.vocabularies is None:
+            return
+        weight = getattr(self.lm_head, "weight", None)
+        if weight is None or not weight.is_floating_point() or weight.shape[-1] != self.target.hidden_size:
+            raise MTPCError(
+                "a draft vocabulary needs an output head that is not quantised; set its language to 'none'."
+            )
+        head = tensor_model_parallel_all_gather(weight.data, dim=0)[: self.target.vocab_size]
+        self.draft_logits = DraftLogits(self.vocabularies, head, static=static)
+        logger.info("the serial part: %s.", self.draft_logits.summary)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Part of vLLM's interface; a drafter embeds no tokens."""
-        raise RuntimeError("an MTPC drafter is not run token by token")
+        """Embeddings of tokens: int [T] -> [T, d]."""
+        assert self.model is not None
+        embeddings: Tensor = self.model.embed_tokens(input_ids)
+        return embeddings
 
-    def forward(self, input_ids: Tensor, positions: Tensor, **_: Any) -> Tensor:
-        """Part of vLLM's interface; see `mtpc.drafter.Drafter.draft`."""
-        raise RuntimeError("an MTPC drafter is not run token by token")
+    def forward(
+        self, input_ids: Tensor, positions: Tensor, hidden_states: Tensor, inputs_embeds: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """One step of the serial part: the states [T, d] that the logits are made of, and those that go into the next.
 
-    def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        """Part of vLLM's interface; a draft comes with its distributions."""
-        raise RuntimeError("an MTPC drafter is not run token by token")
+        Both are the same.
+        """
+        if self.model is None or inputs_embeds is not None:
+            raise RuntimeError("only a serial part is run token by token, and it reads tokens, not embeddings")
+        states = self.model(input_ids, positions, hidden_states)
+        return states, states
+
+    def compute_logits(self, hidden_states: Tensor, numbers: Tensor | None = None) -> Tensor:
+        """Logits of the serial part over the target's vocabulary, [n, V]; -inf for a token that cannot be drafted.
+
+        numbers: int64 [n], of each row's draft vocabulary; None: the first for all.
+        """
+        if self.draft_logits is None:
+            logits: Tensor = self.logits_processor(self.lm_head, hidden_states)
+            return logits
+        return self.draft_logits(hidden_states, numbers).to(self.logits_processor.head_dtype)
+
+    def greedy(self, hidden_states: Tensor, numbers: Tensor | None) -> Tensor:
+        """The serial part's most probable tokens, int64 [n], of states [n, d]."""
+        if self.draft_logits is None:
+            return self.compute_logits(hidden_states).argmax(-1)
+        return self.draft_logits.greedy(hidden_states, numbers)
+
+    def stated(self, hidden_states: Tensor, temperature: Tensor | None, numbers: Tensor | None) -> Tensor:
+        """The serial part's distributions, float32 [n, V], of states [n, d]; see `mtpc.draw.at_temperature`."""
+        return at_temperature(self.compute_logits(hidden_states, numbers), temperature)
+
+    def drawn(
+        self, hidden_states: Tensor, temperature: Tensor, uniforms: Tensor, numbers: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens drawn by the serial part, int64 [n], and the probabilities that they were drawn from, float32 [n, V].
+
+        hidden_states: [n, d].  temperature, uniforms: [n] both, see `mtpc.draw.draw_tokens`.
+        """
+        if self.draft_logits is None:
+            return draw_tokens(self.compute_logits(hidden_states), temperature, uniforms)
+        return self.draft_logits.drawn(hidden_states, temperature, uniforms, numbers)

@@ -8,21 +8,19 @@ from torch import Generator, Tensor
 from mtpc.noise import counter_uniforms
 
 
-def draft_noise(
-    positions: Tensor, size: int, generators: dict[int, Generator], dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """Uniforms in [0, 1), [B, size], of this type.
+def draft_noise(positions: Tensor, size: int, generators: dict[int, Generator]) -> Tensor:
+    """Uniforms in [0, 1), float64 [B, size].
 
     positions: int64 [B], of each request's last accepted token.  generators: of the rows whose requests have a
     seed.  Their noise is a function of seed and position: it repeats with the request whatever else is served,
     and does not advance the generator, which the target's own sampling owns and winds back.  Other rows draw from
     the default generator, as vLLM's own samplers do; its state, and so the draft, is the same on every rank.
     """
-    noise = torch.rand(positions.shape[0], size, dtype=dtype, device=positions.device)
+    noise = torch.rand(positions.shape[0], size, dtype=torch.float64, device=positions.device)
     if generators:
         rows = torch.tensor(list(generators), device=positions.device)
         seeds = torch.tensor([_signed(g.initial_seed()) for g in generators.values()], device=positions.device)
-        noise[rows] = counter_uniforms(seeds, positions[rows], size, dtype)
+        noise[rows] = counter_uniforms(seeds, positions[rows], size)
     return noise
 
 

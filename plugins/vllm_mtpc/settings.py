@@ -1,4 +1,4 @@
-"""What vLLM's speculative settings must be for a drafter of ours; each error is one sentence."""
+"""What vLLM's settings must be for a drafter of ours; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtpc.drafter import Target, load_drafter
-from mtpc.drafter.config import describes_a_drafter
+from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
-from mtpc.fastmtp.config import describes_a_drafter as describes_fastmtp
-from mtpc.fastmtp.directory import load_layer
+from mtpc.families import family_of, recognise
+from mtpc.families.drafter import check_drafts, load_drafter
+from mtpc.serial.config import SerialConfig
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc import touch_points
 
 METHOD = "eagle"
 SAMPLE_METHODS = ("greedy", "probabilistic")
-SECTION = "mtpc"  # of vLLM's additional-config: the settings of the draft vocabulary
+SECTION = "mtpc"  # of vLLM's additional-config: the settings of the draft vocabulary, and of copying
+COPY = "copy"
 # Settings that our drafters have no use for or cannot honour, and the one value each may have.
 FIXED = {
     "parallel_drafting": False,
@@ -26,27 +27,44 @@ FIXED = {
     "enable_adaptive_verification": False,
     "quantization": None,
 }
-FASTMTP_FIXED = FIXED | {"disable_padded_drafter_batch": False}
+SERIAL_FIXED = FIXED | {"disable_padded_drafter_batch": False}
+RANKS = "draft_tensor_parallel_size"
 
 
 def check_settings(
-    settings: dict[str, Any], target: Any, additional: Mapping[str, Any] | None = None, pipeline_stages: int = 1
-) -> None:
+    settings: dict[str, Any],
+    target: Any,
+    additional: Mapping[str, Any] | None = None,
+    pipeline_stages: int = 1,
+    ranks: int = 1,
+) -> dict[str, Any]:
     """Check the settings and the drafter directory they name; anything that is not a drafter of ours passes.
 
-    target: vLLM's ``ModelConfig`` of the target.  additional: vLLM's additional-config.
+    target: vLLM's ``ModelConfig`` of the target.  additional: vLLM's additional-config.  ranks: tensor-parallel ones.
+    Returns what is to be added to the settings.
+
     Errors: `MTPCError` with one sentence.
     """
     folder = drafter_folder(settings)
     if folder is None:
-        return
-    for problem in touch_points.problems():
+        return {}
+    config = family_of(folder).read_config(folder)
+    serial = config.serial
+    for problem in touch_points.problems(serial=serial is not None, window=config.serial_steps is not None):
         raise MTPCError(problem)
     served = target_of(target)
-    if describes_fastmtp(folder):
-        _check_fastmtp(folder, settings, served, additional or {}, pipeline_stages)
-    else:
-        _check_mtpc(folder, settings, served, additional or {})
+    drafter = load_drafter(folder, served)
+    _check_keys(settings, FIXED if serial is None else SERIAL_FIXED)
+    if settings.get("method") != METHOD:
+        raise MTPCError(
+            f"{folder} is {drafter.family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}."
+        )
+    check_drafts(config, settings.get("num_speculative_tokens"), "num_speculative_tokens", folder, copies(additional))
+    if serial is None:
+        return _check_window(folder, settings, additional or {})
+    _check_serial(folder, serial, settings, pipeline_stages, ranks)
+    open_vocabularies(vocabulary_values(additional), folder, served.vocab_size)
+    return {}
 
 
 def target_of(model_config: Any) -> Target:
@@ -54,38 +72,32 @@ def target_of(model_config: Any) -> Target:
     return Target(model_config.get_hidden_size(), model_config.get_vocab_size())
 
 
-def _check_mtpc(folder: Path, settings: dict[str, Any], target: Target, additional: Mapping[str, Any]) -> None:
-    drafter = load_drafter(folder, target)
-    _check_keys(settings, FIXED)
-    _check_method(folder, settings, "an MTPC drafter")
-    if additional.get(SECTION):
-        raise MTPCError(f"the {SECTION!r} in additional-config is for FastMTP drafters, but {folder} is none.")
-    drafts = settings.get("num_speculative_tokens")
-    if type(drafts) is not int or not 1 <= drafts <= drafter.max_drafts:
-        window = drafter.config.window
+def _check_window(folder: Path, settings: dict[str, Any], additional: Mapping[str, Any]) -> dict[str, Any]:
+    """What only a drafter without a serial part needs, which is whole on every rank."""
+    if vocabulary_values(additional):
         raise MTPCError(
-            f"num_speculative_tokens is {drafts!r}, but {folder} has a window of {window} tokens, "
-            f"so it must be a whole number from 1 to {drafter.max_drafts}."
+            f"the {SECTION!r} in additional-config is for drafters with a serial part, but {folder} has none."
         )
+    if settings.get(RANKS) not in (None, 1):
+        raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is whole on every rank, so it must be 1.")
+    return {RANKS: 1}
 
 
-def _check_fastmtp(
-    folder: Path, settings: dict[str, Any], target: Target, additional: Mapping[str, Any], pipeline_stages: int
+def _check_serial(
+    folder: Path, serial: SerialConfig, settings: dict[str, Any], pipeline_stages: int, ranks: int
 ) -> None:
-    config = load_layer(folder, target).config
-    if config.layer == "qwen2" and config.head_dim * config.num_attention_heads != config.hidden_size:
+    """What only a drafter with a serial part needs, whose layer is shared out over the target's ranks."""
+    heads = serial.num_attention_heads
+    if serial.layer == "qwen2" and serial.head_dim * heads != serial.hidden_size:
         raise MTPCError(
-            f"{folder} has {config.num_attention_heads} heads of {config.head_dim}, but vLLM's qwen2 layer "
+            f"{folder} has {heads} heads of {serial.head_dim}, but vLLM's qwen2 layer "
             f"needs a head_dim of hidden_size / num_attention_heads."
         )
-    _check_keys(settings, FASTMTP_FIXED)
-    _check_method(folder, settings, "a FastMTP drafter")
-    drafts = settings.get("num_speculative_tokens")
-    if type(drafts) is not int or drafts < 1:
-        raise MTPCError(f"num_speculative_tokens is {drafts!r}, but it must be a whole number of at least 1.")
     if pipeline_stages > 1:
-        raise MTPCError("a FastMTP drafter shares the target's embedding, so pipeline_parallel_size must be 1.")
-    open_vocabularies(vocabulary_values(additional), folder, target.vocab_size)
+        raise MTPCError(f"{folder} shares the target's embedding, so pipeline_parallel_size must be 1.")
+    if settings.get(RANKS) not in (None, ranks):
+        raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is shared out over all {ranks} ranks.")
+    serial.check_ranks(ranks, folder)
 
 
 def vocabulary_values(additional: Any) -> dict[str, Any]:
@@ -93,15 +105,25 @@ def vocabulary_values(additional: Any) -> dict[str, Any]:
 
     Errors: `MTPCError` where they are no object of JSON.
     """
+    return {key: value for key, value in _own(additional).items() if key != COPY}
+
+
+def copies(additional: Any) -> bool:
+    """Whether drafts may be copied from the request's own text, by vLLM's additional-config.
+
+    Errors: `MTPCError` where it does not say so clearly.
+    """
+    copy = _own(additional).get(COPY, False)
+    if not isinstance(copy, bool):
+        raise MTPCError(f"the {COPY!r} of {SECTION!r} in additional-config must be true or false, but is {copy!r}.")
+    return copy
+
+
+def _own(additional: Any) -> dict[str, Any]:
     values = additional.get(SECTION, {}) if isinstance(additional, Mapping) else {}
     if not isinstance(values, dict):
         raise MTPCError(f"the {SECTION!r} in additional-config must be an object of JSON, but is {values!r}.")
     return values
-
-
-def _check_method(folder: Path, settings: dict[str, Any], title: str) -> None:
-    if settings.get("method") != METHOD:
-        raise MTPCError(f"{folder} is {title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
 
 
 def _check_keys(settings: dict[str, Any], fixed: dict[str, Any]) -> None:
@@ -128,12 +150,11 @@ def drafter_folder(settings: dict[str, Any]) -> Path | None:
     if not isinstance(model, str | Path):
         return None
     folder = Path(model)
-    ours = describes_a_drafter(folder)
-    if ours is False:
-        ours = describes_fastmtp(folder)
-    if ours is None:
-        ours = settings.get("method") == METHOD and (folder.is_dir() or _is_local(str(model)))
-    return folder if ours else None
+    try:
+        return None if recognise(folder) is None else folder
+    except MTPCError:
+        broken = settings.get("method") == METHOD and (folder.is_dir() or _is_local(str(model)))
+        return folder if broken else None
 
 
 def _is_local(name: str) -> bool:

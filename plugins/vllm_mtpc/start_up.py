@@ -16,12 +16,17 @@ def install(arg_utils: Any) -> None:
 
     @functools.wraps(create)
     def create_speculative_config(self: Any, target_model_config: Any, target_parallel_config: Any) -> Any:
+        parallel = target_parallel_config
         try:
-            stages = target_parallel_config.pipeline_parallel_size
-            check_settings(_settings(self), target_model_config, self.additional_config, stages)
+            added = check_settings(
+                _settings(self), target_model_config, self.additional_config,
+                parallel.pipeline_parallel_size, parallel.tensor_parallel_size,
+            )  # fmt: skip
         except MTPCError:
             show_sentences()
             raise
+        if added:
+            self.speculative_config = {**(self.speculative_config or {}), **added}
         return create(self, target_model_config, target_parallel_config)
 
     args_class.create_speculative_config = create_speculative_config

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.requests import Reading
+from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 # Steps that vLLM has under way at a time: what was sampled so many steps ago is on the host already.
 UNDER_WAY = 2
@@ -24,8 +25,8 @@ class Arrival(NamedTuple):
     copied: torch.cuda.Event | None
 
 
-class RequestMaps:
-    """What is read of every request, as far as the host knows its text, and the map that follows from it.
+class RequestVocabularies:
+    """What is read of every request, as far as the host knows its text, and the draft vocabulary that follows from it.
 
     Sampled tokens are read a fixed number of steps after they were sent for, so nothing waits for the device, and all
     tensor-parallel ranks decide the same.  On a CPU they are read at once.
@@ -36,6 +37,13 @@ class RequestMaps:
         self.readings: dict[str, Reading] = {}
         self.arrivals: deque[Arrival] = deque()
         self.asynchronous = device.type != "cpu"
+
+    @classmethod
+    def of(cls, vocabularies: DraftVocabularies | None, device: torch.device) -> RequestVocabularies | None:
+        """For vocabularies to choose from; None: there is no choice."""
+        if vocabularies is None or vocabularies.detector is None:
+            return None
+        return cls(vocabularies.detector, device)
 
     def begin(self, request: str, prompt: Sequence[int]) -> None:
         """A request whose text so far is known, in place of any that had its id."""
@@ -66,6 +74,6 @@ class RequestMaps:
                 reading.read([token for token in row if token >= 0])
 
     def choose(self, requests: Sequence[str]) -> Tensor:
-        """The number of each request's map, int64 [B], on the host."""
+        """The number of each request's draft vocabulary, int64 [B], on the host."""
         chosen = [self.readings[request].choose() for request in requests]
         return torch.tensor(chosen, dtype=torch.int64, pin_memory=self.asynchronous)

@@ -1,0 +1,65 @@
+"""What serves a drafter: one model class, one proposer and one speculator for every architecture of the registry."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+from mtpc.families import DrafterConfig, families, family_of
+
+MODEL = "vllm_mtpc.model:DrafterForCausalLM"
+RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
+
+
+def architectures() -> set[str]:
+    """Of all families, as their drafters' config.json names them."""
+    return {family.architecture for family in families()}
+
+
+def serves(vllm_config: Any) -> bool:
+    """Whether vLLM's configuration asks for one of our drafters."""
+    draft = vllm_config.speculative_config.draft_model_config
+    return draft is not None and not architectures().isdisjoint(draft.architectures or ())
+
+
+def config_of(vllm_config: Any) -> DrafterConfig:
+    """Of the drafter that vLLM's configuration asks for.
+
+    Errors: `MTPCError`, see `mtpc.families.family_of` and `Family.read_config`.
+    """
+    folder = vllm_config.speculative_config.draft_model_config.model
+    config: DrafterConfig = family_of(folder).read_config(Path(folder))
+    return config
+
+
+def install_v1(eagle: Any) -> None:
+    """Let ``EagleProposer(...)`` become ours for our drafters; all import sites keep their name."""
+
+    def choose(cls: type, vllm_config: Any, *_: Any, **__: Any) -> Any:
+        if cls is not eagle.EagleProposer or not serves(vllm_config):
+            return object.__new__(cls)
+        from vllm_mtpc.proposer import Proposer
+
+        return object.__new__(Proposer)
+
+    eagle.EagleProposer.__new__ = staticmethod(choose)
+
+
+def install_v2(spec_decode: Any) -> None:
+    """Wrap ``init_speculator``, also under the name by which the runner may already have imported it."""
+    original = spec_decode.init_speculator
+
+    @functools.wraps(original)
+    def init_speculator(vllm_config: Any, device: Any, req_states: Any) -> Any:
+        if not serves(vllm_config):
+            return original(vllm_config, device, req_states)
+        from vllm_mtpc.speculator import Speculator
+
+        return Speculator(vllm_config, device, req_states)
+
+    spec_decode.init_speculator = init_speculator
+    runner: Any = sys.modules.get(RUNNER_V2)
+    if hasattr(runner, "init_speculator"):
+        runner.init_speculator = init_speculator

@@ -1,0 +1,209 @@
+"""Drafting on vLLM's V1 model runner: the serial part in vLLM's own EAGLE loop, then the window part in one shot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm.config import CompilationMode
+from vllm.distributed import get_tensor_model_parallel_rank
+from vllm.v1.spec_decode.eagle import EagleProposer
+
+from mtpc.copying.mixture import Copied, Copying
+from mtpc.draft import Draft, Mode
+from mtpc.draft_clock import DraftClock
+from mtpc.errors import MTPCError
+from mtpc.window.single import drafting_for_one
+from vllm_mtpc.copying import BatchCopying
+from vllm_mtpc.dispatch import config_of
+from vllm_mtpc.final_norm import final_norm
+from vllm_mtpc.last_accepted import last_accepted
+from vllm_mtpc.noise import draft_noise
+from vllm_mtpc.request_vocabularies import RequestVocabularies
+from vllm_mtpc.settings import copies
+from vllm_mtpc.step import Step
+
+
+class Proposer(EagleProposer):
+    """Drafts with both parts of a drafter, each of which may be missing; see `propose`.
+
+    serial: whether there is a serial part.  Without one, no loop of vLLM's runs and there is no attention layer.
+    window: the window part, if any draft is left to it.  step: of the call of `propose` that is under way.
+    """
+
+    step: Step
+    model: Any
+    num_speculative_tokens: int
+
+    def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
+        super().__init__(vllm_config, device, runner)
+        self.serial = config_of(vllm_config).serial is not None
+        self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
+        self.vocabularies: RequestVocabularies | None = None
+        self.numbers: Tensor | None = None  # int64 [B], of the draft vocabularies of the coming step
+        self.copying: BatchCopying | None = None
+        if copies(vllm_config.additional_config):
+            if vllm_config.scheduler_config.async_scheduling:
+                raise MTPCError("copying reads what was said a step ago: it needs --no-async-scheduling.")
+            self.copying = BatchCopying(self.num_speculative_tokens, device)
+
+    def load_model(self, target_model: nn.Module) -> None:
+        """Load the drafter; a serial part shares embedding and head of the target."""
+        self.final_norm = final_norm(target_model)
+        if self.serial:
+            super().load_model(target_model)
+            self.model.gather_rows(static=False)
+            self.vocabularies = RequestVocabularies.of(self.model.vocabularies, self.device)
+        else:
+            self.model = self._get_model()
+            self.supports_mm_inputs = False
+            self._draft_attn_layer_names: set[str] = set()
+        # To vLLM's loop, whose steps ranks that draft for nobody join in `dummy_run`, these are all drafts.
+        self.num_speculative_tokens, self.window_drafts = self.model.split(self.model.num_drafts)
+        self.window = self.model.window
+        self.draft_one: Any = None if self.window is None else self._compiled(self.window)
+
+    def _compiled(self, window: Any) -> Any:
+        """`WindowPart.draft` for a batch of one: compiled on a CPU, unless ``--enforce-eager`` forbids it."""
+        eager = self.vllm_config.compilation_config.mode == CompilationMode.NONE
+        return window.draft if eager or self.device.type != "cpu" else drafting_for_one(window)
+
+    def initialize_attn_backend(self, kv_cache_config: Any, kernel_block_sizes: list[int] | None = None) -> None:
+        """Without a serial part nothing is initialised; metadata is of the target's first KV cache group."""
+        if self.serial:
+            super().initialize_attn_backend(kv_cache_config, kernel_block_sizes)
+        else:
+            self.draft_attn_groups: list[Any] = []
+            self.kv_cache_gid = 0
+            self.block_size = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
+
+    @torch.inference_mode()
+    def dummy_run(
+        self,
+        num_tokens: int,
+        use_cudagraphs: bool = True,
+        is_graph_capturing: bool = False,
+        slot_mappings: dict[str, Tensor] | None = None,
+    ) -> None:
+        """The largest draft of both parts, so that memory profiling sees it, and windows of one request, compiled.
+
+        The window part has nothing to synchronise between ranks.
+        """
+        if self.serial:
+            super().dummy_run(num_tokens, use_cudagraphs, is_graph_capturing, slot_mappings)
+        if self.window is None:
+            return
+        rows = min(num_tokens, self.max_batch_size)
+        drafts: list[tuple[int, Mode]] = [(rows, "mixed")] if rows > 1 else []
+        for batch, mode in [*drafts, (1, "greedy"), (1, "sampled")]:
+            tokens = torch.zeros(batch, dtype=torch.int64, device=self.device)
+            with torch.inference_mode(False):  # a tensor of the kind that the runner hands over, or it compiles again
+                temperature = torch.ones(batch, device=self.device)
+            serial = self.num_speculative_tokens
+            noise = draft_noise(tokens, serial + self.window.noise_size, {}) if mode != "greedy" else None
+            known = [self.hidden_states[tokens]] * (serial + 1), [tokens] * (serial + 1)
+            step = Step(*known, serial, self.window_drafts, mode, temperature, noise, None)
+            if self.copying is not None:
+                nothing = torch.zeros(batch, serial + self.window_drafts, device=self.device)
+                step.copying = Copying.begin(Copied(nothing.long(), nothing))._replace(done=serial)
+            self._draft_window(step)
+
+    def prepare_next_token_ids_padded(
+        self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Called before `propose`, with what the target said: int [B, K + 1], -1 for a token that was rejected.
+
+        requests: all that are not finished.  discard_request_mask: bool [at least B], whose prompt is not read yet.
+        """
+        ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
+        unread = discard_request_mask[: len(ids)]
+        if self.vocabularies is not None:
+            self.vocabularies.forget(self.vocabularies.readings.keys() - requests.keys())
+            for request in ids:
+                if request not in self.vocabularies.readings:
+                    self.vocabularies.begin(request, requests[request].prompt_token_ids or [])
+            self.vocabularies.sampled(ids, sampled_token_ids.masked_fill(unread[:, None], -1))
+            self.numbers = self.vocabularies.choose(ids)
+        if self.copying is not None:
+            self.copying.sampled(ids, requests, sampled_token_ids, unread)
+        next_tokens: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
+            sampled_token_ids, requests, gpu_input_batch, discard_request_mask
+        )
+        return next_tokens
+
+    @torch.inference_mode()
+    def propose(
+        self,
+        *,
+        num_speculative_tokens: int,
+        target_positions: Tensor,
+        target_hidden_states: Tensor,
+        next_token_ids: Tensor,
+        token_indices_to_sample: Tensor | None,
+        common_attn_metadata: Any,
+        sampling_metadata: Any,
+        **named: Any,
+    ) -> Tensor | list[list[int]]:
+        """Drafted tokens, int64 [B, K]; their distributions [B, K, V] are left for `take_last_draft_probs`.
+
+        With copying they are lists, as some drafts may be longer than others.
+
+        target_hidden_states: [T, d] of all scheduled tokens; token_indices_to_sample: [B], the row of each
+        request's last accepted token (None: its last scheduled one); next_token_ids: int32 [B], the token that
+        the target sampled after it, or the prompt's next one while a prompt is still being read.
+        """
+        with self.clock:
+            states = self.final_norm(target_hidden_states)
+            rows, positions = last_accepted(target_positions, token_indices_to_sample, common_attn_metadata)
+            step = self._begin(
+                num_speculative_tokens, states[rows], next_token_ids.long(), positions, sampling_metadata
+            )
+            if self.serial:  # also where it drafts nothing: its keys and values of these tokens are for later steps
+                self.step = step
+                super().propose(
+                    num_speculative_tokens=step.serial,
+                    target_positions=target_positions,
+                    target_hidden_states=states,
+                    next_token_ids=next_token_ids,
+                    token_indices_to_sample=token_indices_to_sample,
+                    common_attn_metadata=common_attn_metadata,
+                    sampling_metadata=sampling_metadata,
+                    **named,
+                )
+            draft = step.drafts(self._draft_window(step) if step.window else None)
+            if self.copying is None:
+                self._last_draft_probs = draft.probs
+                return draft.tokens
+            tokens, self._last_draft_probs = self.copying.extended(draft, num_speculative_tokens)
+        return tokens
+
+    def _begin(
+        self, num_drafts: int, states: Tensor, tokens: Tensor, positions: Tensor, sampling_metadata: Any
+    ) -> Step:
+        """What this step needs; how it drafts follows from facts that are known without asking the device."""
+        serial, window = self.model.split(min(num_drafts, self.model.num_drafts))
+        mode: Mode = "sampled" if sampling_metadata.all_random else "mixed"
+        noise = None
+        if not self._enable_probabilistic_draft_probs or sampling_metadata.all_greedy:
+            mode = "greedy"
+        else:
+            size = serial + (self.window.noise_size if window else 0)
+            noise = draft_noise(positions, size, sampling_metadata.generators)
+        step = Step([states], [tokens], serial, window, mode, sampling_metadata.temperature, noise, self.numbers)
+        if (
+            self.copying is not None and serial + window
+        ):  # also where nobody copies: a seed draws the same in any company
+            step.copying = Copying.begin(self.copying.copied(serial + window))
+        return step
+
+    def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:
+        """Called by vLLM's loop for the next serial draft, int64 [B], of states [B, d]; the step keeps all else."""
+        return self.step.draft_next(self.model, hidden_states), None
+
+    def _draft_window(self, step: Step) -> Draft:
+        """The window part's drafts after all that is known by now."""
+        draft = self.draft_one if len(step.tokens[0]) == 1 else self.window.draft
+        temperature = None if step.noise is None else step.temperature
+        drafted: Draft = draft(step.known(), temperature, step.window_noise(), step.window, step.mode, step.copying)
+        return drafted

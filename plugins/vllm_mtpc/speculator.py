@@ -1,0 +1,258 @@
+"""Drafting on vLLM's Model Runner V2: the serial part in vLLM's own EAGLE loop, then the window part in one shot."""
+
+from __future__ import annotations
+
+import functools
+from copy import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm.config.compilation import CUDAGraphMode
+from vllm.distributed import get_tensor_model_parallel_rank
+from vllm.model_executor.model_loader import get_model
+from vllm.model_executor.model_loader.utils import get_draft_load_config
+from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
+from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
+
+from mtpc.draft import Known
+from mtpc.draft_clock import DraftClock
+from mtpc.errors import MTPCError
+from mtpc.families.drafter import split_drafts
+from mtpc.noise import counter_uniforms
+from vllm_mtpc.dispatch import config_of
+from vllm_mtpc.final_norm import final_norm
+from vllm_mtpc.request_vocabularies import RequestVocabularies
+from vllm_mtpc.settings import copies
+
+FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
+
+
+class Speculator(EagleSpeculator):
+    """Drafts with both parts of a drafter, each of which may be missing; see `propose`.
+
+    What one step needs lies in buffers that never move, so that both parts can be captured in CUDA graphs, one for each
+    batch size: vLLM captures the serial part, this class the window part.  Noise is a function of the request's seed
+    and position, so every tensor-parallel rank drafts the same, the window from its own whole copy; there nothing is
+    exchanged, and data-parallel ranks need not agree on a shape.
+
+    With a window part ``draft_logits`` is of float32: its distributions rounded to bfloat16 are not the ones that were
+    drawn from.  The serial part draws from logits of the head's type, which the cache keeps as they are.
+    """
+
+    def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
+        if copies(vllm_config.additional_config):
+            raise MTPCError("copying is for the V1 model runner: set VLLM_USE_V2_MODEL_RUNNER=0.")
+        settings = vllm_config.speculative_config
+        drafter, drafts = config_of(vllm_config), settings.num_speculative_tokens
+        self.serial_drafts, self.window_drafts = split_drafts(drafter, drafts)
+        probabilistic = settings.draft_sample_method == "probabilistic"
+        plain = copy(vllm_config)
+        if self.window_drafts:  # vLLM's own cache of logits has no room for padded rows: it is not to be made
+            plain.speculative_config = copy(settings)
+            plain.speculative_config.draft_sample_method = "greedy"
+        super().__init__(plain, device)
+        self.vllm_config, self.speculative_config, self.req_states = vllm_config, settings, req_states
+        self.serial = drafter.serial is not None
+        rows = self.max_num_reqs
+        self.numbers = torch.zeros(rows, dtype=torch.int64, device=device)  # of the requests' draft vocabularies
+        self.vocabularies: RequestVocabularies | None = None
+        self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
+        self.graphs: CudaGraphManager | None = None
+        self.slot_logits: Tensor | None = None  # [slots + 1, K, V]; padded rows write to the last one
+        if self.window_drafts:
+            places = self.serial_drafts + 1  # what the window is conditioned on, see `Known`
+            self.states = torch.zeros(rows, places, self.hidden_size, dtype=self.dtype, device=device)
+            self.tokens = torch.zeros(rows, places, dtype=torch.int64, device=device)
+            self.positions = torch.zeros(rows, dtype=torch.int64, device=device)
+            if probabilistic:
+                self.slot_logits = torch.zeros(rows + 1, drafts, self.vocab_size, dtype=torch.float32, device=device)
+                self.draft_logits = self.slot_logits[:rows]
+
+    def load_draft_model(self, target_model: nn.Module, target_attn_layer_names: set[str]) -> nn.Module:
+        """Load the drafter; a serial part shares embedding and head of the target."""
+        self.final_norm = final_norm(target_model)
+        if not self.serial:
+            config = self.speculative_config.apply_draft_overrides(self.vllm_config)
+            load = get_draft_load_config(config)
+            return get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
+        model = super().load_draft_model(target_model, target_attn_layer_names)
+        model.gather_rows(static=True)
+        self.vocabularies = RequestVocabularies.of(model.vocabularies, self.device)
+        if self.vocabularies is not None:
+            self._follow(self.vocabularies)
+        return model
+
+    def _follow(self, vocabularies: RequestVocabularies) -> None:
+        """Learn of the runner's requests as they come and go: a preempted one comes again with all of its text."""
+        add, remove = self.req_states.add_request, self.req_states.remove_request
+
+        @functools.wraps(add)
+        def add_request(
+            req_id: str, prompt_len: int, all_token_ids: list[int], num_computed_tokens: int, max_tokens: int
+        ) -> None:
+            vocabularies.begin(req_id, all_token_ids)
+            add(req_id, prompt_len, all_token_ids, num_computed_tokens, max_tokens)
+
+        @functools.wraps(remove)
+        def remove_request(req_id: str) -> Any:
+            vocabularies.forget([req_id])
+            return remove(req_id)
+
+        self.req_states.add_request, self.req_states.remove_request = add_request, remove_request
+
+    def _sampled(self, slots: Tensor, num_sampled: Tensor) -> Tensor:
+        """The tokens of this step: int32 [B, K + 1], -1 where there is none."""
+        width = self.num_speculative_steps + 1
+        age = torch.arange(width, device=slots.device)  # 0: the newest
+        newest = self.req_states.total_len.gpu[slots, None] - 1
+        tokens = self.req_states.all_token_ids.gpu[slots[:, None], (newest - age).clamp_min(0)]
+        return torch.where(age < num_sampled[:, None], tokens, -1).flip(1)
+
+    def _configure_decode_metadata_update(self) -> None:
+        """A graph of vLLM's whole draft loop has as many steps as there are drafts: too many where a window follows."""
+        super()._configure_decode_metadata_update()
+        self.supports_decode_metadata_update &= not self.window_drafts
+
+    def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode) -> None:
+        """One graph of each part for each batch size, if the target's decoding steps run in graphs."""
+        if self.serial:
+            super().init_cudagraph_manager(cudagraph_mode)
+        if self.window_drafts:
+            self._init_window_graphs(cudagraph_mode)
+
+    def capture(self) -> None:
+        """Capture both parts for every batch size."""
+        if self.serial:
+            super().capture()
+        if self.window_drafts:
+            self._capture_windows()
+
+    def _init_window_graphs(self, cudagraph_mode: CUDAGraphMode) -> None:
+        full = cudagraph_mode.decode_mode() == CUDAGraphMode.FULL and not self.speculative_config.enforce_eager
+        mode = CUDAGraphMode.FULL_DECODE_ONLY if full else CUDAGraphMode.NONE
+        self.graphs = CudaGraphManager(self.vllm_config, self.device, mode, decode_query_len=1)
+
+    def _capture_windows(self) -> None:
+        assert self.graphs is not None
+        self.idx_mapping.fill_(-1)
+        self.graphs.capture(
+            lambda desc, warmup: lambda mode: self._draft_window(desc.num_reqs), "Capturing windows in CUDA graphs"
+        )
+
+    @torch.inference_mode()
+    def propose(
+        self,
+        input_batch: Any,
+        attn_metadata: Any,
+        slot_mappings: Any,
+        last_hidden_states: Tensor,
+        aux_hidden_states: list[Tensor] | None,
+        num_sampled: Tensor,
+        num_rejected: Tensor,
+        last_sampled: Tensor,
+        next_prefill_tokens: Tensor,
+        temperature: Tensor,
+        seeds: Tensor,
+        *,
+        dummy_run: bool = False,
+        is_profile: bool = False,
+        num_speculative_tokens: int | None = None,
+        **named: Any,
+    ) -> Tensor:
+        """Drafted tokens, int64 [B, K]; their logits before the temperature wait in `draft_logits` [slots, K, V].
+
+        last_hidden_states: [T, d] of all scheduled tokens.  num_sampled, num_rejected: int32 [B] of this step.
+        last_sampled [slots, 1], next_prefill_tokens [lookahead, slots], temperature and seeds [slots]: by slot.
+        num_speculative_tokens: K of this step, of the `num_speculative_steps` that there is room for.
+        """
+        drafts = self.num_speculative_steps if num_speculative_tokens is None else num_speculative_tokens
+        serial, rows = min(self.serial_drafts, drafts), input_batch.num_reqs
+        with self.clock:
+            if self.vocabularies is not None and not dummy_run:
+                self._choose_vocabularies(self.vocabularies, input_batch, num_sampled)
+            states = self.final_norm(last_hidden_states)
+            if drafts > serial:
+                self._begin_window(input_batch, states, num_sampled, num_rejected, last_sampled, next_prefill_tokens)
+            if self.serial:  # also where it drafts nothing: its keys and values of these tokens are for later steps
+                super().propose(
+                    input_batch, attn_metadata, slot_mappings, states, aux_hidden_states, num_sampled, num_rejected,
+                    last_sampled, next_prefill_tokens, temperature, seeds, dummy_run=dummy_run, is_profile=is_profile,
+                    num_speculative_tokens=serial, **named,
+                )  # fmt: skip
+            else:
+                self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
+            if drafts > serial:
+                self._run_window(rows, eager=is_profile)
+        return self.draft_tokens[:rows]
+
+    def _choose_vocabularies(self, vocabularies: RequestVocabularies, input_batch: Any, num_sampled: Tensor) -> None:
+        """For each request of a batch, after what the target has said in this step."""
+        rows = input_batch.num_reqs
+        requests = input_batch.req_ids[:rows]
+        vocabularies.sampled(requests, self._sampled(input_batch.idx_mapping[:rows], num_sampled[:rows]))
+        self.numbers[:rows].copy_(vocabularies.choose(requests), non_blocking=True)
+
+    def _begin_window(
+        self,
+        input_batch: Any,
+        states: Tensor,
+        num_sampled: Tensor,
+        num_rejected: Tensor,
+        last_sampled: Tensor,
+        next_prefill_tokens: Tensor,
+    ) -> None:
+        """The target's own state and token, the first that the window is conditioned on."""
+        rows = input_batch.num_reqs
+        slots = input_batch.idx_mapping[:rows]
+        last = input_batch.query_start_loc[1 : rows + 1] - 1 - num_rejected[:rows]  # last accepted token, [B]
+        self.states[:rows, 0] = states[last]
+        self.positions[:rows] = input_batch.positions[last]
+        # While a prompt is being read nothing has been sampled: the next token is the prompt's.
+        self.tokens[:rows, 0] = torch.where(
+            num_sampled[:rows] > 0, last_sampled[slots, 0].long(), next_prefill_tokens[0, slots].long()
+        )
+
+    def compute_draft_logits(self, hidden_states: Tensor, spec_step_idx: int) -> Tensor:
+        """Called by vLLM's loop: logits of the serial part, [B, V], each row of its draft vocabulary."""
+        logits: Tensor = self.model.compute_logits(hidden_states, self.numbers[: len(hidden_states)])
+        return logits if self.draft_logits is None else logits.to(self.draft_logits.dtype)
+
+    def sample_draft(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Tensor:
+        """Called by vLLM's loop for the next serial draft, int64 [B], of states [B, d]; the window reads both later.
+
+        Where they are kept follows from the step's number on the device: in a graph no number of Python's counts.
+        """
+        tokens: Tensor = super().sample_draft(hidden_states, *arguments, **named)
+        if self.window_drafts:
+            rows, place = len(hidden_states), self.current_draft_step[None] + 1
+            self.states[:rows].index_copy_(1, place, hidden_states[:, None].to(self.dtype))
+            self.tokens[:rows].index_copy_(1, place, tokens[:, None])
+        return tokens
+
+    def _draft_window(self, rows: int) -> None:
+        """From buffers to buffers: the window's `draft_tokens` [:rows] and, by request slot, `slot_logits`."""
+        serial, window, drafts = self.serial_drafts, self.model.window, self.window_drafts
+        known = Known(self.states[:rows], self.tokens[:rows])
+        if self.slot_logits is None:
+            self.draft_tokens[:rows, serial:] = window.draft(known, None, None, drafts, "greedy").tokens
+            return
+        slots = self.idx_mapping[:rows]  # [B], -1 for padded rows
+        temperature = self.temperature[slots]
+        noise = counter_uniforms(self.seeds[slots], self.positions[:rows], window.noise_size)
+        draft = window.draft(known, temperature, noise, drafts, "mixed")
+        self.draft_tokens[:rows, serial:] = draft.tokens
+        # vLLM divides by the temperature when it reads: T log q comes back as exactly q.
+        scale = torch.where(temperature > 0, temperature, 1.0)
+        logits = draft.probs.clamp_min(FLOOR).log() * scale[:, None, None]
+        self.slot_logits[:, serial:].index_copy_(0, torch.where(slots < 0, self.max_num_reqs, slots), logits)
+
+    def _run_window(self, rows: int, eager: bool) -> None:
+        """Replay the graph of the next larger batch size, or draft eagerly where there is none."""
+        if not eager:
+            assert self.graphs is not None
+            batch = self.graphs.dispatch(rows, rows, uniform_token_count=1, num_active_loras=0)
+            if batch.cg_mode == CUDAGraphMode.FULL:
+                self.graphs.run_fullgraph(batch)
+                return
+        self._draft_window(rows)

@@ -1,0 +1,78 @@
+"""What one step of drafting on the V1 runner needs, made once at its start; the serial part adds what it drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtpc.copying.mixture import Copying
+from mtpc.draft import Draft, Known, Mode, concatenated
+from mtpc.draw import choose
+
+
+@dataclass
+class Step:
+    """One step of a batch of B requests.
+
+    states: the target's state of each request's last accepted token, [B, d], then that of each step of the serial part.
+    tokens: the token that each of these states predicted, int64 [B]: the target's own, then the serial part's drafts.
+    probs: float32 [B, V], of each serial draft; none where drafts are greedy.  window: drafts of the window part.
+    temperature: [B].  noise: float64 [B, N], one uniform for each serial draft, then the window's; None: greedy.
+    numbers: int64 [B], of the requests' draft vocabularies; None: the first for all.  copying: what may be copied
+    instead of drafted; None: nothing.
+    """
+
+    states: list[Tensor]
+    tokens: list[Tensor]
+    serial: int
+    window: int
+    mode: Mode
+    temperature: Tensor | None
+    noise: Tensor | None
+    numbers: Tensor | None
+    copying: Copying | None = None
+    probs: list[Tensor] = field(default_factory=list)
+
+    def draft_next(self, model: Any, states: Tensor) -> Tensor:
+        """The serial part's next draft, int64 [B], of states [B, d] of its layer, which a later step may overwrite."""
+        uniforms = None if self.noise is None else self.noise[:, len(self.tokens) - 1]
+        if self.copying is not None:
+            tokens = self._draft_mixed(model, states, uniforms, self.copying)
+        elif self.mode == "greedy":
+            tokens = model.greedy(states, self.numbers)
+        else:
+            tokens, probs = model.drawn(states, self.temperature, uniforms, self.numbers)
+            self.probs.append(probs)
+        self.tokens.append(tokens)
+        if self.window:
+            self.states.append(states.clone())
+        return tokens
+
+    def _draft_mixed(self, model: Any, states: Tensor, uniforms: Tensor | None, copying: Copying) -> Tensor:
+        """The same from the mixture of copying and the serial part."""
+        own = model.stated(states, None if self.mode == "greedy" else self.temperature, self.numbers)
+        mixed = copying.mixed(own)
+        tokens = choose(mixed, self.temperature, uniforms, self.mode)
+        self.copying = copying.drafted(tokens, own)
+        if self.mode != "greedy":
+            self.probs.append(mixed)
+        return tokens
+
+    def known(self) -> Known:
+        """What the window is conditioned on, once the serial part has drafted."""
+        return Known(torch.stack(self.states, 1), torch.stack(self.tokens, 1))
+
+    def window_noise(self) -> Tensor | None:
+        """The uniforms of the window part, float64 [B, noise_size]."""
+        return None if self.noise is None else self.noise[:, self.serial :]
+
+    def drafts(self, window: Draft | None) -> Draft:
+        """Those of both parts, one after the other: [B, K] and [B, K, V]."""
+        parts = [] if window is None else [window]
+        if self.serial:
+            probs = torch.stack(self.probs, 1) if self.probs else None
+            parts.insert(0, Draft(torch.stack(self.tokens[1:], 1), probs))
+        return concatenated(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)
