@@ -1,15 +1,14 @@
-"""SGLang adapter: serves MTPC drafters as ``--speculative-algorithm MTPC``, FastMTP drafters as ``FASTMTP``.
+"""SGLang adapter: serves the drafters of every family in the registry, each under its family's algorithm.
 
-It holds no mathematics: it translates between SGLang's tensors and `mtpc.drafter.Drafter`, and gives SGLang's own draft
-worker the layer of `mtpc.fastmtp`.  Every place where it touches SGLang is a line of the table in `touch_points`.
+``--speculative-algorithm MTPC --speculative-draft-model-path DIR``.  A drafter has a serial part, which SGLang's own
+draft worker runs, and a window part, drafted in one shot after it; each may be empty, and nothing here knows a family.
+It holds no mathematics: it translates between SGLang's tensors and `mtpc`.  Every place where it touches SGLang is a
+line of the table in `touch_points`.
 """
 
 from __future__ import annotations
 
 from typing import Any
-
-NAME = "MTPC"
-FASTMTP = "FASTMTP"
 
 
 def register() -> None:
@@ -21,19 +20,25 @@ def register() -> None:
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
     from sglang.srt.speculative.spec_registry import CustomSpecAlgo, get_spec
 
-    if get_spec(NAME) is not None:
+    from mtpc.families import families
+
+    names = [family.algorithm for family in families()]
+    if get_spec(names[0]) is not None:
         return
     problem: str | None = None
-    kinds: dict[str, type[CustomSpecAlgo]] = dict.fromkeys((NAME, FASTMTP), CustomSpecAlgo)
+    kind: type[CustomSpecAlgo] = CustomSpecAlgo
     try:
-        from sglang_mtpc import algorithm, start_up, touch_points
+        from sglang_mtpc import start_up, touch_points
 
-        problem = next(touch_points.problems(touch_points.START), None)
+        problem = next(touch_points.problems({touch_points.START}), None)
         if problem is None:
+            from sglang_mtpc.algorithm import DrafterAlgorithm
+
             start_up.install()
-            kinds = {NAME: algorithm.MTPCAlgorithm, FASTMTP: algorithm.FastMTPAlgorithm}
+            kind = DrafterAlgorithm
     except Exception as error:
-        problem = f"MTPC could not be registered with SGLang: {type(error).__name__}: {error}."
+        reason = " ".join(str(error).splitlines())
+        problem = f"MTPC could not be registered with SGLang: {type(error).__name__}: {reason}."
 
     def refuse(server_args: Any) -> None:
         from mtpc.errors import MTPCError, show_sentences
@@ -42,21 +47,22 @@ def register() -> None:
             show_sentences()
             raise MTPCError(problem)
 
-    for name, kind in kinds.items():
+    for name in names:
         make = SpeculativeAlgorithm.register(name, supports_overlap=True, validate_server_args=refuse, spec_class=kind)
-        make(_mtpc_worker if name == NAME else _fastmtp_worker)
+        make(_worker)
 
 
-def _mtpc_worker(server_args: Any) -> type:
-    from sglang_mtpc.worker import MTPCWorker
+def _worker(server_args: Any) -> type:
+    """The class of the worker that drafts, by whether the drafter has a serial part."""
+    from sglang_mtpc import served
 
-    return MTPCWorker
+    if not served.has_serial_part():
+        from sglang_mtpc.window_worker import WindowWorker
 
-
-def _fastmtp_worker(server_args: Any) -> type:
+        return WindowWorker
     from sglang.srt.models.registry import ModelRegistry
 
-    from sglang_mtpc.fastmtp_worker import FastMTPWorker
+    from sglang_mtpc.serial_worker import SerialWorker
 
     ModelRegistry.register("sglang_mtpc.models", overwrite=True, strict=True)
-    return FastMTPWorker
+    return SerialWorker

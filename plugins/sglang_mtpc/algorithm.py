@@ -1,4 +1,4 @@
-"""What SGLang asks of a speculative algorithm, answered for MTPC and FastMTP."""
+"""What SGLang asks of a speculative algorithm, answered from the drafter's configuration."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.speculative.spec_registry import CustomSpecAlgo
 
-from sglang_mtpc.settings import complete_settings
+from sglang_mtpc import served
+from sglang_mtpc.shape import complete_settings
 
 
-class MTPCAlgorithm(CustomSpecAlgo):
-    """A one-shot drafter verified as EAGLE's drafts are.
+class DrafterAlgorithm(CustomSpecAlgo):
+    """A drafter verified as EAGLE's drafts are; one for each family of the registry, by its name in SGLang.
 
     SGLang dispatches on these answers.  Three of them are asked of every algorithm, but missing in `CustomSpecAlgo`.
     """
@@ -21,37 +22,25 @@ class MTPCAlgorithm(CustomSpecAlgo):
         return True
 
     def has_draft_kv(self) -> bool:
-        """No: drafting has no attention, so verification alone decides how much KV cache a step reserves."""
-        return False
+        """With a serial part, whose drafts need slots; else verification alone decides how much a step reserves."""
+        return served.has_serial_part()
 
     def supports_grammar_overlap(self) -> bool:
         """Yes: `run_eagle_verify` waits for the grammar where it needs it."""
         return True
 
     def need_topk(self) -> bool:
-        """No: between steps a request carries its hidden state and its pending token, and no first drafts."""
-        return False
+        """With a serial part: between steps a request then carries its first draft."""
+        return served.has_serial_part()
 
     def carries_draft_hidden_states(self) -> bool:
         """No: this concerns prefill and decode on separate servers, which `settings` refuses."""
         return False
 
     def create_future_map(self, *args: Any, **options: Any) -> Any:
-        """The map that relays hidden states and pending tokens between overlapping steps: SGLang's own."""
+        """The map that relays hidden states, pending tokens and first drafts between overlapping steps: SGLang's."""
         return SpeculativeAlgorithm.create_future_map(self, *args, **options)
 
     def handle_server_args(self, server_args: Any) -> None:
         """Complete what the user left open; `start_up` has checked the rest."""
         complete_settings(server_args)
-
-
-class FastMTPAlgorithm(MTPCAlgorithm):
-    """A drafter that SGLang's own EAGLE worker runs, with keys and values of its own."""
-
-    def has_draft_kv(self) -> bool:
-        """Yes: each draft's keys and values need a slot."""
-        return True
-
-    def need_topk(self) -> bool:
-        """Yes: between steps a request carries its first draft."""
-        return True

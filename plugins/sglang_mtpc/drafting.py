@@ -1,8 +1,8 @@
-"""Drafting: what the target has left of each request becomes a chain or a tree, in a CUDA graph once captured.
+"""The window part's drafts: what is known of each request becomes a chain or a tree, in a CUDA graph once captured.
 
 Between the worker and a captured draft lie buffers that never move; a graph is captured for each batch size and mode,
 and a batch runs in the next larger one.  Noise is a function of counters, so every tensor-parallel rank drafts the
-same from its own whole copy of the drafter, and nothing is exchanged.
+same from its own whole copy of the window, and nothing is exchanged.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mtpc.drafter import Draft, Drafter, TreeDraft
-from mtpc.drafter.drafter import Mode
-from mtpc.drafter.single import drafting_for_one
+from mtpc.draft import Draft, Known, Mode, TreeDraft
 from mtpc.noise import counter_uniforms
-from sglang_mtpc.settings import Shape
+from mtpc.window.part import WindowPart
+from mtpc.window.single import drafting_for_one
+from sglang_mtpc.shape import Shape
+from sglang_mtpc.step import Step
 
 Drafts = Draft | TreeDraft
 Replay = Callable[[], object]
@@ -30,24 +31,28 @@ Recorder = Callable[[Callable[[], Drafts]], tuple[Replay, Drafts]]
 class Inputs(NamedTuple):
     """One row for each request.
 
-    hidden: [B, d] of the position that predicted the pending token, after the target's final norm.  token: int64 [B],
-    the pending token, sampled by the target and not yet computed.  temperature: float32 [B], 0 for greedy requests.
-    seeds, positions: int64 [B], the keys of the noise.
+    states, tokens: what is `Known`; the last token is the one to draft after.  temperature: float32 [B], 0 for greedy
+    requests.  seeds, positions: int64 [B], the keys of the noise.
     """
 
-    hidden: Tensor
-    token: Tensor
+    states: Tensor
+    tokens: Tensor
     temperature: Tensor
     seeds: Tensor
     positions: Tensor
 
+    @classmethod
+    def of(cls, known: Known, step: Step) -> Inputs:
+        """What is known, and the step."""
+        return cls(known.states, known.tokens, step.temperature, step.seeds, step.positions)
+
 
 class Drafting:
-    """A drafter for drafts of one shape; see `capture` for its CUDA graphs."""
+    """A window part for drafts of one shape; see `prepare` for its CUDA graphs."""
 
-    def __init__(self, drafter: Drafter, shape: Shape) -> None:
-        self.drafter, self.shape = drafter, shape
-        self.draft_one = drafter.draft  # for batches of one request; see `compile_for_one`
+    def __init__(self, window: WindowPart, shape: Shape) -> None:
+        self.window, self.shape = window.shortened(shape.depth), shape
+        self.draft_one = self.window.draft  # for batches of one request; see `compile_for_one`
         self.sizes: list[int] = []
         self.graphs: dict[tuple[int, Mode], tuple[Replay, Drafts]] = {}
 
@@ -56,48 +61,59 @@ class Drafting:
 
         mode: "greedy" when every temperature is 0, "sampled" when none is, "mixed" otherwise.
         """
-        rows = len(inputs.token)
-        place = bisect_left(self.sizes, rows)
-        if place == len(self.sizes):
+        rows = len(inputs.tokens)
+        larger = bisect_left(self.sizes, rows)
+        if larger == len(self.sizes):
             return self.compute(inputs, mode)
         for buffer, value in zip(self.buffers, inputs, strict=True):
             buffer[:rows].copy_(value)
-        replay, drafts = self.graphs[self.sizes[place], _captured(mode)]
+        replay, drafts = self.graphs[self.sizes[larger], _captured(mode)]
         replay()
         return _first(drafts, rows)
 
     def compute(self, inputs: Inputs, mode: Mode) -> Drafts:
         """Draft without a graph: static shapes, and nothing waits for the host."""
-        hidden, token, temperature, seeds, positions = inputs
-        greedy = mode == "greedy"
-        if self.shape.children > 1:
-            tempered = None if greedy else temperature
-            steps, children, nodes = self.shape
-            return self.drafter.draft_tree(hidden, token, tempered, nodes, children, depth=steps)
-        draft_chain = self.draft_one if len(token) == 1 else self.drafter.draft
+        states, tokens, temperature, seeds, positions = inputs
+        known, (depth, children, nodes), greedy = Known(states, tokens), self.shape, mode == "greedy"
+        if children > 1:
+            return self.window.draft_tree(known, None if greedy else temperature, nodes, children, depth=depth)
+        draft_chain = self.draft_one if len(tokens) == 1 else self.window.draft
         if greedy:
-            return draft_chain(hidden, token, None, None, self.shape.steps, mode)
-        noise = counter_uniforms(seeds, positions, self.drafter.noise_size)
-        draft = draft_chain(hidden, token, temperature, noise, self.shape.steps, mode)
+            return draft_chain(known, None, None, depth, mode)
+        noise = counter_uniforms(seeds, positions, self.window.noise_size)
+        draft = draft_chain(known, temperature, noise, depth, mode)
         assert draft.probs is not None
         # SGLang's kernel takes a probability that rounding has put above 1 for no probability and rejects the draft.
         return Draft(draft.tokens, draft.probs.clamp_max(1.0))
 
-    def compile_for_one(self, hidden: Tensor) -> None:
-        """Compile the chains of one request, for a CPU; hidden: [1, d], of the target's dtype."""
+    def prepare(self, runner: Any, states: Tensor) -> None:
+        """Capture drafts for the batch sizes for which the target's verification is captured; on a CPU, compile one.
+
+        runner: SGLang's ``ModelRunner`` of the target.  states: [s + 1, d], as the known ones of a request.
+        """
+        if states.device.type == "cpu":
+            self.compile_for_one(states[None])
+            return
+        sizes = getattr(runner.decode_cuda_graph_runner, "capture_bs", None)
+        if sizes:
+            self.capture(sizes, states.repeat(max(sizes), 1, 1), GraphRecorder())
+
+    def compile_for_one(self, states: Tensor) -> None:
+        """Compile the chains of one request, for a CPU; states: [1, s + 1, d], of the window's dtype."""
         if self.shape.children > 1:
             return
-        self.draft_one = drafting_for_one(self.drafter)
-        token = torch.zeros(1, dtype=torch.int64)
+        self.draft_one = drafting_for_one(self.window)
+        tokens, key = torch.zeros(states.shape[:2], dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
         modes: tuple[Mode, ...] = ("greedy", "sampled")
         for mode in modes:
-            self.compute(Inputs(hidden, token, torch.ones(1), token, token), mode)
+            self.compute(Inputs(states, tokens, torch.ones(1), key, key), mode)
 
-    def capture(self, sizes: Sequence[int], hidden: Tensor, record: Recorder) -> None:
-        """Capture the drafts of these batch sizes; hidden: [max(sizes), d], of the target's dtype and device."""
-        rows, device = len(hidden), hidden.device
-        token, seeds, positions = (torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(3))
-        self.buffers = Inputs(hidden, token, torch.ones(rows, device=device), seeds, positions)
+    def capture(self, sizes: Sequence[int], states: Tensor, record: Recorder) -> None:
+        """Capture the drafts of these batch sizes; states: [max(sizes), s + 1, d], of the window's dtype and device."""
+        rows, device = len(states), states.device
+        tokens = torch.zeros(states.shape[:2], dtype=torch.int64, device=device)
+        seeds, positions = (torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(2))
+        self.buffers = Inputs(states, tokens, torch.ones(rows, device=device), seeds, positions)
         modes: tuple[Mode, ...] = ("greedy", "mixed")
         for size in sorted(sizes, reverse=True):  # the largest first: the smaller ones fit into its memory
             inputs = Inputs(*(buffer[:size] for buffer in self.buffers))

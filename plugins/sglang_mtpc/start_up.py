@@ -11,16 +11,16 @@ from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
 from mtpc.errors import MTPCError, show_sentences
 from sglang_mtpc.settings import check_settings
 
-STEP = "handle_speculative_decoding"  # of SGLang's resolution; before it nothing reads the drafter's directory
+STAGE = "handle_speculative_decoding"  # of SGLang's resolution; before it nothing reads the drafter's directory
 
 
 def install() -> None:
     """Put the check before SGLang's own handling of the speculative settings."""
-    register_resolution_hook(STEP)(check_first)
+    register_resolution_hook(STAGE)(check_first)
 
 
 def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
-    """Check, then go on with what SGLang does at this step."""
+    """Check, then go on with what SGLang does at this stage."""
     try:
         check_settings(resolving_view(server_args), server_args, lambda: model_config_of(server_args))
     except MTPCError:

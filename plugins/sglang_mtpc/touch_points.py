@@ -1,28 +1,38 @@
 """The one table of everything in SGLang that this adapter registers, hooks, extends, calls or reads by its shape.
 
 Every line holds for all of `VERSIONS` up to 0.5.23, the newest when this was written, and is checked by signature.
-Lines of the start are checked in every process before anything is registered, the others when MTPC or FASTMTP is asked
-for.  Where a line does not hold, both are refused with one sentence; SGLang stays usable without a drafter.
+Lines are grouped by what they serve.  Those of the start are checked in every process before anything is registered:
+where one does not hold, every drafter is refused.  The others are checked, all at once, when a drafter is asked for:
+only the groups that this drafter uses on this device can refuse it (see `groups_used`).  A refusal is one sentence;
+SGLang stays usable without a drafter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from mtpc.doctor.finding import Finding
 from mtpc.doctor.touch_point import TouchPoint, findings, sentences
+from mtpc.families import DrafterConfig
+from mtpc.families.drafter import split_drafts
 
 VERSIONS = ">=0.5.21,<0.6"
 MEND = f"install an SGLang version {VERSIONS}, or a release of mtpc-plugins made for the installed one"
 
-START, WORKER, SAMPLING, FASTMTP = "start-up", "worker", "sampling", "FastMTP"
+START = "start-up"
+STEP, SAMPLING = "every step", "sampling where SGLang has no correct rule"
+GRAPHS, WINDOW_ALONE = "a window part in CUDA graphs", "a drafter without a serial part"
+SERIAL = "a serial part"
+LLAMA, QWEN2 = "a serial part of kind llama", "a serial part of kind qwen2"
+VOCABULARIES = "draft vocabularies"
+KINDS = {"llama": LLAMA, "qwen2": QWEN2}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
 TABLE = (
     TouchPoint(
         START, f"{_SPEC}.spec_info", "SpeculativeAlgorithm.register",
         "name * supports_overlap validate_server_args spec_class",
-        "called", "makes the names MTPC and FASTMTP known; its check raises what went wrong in registering",
+        "called", "makes the families' algorithms known; its check raises what went wrong in registering",
     ),
     TouchPoint(
         START, f"{_SPEC}.spec_registry", "CustomSpecAlgo.__init__",
@@ -57,61 +67,63 @@ TABLE = (
         START, f"{_SRT}.server_args", "ServerArgs", "model_path",
         "called", "SGLang's defaults, which settings that mean nothing for a drafter must keep",
     ),
-    TouchPoint(WORKER, f"{_SRT}.runtime_context", "get_spec", "", "called", "the drafts' shape and the directory"),
-    TouchPoint(WORKER, f"{_SRT}.runtime_context", "get_parallel", "", "called", "tensor-parallel rank and group"),
+    TouchPoint(STEP, f"{_SRT}.runtime_context", "get_spec", "", "called", "the drafts' shape and the directory"),
+    TouchPoint(STEP, f"{_SRT}.runtime_context", "get_parallel", "", "called", "tensor-parallel rank and group"),
     TouchPoint(
-        WORKER, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.alloc_memory_pool",
+        WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.alloc_memory_pool",
         "self memory_pool_config req_to_token_pool token_to_kv_pool_allocator",
         "called", "inherited: keeps the target's pools for verification",
     ),
     TouchPoint(
-        WORKER, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.init_cuda_graphs", "self",
+        WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.init_cuda_graphs", "self",
         "extended", "captures the drafts",
     ),
     TouchPoint(
-        WORKER, f"{_SRT}.model_executor.runner", "DecodeCudaGraphRunner.__init__", "self model_runner",
+        GRAPHS, f"{_SRT}.model_executor.runner", "DecodeCudaGraphRunner.__init__", "self model_runner",
         "called", "by SGLang: the batch sizes of its graphs, capture_bs, are those of the drafts",
     ),
     TouchPoint(
-        WORKER, f"{_SRT}.managers.tp_worker", "TpModelWorker.forward_batch_generation",
+        WINDOW_ALONE, f"{_SRT}.managers.tp_worker", "TpModelWorker.forward_batch_generation",
         "self batch * capture_hidden_mode",
         "called", "runs prompts and keeps the hidden state of each last position",
     ),
     TouchPoint(
-        WORKER, f"{_SRT}.managers.utils", "GenerationBatchResult.__init__",
+        STEP, f"{_SRT}.managers.utils", "GenerationBatchResult.__init__",
         "self logits_output * next_token_ids next_draft_input accept_lens new_seq_lens",
         "called", "by SGLang: what a step returns; the next draft's input is written into it",
     ),
     TouchPoint(
-        WORKER, f"{_SRT}.sampling.sampling_batch_info", "SamplingBatchInfo.__init__",
+        STEP, f"{_SRT}.sampling.sampling_batch_info", "SamplingBatchInfo.__init__",
         "self * temperatures top_ps top_ks min_ps is_all_greedy is_any_greedy need_top_p_sampling need_top_k_sampling "
         "need_min_p_sampling sampling_seed",
         "called", "by SGLang: the requests' sampling parameters, a temperature of 0 written as a top-k of 1",
     ),
     TouchPoint(
-        WORKER, f"{_SPEC}.eagle_info", "EagleDraftInput.__init__",
-        "self * topk_p topk_index hidden_states bonus_tokens capture_hidden_mode",
-        "called", "carries the hidden state and the pending token of each request to the next step",
+        STEP, f"{_SPEC}.eagle_info", "EagleDraftInput.__init__",
+        "self * topk_p topk_index draft_probs hidden_states bonus_tokens capture_hidden_mode",
+        "called", "carries each request's states, pending token and first draft to the next step",
     ),
     TouchPoint(
-        WORKER, f"{_SPEC}.eagle_worker_common", "build_eagle_verify_input",
+        STEP, f"{_SPEC}.eagle_worker_common", "build_eagle_verify_input",
         "batch draft_input parent_list top_scores_index draft_tokens draft_probs * target_worker topk num_steps "
         "num_draft_tokens tree_mask_mode device",
         "called", "masks, positions and links of the drafts",
     ),
     TouchPoint(
-        WORKER, f"{_SPEC}.eagle_worker_common", "run_eagle_verify",
+        WINDOW_ALONE, f"{_SPEC}.eagle_worker_common", "run_eagle_verify",
         "batch * target_worker req_to_token_pool token_to_kv_pool_allocator plan_stream plan_stream_ctx topk "
         "num_draft_tokens device metadata_ready_pre_pad finalize_tree_path grammar_barrier",
         "called", "verifies: target forward pass, grammar, sampling, KV cache of what was accepted",
     ),
     TouchPoint(
-        WORKER, f"{_SPEC}.eagle_info", "EagleVerifyInput.__init__",
-        "self * draft_token draft_token_num spec_steps draft_probs",
-        "called", "by build_eagle_verify_input; spec_steps becomes the longest path of a tree",
+        STEP, f"{_SPEC}.eagle_info", "EagleVerifyInput.__init__",
+        "self * draft_token draft_token_num retrieve_next_token retrieve_next_sibling spec_steps draft_probs",
+        "called", "by SGLang: what is to be verified is read off it; spec_steps is the longest path of a tree",
     ),
-    TouchPoint(WORKER, f"{_SPEC}.eagle_utils", "default_tree_mask_mode", "", "called", "form of the tree's mask"),
-    TouchPoint(WORKER, f"{_SPEC}.spec_utils", "get_plan_stream", "device", "called", "stream for verify's planning"),
+    TouchPoint(STEP, f"{_SPEC}.eagle_utils", "default_tree_mask_mode", "", "called", "form of the tree's mask"),
+    TouchPoint(
+        WINDOW_ALONE, f"{_SPEC}.spec_utils", "get_plan_stream", "device", "called", "stream for verify's planning",
+    ),
     TouchPoint(
         SAMPLING, f"{_SRT}.plugins.hook_registry", "HookRegistry.register", "target hook hook_type",
         "called", "SGLang's own way to put a function around one of its own",
@@ -123,87 +135,106 @@ TABLE = (
         "hooked", "the core's rules at temperatures above 0 on a CPU, and with min-p, where SGLang has none",
     ),
     TouchPoint(
-        FASTMTP, f"{_SRT}.models.registry", "_ModelRegistry.register", "self package_name overwrite strict",
-        "called", "makes the architecture of a FastMTP drafter known",
+        SERIAL, f"{_SRT}.models.registry", "_ModelRegistry.register", "self package_name overwrite strict",
+        "called", "makes the architectures of the families known",
     ),
     TouchPoint(
-        FASTMTP, _EAGLE, "EAGLEWorkerV2.__init__", "self server_args gpu_id nccl_port target_worker",
+        SERIAL, _EAGLE, "EAGLEWorkerV2.__init__", "self server_args gpu_id nccl_port target_worker",
         "extended", "SGLang's own worker, whose draft worker becomes ours",
     ),
     TouchPoint(
-        FASTMTP, _EAGLE, "EAGLEWorkerV2.forward_batch_generation", "self batch",
+        SERIAL, _EAGLE, "EAGLEWorkerV2.forward_batch_generation", "self batch",
         "hooked", "each request's draft vocabulary is chosen before a step",
     ),
     TouchPoint(
-        FASTMTP, _EAGLE, "EagleDraftWorker.init_token_map", "self",
+        SERIAL, _EAGLE, "EagleDraftWorker.init_token_map", "self",
         "extended", "SGLang's token map gives way to draft vocabularies",
     ),
     TouchPoint(
-        FASTMTP, _EAGLE, "EagleDraftWorker.init_lm_head", "self", "extended", "shares modules of the target",
+        SERIAL, _EAGLE, "EagleDraftWorker.init_lm_head", "self", "extended", "shares modules of the target",
     ),
     TouchPoint(
-        FASTMTP, _EAGLE, "EagleDraftWorker._draft_extend_for_prefill",
-        "self batch target_hidden_states next_token_ids", "hooked", "greedy requests draft greedily from the start",
-    ),
-    TouchPoint(FASTMTP, _EAGLE, "EagleDraftWorker.draft", "self batch", "hooked", "timed"),
-    TouchPoint(
-        FASTMTP, _EAGLE, "EagleDraftWorker._draft_extend_for_decode", "self batch batch_result", "hooked", "timed",
+        SERIAL, _EAGLE, "EagleDraftWorker.init_cuda_graphs", "self", "hooked", "captures a window part's drafts",
     ),
     TouchPoint(
-        FASTMTP, f"{_SRT}.managers.schedule_batch", "Req.__init__", "self rid origin_input_text origin_input_ids",
+        SERIAL, _EAGLE, "EagleDraftWorker._draft_extend_for_prefill",
+        "self batch target_hidden_states next_token_ids",
+        "hooked", "greedy requests draft greedily from the start; the target's states are kept for a window part",
+    ),
+    TouchPoint(
+        SERIAL, _EAGLE, "EagleDraftWorker.draft", "self batch", "hooked", "timed; a window part drafts in its place",
+    ),
+    TouchPoint(
+        SERIAL, _EAGLE, "EagleDraftWorker._draft_extend_for_decode", "self batch batch_result",
+        "hooked", "timed; the target's states are kept for a window part",
+    ),
+    TouchPoint(
+        VOCABULARIES, f"{_SRT}.managers.schedule_batch", "Req.__init__", "self rid origin_input_text origin_input_ids",
         "called", "by SGLang: the name, prompt and output_ids of a request, from which its language is found",
     ),
     TouchPoint(
-        FASTMTP, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",
+        VOCABULARIES, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",
         "called", "the whole of the output head, to gather rows of",
     ),
     TouchPoint(
-        FASTMTP, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self config",
-        "called", "the class is extended: it holds the rows of the draft vocabularies",
+        SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self config",
+        "called", "the class is extended",
     ),
     TouchPoint(
-        FASTMTP, f"{_LAYERS}.logits_processor", "LogitsProcessor._get_logits",
+        SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor._get_logits",
         "self hidden_states lm_head logits_metadata",
         "hooked", "logits of each request's draft vocabulary",
     ),
     TouchPoint(
-        FASTMTP, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward",
+        SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward",
         "self input_ids hidden_states lm_head logits_metadata", "called", "logits, and the states for the next step",
     ),
     TouchPoint(
-        FASTMTP, f"{_LAYERS}.layernorm", "RMSNorm.__init__", "self hidden_size eps", "called", "the drafter's norms",
+        SERIAL, f"{_LAYERS}.layernorm", "RMSNorm.__init__", "self hidden_size eps", "called", "the layer's norms",
     ),
     TouchPoint(
-        FASTMTP, f"{_LAYERS}.linear", "ReplicatedLinear.__init__", "self input_size output_size bias * prefix",
+        SERIAL, f"{_LAYERS}.linear", "ReplicatedLinear.__init__", "self input_size output_size bias * prefix",
         "called", "the projection in front of the decoder layer",
     ),
     TouchPoint(
-        FASTMTP, f"{_SRT}.models.llama", "LlamaAttention.__init__",
+        LLAMA, f"{_SRT}.models.llama", "LlamaAttention.__init__",
         "self config * hidden_size num_heads num_kv_heads rope_theta rope_scaling max_position_embeddings prefix bias",
-        "called", "attention of a drafter of kind llama",
+        "called", "attention of a layer of kind llama",
     ),
     TouchPoint(
-        FASTMTP, f"{_SRT}.models.qwen2", "Qwen2Attention.__init__",
+        QWEN2, f"{_SRT}.models.qwen2", "Qwen2Attention.__init__",
         "self * hidden_size num_heads num_kv_heads head_dim rope_theta rope_scaling max_position_embeddings prefix",
-        "called", "attention of a drafter of kind qwen2",
+        "called", "attention of a layer of kind qwen2",
     ),
     TouchPoint(
-        FASTMTP, f"{_SRT}.models.llama", "LlamaMLP.__init__", "self hidden_size intermediate_size hidden_act * prefix",
-        "called", "the drafter's other half",
+        SERIAL, f"{_SRT}.models.llama", "LlamaMLP.__init__", "self hidden_size intermediate_size hidden_act * prefix",
+        "called", "the layer's other half",
     ),
     TouchPoint(
-        FASTMTP, f"{_LOADER}.auto_loader", "StackedParamsDispatch.try_load", "self name tensor params_dict",
+        SERIAL, f"{_LOADER}.auto_loader", "StackedParamsDispatch.try_load", "self name tensor params_dict",
         "called", "loads the matrices that SGLang keeps as one",
     ),
     TouchPoint(
-        FASTMTP, f"{_LOADER}.weight_utils", "default_weight_loader", "param loaded_weight", "called", "the others",
+        SERIAL, f"{_LOADER}.weight_utils", "default_weight_loader", "param loaded_weight", "called", "the others",
     ),
 )  # fmt: skip
 
 
-def problems(group: str | None = None) -> Iterator[str]:
-    """One sentence for each line, of a group or of all, that does not hold in the installed SGLang."""
-    return sentences((line for line in TABLE if group in (None, line.group)), MEND)
+def groups_used(config: DrafterConfig, device: str, vocabularies: bool) -> set[str]:
+    """The groups that a drafter uses on a device (as SGLang names it), with or without draft vocabularies."""
+    used = {START, STEP, SAMPLING}
+    if config.serial is None:
+        used.add(WINDOW_ALONE)
+    else:
+        used |= {SERIAL, KINDS[config.serial.layer]}
+    if split_drafts(config, config.num_drafts)[1] and device != "cpu":
+        used.add(GRAPHS)
+    return used | {VOCABULARIES} if vocabularies else used
+
+
+def problems(groups: Collection[str]) -> Iterator[str]:
+    """One sentence for each line of these groups that does not hold in the installed SGLang."""
+    return sentences((line for line in TABLE if line.group in groups), MEND)
 
 
 def check() -> list[Finding]:

@@ -1,0 +1,164 @@
+"""The class that SGLang's model loader builds for a drafter with a serial part, run by SGLang's own draft worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from sglang.srt.layers.layernorm import RMSNorm
+from sglang.srt.layers.linear import ReplicatedLinear
+from sglang.srt.model_loader.auto_loader import LLAMA_STACKED_MAPPING
+from sglang.srt.model_loader.weight_utils import default_weight_loader
+from sglang.srt.models.llama import LlamaMLP
+from sglang.srt.runtime_context import get_parallel
+from torch import Tensor, nn
+
+from mtpc.errors import MTPCError
+from mtpc.families import DrafterConfig, Family, families
+from mtpc.families.drafter import Drafter
+from mtpc.serial.config import SerialConfig
+from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.vocabulary.vocabularies import DraftVocabularies
+from sglang_mtpc import served
+from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, VocabularyHead
+
+PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what they say; those of FP8 are scaled
+logger = logging.getLogger(f"sglang.{__name__}")
+
+
+def attention(serial: SerialConfig, config: Any) -> Any:
+    """SGLang's attention of the layer's kind; a drafter is not quantised, whatever its target.
+
+    config: of transformers, as SGLang has made it from the drafter's directory.
+    """
+    rope = dict(serial.rope_parameters)
+    shape = {
+        "hidden_size": serial.hidden_size,
+        "num_heads": serial.num_attention_heads,
+        "num_kv_heads": serial.num_key_value_heads,
+        "rope_theta": rope["rope_theta"],
+        "rope_scaling": rope,
+        "max_position_embeddings": serial.max_position_embeddings,
+        "prefix": "self_attn",
+    }
+    if serial.layer == "llama":
+        from sglang.srt.models.llama import LlamaAttention
+
+        built = LlamaAttention(config, bias=serial.attention_bias, **shape)
+    else:
+        from sglang.srt.models.qwen2 import Qwen2Attention
+
+        built = Qwen2Attention(head_dim=serial.head_dim, **shape)
+    built.o_proj.reduce_results = True  # some releases leave it to a decoder layer of their own
+    return built
+
+
+class SerialPart(nn.Module):
+    """`mtpc.serial.layer.SerialLayer` in SGLang's layers, with keys and values in SGLang's pages.
+
+    ``embed_tokens`` is the target's, put here once that is loaded.
+    """
+
+    embed_tokens: nn.Module
+
+    def __init__(self, serial: SerialConfig, config: Any) -> None:
+        super().__init__()
+        size, eps = serial.hidden_size, serial.rms_norm_eps
+        self.token_layernorm = RMSNorm(size, eps=eps)
+        self.hidden_layernorm = RMSNorm(size, eps=eps)
+        self.input_proj = ReplicatedLinear(2 * size, size, bias=False, prefix="input_proj")
+        self.input_layernorm = RMSNorm(size, eps=eps)
+        self.self_attn = attention(serial, config)
+        self.post_attention_layernorm = RMSNorm(size, eps=eps)
+        self.mlp = LlamaMLP(size, serial.intermediate_size, "silu", prefix="mlp")
+        self.final_layernorm = RMSNorm(size, eps=eps)
+
+    def forward(self, input_ids: Tensor, positions: Tensor, previous: Tensor, forward_batch: Any) -> Tensor:
+        """The states after one step, [T, d]; see `SerialLayer.forward`."""
+        dtype = self.token_layernorm.weight.dtype  # the target's may be another
+        embeddings = self.token_layernorm(self.embed_tokens(input_ids).to(dtype))
+        z, _ = self.input_proj(torch.cat([self.hidden_layernorm(previous.to(dtype)), embeddings], -1))
+        attended = self.self_attn(
+            positions=positions, hidden_states=self.input_layernorm(z), forward_batch=forward_batch
+        )
+        attended, z = self.post_attention_layernorm(attended, z)
+        out: Tensor
+        out, _ = self.final_layernorm(self.mlp(attended), z)
+        return out
+
+
+class SerialModel(nn.Module):
+    """The serial part with the target's embedding and output head: modules of the target, so nothing is copied."""
+
+    lm_head: Any
+    draft_logits: DraftLogits | None = None  # None: the whole vocabulary is drafted
+    numbers: Tensor | None = None  # see `RequestVocabularies`
+
+    def __init__(self, config: Any, quant_config: Any = None, prefix: str = "") -> None:
+        super().__init__()
+        self.config = config
+        self.family, self.drafter = served.read(served.folder())
+        assert self.drafter.serial is not None
+        self.model = SerialPart(self.drafter.serial, config)
+        self.logits_processor = DraftLogitsProcessor(config)
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Take over the serial part's tensors; the directory was checked when SGLang resolved its arguments."""
+        names, parameters = serial_names(self.family, self.drafter), dict(self.model.named_parameters())
+        for name, tensor in weights:
+            if name not in names:
+                continue  # of the window part
+            name = names[name]
+            if LLAMA_STACKED_MAPPING.try_load(name, tensor, parameters) is None:
+                parameter = parameters[name]
+                getattr(parameter, "weight_loader", default_weight_loader)(parameter, tensor)
+
+    def share(self, target: Any, vocabularies: DraftVocabularies | None, numbers: Tensor | None) -> None:
+        """Use the target's embedding and head; of the head, gather the rows of the draft vocabularies.
+
+        numbers: int64 [requests at most], of the draft vocabulary of each request of the batch, in memory that never
+        moves; None: the first for all.
+
+        Errors: `MTPCError` for draft vocabularies with a head whose rows are no plain numbers.
+        """
+        self.model.embed_tokens = target.model.embed_tokens
+        self.lm_head = target.lm_head
+        if vocabularies is None:
+            return
+        weight = getattr(self.lm_head, "weight", None)
+        if weight is None or weight.dtype not in PLAIN or weight.shape[-1] != self.drafter.hidden_size:
+            raise MTPCError(
+                "a draft vocabulary needs an output head that is not quantised; set its language to 'none'."
+            )
+        head = get_parallel().tp_group.all_gather(weight.data, dim=0)[: self.drafter.vocab_size]
+        self.draft_logits = DraftLogits(vocabularies, head, static=head.device.type != "cpu")
+        self.numbers = numbers
+        logger.info("%s: %s.", self.family.algorithm, self.draft_logits.summary)
+
+    @torch.no_grad()
+    def forward(self, input_ids: Tensor, positions: Tensor, forward_batch: Any) -> Any:
+        """SGLang's ``LogitsProcessorOutput`` of one step, with the states that go into the next.
+
+        input_ids: [T], the token after each position.  positions: int64 [T].  ``hidden_states`` of the batch's
+        ``spec_info``: [T, d], the target's after its final norm in the first step, this layer's own output after that.
+        """
+        states = self.model(input_ids, positions, forward_batch.spec_info.hidden_states, forward_batch)
+        head = self.lm_head
+        if self.draft_logits is not None:
+            numbers = None if self.numbers is None else self.numbers[: forward_batch.batch_size]
+            head = VocabularyHead(self.draft_logits, numbers)
+        return self.logits_processor(input_ids, states, head, forward_batch)
+
+
+def serial_names(family: Family, config: DrafterConfig) -> dict[str, str]:
+    """The names in `SerialPart` of a directory's tensors of the serial part, by their names in the directory."""
+    with torch.device("meta"):
+        names = Drafter(family, config).state_dict()
+    serial = [name for name in names if name.startswith("serial.")]
+    return {family.tensor_name(name): name.removeprefix("serial.").removeprefix("block.") for name in serial}
+
+
+# SGLang finds a class by the architecture that a directory names.
+EntryClass = [type(family.architecture, (SerialModel,), {}) for family in families()]

@@ -1,0 +1,139 @@
+"""SGLang's own EAGLE worker with the serial part of a drafter, and its window part after that.
+
+SGLang drafts the first token at the end of the step before, where it computes the keys of what was accepted.  A window
+part follows after one serial step (see `settings`), so it drafts from that state and token, and no draft forward pass
+is left to run: between steps a request carries the target's state beside the layer's, [B, 2 d] in one tensor.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from sglang.srt.runtime_context import get_parallel, get_spec
+from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
+from torch import Tensor
+
+from mtpc.draft import Draft, Known
+from mtpc.draft_clock import DraftClock
+from mtpc.families.drafter import split_drafts
+from mtpc.vocabulary.settings import open_vocabularies
+from sglang_mtpc import served, verify
+from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.request_vocabularies import RequestVocabularies
+from sglang_mtpc.shape import Shape
+from sglang_mtpc.step import Steps
+from sglang_mtpc.token_map import vocabulary_values
+
+
+class SerialDraftWorker(EagleDraftWorker):
+    """Shares modules of the target, reads a token map as `mtpc.vocabulary` does, and drafts the window."""
+
+    def adopt(self, clock: DraftClock) -> None:
+        """Complete a worker that SGLang has made as one of its own."""
+        config = self.target_worker.model_config
+        values = vocabulary_values(get_spec().speculative_token_map)
+        self.clock, self.steps = clock, Steps(self.target_worker.random_seed)
+        self.vocabularies = open_vocabularies(values, Path(served.folder()), config.vocab_size)
+        self.requests: RequestVocabularies | None = None
+        self.window: Drafting | None = None
+        self.shape = served.shape()
+        serial, rest = split_drafts(served.config(), self.shape.depth)
+        if rest:
+            self.speculative_num_steps = serial  # SGLang then prepares no draft forward passes but the first
+            part = served.window(config, torch.device(self.device))
+            self.window = Drafting(part, Shape(rest, 1, rest))
+
+    def init_token_map(self) -> None:
+        """None of SGLang's kind, whose drafts would lie outside of the distribution that is verified."""
+        self.hot_token_id = None
+
+    def init_lm_head(self) -> None:
+        """Share the target's embedding and head, and keep the draft vocabularies of requests where there are several.
+
+        Errors: `MTPCError`, see `SerialModel.share`.
+        """
+        numbers = None
+        if self.vocabularies is not None and self.vocabularies.detector is not None:
+            rows = len(self.req_to_token_pool.req_to_token)
+            self.requests = RequestVocabularies(self.vocabularies.detector, rows, torch.device(self.device))
+            numbers = self.requests.numbers
+        self.draft_runner.model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
+
+    def init_cuda_graphs(self) -> None:
+        """SGLang's, and those of the window."""
+        super().init_cuda_graphs()
+        if self.window is not None:
+            config = self.target_worker.model_config
+            states = torch.zeros(2, config.hidden_size, dtype=config.dtype, device=self.device)
+            self.window.prepare(self.target_worker.model_runner, states)
+
+    def draft(self, batch: Any, **options: Any) -> Any:
+        """All drafts but the first, from it, and their input for verification."""
+        with self.clock:
+            return super().draft(batch, **options) if self.window is None else self._draft_window(batch, self.window)
+
+    def _draft_window(self, batch: Any, window: Drafting) -> Any:
+        """What is known -> window -> both parts' drafts -> verification input."""
+        draft_input, step = batch.spec_info, self.steps.begin(batch)
+        first = draft_input.topk_index  # int64 [B, 1], the serial part's
+        states = draft_input.hidden_states.view(len(first), 2, -1)
+        known = Known(states, torch.cat([draft_input.bonus_tokens[:, None].long(), first], 1))
+        drafts = window(Inputs.of(known, step), step.mode)
+        assert isinstance(drafts, Draft)
+        probs = None if drafts.probs is None else torch.cat([draft_input.draft_probs[:, None], drafts.probs], 1)
+        both = Draft(torch.cat([first, drafts.tokens], 1), probs)
+        return verify.verify_input(batch, draft_input, both, self.shape, self.target_worker)
+
+    def _draft_extend_for_prefill(self, batch: Any, target_hidden_states: Tensor, *args: Any, **options: Any) -> Any:
+        """The keys of a prompt, and the first draft: of a greedy request the likeliest token, where SGLang draws one.
+
+        SGLang writes a temperature of 0 as a top-k of 1; the target then has one possible token, so no draft, however
+        it was chosen, changes what is said.
+        """
+        own = None
+        if self.window is not None:
+            last = torch.tensor(batch.extend_lens).cumsum(0) - 1
+            own = target_hidden_states[last.to(target_hidden_states.device)]
+        draft_input = super()._draft_extend_for_prefill(batch, target_hidden_states, *args, **options)
+        if draft_input.draft_probs is not None:
+            best, drawn = draft_input.draft_probs.argmax(-1, keepdim=True), draft_input.topk_index
+            draft_input.topk_index = torch.where(batch.sampling_info.top_ks[:, None] == 1, best, drawn)
+            draft_input.topk_p = draft_input.draft_probs.gather(1, draft_input.topk_index)
+        if own is not None:
+            draft_input.hidden_states = _beside(own, draft_input.hidden_states)
+        return draft_input
+
+    def _draft_extend_for_decode(self, batch: Any, batch_result: Any, **options: Any) -> None:
+        """The keys of what was accepted, and the first draft of the next step."""
+        with self.clock.resumed():
+            own = None if self.window is None else verify.last_accepted(batch_result, self.shape)
+            super()._draft_extend_for_decode(batch, batch_result, **options)
+            if own is not None:
+                next_input = batch_result.next_draft_input
+                next_input.hidden_states = _beside(own, next_input.hidden_states)
+
+
+def _beside(own: Tensor, serial: Tensor) -> Tensor:
+    """The target's state and the layer's of each request, [B, d] each: [B, 2 d], in the target's dtype."""
+    return torch.cat([own, serial.to(own.dtype)], 1)
+
+
+class SerialWorker(EAGLEWorkerV2):
+    """Chooses the draft vocabularies of a batch before SGLang runs a step of it."""
+
+    def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
+        super().__init__(server_args, gpu_id, nccl_port, target_worker)
+        parallel = get_parallel()
+        clock = DraftClock.from_environment(torch.device(self.device), parallel.tp_rank, parallel.dp_rank)
+        self._draft_worker.__class__ = SerialDraftWorker  # SGLang's worker names the class of the draft worker itself
+        self._draft_worker.adopt(clock)
+        verify.install()
+
+    def forward_batch_generation(self, batch: Any, *args: Any, **options: Any) -> Any:
+        """One step of the scheduler, by SGLang: its ``GenerationBatchResult``."""
+        requests = self._draft_worker.requests
+        if requests is not None:
+            requests.choose(batch.reqs)
+        return super().forward_batch_generation(batch, *args, **options)

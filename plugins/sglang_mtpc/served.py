@@ -1,0 +1,60 @@
+"""The drafter that this process serves: its configuration, wherever SGLang asks what follows from it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from sglang.srt.runtime_context import get_spec
+
+from mtpc.directory.target import Target
+from mtpc.families import DrafterConfig, Family, family_of
+from mtpc.families.drafter import load_drafter
+from mtpc.window.part import WindowPart
+from sglang_mtpc.shape import Shape
+
+
+@cache
+def read(folder: str) -> tuple[Family, DrafterConfig]:
+    """The family and the strictly read configuration of a drafter directory, which does not change while it is served.
+
+    Errors: `MTPCError`, see `mtpc.families.family_of` and `Family.read_config`.
+    """
+    family = family_of(folder)
+    return family, family.read_config(Path(folder))
+
+
+def folder() -> str:
+    """The drafter's directory, from the settings that every process of SGLang has."""
+    return str(get_spec().speculative_draft_model_path)
+
+
+def config() -> DrafterConfig:
+    """The drafter's configuration."""
+    return read(folder())[1]
+
+
+def has_serial_part() -> bool:
+    """Whether the drafter has a layer that SGLang's own draft worker runs."""
+    return config().serial is not None
+
+
+def shape() -> Shape:
+    """Of the drafts, once the settings are complete."""
+    spec = get_spec()
+    return Shape(spec.speculative_num_steps, spec.speculative_eagle_topk, spec.speculative_num_draft_tokens - 1)
+
+
+def window(model_config: Any, device: torch.device) -> WindowPart:
+    """The window part of a drafter that has one, of the target's dtype.
+
+    model_config: SGLang's ``ModelConfig`` of the target.
+
+    Errors: `MTPCError`, see `mtpc.families.drafter.load_drafter`.
+    """
+    target = Target(model_config.hidden_size, model_config.vocab_size)
+    part = load_drafter(folder(), target, dtype=model_config.dtype).window
+    assert part is not None
+    return part.to(device)

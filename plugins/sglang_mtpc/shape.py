@@ -1,0 +1,110 @@
+"""The shape of the drafts, a chain or a tree, from SGLang's settings and the drafter's configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mtpc.errors import MTPCError
+from mtpc.families import DrafterConfig, family_of
+from mtpc.families.drafter import check_drafts, split_drafts
+from mtpc.window.tree import level_widths
+
+RUNNING_REQUESTS = 48  # at most, unless the user says otherwise: SGLang's own default for speculative decoding
+
+
+class Shape(NamedTuple):
+    """What is drafted for each request: a chain where children is 1, else a tree.
+
+    depth: longest path.  children: most children of a node.  nodes: drafted tokens.
+    """
+
+    depth: int
+    children: int
+    nodes: int
+
+
+def flag(key: str) -> str:
+    """A setting as the user writes it."""
+    return "--" + key.replace("_", "-")
+
+
+STEPS, TOKENS, TOPK = map(flag, ("speculative_num_steps", "speculative_num_draft_tokens", "speculative_eagle_topk"))
+
+
+def draft_shape(settings: Any, config: DrafterConfig) -> Shape:
+    """What to draft, from the settings and, where they leave it open, the drafter's configuration.
+
+    Errors: `MTPCError` for settings that contradict each other or ask for more than the drafter can draft.
+    """
+    children = 1 if settings.speculative_eagle_topk is None else settings.speculative_eagle_topk
+    if children < 1:
+        raise MTPCError(f"{TOPK} is {children}, but it must be at least 1.")
+    return _chain(settings, config) if children == 1 else _tree(settings, config, children)
+
+
+def _chain(settings: Any, config: DrafterConfig) -> Shape:
+    """Errors: `MTPCError`."""
+    depth, tokens, asked = settings.speculative_num_steps, settings.speculative_num_draft_tokens, STEPS
+    if depth is None:
+        depth, asked = (config.num_drafts, STEPS) if tokens is None else (tokens - 1, f"{TOKENS} less 1")
+    check_drafts(config, depth, asked, settings.speculative_draft_model_path)
+    if tokens not in (None, depth + 1):
+        raise MTPCError(
+            f"{TOKENS} is {tokens}, but a chain of {depth} drafts is verified as {depth + 1} tokens; for a tree, set "
+            f"{TOPK} to 2 or more."
+        )
+    return Shape(depth, 1, depth)
+
+
+def _tree(settings: Any, config: DrafterConfig, children: int) -> Shape:
+    """Errors: `MTPCError`."""
+    depth, tokens = settings.speculative_num_steps, settings.speculative_num_draft_tokens
+    if tokens is None or tokens < 2:
+        raise MTPCError(
+            f"{TOKENS} is {tokens}, but {TOPK} {children} is for trees, so it must be the number of the tree's nodes "
+            "with the root counted, at least 2."
+        )
+    nodes = tokens - 1
+    if depth is None:
+        depth = min(config.num_drafts, nodes)
+    check_drafts(config, depth, STEPS, settings.speculative_draft_model_path)
+    if depth > nodes:
+        raise MTPCError(f"{STEPS} is {depth}, but below its root a tree of {TOKENS} {tokens} is at most {nodes} deep.")
+    serial, window = split_drafts(config, config.num_drafts)
+    if serial and window:
+        raise MTPCError(
+            f"{TOPK} is {children}, but {settings.speculative_draft_model_path} drafts in two parts, one after the "
+            "other, which make chains, so it must be 1."
+        )
+    if serial:
+        _check_beam(nodes, depth, children)
+    else:
+        level_widths(nodes, depth, config.vocab_size, children)
+    return Shape(depth, children, nodes)
+
+
+def _check_beam(nodes: int, depth: int, children: int) -> None:
+    """Whether SGLang's search makes so many candidates: it goes on from as many nodes of a level as one has children.
+
+    Errors: `MTPCError`.
+    """
+    room = children + (depth - 1) * children**2
+    if nodes > room:
+        raise MTPCError(
+            f"a draft tree of {nodes} nodes does not fit: depth {depth}, children {children} leave room for {room}."
+        )
+
+
+def complete_settings(settings: Any) -> None:
+    """Write what follows from the drafts' shape, and what SGLang needs to be told about its own defaults."""
+    folder = Path(settings.speculative_draft_model_path)
+    shape = draft_shape(settings, family_of(folder).read_config(folder))
+    settings.speculative_num_steps = shape.depth
+    settings.speculative_eagle_topk = shape.children
+    settings.speculative_num_draft_tokens = shape.nodes + 1
+    settings.speculative_use_rejection_sampling = shape.children == 1  # chains come with their distributions
+    settings.speculative_draft_model_quantization = None  # SGLang's default is the target's, for another checkpoint
+    settings.enable_mixed_chunk = False  # a decoding request's token would be computed without its drafts
+    if settings.max_running_requests is None:
+        settings.max_running_requests = RUNNING_REQUESTS

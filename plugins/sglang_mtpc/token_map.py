@@ -1,0 +1,29 @@
+"""SGLang's ``--speculative-token-map``, read as the settings of a draft vocabulary."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+from mtpc.errors import MTPCError
+
+
+def vocabulary_values(token_map: str | None) -> dict[str, str]:
+    """The settings of the draft vocabulary: a file, ``FILE?size=8192&language=auto``, or less.
+
+    They are what `mtpc.vocabulary.settings.open_vocabularies` takes.
+
+    Errors: `MTPCError` where what follows the question mark is no query.
+    """
+    file, _, query = (token_map or "").partition("?")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
+    except ValueError:
+        raise MTPCError(
+            f"--speculative-token-map is {token_map!r}, but is to be FILE?size=NUMBER&language=NAME."
+        ) from None
+    values = dict(pairs)
+    if len(values) < len(pairs) or "vocabulary" in values:
+        raise MTPCError(
+            f"--speculative-token-map is {token_map!r}, but it must name a file first and each setting once."
+        )
+    return values | ({"vocabulary": file} if file else {})

@@ -1,0 +1,163 @@
+"""Verification of any chain or tree: the input that SGLang verifies, and the core's rules where it has no correct one.
+
+On a CPU SGLang takes the most likely tokens at any temperature, and on no device does it apply min-p to drafts.  On
+CUDA, for all else, its own rules stand: rejection sampling for chains, target-only sampling for trees.  There a request
+with both top-k and top-p is filtered by one after the other, as SGLang does for all drafters, where without drafts it
+is filtered by both at once; the core does the latter.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
+
+import torch
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+from sglang.srt.runtime_context import get_parallel
+from sglang.srt.speculative.eagle_utils import default_tree_mask_mode
+from sglang.srt.speculative.eagle_worker_common import build_eagle_verify_input
+from sglang.srt.utils import is_cuda
+from torch import Tensor
+from torch.nn import functional as F
+
+from mtpc.draft import Draft, TreeDraft
+from mtpc.errors import MTPCError
+from mtpc.noise import counter_uniforms
+from mtpc.verify import verify_rejection
+from mtpc.verify.filters import filtered
+from mtpc.verify.tree import verify_tree
+from mtpc.verify.verdict import PADDING
+from sglang_mtpc.links import NOWHERE, chain_links, parents_of, tree_links
+from sglang_mtpc.shape import Shape
+
+HOOKED = "sglang.srt.speculative.eagle_worker_common.eagle_sample"
+_VERIFY_STREAM = 0x766572696679  # keeps these uniforms apart from those that the drafts of the same request used
+
+
+@cache
+def install() -> None:
+    """Put `judge` around SGLang's rule, once in this process.
+
+    Errors: `MTPCError` where another plugin was there before, so that SGLang leaves its rule as it is.
+    """
+    before = resolve_name(HOOKED)
+    HookRegistry.register(HOOKED, judge, HookType.AROUND)
+    HookRegistry.apply_hooks()
+    if resolve_name(HOOKED) is before:
+        raise MTPCError(f"drafts cannot be verified: SGLang did not let {HOOKED} be wrapped; is there another plugin?")
+
+
+def verify_input(batch: Any, draft_input: Any, drafts: Draft | TreeDraft, shape: Shape, target_worker: Any) -> Any:
+    """SGLang's ``EagleVerifyInput``; a chain's carries the distributions that its tokens were drawn from."""
+    device = drafts.tokens.device
+    if isinstance(drafts, TreeDraft):
+        links, probs = tree_links(drafts.parents, shape.children), None
+    else:
+        links, probs = chain_links(*drafts.tokens.shape, device), drafts.probs
+    built = build_eagle_verify_input(
+        batch,
+        draft_input,
+        links.parents,
+        links.selected,
+        drafts.tokens.contiguous(),
+        probs,
+        target_worker=target_worker,
+        topk=shape.children,
+        num_steps=shape.nodes,  # see `tree_links`
+        num_draft_tokens=shape.nodes + 1,
+        tree_mask_mode=default_tree_mask_mode(),
+        device=device.type,
+    )
+    built.spec_steps = shape.depth
+    return built
+
+
+def last_accepted(result: Any, shape: Shape) -> Tensor:
+    """The target's state of each request's last accepted token, [B, d], of SGLang's ``GenerationBatchResult``.
+
+    SGLang has moved what was accepted to the front of each request's rows.
+    """
+    hidden, lengths, width = result.logits_output.hidden_states, result.accept_lens, shape.nodes + 1
+    last: Tensor = hidden[torch.arange(0, len(lengths) * width, width, device=hidden.device) + lengths - 1]
+    return last
+
+
+class Drafted(NamedTuple):
+    """What is to be verified, whoever drafted it.
+
+    tokens: int64 [B, N].  parents: int64 [B, N], -1 for a child of the root, earlier nodes otherwise.  probs: float32
+    [B, N, V], the distributions that the tokens of a chain were drawn from; None where none is stated.
+    """
+
+    tokens: Tensor
+    parents: Tensor
+    probs: Tensor | None
+
+
+def drafted(built: Any) -> Drafted:
+    """Read off SGLang's ``EagleVerifyInput``: its tokens, its links and what it states."""
+    tokens = built.draft_token.view(-1, built.draft_token_num)[:, 1:]
+    parents = parents_of(built.retrieve_next_token, built.retrieve_next_sibling)
+    lost = parents == NOWHERE
+    return Drafted(tokens.masked_fill(lost, PADDING), parents.masked_fill(lost, -1), built.draft_probs)
+
+
+def judge(original: Any, built: Any, batch: Any, logits_output: Any, *args: Any, **options: Any) -> Any:
+    """SGLang's verdict where it is right, else the core's.
+
+    Returns SGLang's three: predicted tokens int32 [B (N + 1)], each at the node that it follows; accepted lengths
+    int32 [B], with the target's own token; accepted nodes int32 [B, depth + 1], numbered through the batch, then -1.
+    """
+    # Called in any case: it puts penalties, biases and grammars into the logits, in place.
+    verdict = original(built, batch, logits_output, *args, **options)
+    info = batch.sampling_info
+    if info.is_all_greedy or (is_cuda() and not info.need_min_p_sampling):
+        return verdict
+    return _as_sglang(*_sampled(drafted(built), batch, logits_output.next_token_logits), built.spec_steps)
+
+
+def _sampled(drafts: Drafted, batch: Any, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """By the core's rules: accepted drafts [B], emitted tokens [B, N + 1], accepted nodes [B, N] (see `TreeVerdict`).
+
+    Rejection sampling where distributions are stated; else the target alone chooses, which is lossless for any tree.
+    logits: [B (N + 1), V], at the pending token and at each draft.
+    """
+    info = batch.sampling_info
+    rows, nodes = drafts.tokens.shape
+    target = (logits.view(rows, nodes + 1, -1).double() / info.temperatures[:, :, None]).softmax(-1)
+    if info.need_top_k_sampling or info.need_top_p_sampling or info.need_min_p_sampling:
+        target = filtered(target, info.top_ks, info.top_ps, info.min_ps)
+    uniforms = _uniforms(info.sampling_seed, batch.seq_lens, nodes + 1)
+    if drafts.probs is None:
+        return verify_tree(drafts.tokens, drafts.parents, target, uniforms)
+    verdict = verify_rejection(drafts.tokens, drafts.probs, target, uniforms[:, :-1], uniforms[:, -1])
+    return verdict.accepted, verdict.tokens, torch.arange(nodes, device=logits.device).expand(rows, nodes)
+
+
+def _uniforms(seeds: Tensor | None, positions: Tensor, size: int) -> Tensor:
+    """float64 [B, size], from the requests' seeds where SGLang keeps them."""
+    if seeds is None:
+        return torch.rand(len(positions), size, dtype=torch.float64, device=positions.device)
+    return counter_uniforms(seeds + _VERIFY_STREAM, positions, size)
+
+
+def _as_sglang(accepted: Tensor, tokens: Tensor, path: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A verdict of `_sampled` as the three tensors of `judge`, the same on every tensor-parallel rank."""
+    rows, width = tokens.shape
+    index = torch.arange(width, device=tokens.device)
+    used = index <= accepted[:, None]  # [B, N + 1]
+    nodes = F.pad(path + 1, (1, 0))  # [B, N + 1], the pending token first
+    predicted = torch.zeros(rows, width + 1, dtype=torch.int64, device=tokens.device)
+    predicted.scatter_(1, torch.where(used, nodes, width), tokens)
+    first = torch.arange(0, rows * width, width, device=tokens.device)[:, None]
+    verdict = (
+        predicted[:, :width].flatten().int(),
+        (accepted + 1).int(),
+        torch.where(used, nodes + first, -1)[:, : depth + 1].int().contiguous(),
+    )
+    group = get_parallel().tp_group
+    if group.world_size > 1:
+        for tensor in verdict:
+            group.broadcast(tensor, src=0)
+    return verdict

@@ -1,0 +1,38 @@
+"""The output head's rows of the draft vocabularies, in the place of the target's head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang.srt.layers.logits_processor import LogitsProcessor
+from torch import Tensor
+
+from mtpc.target_head.draft_logits import DraftLogits
+
+
+class VocabularyHead:
+    """Logits of the requests of one call, each from its draft vocabulary.
+
+    numbers: int64 [requests of the batch], the number of each one's draft vocabulary; None: the first for all.
+    """
+
+    def __init__(self, draft_logits: DraftLogits, numbers: Tensor | None) -> None:
+        self.draft_logits, self.numbers = draft_logits, numbers
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """float32 [n, V] of states [n, d], as many for each request; -inf for a token that cannot be drafted."""
+        numbers = self.numbers
+        if numbers is not None:
+            numbers = numbers.repeat_interleave(len(states) // max(1, len(numbers)))
+        return self.draft_logits(states, numbers).float()
+
+
+class DraftLogitsProcessor(LogitsProcessor):
+    """SGLang's own, but for a head that is a `VocabularyHead`."""
+
+    def _get_logits(self, hidden_states: Tensor, lm_head: Any, logits_metadata: Any, *rest: Any, **more: Any) -> Tensor:
+        """Logits [n, V] of states [n, d]."""
+        if isinstance(lm_head, VocabularyHead):
+            return lm_head(hidden_states)
+        logits: Tensor = super()._get_logits(hidden_states, lm_head, logits_metadata, *rest, **more)
+        return logits

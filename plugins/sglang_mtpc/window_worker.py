@@ -1,0 +1,104 @@
+"""The worker of SGLang's scheduler for drafters without a serial part: drafts in one shot, verified as EAGLE's are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
+from sglang.srt.runtime_context import get_parallel
+from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
+from sglang.srt.speculative.eagle_info import EagleDraftInput
+from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
+from sglang.srt.speculative.spec_utils import get_plan_stream
+from torch import Tensor
+
+from mtpc.draft import Known
+from mtpc.draft_clock import DraftClock
+from sglang_mtpc import served, verify
+from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.step import Steps
+
+
+class WindowWorker(BaseSpecWorker):
+    """Drafts at the start of a decoding step; no draft model runner, no draft KV cache.
+
+    Between steps a request carries two things only: the token that the target has sampled last and the hidden state
+    that predicted it.  They travel in the ``EagleDraftInput``, which SGLang filters, merges and, where steps
+    overlap, relays by request slot.
+    """
+
+    def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
+        super().__init__()
+        runner, parallel = target_worker.model_runner, get_parallel()
+        self._target_worker, self._draft_worker = target_worker, None
+        self.device = torch.device(runner.device)
+        self.shape = served.shape()
+        self.drafting = Drafting(served.window(runner.model_config, self.device), self.shape)
+        self.steps = Steps(target_worker.random_seed)
+        self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
+        self.clock = DraftClock.from_environment(self.device, parallel.tp_rank, parallel.dp_rank)
+        verify.install()
+
+    def init_cuda_graphs(self) -> None:
+        """Capture or compile the drafts."""
+        config = self.target_worker.model_runner.model_config
+        states = torch.zeros(1, config.hidden_size, dtype=config.dtype, device=self.device)
+        self.drafting.prepare(self.target_worker.model_runner, states)
+
+    def forward_batch_generation(
+        self,
+        batch: Any,
+        on_publish: Callable[[Tensor], None] | None = None,
+        grammar_barrier: Any = None,
+        pp_proxy_tensors: Any = None,
+    ) -> Any:
+        """One step of the scheduler: a prompt's forward pass, or draft and verify.
+
+        Returns SGLang's ``GenerationBatchResult``, with the input of the next draft.
+        """
+        if batch.forward_mode.is_extend():
+            result = self.target_worker.forward_batch_generation(batch, capture_hidden_mode=CaptureHiddenMode.LAST)
+            result.new_seq_lens = batch.seq_lens
+            hidden, token = result.logits_output.hidden_states, result.next_token_ids
+        else:
+            batch.spec_info = self._draft(batch, batch.spec_info)
+            result = self._verify(batch, grammar_barrier)
+            hidden = verify.last_accepted(result, self.shape)
+            token = result.next_draft_input.bonus_tokens
+        if on_publish is not None:
+            on_publish(result.new_seq_lens)
+        nothing = torch.empty(len(token), 0, device=self.device)  # filtered and merged, so it must be there
+        result.next_draft_input = EagleDraftInput(
+            topk_p=nothing,
+            topk_index=nothing.long(),
+            hidden_states=hidden,
+            bonus_tokens=token,
+            capture_hidden_mode=CaptureHiddenMode.LAST,
+        )
+        return result
+
+    def _draft(self, batch: Any, draft_input: Any) -> Any:
+        """What is known -> draft -> verification input."""
+        with self.clock:
+            step = self.steps.begin(batch)
+            known = Known.of_target(draft_input.hidden_states, draft_input.bonus_tokens.long())
+            drafts = self.drafting(Inputs.of(known, step), step.mode)
+        return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
+
+    def _verify(self, batch: Any, grammar_barrier: Any) -> Any:
+        return run_eagle_verify(
+            batch,
+            target_worker=self.target_worker,
+            req_to_token_pool=self.req_to_token_pool,
+            token_to_kv_pool_allocator=self.token_to_kv_pool_allocator,
+            plan_stream=self.plan_stream,
+            plan_stream_ctx=self.plan_stream_context,
+            topk=self.shape.children,
+            num_draft_tokens=self.shape.nodes + 1,
+            device=self.device.type,
+            metadata_ready_pre_pad=False,
+            finalize_tree_path=True,
+            grammar_barrier=grammar_barrier,
+        )
