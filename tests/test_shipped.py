@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from mtpc.drafter import Target, load_drafter
-from mtpc.fastmtp.directory import load_layer
+from mtpc.directory.target import Target
+from mtpc.families import family_of
+from mtpc.families.drafter import load_drafter
 from mtpc.vocabulary.settings import open_vocabularies
 
 yaml = pytest.importorskip("yaml", reason="the engine's environment brings it")
@@ -37,9 +38,9 @@ def read(config: Path) -> Served:
         speculative = values.get("speculative-config", {})
         drafter, drafts = speculative.get("model"), speculative.get("num_speculative_tokens")
         return Served(values["model"], values["max-model-len"], drafter, drafts)
-    algorithm = "FASTMTP" if config.stem == "chat" else "MTPC"
-    assert values.get("speculative-algorithm") == (algorithm if "speculative-draft-model-path" in values else None)
     drafter, drafts = values.get("speculative-draft-model-path"), values.get("speculative-num-steps")
+    algorithm = None if drafter is None else family_of(ROOT / drafter).algorithm
+    assert values.get("speculative-algorithm") == algorithm
     return Served(values["model-path"], values["context-length"], drafter, drafts)
 
 
@@ -55,12 +56,13 @@ def test_a_configuration_names_what_ships(config: Path) -> None:
     assert (served.drafter is None) is config.name.endswith("without-drafter.yaml")
     if served.target == MADE:
         assert served.drafter is not None
-        assert load_layer(ROOT / served.drafter, CHAT).config.num_drafts == served.drafts
+        assert load_drafter(ROOT / served.drafter, CHAT).config.num_drafts == served.drafts
         return
     target = json.loads((ROOT / served.target / "config.json").read_text())
     if served.drafter is not None:
         drafter = load_drafter(ROOT / served.drafter, Target(target["hidden_size"], target["vocab_size"]))
-        assert served.drafts is None or 1 <= served.drafts <= drafter.max_drafts
+        most = drafter.config.max_drafts
+        assert served.drafts is None or 1 <= served.drafts <= (most or served.drafts)
     assert served.length <= target["max_position_embeddings"]
 
 

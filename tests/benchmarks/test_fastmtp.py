@@ -14,26 +14,28 @@ from benchmarks.fastmtp_acceptance import Acceptance, rates_along
 from benchmarks.fastmtp_setups import Question, Setup, read_questions, tables
 from benchmarks.fastmtp_tables import Found, make_tables
 from benchmarks.make_chat_prompts import choose
-from mtpc.bench.engine import Engine, ServerSettings
-from mtpc.bench.vllm_engine import vllm_counters
 from mtpc.data.byte_tokenizer import VOCAB_SIZE
 from mtpc.distill.conversations import FILE, Conversation
 from mtpc.errors import MTPCError
-from mtpc.fastmtp.config import config_for
-from mtpc.fastmtp.directory import save_layer
-from mtpc.fastmtp.evaluation import Answer, expected_acceptance
-from mtpc.fastmtp.head import SharedHead
-from mtpc.fastmtp.layer import MTPLayer
-from mtpc.fastmtp.start import start_from_target
+from mtpc.evaluation.acceptance import counts_along
+from mtpc.evaluation.scorer import step_acceptance
+from mtpc.evaluation.texts import Text, view
+from mtpc.families.drafter import Drafter, save_drafter
+from mtpc.families.fastmtp.config import config_for
+from mtpc.families.fastmtp.family import FastMTP
+from mtpc.serial.start import start_from_target
+from mtpc.servers.engine import Engine, ServerSettings
+from mtpc.servers.vllm_engine import vllm_counters
+from mtpc.target_head.shared import SharedHead
 from mtpc.targets.byte_llama import ByteTargetConfig, build_byte_llama
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.verify import rates_from_marginal
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from tests.mtpc.bench.figures import point
 from tests.mtpc.chat_folder import make_chat_folder
-from tests.mtpc.fastmtp.models import VOCAB, make_layer, make_target
+from tests.support.tiny_models import VOCAB, make_fastmtp, make_target
 
-FAKE = Path(__file__).parents[1] / "mtpc" / "bench" / "fake_server.py"
+FAKE = Path(__file__).parents[1] / "mtpc" / "servers" / "fake_server.py"
 SHIPPED = Path(fastmtp.__file__).parent / "chat_prompts.jsonl"
 # Two languages that share no token.
 LANGUAGES = Rankings(VOCAB, {"even": Ranking(tuple(range(0, VOCAB, 2))), "odd": Ranking(tuple(range(1, VOCAB, 2)))})
@@ -48,15 +50,15 @@ def test_every_drafter_is_measured_with_every_k_and_the_last_with_draft_vocabula
     ]
     assert [one.num_drafts for one in found.methods] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert [one.label for one in found.sizes] == ["trained + FR 16", "trained + FR 32", "trained"]
-    assert [one.label for one in found.maps] == ["trained + FR 16", "trained + FR 16, english map", "trained"]
+    assert [one.label for one in found.languages] == ["trained + FR 16", "trained + FR 16, english for all", "trained"]
     assert len(found.all) == 9 + 1 + 1
     assert tables(["vanilla"], None, [16], []).all == [Setup("vanilla", number) for number in (1, 2, 3)]
 
 
 def test_a_setup_says_what_the_engine_drafts_from() -> None:
     assert Setup("x", 3).additional_config(None) == {"mtpc": {"language": "none"}}
-    with_map = Setup("x", 3, 16, "french").additional_config(Path("v.json"))
-    assert with_map == {"mtpc": {"vocabulary": "v.json", "size": 16, "language": "french"}}
+    with_vocabulary = Setup("x", 3, 16, "french").additional_config(Path("v.json"))
+    assert with_vocabulary == {"mtpc": {"vocabulary": "v.json", "size": 16, "language": "french"}}
 
 
 @pytest.fixture(scope="module")
@@ -67,35 +69,36 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
 
 
 @pytest.fixture(scope="module")
-def answers(target: FrozenTarget) -> dict[str, list[Answer]]:
+def answers(target: FrozenTarget) -> dict[str, list[Text]]:
     generator = torch.Generator().manual_seed(0)
     texts = [torch.randint(VOCAB, (length,), generator=generator).tolist() for length in (30, 21, 9, 24)]
-    return {"chat": [Answer(texts[0], 5), Answer(texts[1], 3), Answer(texts[2], 6)], "code": [Answer(texts[3], 4)]}
+    return {"chat": [Text(texts[0], 5), Text(texts[1], 3), Text(texts[2], 6)], "code": [Text(texts[3], 4)]}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("size", [None, 7])
-def test_a_map_for_all_is_scored_as_the_core_scores_it(
-    target: FrozenTarget, answers: dict[str, list[Answer]], temperature: float, size: int | None
+def test_a_vocabulary_for_all_is_scored_as_the_core_scores_it(
+    target: FrozenTarget, answers: dict[str, list[Text]], temperature: float, size: int | None
 ) -> None:
-    layer, head = make_layer(target.model), SharedHead.of(target.model)
-    scored = Acceptance(target, {"x": layer}, LANGUAGES, answers, temperature)
+    drafter, head = make_fastmtp(target.model), SharedHead.of(target.model)
+    scored = Acceptance(target, {"x": drafter}, LANGUAGES, answers, temperature)
     found = scored.rates(Setup("x", 3) if size is None else Setup("x", 3, size, "odd"))
     if size is not None:
         head = head.restricted(torch.from_numpy(LANGUAGES.cut("odd", size)))
     for kind, texts in answers.items():
-        expected = expected_acceptance(target, layer, head, texts, 3, temperature)
+        along = (step_acceptance(drafter, head, view(target, text), 3, temperature) for text in texts)
+        expected = counts_along(along).rates
         assert found[kind].marginal == pytest.approx(expected.marginal)
 
 
-def test_the_map_of_a_step_is_that_of_what_was_read_before_it(target: FrozenTarget) -> None:
-    layer = make_layer(target.model)
-    # The answer changes from one language to the other, and so must the map: each draft is of the map's own tokens.
+def test_the_vocabulary_of_a_step_is_that_of_what_was_read_before_it(target: FrozenTarget) -> None:
+    drafter = make_fastmtp(target.model)
+    # The answer changes from one language to the other, and so must the vocabulary: its tokens are drafted.
     even, odd = [2, 4, 6, 8] * 12, [3, 5, 7, 9] * 24
-    answer = {"chat": [Answer([*even, *odd], 4)]}
+    answer = {"chat": [Text([*even, *odd], 4)]}
     found = {}
     for language in ("even", "odd", "auto"):
-        scored = Acceptance(target, {"x": layer}, LANGUAGES, answer, 1.0)
+        scored = Acceptance(target, {"x": drafter}, LANGUAGES, answer, 1.0)
         scored.rates(Setup("x", 1, 11, language))
         (found[language],) = next(iter(scored.known.values()))["chat"]
     changed = (found["auto"] == found["odd"]).all(-1).int().argmax()
@@ -189,9 +192,10 @@ def test_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_byte_llama(ByteTargetConfig(hidden_size=64, layers=1, heads=1, kv_heads=1)).eval()
     make_chat_folder(tmp_path / "target")
     model.save_pretrained(tmp_path / "target")
-    layer = MTPLayer(config_for(model.config, 3))
-    start_from_target(layer, model)
-    save_layer(tmp_path / "drafter", layer, {})
+    drafter = Drafter(FastMTP(), config_for(model.config, 3))
+    assert drafter.serial is not None
+    start_from_target(drafter.serial, model)
+    save_drafter(tmp_path / "drafter", drafter, {})
     rankings = Rankings(VOCAB_SIZE, {"english": Ranking(tuple(range(32, 127))), "french": Ranking(tuple(range(200)))})
     rankings.save(tmp_path / "vocabulary.json", {})
     (tmp_path / "prompts.jsonl").write_text('{"kind": "chat", "user": "Hello"}\n{"kind": "code", "user": "x = 1"}\n')
@@ -199,14 +203,14 @@ def test_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastmtp, "find_engine", lambda *_, **__: fake_engine(seen))
     monkeypatch.setattr(fastmtp, "must_be_installed", lambda _: None)
     given = ["--target", str(tmp_path / "target"), "--drafter", f"trained={tmp_path / 'drafter'}"]
-    given += ["--vocabulary", str(tmp_path / "vocabulary.json"), "--sizes", "64,128", "--maps", "french"]
+    given += ["--vocabulary", str(tmp_path / "vocabulary.json"), "--sizes", "64,128", "--languages", "french"]
     given += ["--prompts", str(tmp_path / "prompts.jsonl"), "--max-tokens", "8", "--limits", "0.9,0.8,0.7"]
     assert fastmtp.main([*given, "--out", str(tmp_path / "out")]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [one["label"] for one in results["setups"]] == [
         *["trained", "trained + FR 64"] * 3,
         "trained + FR 128",
-        "trained + FR 64, french map",
+        "trained + FR 64, french for all",
     ]
     for setup in results["setups"]:
         assert set(setup["kinds"]) == {"chat", "code"}

@@ -1,29 +1,19 @@
-"""How many drafts the plain decoding loop accepts: the figures that every engine's are compared with."""
+"""How many drafts are accepted, in an engine and in the plain decoding loop: the same, within noise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-from transformers import AutoModelForCausalLM, DynamicCache
+from scipy.stats import t
 
-from mtpc.drafter import load_drafter
-from tests.oracles.decoding import Decoded, decode_speculatively
-from tests.oracles.tree_decoding import decode_with_trees
+from tests.engine.loop import TOKENS, Loop, Tree
+from tests.oracles.decoding import Decoded
+from tests.statistics import REJECT_BELOW
 
-TOKENS = 64  # of each answer
-
-
-class Tree(NamedTuple):
-    """Drafts as a tree: drafted tokens, and children of one node at most."""
-
-    nodes: int
-    children: int
+__all__ = ["TOKENS", "Loop", "Steps", "Tree", "assert_equally_often", "counted"]
 
 
 class Steps(NamedTuple):
@@ -31,42 +21,6 @@ class Steps(NamedTuple):
 
     steps: int
     accepted: int
-
-
-class Loop:
-    """A target in transformers and a drafter, float32, without an engine."""
-
-    def __init__(self, target: Path, drafter: Path) -> None:
-        self.model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
-        self.drafter = load_drafter(drafter, dtype=torch.float32)
-        self.text = torch.empty(0, dtype=torch.int64)
-        self.cache = DynamicCache()
-        self.hidden = torch.empty(0, self.model.config.hidden_size)
-
-    @torch.inference_mode()
-    def decode(self, prompt: str, temperature: float, tree: Tree | None = None) -> Decoded:
-        """Speculative decoding of `TOKENS` bytes with the oracle's loop; the same prompt gives the same text."""
-        text, seed = list(prompt.encode()), len(prompt)
-        if tree is None:
-            drafts = self.drafter.max_drafts
-            return decode_speculatively(self.states, self.drafter, text, TOKENS, drafts, temperature, seed)
-        return decode_with_trees(
-            self.states, self.drafter, text, TOKENS, tree.nodes, temperature, seed, max_children=tree.children
-        )
-
-    def states(self, text: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states after the final norm [T, d] and logits [T, V] of a text, int64 [T].
-
-        What it shares with the text before it is not computed again.
-        """
-        length = min(len(text), len(self.text))
-        different = (text[:length] != self.text[:length]).nonzero()
-        shared = min(len(text) - 1, int(different[0]) if len(different) else length)
-        if surplus := len(self.text) - shared:
-            self.cache.crop(-surplus)
-        new = self.model.model(input_ids=text[None, shared:], past_key_values=self.cache, use_cache=True)
-        self.text, self.hidden = text, torch.cat([self.hidden[:shared], new.last_hidden_state[0]])
-        return self.hidden, self.model.lm_head(self.hidden)
 
 
 def counted(decoded: Decoded) -> Steps:
@@ -84,4 +38,4 @@ def assert_equally_often(served: Sequence[Steps], looped: Sequence[Steps]) -> No
     differences = [a - b for a, b in zip(*surplus, strict=True)]
     noise = stdev(differences) / math.sqrt(len(differences))
     assert noise < rate / 5, "too few prompts to tell"
-    assert abs(fmean(differences)) < 4 * noise
+    assert abs(fmean(differences)) < t.isf(REJECT_BELOW / 2, len(differences) - 1) * noise

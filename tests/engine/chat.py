@@ -11,7 +11,7 @@ from tests.engine.conftest import WEIGHTS
 
 DRAFTER = WEIGHTS / "smollm2-fastmtp"
 QUESTIONS = WEIGHTS.parent / "benchmarks" / "chat_prompts.jsonl"
-ACCEPTANCE_LENGTH = 1.6  # of ten answers' beginnings, at least; weights/README.md has the figures of many
+ACCEPTANCE_LENGTH = 1.6  # of five answers' beginnings, at least; weights/README.md has the figures of many
 
 
 def make_chat_model(folder: Path) -> Path:

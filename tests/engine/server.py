@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +22,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 NONE: Mapping[str, str] = {}
-START_UP = 300.0  # seconds
+START_UP = 600.0  # seconds
 ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 ARGUMENTS = ("--enforce-eager", "--dtype", "float32", "--max-model-len", "512", "--served-model-name", "target")
 
@@ -82,8 +84,8 @@ class Server:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
 
-    def complete(self, prompt: str | list[int], **body: Any) -> dict[str, Any]:
-        """One greedy completion unless ``body`` says otherwise: /v1/completions, with token ids."""
+    def complete(self, prompt: str | list[int] | list[str], **body: Any) -> dict[str, Any]:
+        """A greedy completion of each prompt unless ``body`` says otherwise: /v1/completions, with token ids."""
         fixed = {"model": "target", "prompt": prompt, "temperature": 0, "return_token_ids": True}
         with self.post("/v1/completions", fixed | body) as answer:
             return json.load(answer)  # type: ignore[no-any-return]
@@ -93,7 +95,7 @@ class Server:
         with ThreadPoolExecutor(together) as pool:
             return list(pool.map(lambda prompt: self.complete(prompt, **body), prompts))
 
-    def post(self, route: str, body: dict[str, Any], timeout: float = 300) -> Any:
+    def post(self, route: str, body: dict[str, Any], timeout: float = 900) -> Any:
         """An open response."""
         data = json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
@@ -110,6 +112,14 @@ class Server:
 def tokens(answer: dict[str, Any]) -> list[list[int]]:
     """Token ids of every choice."""
     return [choice["token_ids"] for choice in answer["choices"]]
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """While several ranks run: one engine's tests at a time, because ranks wait for each other busily."""
+    with (Path(tempfile.gettempdir()) / "mtpc-ranks.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def free_port() -> int:

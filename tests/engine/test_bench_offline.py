@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from mtpc.bench.engine import ServerSettings
-from mtpc.bench.server import running
-from mtpc.bench.vllm_engine import VLLM_OFFLINE
 from mtpc.distill.client import Completion, Sampling, complete
 from mtpc.errors import MTPCError
+from mtpc.servers.engine import ServerSettings
+from mtpc.servers.server import running
+from mtpc.servers.vllm_engine import VLLM_OFFLINE
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference
 from tests.engine.server import ENVIRONMENT
@@ -34,7 +34,7 @@ def test_offline_engines_are_measured(tmp_path: Path, random_models: Models) -> 
     command += ["--drafter", str(random_models.drafter), "--prompts", str(prompts), "--out", str(tmp_path / "out")]
     command += ["--batch-sizes", "1,2", "--temperatures", "0", "--rounds", "1", "--requests", str(REQUESTS)]
     command += ["--max-tokens", str(TOKENS), "--server-arg=--dtype=float32", "--server-arg=--enforce-eager"]
-    subprocess.run(command, env=os.environ | ENVIRONMENT, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, env=os.environ | ENVIRONMENT, check=True, capture_output=True, timeout=900)
     points = json.loads((tmp_path / "out" / "results.json").read_text())["points"]
     assert [point["batch_size"] for point in points] == [1, 2]
     for point in points:

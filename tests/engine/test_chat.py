@@ -12,7 +12,7 @@ from tests.engine.exact import Reference
 from tests.engine.server import Server, speculative_config, tokens
 
 pytestmark = pytest.mark.engine
-EACH, LENGTH, DRAFTS = 2, 40, 3
+EACH, LENGTH, DRAFTS = 1, 40, 3
 
 
 @pytest.fixture(scope="module")

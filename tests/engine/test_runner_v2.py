@@ -1,4 +1,8 @@
-"""Model Runner V2 on a CPU, through Triton's interpreter: same greedy text, same distribution."""
+"""Model Runner V2 on a CPU, through Triton's interpreter: drafters of every family draft as the plain loop does.
+
+Their texts are the target's, and so are the distributions; a drafter that misstates its own is found out.  A session
+takes half a minute: it serves all tests of a drafter.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,27 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from mtpc.families import families, family_of
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference, Sampling, cells, p_value
-from tests.engine.fastmtp import Loop
+from tests.engine.loop import Loop
 from tests.engine.prompts import prompts
 from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
+from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
+from tests.support.random_models import make_drafter, make_target
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
-SAMPLES = 600
-SAMPLING = Sampling(temperature=0.5)  # few likely windows, so that 600 samples tell much
+SUPPORT = ROOT / "tests" / "support"
+SAMPLING = Sampling(temperature=0.5)  # few likely windows, so that few samples tell much
+FOLDERS = [str(ROOT), str(SUPPORT / "v2_on_cpu"), str(SUPPORT / "hybrid")]
 ENVIRONMENT = {
     "TRITON_INTERPRET": "1",
     "VLLM_USE_V2_MODEL_RUNNER": "1",
@@ -32,12 +40,8 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": os.pathsep.join(
-        [str(ROOT), str(ROOT / "tests" / "support" / "v2_on_cpu"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    ),
+    "PYTHONPATH": os.pathsep.join([*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])]),
 }
-SAMPLED = ("--samples", str(SAMPLES), "--temperature", str(SAMPLING.temperature))
-FEWER = 300  # where drafting takes as many passes of the interpreter as there are drafts
 PROMPTS = [list(prompt.encode())[:20] for prompt in prompts(6)]
 
 
@@ -52,85 +56,119 @@ def session(models: Models, prompts: list[list[int]], *arguments: str) -> dict[s
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-def test_greedy_text_and_joint_of_the_first_tokens(random_models: Models, tiny_reference: Reference) -> None:
-    said = session(random_models, PROMPTS, "--greedy-length", "40", *SAMPLED)
-    assert said["greedy"] == [tiny_reference.greedy(prompt, 40) for prompt in PROMPTS]
-    assert 0 < said["accepted"] < said["drafted"]
-    expected = cells(tiny_reference, PROMPTS[0], SAMPLING, SAMPLES)
-    assert p_value([tuple(window) for window in said["samples"]], expected) > REJECT_BELOW
+class Case(NamedTuple):
+    """What is served, and how much of it is enough."""
+
+    models: Models
+    plain: Path  # the target for transformers
+    length: int  # of the greedy texts
+    samples: int
+    vocabulary: dict[str, Any] | None = None  # settings of the draft vocabulary
 
 
-def test_a_misstated_draft_distribution_fails(random_models: Models, tiny_reference: Reference) -> None:
-    arguments = ("--greedy-length", "1", *SAMPLED, "--misstate")
-    said = session(random_models, PROMPTS[:1], *arguments)
-    expected = cells(tiny_reference, PROMPTS[0], SAMPLING, SAMPLES)
-    assert p_value([tuple(window) for window in said["samples"]], expected) < REJECT_BELOW
+def mtpc(folder: Path) -> Case:
+    """A circuit, of which all of the window's graphs are replayed."""
+    target = make_target(folder / "target")
+    return Case(Models(target, make_drafter(folder / "drafter", target), 5), target, 24, 400)
 
 
-@pytest.mark.parametrize("drafts", ["probabilistic", "greedy"])
-def test_replayed_drafts(random_models: Models, tiny_reference: Reference, drafts: str) -> None:
-    said = session(random_models, PROMPTS[:3], "--greedy-length", "24", "--replay", "--draft-sample-method", drafts)
-    assert said["greedy"] == [tiny_reference.greedy(prompt, 24) for prompt in PROMPTS[:3]]
-    assert said["replays"] > 5
-    assert said["padded"] > 5  # three requests in a graph of four
+def fastmtp(folder: Path) -> Case:
+    """A layer that drafts from the vocabulary of the request's language."""
+    target = make_target(folder / "target")
+    drafter = make_fastmtp(folder / "drafter", target)
+    make_vocabulary(drafter / "vocabulary.json", 258)
+    return Case(Models(target, drafter, 3), target, 16, 200, {"size": 120})
 
 
-def test_the_drafter_that_ships(models: Models, reference: Reference) -> None:
-    said = session(models, PROMPTS[:4], "--greedy-length", "32")
-    assert said["greedy"] == [reference.greedy(prompt, 32) for prompt in PROMPTS[:4]]
-    assert said["accepted"] > 0
+def hybrid(folder: Path) -> Case:
+    """A layer that drafts from the vocabulary of the request's language, and a circuit."""
+    target = make_target(folder / "target")
+    drafter = make_hybrid(folder / "drafter", target)
+    make_vocabulary(drafter / "vocabulary.json", 258)
+    return Case(Models(target, drafter, 4), target, 16, 200, {"size": 120})
 
 
-@pytest.fixture(scope="module")
-def fastmtp(random_models: Models, tmp_path_factory: pytest.TempPathFactory) -> Models:
-    """An untrained FastMTP drafter for the random target, with a draft vocabulary of its own."""
-    folder = make_fastmtp(tmp_path_factory.mktemp("fastmtp") / "drafter", random_models.target)
-    make_vocabulary(folder / "vocabulary.json", 258)
-    return Models(random_models.target, folder, 3)
+CASES = {"mtpc": mtpc, "fastmtp": fastmtp, "hybrid": hybrid}
 
 
-VOCABULARY = {"size": 120}
-BY_LANGUAGE = ("--additional", json.dumps({"mtpc": VOCABULARY}))
+class Said(NamedTuple):
+    """The output of a case's session, and the file of its drafts."""
+
+    case: Case
+    output: dict[str, Any]
+    drafts: Path
+
+
+@pytest.fixture(scope="module", params=CASES)
+def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
+    """The whole session of a drafter."""
+    folder = tmp_path_factory.mktemp(request.param)
+    case, file = CASES[request.param](folder), folder / "drafts"
+    sampled = ("--samples", str(case.samples), "--temperature", str(SAMPLING.temperature))
+    additional = {} if case.vocabulary is None else {"mtpc": case.vocabulary}
+    arguments = ("--replay", "--greedy-length", str(case.length), "--record", str(file), "--switch", f"{folder}/switch")
+    return Said(case, session(case.models, PROMPTS, *arguments, *sampled, "--additional", json.dumps(additional)), file)
+
+
+def test_greedy_text(said: Said) -> None:
+    exact = Reference(said.case.plain)
+    assert said.output["greedy"] == [exact.greedy(prompt, said.case.length) for prompt in PROMPTS]
+    assert 0 < said.output["accepted"] < said.output["drafted"]
 
 
 def assert_recorded(file: Path, prompts: list[list[int]], loop: Loop, length: int, drafts: int) -> None:
     """The drafts in a file are those of the plain loop; the engine also drafts after the last token."""
     expected = Counter(tuple(draft) for prompt in prompts for draft in loop.drafts(prompt, length, drafts))
-    found = Counter(tuple(draft) for line in file.read_text().splitlines() for draft in json.loads(line))
-    assert expected <= found
-    assert found.total() - expected.total() <= 2 * len(prompts)
+    recorded = Counter(tuple(draft) for line in file.read_text().splitlines() for draft in json.loads(line))
+    assert expected <= recorded
+    assert recorded.total() - expected.total() <= 2 * len(prompts)
 
 
-def test_fastmtp_by_language(fastmtp: Models, tiny_reference: Reference, tmp_path: Path) -> None:
-    file, length = tmp_path / "drafts", 24
-    recorded = ("--record", str(file), "--greedy-length", str(length))
-    said = session(fastmtp, PROMPTS, *BY_LANGUAGE, *recorded)
-    assert said["greedy"] == [tiny_reference.greedy(prompt, length) for prompt in PROMPTS]
-    assert 0 < said["accepted"] < said["drafted"]
-    loop = Loop(fastmtp.target, fastmtp.drafter, open_vocabularies(VOCABULARY, fastmtp.drafter, 258))
-    assert_recorded(file, PROMPTS, loop, length, fastmtp.drafts)
+def test_drafts_are_those_of_the_plain_loop(said: Said) -> None:
+    (_, drafter, drafts), vocabulary = said.case.models, said.case.vocabulary
+    vocabularies = None if vocabulary is None else open_vocabularies(vocabulary, drafter, 258)
+    assert_recorded(said.drafts, PROMPTS, Loop(said.case.plain, drafter, vocabularies), said.case.length, drafts)
 
 
-@pytest.mark.parametrize("misstate", [False, True])
-def test_fastmtp_joint_of_the_first_tokens(fastmtp: Models, tiny_reference: Reference, misstate: bool) -> None:
-    sampled = ("--samples", str(FEWER), "--temperature", str(SAMPLING.temperature))
-    arguments = ("--greedy-length", "1", *sampled, *BY_LANGUAGE, *(["--misstate"] if misstate else []))
-    said = session(fastmtp, PROMPTS[:1], *arguments)
-    expected = cells(tiny_reference, PROMPTS[0], SAMPLING, FEWER)
+@pytest.mark.parametrize("name", ["samples", "misstated"])
+def test_joint_of_the_first_tokens(said: Said, name: str) -> None:
+    expected = cells(Reference(said.case.plain), PROMPTS[0], SAMPLING, said.case.samples)
     assert len(expected) > 10
-    assert (p_value([tuple(window) for window in said["samples"]], expected) < REJECT_BELOW) == misstate
+    p = p_value([tuple(window) for window in said.output[name]], expected)
+    assert (p < REJECT_BELOW) == (name == "misstated")
 
 
-def test_fastmtp_on_a_mimo_target(tmp_path: Path) -> None:
+def test_windows_were_replayed(said: Said) -> None:
+    if family_of(said.case.models.drafter).read_config(said.case.models.drafter).serial_steps is not None:
+        assert said.output["replays"] > 5
+        assert said.output["padded"] > 5  # six requests in a graph of seven
+
+
+def test_the_drafter_that_ships_with_greedy_drafts(models: Models, reference: Reference) -> None:
+    arguments = ("--greedy-length", "32", "--replay", "--draft-sample-method", "greedy")
+    output = session(models, PROMPTS[:3], *arguments)
+    assert output["greedy"] == [reference.greedy(prompt, 32) for prompt in PROMPTS[:3]]
+    assert output["accepted"] > 0
+    assert output["replays"] > 5
+    assert output["padded"] > 5  # three requests in a graph of seven
+
+
+def test_a_mimo_target(tmp_path: Path) -> None:
+    """It hands over its states before the final norm; the drafter is the MTP layer of its checkpoint, converted."""
     mimo, file, length, asked = make_mimo(tmp_path), tmp_path / "drafts", 12, PROMPTS[:3]
     models = Models(mimo.target, mimo.drafter, 3)
-    said = session(models, asked, "--greedy-length", str(length), "--record", str(file))
+    output = session(models, asked, "--greedy-length", str(length), "--record", str(file))
     exact = Reference(mimo.plain)
-    assert said["greedy"] == [exact.greedy(prompt, length) for prompt in asked]
+    assert output["greedy"] == [exact.greedy(prompt, length) for prompt in asked]
     assert_recorded(file, asked, Loop(mimo.plain, mimo.drafter), length, models.drafts)
+
+
+def test_every_family_has_a_case() -> None:
+    know_the_family()
+    assert {family.name for family in families()} == set(CASES)

@@ -25,7 +25,7 @@ def plugin(name: str) -> None:
 
 
 def main() -> None:
-    """Greedy texts of all prompts together, then samples of the first prompt's next tokens."""
+    """Greedy texts of all prompts together, then samples of the first prompt's next tokens, honest and misstated."""
     parser = argparse.ArgumentParser()
     parser.add_argument("target", type=Path)
     parser.add_argument("drafter", type=Path)
@@ -36,17 +36,18 @@ def main() -> None:
     parser.add_argument("--sample-length", type=int, default=3)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--draft-sample-method", default="probabilistic")
-    parser.add_argument("--misstate", action="store_true", help="claim a uniform draft distribution")
+    parser.add_argument("--switch", help="a file for the plugin misstated_draft; without it there are no such samples")
     parser.add_argument("--replay", action="store_true", help="replay the draft as a CUDA graph would")
     parser.add_argument("--additional", type=json.loads, default={}, help="vLLM's additional-config")
     parser.add_argument("--record", help="a file for the drafts of every step")
     options = parser.parse_args()
-    if options.misstate:
+    if options.switch:
+        os.environ["MISSTATED_DRAFTS"] = options.switch
         plugin("misstated_draft")
     if options.record:
         os.environ["RECORDED_DRAFTS"] = options.record
         plugin("recorded_drafts")
-    replays = replay_instead_of_capture((1, 2, 4)) if options.replay else Replays()
+    replays = replay_instead_of_capture((1, 2, 7)) if options.replay else Replays()
     llm = LLM(
         str(options.target),
         dtype="float32",
@@ -70,7 +71,11 @@ def main() -> None:
         sampled = SamplingParams(
             temperature=options.temperature, max_tokens=options.sample_length, ignore_eos=True, n=options.samples
         )
-        said["samples"] = [list(choice.token_ids) for choice in llm.generate(prompts[:1], sampled)[0].outputs]
+        os.environ["RECORDED_DRAFTS"] = os.devnull
+        for name in ("samples", "misstated") if options.switch else ("samples",):
+            if name == "misstated":
+                Path(options.switch).touch()
+            said[name] = [list(choice.token_ids) for choice in llm.generate(prompts[:1], sampled)[0].outputs]
     counters = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
     said["accepted"] = counters["vllm:spec_decode_num_accepted_tokens"]
     said["drafted"] = counters["vllm:spec_decode_num_draft_tokens"]

@@ -13,10 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from mtpc.fastmtp.config import describes_a_drafter as describes_fastmtp
+from mtpc.families import family_of
 from tests.engine.server import NONE, Server, free_port
 
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+RANKS = ("--tp-size", "2")
+CORES = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}  # one for each rank; else SGLang wants a NUMA node for each
 ARGUMENTS = ("--dtype", "float32", "--context-length", "512", "--sleep-on-idle")
 Answer = dict[str, Any]
 
@@ -35,7 +37,7 @@ def environment(path: Sequence[Path] = ()) -> dict[str, str]:
 
 def drafting(drafter: Path, *arguments: str) -> tuple[str, ...]:
     """The command line arguments that switch a drafter on."""
-    algorithm = "FASTMTP" if describes_fastmtp(drafter) else "MTPC"
+    algorithm = family_of(drafter).algorithm
     return ("--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(drafter), *arguments)
 
 
@@ -49,7 +51,7 @@ class SGLangServer(Server):
         with log.open("w") as out:
             self.process = subprocess.Popen(
                 command(target, "--host", "127.0.0.1", "--port", str(self.port), "--enable-metrics", *arguments),
-                env=environment(path) | variables,
+                env=environment(path) | (CORES if RANKS[0] in arguments else {}) | variables,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

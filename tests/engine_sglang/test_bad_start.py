@@ -16,16 +16,9 @@ from tests.support.broken_drafters import BROKEN, broken_copy
 from tests.support.broken_settings import SGLANG_SETTINGS
 
 pytestmark = pytest.mark.engine
-# Every case goes through SGLang's arguments in tests/sglang_mtpc/test_bad_input.py; these also through a server.
-FOLDERS = (
-    "no directory",
-    "no config.json",
-    "unknown key",
-    "another vocabulary",
-    "wrong shape",
-    "NaN",
-)
-SETTINGS = ("too many drafts", "not a chain", "a tree that does not fit", "a token map")
+# Every case goes through SGLang's arguments in tests/sglang_mtpc/test_window_settings.py; these also through a server.
+FOLDERS = ("another vocabulary", "NaN")
+SETTINGS = ("too many drafts", "a tree that does not fit")
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
@@ -39,7 +32,7 @@ def refused(target: Path, arguments: Sequence[str], sentence: str, path: Sequenc
         text=True,
         start_new_session=True,
     )
-    _, errors = process.communicate(timeout=300)
+    _, errors = process.communicate(timeout=900)
     survivors = list(processes_of_group(process.pid))
     last = errors.splitlines()[-1]
     assert process.returncode == 1, sentence
@@ -56,7 +49,8 @@ def test_one_sentence_and_no_process(tmp_path: Path, random_models: Models) -> N
         if case.name in FOLDERS:
             folder = tmp_path / case.name.replace(" ", "-")
             broken_copy(case, good, folder)
-            attempts.append((drafting(folder), case.sentence))
+            named = ("--speculative-algorithm", "MTPC", "--speculative-draft-model-path", str(folder))
+            attempts.append((named, case.sentence))
     for name in SETTINGS:
         arguments, sentence = SGLANG_SETTINGS[name]
         attempts.append((drafting(good, *arguments), sentence))

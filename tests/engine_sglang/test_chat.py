@@ -12,7 +12,7 @@ from tests.engine.exact import Reference
 from tests.engine_sglang.server import SGLangServer, drafting, texts
 
 pytestmark = pytest.mark.engine
-EACH, LENGTH = 2, 40
+EACH, LENGTH = 1, 40
 CAPACITY = ("--max-total-tokens", "4096", "--max-running-requests", "8")
 
 

@@ -50,6 +50,7 @@ def test_as_good_as_greedy(plain: SGLangServer, drafted: SGLangServer, sampling:
 def test_unusual_sampling(plain: SGLangServer, drafted: SGLangServer, sampling: dict[str, Any]) -> None:
     answers = drafted.generate([PROMPT, *prompts(3)[1:]], **REQUEST | sampling)
     assert [len(text) for text in texts(answers)] == [24] * 3
+    assert not {str(token) for text in texts(answers) for token in text} & sampling.get("logit_bias", {}).keys()
     assert drafted.generate(PROMPT, **REQUEST)["output_ids"] == plain.generate(PROMPT, **REQUEST)["output_ids"]
 
 

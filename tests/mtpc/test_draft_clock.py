@@ -23,6 +23,21 @@ def test_counts_calls_and_seconds(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "times.json"]
 
 
+def test_what_belongs_to_a_draft_that_is_counted_adds_seconds_alone(tmp_path: Path) -> None:
+    clock = DraftClock(tmp_path / "times.json")
+    for _ in range(3):
+        with clock:
+            time.sleep(0.01)
+        with clock.resumed():
+            time.sleep(0.02)
+    assert clock.drafts == 3
+    assert clock.seconds >= 0.09
+    silent = DraftClock(None)
+    with silent.resumed():
+        pass
+    assert silent.seconds == 0
+
+
 def test_writes_now_and_then_without_being_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtpc.draft_clock.WRITE_EVERY", 0.0)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "times.json"))

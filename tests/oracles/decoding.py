@@ -1,40 +1,48 @@
 """Speculative decoding of one sequence as a plain loop, without an engine and without `mtpc.verify`.
 
-The acceptance and the text of the engines are held against this.  One step, as in the design's first contract:
-the target has just emitted a token, whose hidden state does not exist yet; the drafter sees the state that
-predicted the token, and the token; the target then judges all drafts in one forward pass.
+The acceptance and the text of the engines are held against this, for chains and for trees of drafts.  One step, as in
+the design's first contract: the target has just emitted a token, whose hidden state does not exist yet; the drafter
+sees the states of all tokens before it, and these tokens; the target then judges all drafts in one forward pass.  The
+prefixes of a tree that the walk reaches are judged by reading the whole text up to each: slow, and without attention
+masks, positions and cache slots to get wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from mtpc.drafter import Draft
+from mtpc.draft import Draft, TreeDraft
+from tests.oracles.trees import Prefix, prefixes_of
 
 # tokens int64 [T] -> (hidden [T, d] after the final norm, logits [T, V])
 Target = Callable[[Tensor], tuple[Tensor, Tensor]]
+# The accepted drafts, the target's own token after them, and the states of the text and the accepted drafts.
+Verified = tuple[list[int], int, Tensor]
+# (states new to the session [1, n, d], the tokens after them [1, n], the whole text) -> what comes after the text
+Step = Callable[[Tensor, Tensor, list[int]], Verified]
 
 
 class DraftsTokens(Protocol):
-    """The part of `mtpc.drafter.Drafter` that decoding needs."""
+    """The part of `mtpc.families.session.Session` that decoding needs: it knows nothing yet."""
 
-    @property
-    def noise_size(self) -> int: ...
+    def noise_size(self, num_drafts: int) -> int: ...
 
     def draft(
-        self,
-        hidden: Tensor,
-        token: Tensor,
-        temperature: Tensor | None,
-        noise: Tensor | None,
-        num_drafts: int,
-        mode: Literal["sampled", "greedy", "mixed"],
+        self, hidden: Tensor, following: Tensor, num_drafts: int, temperature: Tensor | None, noise: Tensor | None
     ) -> Draft: ...
+
+
+class DraftsTrees(Protocol):
+    """The part of `mtpc.families.session.Session` that decoding with trees needs: it knows nothing yet."""
+
+    def draft_tree(
+        self, hidden: Tensor, following: Tensor, size: int, temperature: Tensor | None, max_children: int | None
+    ) -> TreeDraft: ...
 
 
 @dataclass
@@ -60,7 +68,7 @@ def decode(target: Target, prompt: list[int], max_tokens: int, temperature: floa
 
 def decode_speculatively(
     target: Target,
-    drafter: DraftsTokens,
+    session: DraftsTokens,
     prompt: list[int],
     max_tokens: int,
     num_drafts: int,
@@ -68,37 +76,76 @@ def decode_speculatively(
     seed: int = 0,
 ) -> Decoded:
     """Draft, verify, repeat.  Temperature 0 is greedy decoding."""
-    generator, text, decoded = torch.Generator().manual_seed(seed), list(prompt), Decoded()
-    hidden, logits = target(torch.tensor(text))
-    state = hidden[-1]  # predicted the token that comes next
+    generator = torch.Generator().manual_seed(seed)
+
+    def step(hidden: Tensor, following: Tensor, text: list[int]) -> Verified:
+        drafts, stated = draft_once(session, hidden, following, num_drafts, temperature, generator)
+        states, logits = target(torch.tensor(text + drafts))
+        judged = [probabilities(row, temperature) for row in logits[len(text) - 1 :]]
+        accepted, last = judge(drafts, stated, judged, generator)
+        return drafts[:accepted], last, states
+
+    return repeat(target, prompt, max_tokens, temperature, generator, step)
+
+
+def decode_with_trees(
+    target: Target,
+    session: DraftsTrees,
+    prompt: list[int],
+    max_tokens: int,
+    size: int,
+    temperature: float,
+    seed: int = 0,
+    max_children: int | None = None,
+) -> Decoded:
+    """Draft a tree, walk it, repeat.  Temperature 0 is greedy decoding."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def step(hidden: Tensor, following: Tensor, text: list[int]) -> Verified:
+        draft = session.draft_tree(hidden, following, size, torch.tensor([temperature]), max_children)
+        tree = set(prefixes_of(draft.tokens[0].tolist(), draft.parents[0].tolist()))
+        path: Prefix = ()
+        while True:
+            states, logits = target(torch.tensor([*text, *path]))
+            token = choose(probabilities(logits[-1], temperature), generator)
+            if (*path, token) not in tree:
+                return list(path), token, states
+            path = (*path, token)
+
+    return repeat(target, prompt, max_tokens, temperature, generator, step)
+
+
+def repeat(
+    target: Target, prompt: list[int], max_tokens: int, temperature: float, generator: torch.Generator, step: Step
+) -> Decoded:
+    """The target's first token, then step by step until there are tokens enough."""
+    text, decoded = list(prompt), Decoded()
+    states, logits = target(torch.tensor(text))
     text.append(choose(probabilities(logits[-1], temperature), generator))
+    known = 0  # positions that the session has taken up
     while len(text) - len(prompt) < max_tokens:
-        drafts, draft_probabilities = draft_once(drafter, state, text[-1], num_drafts, temperature, generator)
-        hidden, logits = target(torch.tensor(text + drafts))
-        start = len(text) - 1  # the position whose logits judge the first draft
-        accepted, last = judge(
-            drafts, draft_probabilities, [probabilities(row, temperature) for row in logits[start:]], generator
-        )
-        state = hidden[start + accepted]
-        text += [*drafts[:accepted], last]
-        decoded.accepted.append(accepted)
+        new, known = (states[None, known : len(text) - 1], torch.tensor([text[known + 1 :]])), len(text) - 1
+        accepted, last, states = step(*new, text)
+        text += [*accepted, last]
+        decoded.accepted.append(len(accepted))
     decoded.tokens = text[len(prompt) :][:max_tokens]
     return decoded
 
 
 def draft_once(
-    drafter: DraftsTokens, state: Tensor, token: int, num_drafts: int, temperature: float, generator: torch.Generator
+    session: DraftsTokens,
+    hidden: Tensor,
+    following: Tensor,
+    num_drafts: int,
+    temperature: float,
+    generator: torch.Generator,
 ) -> tuple[list[int], Tensor | None]:
     """Drafts and the distribution [K, V] that each was drawn from (None: chosen greedily)."""
-    greedy = temperature == 0.0
-    draft = drafter.draft(
-        state[None],
-        torch.tensor([token]),
-        None if greedy else torch.tensor([temperature]),
-        None if greedy else torch.rand(1, drafter.noise_size, generator=generator),
-        num_drafts,
-        "greedy" if greedy else "sampled",
-    )
+    heat, noise = None, None
+    if temperature > 0.0:
+        heat = torch.tensor([temperature])
+        noise = torch.rand(1, session.noise_size(num_drafts), generator=generator).double()
+    draft = session.draft(hidden, following, num_drafts, heat, noise)
     return draft.tokens[0].tolist(), None if draft.probs is None else draft.probs[0]
 
 

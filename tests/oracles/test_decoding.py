@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
 
-from mtpc.drafter import Drafter, DrafterConfig
+from mtpc.families.drafter import Drafter
 from tests.oracles.decoding import DraftsTokens, Target, decode, decode_speculatively
-from tests.oracles.toy import MarkovDrafter, MarkovTarget, random_chain
+from tests.oracles.toy import (
+    CIRCUIT_RUNS,
+    DRAFTS,
+    START,
+    STATES,
+    TARGET,
+    MarkovDrafter,
+    circuit_drafter,
+    random_chain,
+    session,
+)
 from tests.statistics import REJECT_BELOW, chi_square_p_value
 
-STATES, START, DRAFTS = 4, 2, 3
-RUNS, CIRCUIT_RUNS = 1500, 600  # the real drafter costs about 8 ms a run
-TARGET = MarkovTarget(random_chain(STATES, seed=0))
+RUNS = 1500
 HONEST = MarkovDrafter(random_chain(STATES, seed=1), claimed=random_chain(STATES, seed=1))
 DISHONEST = MarkovDrafter(random_chain(STATES, seed=1), claimed=random_chain(STATES, seed=2))
 PERFECT = MarkovDrafter(TARGET.chain, claimed=TARGET.chain)
 
 
-def circuit_drafter(kind: str = "btree", dtype: torch.dtype = torch.float32) -> Drafter:
-    """A real drafter with random weights for the toy target."""
-    torch.manual_seed(0)
-    drafter = Drafter(DrafterConfig(kind, DRAFTS + 1, 1 if kind == "ff" else 3, hidden_size=STATES, vocab_size=STATES))
-    with torch.no_grad():
-        for parameter in drafter.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.5)
-    return drafter.to(dtype).eval()
+def session_of(drafter: Drafter | DraftsTokens) -> DraftsTokens:
+    """A new session of a real drafter, or the toy drafter itself, which keeps nothing."""
+    return session(drafter) if isinstance(drafter, Drafter) else drafter
 
 
 def first_three(
-    drafter: DraftsTokens, temperature: float, runs: int = RUNS, target: Target = TARGET
+    drafter: Drafter | DraftsTokens, temperature: float, runs: int = RUNS, target: Target = TARGET
 ) -> Counter[tuple[int, ...]]:
     """The first three tokens of seeded runs."""
     with torch.no_grad():
         return Counter(
-            tuple(decode_speculatively(target, drafter, [START], 3, DRAFTS, temperature, seed).tokens)
+            tuple(decode_speculatively(target, session_of(drafter), [START], 3, DRAFTS, temperature, seed).tokens)
             for seed in range(runs)
         )
 
@@ -76,10 +80,10 @@ def test_the_target_alone_has_its_own_distribution() -> None:
     [HONEST, DISHONEST, PERFECT, circuit_drafter()],
     ids=["honest", "dishonest", "perfect", "circuit"],
 )
-def test_greedy_decoding_is_unchanged(drafter: DraftsTokens) -> None:
+def test_greedy_decoding_is_unchanged(drafter: Drafter | DraftsTokens) -> None:
     with torch.no_grad():
         for start in range(STATES):
-            decoded = decode_speculatively(TARGET, drafter, [start], 20, DRAFTS, temperature=0.0)
+            decoded = decode_speculatively(TARGET, session_of(drafter), [start], 20, DRAFTS, temperature=0.0)
             assert decoded.tokens == decode(TARGET, [start], 20, temperature=0.0)
 
 
@@ -95,19 +99,18 @@ def test_number_of_tokens(max_tokens: int) -> None:
     assert len(decode_speculatively(TARGET, HONEST, [START], max_tokens, DRAFTS, 1.0).tokens) == max_tokens
 
 
-def test_the_state_handed_to_the_drafter_predicted_the_token() -> None:
-    """The hidden state is that of the position before the token: here, its predecessor."""
-    seen = []
+def test_the_states_handed_to_the_session_predicted_the_tokens() -> None:
+    """Each position once, with the token after it: its state is that of its predecessor, here the token itself."""
+    seen: list[tuple[int, int]] = []
+    steps: list[int] = []  # positions in each
 
     class Watched(MarkovDrafter):
-        def draft(self, hidden, token, temperature, noise, num_drafts, mode):  # type: ignore[no-untyped-def]
-            seen.append((int(hidden.argmax()), int(token)))
-            return super().draft(hidden, token, temperature, noise, num_drafts, mode)
+        def draft(self, hidden, following, num_drafts, temperature, noise):  # type: ignore[no-untyped-def]
+            seen.extend(zip(hidden[0].argmax(-1).tolist(), following[0].tolist(), strict=True))
+            steps.append(hidden.shape[1])
+            return super().draft(hidden, following, num_drafts, temperature, noise)
 
     decoded = decode_speculatively(TARGET, Watched(HONEST.chain, HONEST.claimed), [START], 40, DRAFTS, 1.0)
-    text, position = [START, *decoded.tokens], 1
-    for (state, token), accepted in zip(seen, decoded.accepted, strict=True):
-        assert (state, token) == (text[position - 1], text[position])
-        position += accepted + 1
-        if position >= len(text):
-            break
+    text = [START, *decoded.tokens]
+    assert seen[: len(text) - 1] == list(pairwise(text))[: len(seen)]
+    assert steps == [1, *(accepted + 1 for accepted in decoded.accepted[:-1])]

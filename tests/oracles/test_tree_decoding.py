@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.drafter import TreeDraft
+from mtpc.draft import TreeDraft
+from mtpc.families.drafter import Drafter
 from mtpc.verify import verify_tree_greedy
-from tests.oracles.decoding import Target, decode
-from tests.oracles.test_decoding import CIRCUIT_RUNS, DRAFTS, START, STATES, TARGET, circuit_drafter
-from tests.oracles.tree_decoding import DraftsTrees, decode_with_trees
+from tests.oracles.decoding import Target, decode, decode_with_trees
+from tests.oracles.toy import CIRCUIT_RUNS, DRAFTS, START, STATES, TARGET, circuit_drafter, session
 from tests.oracles.trees import prefixes_of, to_tensors
 from tests.statistics import REJECT_BELOW, chi_square_p_value
 
@@ -30,17 +30,17 @@ class WholeTree:
         self.draft = TreeDraft(*to_tensors(prefixes))
 
     def draft_tree(
-        self, hidden: Tensor, token: Tensor, temperature: Tensor | None, size: int, max_children: int | None
+        self, hidden: Tensor, following: Tensor, size: int, temperature: Tensor | None, max_children: int | None
     ) -> TreeDraft:
-        """As `mtpc.drafter.Drafter.draft_tree`; the arguments are not needed."""
+        """As `mtpc.families.session.Session.draft_tree`; the arguments are not needed."""
         return self.draft
 
 
-def first_three(drafter: DraftsTrees, temperature: float, target: Target = TARGET) -> Counter[tuple[int, ...]]:
+def first_three(drafter: Drafter, temperature: float, target: Target = TARGET) -> Counter[tuple[int, ...]]:
     """The first three tokens of seeded runs."""
     with torch.no_grad():
         return Counter(
-            tuple(decode_with_trees(target, drafter, [START], 3, SIZE, temperature, seed).tokens)
+            tuple(decode_with_trees(target, session(drafter), [START], 3, SIZE, temperature, seed).tokens)
             for seed in range(CIRCUIT_RUNS)
         )
 
@@ -60,7 +60,7 @@ def test_control_a_target_at_another_temperature_is_found() -> None:
 def test_greedy_decoding_is_unchanged(kind: str) -> None:
     with torch.no_grad():
         for start in range(STATES):
-            decoded = decode_with_trees(TARGET, circuit_drafter(kind), [start], 20, SIZE, temperature=0.0)
+            decoded = decode_with_trees(TARGET, session(circuit_drafter(kind)), [start], 20, SIZE, temperature=0.0)
             assert decoded.tokens == decode(TARGET, [start], 20, temperature=0.0)
 
 
@@ -76,8 +76,8 @@ def test_a_larger_tree_accepts_more_than_a_chain(kind: str) -> None:
     """A chain is the tree of one child a node."""
     drafter = circuit_drafter(kind)
     with torch.no_grad():
-        chain = decode_with_trees(TARGET, drafter, [START], 1200, DRAFTS, 1.0, max_children=1)
-        tree = decode_with_trees(TARGET, drafter, [START], 1200, 24, 1.0)
+        chain = decode_with_trees(TARGET, session(drafter), [START], 1200, DRAFTS, 1.0, max_children=1)
+        tree = decode_with_trees(TARGET, session(drafter), [START], 1200, 24, 1.0)
     assert tree.acceptance_length() > chain.acceptance_length() + 0.2
 
 
@@ -87,10 +87,10 @@ def test_the_loop_and_the_batched_rule_walk_alike() -> None:
 
     class Watched:
         def draft_tree(
-            self, hidden: Tensor, token: Tensor, temperature: Tensor | None, size: int, max_children: int | None
+            self, hidden: Tensor, following: Tensor, size: int, temperature: Tensor | None, max_children: int | None
         ) -> TreeDraft:
-            draft = circuit_drafter().draft_tree(hidden, token, temperature, size, max_children)
-            seen.append((draft, int(token)))
+            draft = session(circuit_drafter()).draft_tree(hidden, following, size, temperature, max_children)
+            seen.append((draft, int(following[0, -1])))
             return draft
 
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A toy target, a fixed Markov chain, and toy drafters for it."""
+"""A toy target, a fixed Markov chain, and drafters for it: toys, and real ones with random weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from mtpc.drafter import Draft
+from mtpc.draft import Draft
+from mtpc.families.drafter import Drafter
+from mtpc.families.mtpc.config import MTPCConfig
+from mtpc.families.mtpc.family import MTPC
+from mtpc.families.session import Session
+from mtpc.target_head.shared import SharedHead
+
+STATES, START, DRAFTS = 4, 2, 3
+CIRCUIT_RUNS = 600  # a real drafter costs about 8 ms a run
 
 
 def random_chain(states: int, seed: int) -> Tensor:
@@ -43,19 +51,16 @@ class MarkovDrafter:
 
     chain: Tensor
     claimed: Tensor
-    noise_size: int = 8
+
+    def noise_size(self, num_drafts: int) -> int:
+        """One for each draft."""
+        return num_drafts
 
     def draft(
-        self,
-        hidden: Tensor,
-        token: Tensor,
-        temperature: Tensor | None,
-        noise: Tensor | None,
-        num_drafts: int,
-        mode: str,
+        self, hidden: Tensor, following: Tensor, num_drafts: int, temperature: Tensor | None, noise: Tensor | None
     ) -> Draft:
-        """As `mtpc.drafter.Drafter.draft`; the hidden state is not needed."""
-        tokens, probs = [], []
+        """As `mtpc.families.session.Session.draft`; the hidden states are not needed."""
+        tokens, probs, token = [], [], following[:, -1]
         for i in range(num_drafts):
             if noise is None or temperature is None:
                 token = self.chain[token].argmax(-1)
@@ -65,3 +70,23 @@ class MarkovDrafter:
                 token = (steps.cumsum(-1) <= noise[:, i : i + 1]).sum(-1).clamp(max=len(self.chain) - 1)
             tokens.append(token)
         return Draft(torch.stack(tokens, 1), torch.stack(probs, 1) if probs else None)
+
+
+TARGET = MarkovTarget(random_chain(STATES, seed=0))
+
+
+def circuit_drafter(kind: str = "btree", dtype: torch.dtype = torch.float32) -> Drafter:
+    """A real drafter with random weights for the toy target."""
+    torch.manual_seed(0)
+    rank = 1 if kind == "ff" else 3
+    config = MTPCConfig(circuit=kind, window=DRAFTS + 1, rank=rank, hidden_size=STATES, vocab_size=STATES)
+    drafter = Drafter(MTPC(), config)
+    with torch.no_grad():
+        for parameter in drafter.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.5)
+    return drafter.to(dtype).eval()
+
+
+def session(drafter: Drafter) -> Session:
+    """A new session of a drafter without a serial part, which reads no head of the target."""
+    return Session(drafter, SharedHead(torch.empty(0, 0), torch.empty(0, 0)))

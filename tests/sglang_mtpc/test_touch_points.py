@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 import sglang_mtpc
 from mtpc.errors import MTPCError
 from sglang_mtpc import start_up, touch_points
-from sglang_mtpc.algorithm import MTPCAlgorithm
+from sglang_mtpc.algorithm import DrafterAlgorithm
+from sglang_mtpc.served import read
 from sglang_mtpc.touch_points import START, TABLE, VERSIONS, TouchPoint
+from tests.sglang_mtpc.resolving import resolved
 
 WRONG = TouchPoint(START, "sglang.srt.arg_groups.overrides", "resolving_view", "self x", "called", "a test")
 
@@ -53,11 +56,60 @@ def test_a_line_that_does_not_hold(monkeypatch: pytest.MonkeyPatch, changes: dic
     assert VERSIONS in finding.mend
 
 
+SHAPES = {"window": "drafter", "serial": "fastmtp", "both": "hybrid"}
+USED = {  # of each group but the start's: the shapes of drafters that a line of it refuses, on a CPU and on a GPU
+    touch_points.STEP: ({"window", "serial", "both"}, {"window", "serial", "both"}),
+    touch_points.SAMPLING: ({"window", "serial", "both"}, {"window", "serial", "both"}),
+    touch_points.WINDOW_ALONE: ({"window"}, {"window"}),
+    touch_points.GRAPHS: (set(), {"window", "both"}),
+    touch_points.SERIAL: ({"serial", "both"}, {"serial", "both"}),
+    touch_points.LLAMA: ({"serial", "both"}, {"serial", "both"}),
+    touch_points.QWEN2: (set(), set()),
+    touch_points.VOCABULARIES: (set(), set()),
+}
+
+
+def test_every_group_is_used() -> None:
+    assert {line.group for line in TABLE} == {START, *USED}
+
+
+@pytest.mark.parametrize("group", USED)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_line_refuses_only_those_that_use_it(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, group: str, device: str
+) -> None:
+    monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=group)])
+    refused = set()
+    for shape, name in SHAPES.items():
+        config = read(str(request.getfixturevalue(name)))[1]
+        if list(touch_points.problems(touch_points.groups_used(config, device, False))):
+            refused.add(shape)
+    assert refused == USED[group][device != "cpu"]
+
+
+def test_draft_vocabularies_have_lines_of_their_own(fastmtp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=touch_points.VOCABULARIES)])
+    config = read(str(fastmtp))[1]
+    assert list(touch_points.problems(touch_points.groups_used(config, "cpu", True)))
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_drafter_is_refused_before_an_engine_process_exists(
+    target: Path, drafter: Path, fastmtp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=touch_points.SERIAL)])
+    path = "--speculative-draft-model-path"
+    assert resolved(target, path, str(drafter)).speculative_algorithm == "MTPC"
+    with pytest.raises(MTPCError, match="is expected; install an SGLang version"):
+        resolved(target, path, str(fastmtp), algorithm="FASTMTP")
+
+
 @pytest.mark.usefixtures("unregistered")
 def test_registering() -> None:
     sglang_mtpc.register()
     found = SpeculativeAlgorithm.from_string("mtpc")
-    assert isinstance(found, MTPCAlgorithm)
+    assert isinstance(found, DrafterAlgorithm)
     assert found.supports_overlap
     sglang_mtpc.register()
     assert SpeculativeAlgorithm.from_string("MTPC") is found
@@ -84,7 +136,7 @@ def refused(sentence: str) -> None:
     """Registering goes well, but asking for MTPC fails with a sentence."""
     sglang_mtpc.register()
     found: Any = SpeculativeAlgorithm.from_string("MTPC")
-    assert not isinstance(found, MTPCAlgorithm)
+    assert not isinstance(found, DrafterAlgorithm)
     with pytest.raises(MTPCError) as caught:
         found.validate_server_args(None)
     assert sentence in str(caught.value)

@@ -73,7 +73,7 @@ BROKEN = (
     Broken("wrong window", _config(lambda values: values["mtpc"].update(window=9)), {}, "has shape"),
     Broken("NaN", _weights(lambda found: found[LEAVES].view(-1)[7:8].fill_(torch.nan)), {}, "not finite"),
     Broken("integers", _weights(lambda found: found.update({LEAVES: found[LEAVES].int()})), {}, "floating-point"),
-    Broken("too many drafts", None, {"num_speculative_tokens": 8}, "a window of 8 tokens"),
+    Broken("too many drafts", None, {"num_speculative_tokens": 8}, "must be a whole number from 1 to 7"),
     Broken("no drafts", None, {"num_speculative_tokens": 0}, "from 1 to 7"),
     Broken("drafts not said", None, {"num_speculative_tokens": None}, "num_speculative_tokens is None"),
     Broken("another method", None, {"method": "eagle3"}, "its method must be 'eagle'"),

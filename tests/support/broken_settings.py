@@ -4,14 +4,18 @@ from __future__ import annotations
 
 TREE = ("--speculative-eagle-topk", "3", "--speculative-num-draft-tokens", "12")
 SGLANG_SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
-    "too many drafts": (("--speculative-num-steps", "8"), "a window of 8 tokens"),
+    "too many drafts": (("--speculative-num-steps", "8"), "must be a whole number from 1 to 7"),
     "no drafts": (("--speculative-num-steps", "0"), "from 1 to 7"),
-    "too many tokens": (("--speculative-num-draft-tokens", "9"), "--speculative-num-steps is 8"),
+    "too many tokens": (("--speculative-num-draft-tokens", "9"), "--speculative-num-draft-tokens less 1 is 8"),
     "not a chain": (("--speculative-num-steps", "5", "--speculative-num-draft-tokens", "8"), "verified as 6 tokens"),
     "no children": (("--speculative-eagle-topk", "0"), "at least 1"),
     "a tree of unknown size": (("--speculative-eagle-topk", "2"), "--speculative-num-draft-tokens is None"),
     "a tree of one node": ((*TREE, "--speculative-num-draft-tokens", "1"), "at least 2"),
     "a tree that does not fit": ((*TREE, "--speculative-num-steps", "1"), "a draft tree of 11 nodes does not fit"),
+    "a tree deeper than its nodes": (
+        (*TREE, "--speculative-num-draft-tokens", "4", "--speculative-num-steps", "5"),
+        "is at most 3 deep",
+    ),
     "a tree with distributions": ((*TREE, "--speculative-use-rejection-sampling"), "is for chains"),
     "an acceptance threshold": (("--speculative-accept-threshold-acc", "0.5"), "--speculative-accept-threshold-acc is"),
     "adaptive": (("--speculative-adaptive",), "--speculative-adaptive is True"),

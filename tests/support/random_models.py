@@ -8,8 +8,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from mtpc.data.byte_tokenizer import save_byte_tokenizer
-from mtpc.drafter import Drafter, DrafterConfig, save_drafter
+from mtpc.families.drafter import Drafter, save_drafter
+from mtpc.families.mtpc.config import MTPCConfig
+from mtpc.families.mtpc.family import MTPC
 from mtpc.targets.byte_llama import ByteTargetConfig, build_byte_llama
+from mtpc.window.circuit import CircuitWindow
 
 SHARPNESS = 12.0  # makes the next-token distributions of a random model as peaked as a trained one's
 
@@ -30,7 +33,7 @@ def make_drafter(folder: Path, target: Path, circuit: str = "btree", window: int
     """An untrained drafter for ``target``, as sure of its drafts as a trained one, and now and then right."""
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
-    config = DrafterConfig(
+    config = MTPCConfig(
         circuit=circuit,
         window=window,
         rank=1 if circuit == "ff" else rank,
@@ -39,10 +42,13 @@ def make_drafter(folder: Path, target: Path, circuit: str = "btree", window: int
         leaves="table",
         sum_features=0,
     )
-    drafter = Drafter(config)
+    drafter = Drafter(MTPC(), config)
+    assert isinstance(drafter.window, CircuitWindow)
     unembedding = model.get_output_embeddings().weight.detach()
-    drafter.head.initialise(unembedding)
-    for weight in drafter.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position, and noise
+    drafter.window.head.initialise(unembedding)
+    for (
+        weight
+    ) in drafter.window.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position, and noise
         with torch.no_grad():
             weight.copy_(unembedding + unembedding.std() * torch.randn_like(weight) / 2)
     save_drafter(folder, drafter, {"purpose": "tests"})

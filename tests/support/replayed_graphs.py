@@ -1,6 +1,7 @@
 """Stands in for CUDA graphs on a CPU: a captured call is kept and made again.
 
-So a replay sees what a graph would see, the buffers and the batch size of the capture, and nothing else.
+So a replay sees what a graph would see, the buffers and the batch size of the capture, and nothing else.  The serial
+part, whose graphs are vLLM's own, runs eagerly.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.worker.gpu import cudagraph_utils
 
-from vllm_mtpc.speculator_v2 import MTPCSpeculator
+from vllm_mtpc.speculator import Speculator
 
 
 @dataclass
@@ -29,9 +30,9 @@ class _Graph:
 
 
 def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
-    """Make every draft of up to ``max(sizes)`` requests in this process a replay."""
+    """Make every window of up to ``max(sizes)`` requests in this process a replay."""
     replays = Replays()
-    initialise, run = MTPCSpeculator.init_cudagraph_manager, MTPCSpeculator._run
+    initialise, run = Speculator._init_window_graphs, Speculator._run_window
 
     def capture(self: Any, create_forward_fn: Any, progress_bar_desc: str = "") -> None:
         for batches in self._capture_descs.values():
@@ -40,15 +41,15 @@ def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
                 self.graphs[batch] = _Graph(lambda call=call: call(CUDAGraphMode.NONE))
         self._graphs_captured = True
 
-    def init_cudagraph_manager(self: MTPCSpeculator, cudagraph_mode: CUDAGraphMode) -> None:
+    def init_window_graphs(self: Speculator, cudagraph_mode: CUDAGraphMode) -> None:
         settings = self.vllm_config.compilation_config
         settings.cudagraph_capture_sizes, settings.max_cudagraph_capture_size = list(sizes), max(sizes)
         self.speculative_config.enforce_eager = False
         initialise(self, CUDAGraphMode.FULL_DECODE_ONLY)
         settings.cudagraph_capture_sizes = []
-        self.capture()
+        self._capture_windows()
 
-    def counted(self: MTPCSpeculator, rows: int, eager: bool) -> None:
+    def counted(self: Speculator, rows: int, eager: bool) -> None:
         if not eager and rows <= max(sizes):
             replays.replayed += 1
             replays.padded += rows not in sizes
@@ -56,6 +57,6 @@ def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
 
     cudagraph_utils.CudaGraphManager.capture = capture
     cudagraph_utils.current_platform.get_global_graph_pool = lambda: None
-    MTPCSpeculator.init_cudagraph_manager = init_cudagraph_manager  # type: ignore[method-assign]
-    MTPCSpeculator._run = counted  # type: ignore[method-assign]
+    Speculator._init_window_graphs = init_window_graphs  # type: ignore[method-assign]
+    Speculator._run_window = counted  # type: ignore[method-assign]
     return replays

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.random_fastmtp import make_fastmtp
+from tests.support.random_hybrid import make_hybrid
 from tests.support.random_models import make_drafter, make_target
 
 collect_ignore_glob = [] if find_spec("vllm") else ["test_*.py"]
@@ -29,3 +30,9 @@ def drafter(target: Path) -> Path:
 def fastmtp(target: Path) -> Path:
     """A FastMTP drafter for it."""
     return make_fastmtp(target.parent / "fastmtp", target)
+
+
+@pytest.fixture(scope="session")
+def hybrid(target: Path) -> Path:
+    """One of a third family, with both parts."""
+    return make_hybrid(target.parent / "hybrid", target)

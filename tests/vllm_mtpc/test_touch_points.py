@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from vllm import ModelRegistry
 
 import vllm_mtpc
 from mtpc.errors import MTPCError
+from mtpc.families import families
 from vllm_mtpc import touch_points
 from vllm_mtpc.settings import check_settings
 from vllm_mtpc.touch_points import PATCHES, TABLE, VERSIONS, TouchPoint
@@ -45,7 +47,10 @@ def test_a_line_that_does_not_hold(monkeypatch: pytest.MonkeyPatch, changes: dic
     assert VERSIONS in finding.mend
 
 
-def test_a_group_with_a_wrong_line_is_left_out(
+START = next(patch for patch in PATCHES if patch.group == touch_points.START)
+
+
+def test_a_module_with_a_wrong_line_is_left_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(touch_points, "TABLE", [WRONG])
@@ -53,17 +58,77 @@ def test_a_group_with_a_wrong_line_is_left_out(
     module = sys.modules["vllm.engine.arg_utils"]
     before = module.EngineArgs.create_speculative_config  # type: ignore[attr-defined]
     with caplog.at_level(logging.WARNING, touch_points.logger.name):
-        touch_points._apply("start-up", module)
+        touch_points._apply(START, module)
     assert module.EngineArgs.create_speculative_config is before  # type: ignore[attr-defined]
     assert VERSIONS in caplog.text
 
 
-def test_a_drafter_is_refused_where_a_line_does_not_hold(monkeypatch: pytest.MonkeyPatch, drafter: Any) -> None:
-    monkeypatch.setattr(touch_points, "TABLE", [WRONG])
-    settings = {"method": "eagle", "model": str(drafter), "num_speculative_tokens": 5}
-    with pytest.raises(MTPCError, match="is expected; install a vLLM version"):
-        check_settings(settings, None)
+def test_on_other_devices_nothing_of_a_cpu_is_mended_or_missed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=touch_points.V1_CPU)])
+    monkeypatch.setattr(touch_points, "_on_a_cpu", lambda: False)
+    monkeypatch.setattr(touch_points.logger, "handlers", [caplog.handler])
+    touch_points._apply(START._replace(group=touch_points.V1_CPU), sys.modules["vllm.engine.arg_utils"])
+    assert not caplog.text
+
+
+def refused(drafter: Path) -> bool:
+    """Whether a drafter is, for a line of the table."""
+    try:
+        check_settings({"method": "eagle", "model": str(drafter), "num_speculative_tokens": 3}, TARGET)
+    except MTPCError as error:
+        return "is expected; install a vLLM version" in str(error)
+    return False
+
+
+TARGET = SimpleNamespace(get_hidden_size=lambda: 64, get_vocab_size=lambda: 258)
+
+
+@pytest.mark.parametrize(
+    ("group", "of"),
+    [
+        (touch_points.START, "mtpc fastmtp hybrid"),
+        (touch_points.SERIAL, "fastmtp hybrid"),
+        (touch_points.WINDOW, "mtpc hybrid"),
+        (touch_points.V1, "mtpc fastmtp hybrid"),
+        (touch_points.V1_SERIAL, "fastmtp hybrid"),
+        (touch_points.V1_WINDOW, "mtpc hybrid"),
+        (touch_points.V2_SERIAL, ""),
+        (touch_points.V1_CPU, "mtpc fastmtp hybrid"),
+    ],
+)
+def test_a_drafter_is_refused_where_a_line_that_it_needs_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch, drafter: Path, fastmtp: Path, hybrid: Path, group: str, of: str
+) -> None:
+    monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=group)])
+    monkeypatch.setattr(touch_points, "_runners", lambda: {touch_points.V1})
+    drafters = {"mtpc": drafter, "fastmtp": fastmtp, "hybrid": hybrid}
+    assert [name for name, folder in drafters.items() if refused(folder)] == of.split()
     check_settings({"method": "ngram"}, None)
+
+
+def test_on_a_gpu_a_line_for_cpus_refuses_no_drafter(
+    monkeypatch: pytest.MonkeyPatch, drafter: Path, fastmtp: Path
+) -> None:
+    monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=touch_points.V1_CPU)])
+    monkeypatch.setattr(touch_points, "_on_a_cpu", lambda: False)
+    assert not refused(drafter)
+    assert not refused(fastmtp)
+
+
+@pytest.mark.parametrize(
+    ("variable", "triton", "runners"),
+    [("1", False, "V2"), ("0", True, "V1"), (None, False, "V1"), (None, True, "V1 V2")],
+)
+def test_the_runners_that_may_serve(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, triton: bool, runners: str
+) -> None:
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", variable)
+    monkeypatch.setattr("vllm.triton_utils.HAS_TRITON", triton)
+    assert touch_points._runners() == {f"{name} runner" for name in runners.split()}
 
 
 def test_registering_twice_changes_nothing() -> None:
@@ -71,5 +136,7 @@ def test_registering_twice_changes_nothing() -> None:
     before = sys.modules["vllm.engine.arg_utils"].EngineArgs.create_speculative_config  # type: ignore[attr-defined]
     vllm_mtpc.register()
     assert sys.modules["vllm.engine.arg_utils"].EngineArgs.create_speculative_config is before  # type: ignore[attr-defined]
-    assert vllm_mtpc.ARCHITECTURE in ModelRegistry.get_supported_archs()
-    assert {line.group for line in TABLE} == set(PATCHES)
+    assert {family.architecture for family in families()} <= set(ModelRegistry.get_supported_archs())
+    changed = ("wrapped", "replaced")
+    served_by = {patch.module for patch in PATCHES} | {"vllm.v1.worker.gpu.states"}  # this one by each speculator
+    assert {line.module for line in TABLE if line.how in changed} <= served_by

@@ -1,8 +1,8 @@
 """Measurements made up for the tests."""
 
-from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
 from mtpc.bench.measure import Measurement
 from mtpc.bench.results import Point
+from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 
 NAN = float("nan")
 

@@ -8,10 +8,11 @@ import pytest
 from rich.console import Console
 
 from mtpc.bench import plot, report
-from mtpc.bench.acceptance import NO_DRAFTS, DraftCounters
-from mtpc.bench.load import Completion, Load
-from mtpc.bench.measure import DraftTimes, read_draft_times, summarise
+from mtpc.bench.measure import summarise
 from mtpc.bench.results import Point
+from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
+from mtpc.servers.draft_times import DraftTimes
+from mtpc.servers.load import Completion, Load
 from tests.mtpc.bench.figures import measurement, point
 
 
@@ -99,10 +100,3 @@ def test_a_run_is_summarised_by_medians_and_differences(tmp_path: Path) -> None:
     assert found.in_flight == pytest.approx(3.8 / 2)
     assert found.draft_seconds == 0.05
     assert found.texts == ("x", "y", "z")
-
-
-def test_draft_times_are_zero_before_the_first_draft(tmp_path: Path) -> None:
-    file = tmp_path / "times.json"
-    assert read_draft_times(None) == read_draft_times(file) == (0, 0)
-    file.write_text('{"drafts": 3, "seconds": 0.5}')
-    assert read_draft_times(file) == (3, 0.5)

@@ -22,7 +22,7 @@ def test_beliefs_step_by_step(case: Case) -> None:
     x = torch.randint(case.vocabulary, (ROWS, PREFIXES, case.window), generator=generator)
     x[:, :, 0] = x[:, :1, 0]
     state = circuit.start(params)
-    found = [state[-1].expand(-1, PREFIXES, -1)]
+    beliefs_at = [state[-1].expand(-1, PREFIXES, -1)]
     for position in range(case.window - 1):
         leaves = params.leaves[:, position, None]  # [B, 1, R, V]
         if position == 0:
@@ -32,8 +32,8 @@ def test_beliefs_step_by_step(case: Case) -> None:
         state = circuit.advance(params.sums, position, state, evidence)
         if position == 0:
             state = tuple(tensor.expand(-1, PREFIXES, -1) for tensor in state)
-        found.append(state[-1])
+        beliefs_at.append(state[-1])
     for prefix in range(PREFIXES):
         expected = circuit.beliefs(params.sums, token_evidence(params.leaves, x[:, prefix]))
-        got = torch.stack([beliefs[:, prefix] for beliefs in found], 1)
+        got = torch.stack([beliefs[:, prefix] for beliefs in beliefs_at], 1)
         torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)

@@ -11,8 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mtpc.circuits import CircuitParams, temper
-from mtpc.drafter.tree import grow_tree
 from mtpc.verify import verify_tree
+from mtpc.window.tree import grow_tree
 from tests.oracles.cases import Case, cast, sum_shapes
 
 CASES = [
@@ -53,7 +53,7 @@ def test_traces_with_fake_tensors(case: Case, dtype: torch.dtype, device: str) -
         tokens, conditionals, greedy, _, *tree = draft(case, params, first, temperature, noise)
     assert tokens.shape == greedy.shape == (ROWS, case.window)
     assert conditionals.shape == (ROWS, case.window, case.vocabulary)
-    assert all(each.shape[0] == ROWS and each.device.type == device for each in tree)
+    assert all(tensor.shape[0] == ROWS and tensor.device.type == device for tensor in tree)
     assert tokens.device.type == conditionals.device.type == greedy.device.type == device
 
 

@@ -25,14 +25,21 @@ def run(*arguments: str) -> Result:
         (["target", "smollm2", "out", "--package", "nowhere.gguf"], "nowhere.gguf is missing"),
         (["target", "smollm2", "out", "--dtype", "int8"], "dtype must be bfloat16 or float32, not 'int8'"),
         (["distill", "--target", "nowhere", "--out", "out"], "nowhere is not a model folder with a tokenizer"),
-        (["train", "--target", "nowhere"], "nowhere is not a model folder"),
-        (["train", "circuits", "--target", "nowhere"], "nowhere is not a model folder"),
+        (["train", "mtpc", "--target", "nowhere"], "nowhere is not a model folder"),
+        (["train", "mtpc", "--target", "nowhere", "--updates", "0"], "updates must be at least 1"),
         (["train", "fastmtp", "--target", "a", "--data", "nowhere", "--out", "b"], "nowhere holds no conversations"),
         (["train", "fastmtp", "--target", "a", "--data", "b", "--out", "c", "--loss", "l1"], "not 'l1'"),
-        (["evaluate", "circuits", "a", "--target", "b"], "b is not a model folder"),
-        (["evaluate", "fastmtp", "a", "--target", "b", "--data", "nowhere"], "nowhere holds no conversations"),
-        (["evaluate", "a", "--target", "b", "--tree", "7,x"], "--tree is '7,x', but whole numbers"),
-        (["evaluate", "a", "--target", "b", "--tree", "7"], "b is not a model folder"),
+        (["evaluate", "a", "--target", "b"], "one of --corpus, --data and --prompts"),
+        (["evaluate", "a", "--target", "b", "--corpus", "c", "--data", "d"], "one of --corpus, --data and --prompts"),
+        (["evaluate", "a", "--target", "b", "--corpus", "nowhere"], "nowhere is not a corpus folder"),
+        (["evaluate", "a", "--target", "b", "--data", "nowhere"], "nowhere holds no conversations"),
+        (["evaluate", "a", "--target", "b", "--prompts", "nowhere"], "the prompts nowhere cannot be read"),
+        (["evaluate", "a", "--target", "b", "--data", "c", "--tree", "7,x"], "--tree is '7,x', but whole numbers"),
+        (
+            ["evaluate", "a", "--target", "b", "--data", "c", "--temperatures", "x"],
+            "--temperatures is 'x', but numbers",
+        ),
+        (["convert", "fastmtp", "nowhere", "out"], "config.json is missing"),
         (["bench"], "give --target and --drafter"),
         (["bench", "--url", "http://127.0.0.1:1"], "go together"),
         (["bench", "--url", "x", "--baseline-url", "y", "--target", "z"], "give either"),
@@ -82,7 +89,7 @@ def test_a_file_without_prompts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["corpus", "distill", "train", "evaluate", "vocab", "inspect", "bench", "doctor", "target"]
+    "command", ["corpus", "distill", "train", "evaluate", "convert", "vocab", "inspect", "bench", "doctor", "target"]
 )
 def test_every_command_has_help(command: str) -> None:
     result = run(command, "--help")
@@ -96,9 +103,11 @@ def test_every_command_has_help(command: str) -> None:
         ["corpus"],
         ["distill"],
         ["train"],
+        ["train", "mtpc"],
         ["train", "fastmtp"],
         ["evaluate"],
-        ["evaluate", "fastmtp"],
+        ["convert"],
+        ["convert", "fastmtp"],
         ["inspect"],
         ["bench"],
         ["doctor"],

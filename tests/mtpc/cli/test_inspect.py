@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,39 +13,53 @@ from typer.testing import CliRunner
 
 from mtpc import provenance
 from mtpc.cli.main import app
-from mtpc.drafter import Drafter, DrafterConfig, load_drafter, save_drafter
-from mtpc.inspection import inspect_drafter, leaf_bytes, speculative_config, weight_bytes
+from mtpc.families.drafter import Drafter, load_drafter, save_drafter
+from mtpc.families.mtpc.config import MTPCConfig
+from mtpc.families.mtpc.family import MTPC
+from mtpc.inspection import inspect_drafter, leaf_bytes, weight_bytes
+from mtpc.servers.speculation import speculative_config
 from tests.support.random_fastmtp import make_fastmtp
+from tests.support.random_hybrid import forget_the_family, make_hybrid
 from tests.support.random_models import make_target
 
-CONFIG = DrafterConfig(circuit="btree", window=5, rank=3, hidden_size=16, vocab_size=20, trunk_size=8)
+CONFIG = MTPCConfig(circuit="btree", window=5, rank=3, hidden_size=16, vocab_size=20, trunk_size=8)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A small untrained drafter."""
-    save_drafter(tmp_path / "drafter", Drafter(CONFIG), {"seed": 7})
+    save_drafter(tmp_path / "drafter", Drafter(MTPC(), CONFIG), {"seed": 7})
     return tmp_path / "drafter"
 
 
+@pytest.fixture
+def families_as_before() -> Iterator[None]:
+    """A drafter of the third family makes the family known."""
+    yield
+    forget_the_family()
+
+
 def test_counts_every_parameter_once(folder: Path) -> None:
-    found = inspect_drafter(folder)
-    assert set(found.parameters) == {"trunk", "leaves", "sums"}
-    assert found.parameters["trunk"] == 2 * 16 * 8
-    assert sum(found.parameters.values()) == sum(p.numel() for p in load_drafter(folder).parameters())
+    inspection = inspect_drafter(folder)
+    assert set(inspection.parameters) == {"window"}
+    assert set(inspection.parameters["window"]) == {"trunk", "leaves", "sums"}
+    assert inspection.parameters["window"]["trunk"] == 2 * 16 * 8
+    assert inspection.total == sum(p.numel() for p in load_drafter(folder).parameters())
 
 
 def test_weights_read_are_the_weights_on_disk(folder: Path) -> None:
     stored = (folder / "model.safetensors").stat().st_size
-    header = stored - weight_bytes(inspect_drafter(folder).parameters)
+    header = stored - weight_bytes(inspect_drafter(folder).parameters["window"])
     assert 0 < header < 4096  # what remains is the header of the file
-    assert leaf_bytes(CONFIG) == 4 * math.prod((5, 3, 20))
+    window = load_drafter(folder).window
+    assert window is not None
+    assert leaf_bytes(window) == 4 * math.prod((5, 3, 20))
 
 
 def test_ff_has_no_sums_and_no_trunk(tmp_path: Path) -> None:
-    config = DrafterConfig(circuit="ff", window=4, rank=1, hidden_size=16, vocab_size=20)
-    save_drafter(tmp_path, Drafter(config), {})
-    assert set(inspect_drafter(tmp_path).parameters) == {"leaves"}
+    config = MTPCConfig(circuit="ff", window=4, rank=1, hidden_size=16, vocab_size=20)
+    save_drafter(tmp_path, Drafter(MTPC(), config), {})
+    assert set(inspect_drafter(tmp_path).parameters["window"]) == {"leaves"}
 
 
 def test_shows_what_it_is_and_how_to_serve_it(folder: Path) -> None:
@@ -64,11 +80,36 @@ def test_an_mtp_layer(tmp_path: Path) -> None:
     folder = make_fastmtp(tmp_path / "drafter", make_target(tmp_path / "target"))
     result = CliRunner().invoke(app, ["inspect", str(folder)])
     assert result.exit_code == 0
-    for piece in ("MTP layer", "kind llama", "trained for 3", "parameters: input_proj"):
+    for piece in ("MTP layer", "kind llama", "trained for 3", "serial: input_proj", "for each step"):
         assert piece in result.output
     lines = [line for line in result.output.splitlines() if line.startswith(("vllm serve", "python -m sglang"))]
     assert lines[0].endswith(f"'{speculative_config(folder, 3)}'")
     assert lines[1].endswith(f"--speculative-algorithm FASTMTP --speculative-draft-model-path {folder}")
+
+
+@pytest.mark.usefixtures("families_as_before")
+def test_both_parts_are_told_apart(tmp_path: Path) -> None:
+    folder = make_hybrid(tmp_path / "drafter", make_target(tmp_path / "target"))
+    inspection = inspect_drafter(folder)
+    assert set(inspection.parameters) == {"serial", "window"}
+    assert inspection.total == sum(p.numel() for p in load_drafter(folder).parameters())
+    assert [("step" in read, "leaf" in read) for read in inspection.reads] == [(True, False)] * 3 + [(False, True)]
+    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    assert result.exit_code == 0
+    for piece in ("hybrid", "serial: block", "window: leaves"):
+        assert piece in result.output
+    assert "--speculative-algorithm HYBRID" in result.output
+
+
+def test_the_lines_can_be_pasted_whatever_the_path(tmp_path: Path) -> None:
+    folder = tmp_path / "Anna's drafters" / 'the "first" & best'
+    save_drafter(folder, Drafter(MTPC(), CONFIG), {})
+    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    assert result.exit_code == 0
+    vllm, sglang = (line for line in result.output.splitlines() if line.startswith(("vllm serve", "python -m sglang")))
+    *_, option, value = shlex.split(vllm)
+    assert (option, json.loads(value)["model"]) == ("--speculative-config", str(folder))
+    assert shlex.split(sglang)[-2:] == ["--speculative-draft-model-path", str(folder)]
 
 
 def test_without_provenance_it_says_so(folder: Path) -> None:

@@ -17,9 +17,9 @@ from mtpc.distill.run import Distillation, Plan
 from mtpc.distill.template import ChatTemplate
 from mtpc.distill.topics import SHARES
 from mtpc.errors import MTPCError
-from tests.mtpc.bench.fake_server import serving
 from tests.mtpc.chat_folder import ASKING, END, OPENING, make_chat_folder, text_of
 from tests.mtpc.distill.chatter import chatter
+from tests.mtpc.servers.fake_server import serving
 
 ENOUGH = 3000
 

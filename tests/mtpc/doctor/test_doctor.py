@@ -9,8 +9,11 @@ from importlib.metadata import EntryPoint
 import pytest
 from typer.testing import CliRunner
 
+from mtpc import families
 from mtpc.cli.main import app
 from mtpc.doctor import Finding, checks
+from mtpc.families.fastmtp.family import FastMTP
+from mtpc.families.mtpc.family import MTPC
 
 
 def good_check() -> list[Finding]:
@@ -34,6 +37,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     installed = {"torch": "2.9", "safetensors": "0.6", "transformers": "5.0", "numpy": "2.0", "fake": "1.1"}
     monkeypatch.setattr(checks, "version", installed.get)
     monkeypatch.setattr(checks, "ENGINES", {"fake": ("fake",)})
+    monkeypatch.setattr(families, "families", lambda: (MTPC(), FastMTP()))
     return installed
 
 
@@ -60,7 +64,7 @@ def test_a_failing_touch_point_fails_the_command_and_names_the_mend(
     assert result.exit_code == 1
     assert "takes (a b) where (a) is expected" in result.output
     assert "Install fake 1.0." in result.output
-    assert "1 of 9 failed" in result.output
+    assert "1 of 11 failed" in result.output
 
 
 def test_a_check_that_breaks_is_a_finding(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +106,25 @@ def test_kernels_that_sglang_needs_on_a_cpu(
     findings = list(checks.kernels())
     assert [finding.ok for finding in findings] == expected
     assert all(finding.ok or "make_env.sh sglang" in finding.mend for finding in findings)
+
+
+def test_every_family_has_a_line_that_says_where_it_comes_from(
+    machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_adapter(monkeypatch, "good_check")
+    lines = {finding.subject: finding.detail for finding in checks.examine()}
+    for family in (MTPC(), FastMTP()):
+        assert family.summary in lines[f"family: {family.name}"]
+        assert type(family).__module__ in lines[f"family: {family.name}"]
+
+
+def test_a_family_that_cannot_be_loaded_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families, "problems", lambda: {"gumiho": "ModuleNotFoundError: No module named 'gumiho'"})
+    *known, broken = checks.drafter_families()
+    assert all(finding.ok for finding in known)
+    assert not broken.ok
+    assert "gumiho" in broken.detail
+    assert broken.mend
 
 
 def test_a_missing_library(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mtpc.evaluation.acceptance import decode_acceptance
+from mtpc.evaluation.acceptance import counts_along, decode_acceptance, expected_counts
 
 
 def simulate(accept: torch.Tensor, runs: int) -> tuple[float, list[float]]:
@@ -44,3 +44,16 @@ def test_conditional_rates_are_those_of_accepted_predecessors():
     found = decode_acceptance(accept)
     assert found.conditional == pytest.approx([0.8, 0.5, 0.25])
     assert found.marginal == pytest.approx([0.8, 0.4, 0.1])
+
+
+def test_texts_of_other_lengths_add_up() -> None:
+    torch.manual_seed(0)
+    texts = [torch.rand(length, 3, dtype=torch.float64) for length in (7, 0, 12, 7)]
+    found = counts_along(texts)
+    parts = [expected_counts(text[None]) for text in texts]
+    assert float(found.steps) == pytest.approx(sum(float(part.steps) for part in parts))
+    assert found.accepted.tolist() == pytest.approx(torch.stack([part.accepted for part in parts]).sum(0).tolist())
+
+
+def test_no_step_is_no_acceptance() -> None:
+    assert counts_along([torch.zeros(0, 2, dtype=torch.float64)]).rates == ([0.0, 0.0], [0.0, 0.0], 1.0)

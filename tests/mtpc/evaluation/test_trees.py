@@ -3,32 +3,41 @@
 import pytest
 import torch
 
-from mtpc.drafter import Drafter, DrafterConfig, TreeDraft
-from mtpc.evaluation.acceptance import decode_acceptance
-from mtpc.evaluation.heldout import Continuations, evaluate
-from mtpc.evaluation.trees import evaluate_trees, matches
+from mtpc.draft import Known, TreeDraft
+from mtpc.errors import MTPCError
+from mtpc.evaluation.acceptance import counts_along
+from mtpc.evaluation.scorer import step_acceptance
+from mtpc.evaluation.texts import View
+from mtpc.evaluation.trees import matches, tree_acceptance, window_of_trees
+from mtpc.families.drafter import Drafter
+from mtpc.target_head.shared import SharedHead
+from mtpc.verify import Rates
 from tests.oracles.processes import random_process
 from tests.oracles.trees import prefixes_of, random_tree, to_tensors
+from tests.support.tiny_models import make_fastmtp, make_mtpc, make_target
 
 VOCAB, HIDDEN, WINDOW, START, LENGTH = 4, 6, 4, 3, 40
+NO_HEAD = SharedHead(torch.empty(VOCAB, HIDDEN), torch.empty(VOCAB, HIDDEN))  # a window alone does not read it
 
 
 def make_drafter(circuit: str, token_input: bool = False) -> Drafter:
-    torch.manual_seed(0)
-    config = DrafterConfig(circuit, WINDOW, 2, HIDDEN, VOCAB, leaves="table", trunk_size=7, token_input=token_input)
-    drafter = Drafter(config)
-    with torch.no_grad():
-        for parameter in drafter.parameters():
-            parameter.normal_()
-    return drafter
+    return make_mtpc(circuit, WINDOW, 2, HIDDEN, VOCAB, leaves="table", trunk_size=7, token_input=token_input)
 
 
-def make_texts(temperature: float, texts: int = 2) -> Continuations:
+def make_texts(texts: int = 2) -> list[View]:
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(VOCAB, (texts, START + LENGTH), generator=generator)
     hidden = torch.randn(texts, START + LENGTH, HIDDEN, generator=generator)
     logits = torch.randn(texts, START + LENGTH, VOCAB, generator=generator)
-    return Continuations(tokens, hidden, logits, START, temperature)
+    return [View(*text, START) for text in zip(tokens, hidden, logits, strict=True)]
+
+
+def rates_of_trees(
+    drafter: Drafter, sizes: list[int], temperature: float, max_children: int | None = None
+) -> dict[int, Rates]:
+    window = window_of_trees("x", drafter, sizes, max_children)
+    found = [tree_acceptance(window, text, sizes, temperature, max_children) for text in make_texts()]
+    return {size: counts_along(accept[size] for accept in found).rates for size in sizes}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -37,18 +46,19 @@ def make_texts(temperature: float, texts: int = 2) -> Continuations:
 @torch.inference_mode()
 def test_acceptance_along_a_text(circuit: str, token_input: bool, temperature: float) -> None:
     """A draft is accepted where the text up to it is one of the prefixes of the tree, found position by position."""
-    drafter, texts = make_drafter(circuit, token_input), make_texts(temperature)
+    drafter, texts = make_drafter(circuit, token_input), make_texts()
+    assert drafter.window is not None
     starts = range(START - 1, START - 1 + LENGTH - WINDOW + 1)
     accept = torch.zeros(2, len(starts), WINDOW - 1, dtype=torch.float64)
-    for text in range(2):
+    for number, text in enumerate(texts):
         for row, t in enumerate(starts):
-            token, what_follows = texts.tokens[text, t + 1], texts.tokens[text, t + 2 : t + 1 + WINDOW].tolist()
-            state = texts.hidden[text, t]
-            draft = drafter.draft_tree(state[None], token[None], torch.tensor([temperature]), 9, 3)
+            known, what_follows = text.tokens[t + 1], text.tokens[t + 2 : t + 1 + WINDOW].tolist()
+            given = Known.of_target(text.hidden[None, t], known[None])
+            draft = drafter.window.draft_tree(given, torch.tensor([temperature]), 9, 3)
             tree = prefixes_of(draft.tokens[0].tolist(), draft.parents[0].tolist())
             for i in range(WINDOW - 1):
-                accept[text, row, i] = tuple(what_follows[: i + 1]) in tree
-    expected, found = decode_acceptance(accept), evaluate_trees(drafter, texts, [9], 3)[9]
+                accept[number, row, i] = tuple(what_follows[: i + 1]) in tree
+    expected, found = counts_along(accept).rates, rates_of_trees(drafter, [9], temperature, 3)[9]
     assert 0.2 < found.marginal[0] < 1.0
     assert found.length == pytest.approx(expected.length)
     assert found.marginal == pytest.approx(expected.marginal)
@@ -70,20 +80,29 @@ def test_averaged_over_texts_it_is_the_targets_probability_of_the_tree(vocabular
 @pytest.mark.parametrize("max_children", [None, 2])
 @torch.inference_mode()
 def test_the_first_nodes_of_a_tree_are_the_smaller_tree(max_children: int | None) -> None:
-    drafter, texts = make_drafter("hmm"), make_texts(1.0)
-    sizes = (1, 4, 7, 12)
-    together = evaluate_trees(drafter, texts, sizes, max_children)
-    assert together == {size: evaluate_trees(drafter, texts, [size], max_children)[size] for size in sizes}
+    drafter, sizes = make_drafter("hmm"), [1, 4, 7, 12]
+    together = rates_of_trees(drafter, sizes, 1.0, max_children)
+    assert together == {size: rates_of_trees(drafter, [size], 1.0, max_children)[size] for size in sizes}
     lengths = [rates.length for rates in together.values()]
     assert lengths == sorted(set(lengths))
 
 
 @torch.inference_mode()
 def test_a_chain_of_one_child_a_node_accepts_as_the_greedy_chain() -> None:
-    drafter, texts = make_drafter("hmm"), make_texts(0.0)
-    found = evaluate_trees(drafter, texts, [WINDOW - 1], 1)[WINDOW - 1]
-    assert found == evaluate(drafter, texts)
+    drafter = make_drafter("hmm")
+    chains = [step_acceptance(drafter, NO_HEAD, text, WINDOW - 1, 0.0) for text in make_texts()]
+    assert rates_of_trees(drafter, [WINDOW - 1], 0.0, 1)[WINDOW - 1] == counts_along(chains).rates
 
 
-def test_no_sizes_are_no_trees() -> None:
-    assert evaluate_trees(make_drafter("hmm"), make_texts(1.0), []) == {}
+def test_a_text_without_room_for_a_tree() -> None:
+    (text, _), drafter = make_texts(), make_drafter("hmm")
+    short = View(*(whole[: START + 2] for whole in text[:3]), START)
+    window = window_of_trees("x", drafter, [3], None)
+    assert tree_acceptance(window, short, [3], 1.0)[3].shape == (0, WINDOW - 1)
+
+
+def test_what_grows_no_such_tree_is_refused() -> None:
+    with pytest.raises(MTPCError, match="layer has a serial part, but only trees of a window alone are scored"):
+        window_of_trees("layer", make_fastmtp(make_target("llama")), [7], None)
+    with pytest.raises(MTPCError, match="a draft tree of 7 nodes does not fit"):
+        window_of_trees("x", make_drafter("hmm"), [7], 1)

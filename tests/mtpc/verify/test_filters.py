@@ -27,20 +27,20 @@ def test_definition(positions: tuple[int, ...]) -> None:
     probs = (3 * torch.randn(6, *positions, 20, generator=generator, dtype=torch.float64)).softmax(-1)
     top_k, top_p = torch.tensor([ALL, 1, 4, ALL, ALL, 7]), torch.tensor([1.0, 1.0, 1.0, 0.7, 1.0, 0.9])
     min_p = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.2, 0.05])
-    found = filtered(probs, top_k, top_p, min_p).reshape(6, -1, 20)
+    after_filters = filtered(probs, top_k, top_p, min_p).reshape(6, -1, 20)
     for row, parameters in enumerate(
         zip(top_k.tolist(), top_p.double().tolist(), min_p.double().tolist(), strict=True)
     ):
-        for before, after in zip(probs[row].reshape(-1, 20), found[row], strict=True):
+        for before, after in zip(probs[row].reshape(-1, 20), after_filters[row], strict=True):
             assert after.tolist() == pytest.approx(by_definition(before.tolist(), *parameters), abs=1e-12)
 
 
 def test_a_top_k_of_one_is_the_greedy_choice_also_among_equals() -> None:
     probs = torch.tensor([[0.1, 0.3, 0.3, 0.3], [0.25, 0.25, 0.25, 0.25]])
-    found = filtered(probs, torch.tensor([1, 1]), torch.ones(2), torch.zeros(2))
-    assert torch.equal(found, torch.nn.functional.one_hot(probs.argmax(-1), 4).float())
+    after_filters = filtered(probs, torch.tensor([1, 1]), torch.ones(2), torch.zeros(2))
+    assert torch.equal(after_filters, torch.nn.functional.one_hot(probs.argmax(-1), 4).float())
 
 
 def test_the_most_probable_token_is_always_kept() -> None:
-    found = filtered(torch.tensor([[0.6, 0.4]]), torch.tensor([0]), torch.tensor([0.0]), torch.tensor([1.0]))
-    assert found.tolist() == [[1.0, 0.0]]
+    after_filters = filtered(torch.tensor([[0.6, 0.4]]), torch.tensor([0]), torch.tensor([0.0]), torch.tensor([1.0]))
+    assert after_filters.tolist() == [[1.0, 0.0]]

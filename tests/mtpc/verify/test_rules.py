@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtpc.circuits.params import draw
+from mtpc.draw import draw
 from mtpc.verify import PADDING, verify_block, verify_greedy, verify_rejection
 from mtpc.verify.block import block_acceptance, block_weights
 from mtpc.verify.rejection import acceptance_probabilities

@@ -87,7 +87,7 @@ def test_control_a_coin_for_each_sibling_is_not_lossless() -> None:
 def sampled(target: Process, tree: list[Prefix], probs: Tensor) -> Counter[Prefix]:
     """Verdicts at random uniforms, completed by samples of the target."""
     generator = torch.Generator().manual_seed(3)
-    tokens, parents = (each.expand(SAMPLES, -1) for each in to_tensors(tree))
+    tokens, parents = (links.expand(SAMPLES, -1) for links in to_tensors(tree))
     uniforms = torch.rand(SAMPLES, len(tree) + 1, generator=generator)
     verdict = verify_tree(tokens, parents, probs.float().expand(SAMPLES, -1, -1), uniforms)
     counts: Counter[Prefix] = Counter()
@@ -156,7 +156,7 @@ def test_a_chain_is_the_greedy_match(size: int) -> None:
 def test_one_hot_targets_reduce_to_the_greedy_walk() -> None:
     """Temperature 0 in a mixed batch, for uniforms anywhere."""
     generator = torch.Generator().manual_seed(0)
-    tokens, parents = (each.expand(200, -1) for each in to_tensors(TREE))
+    tokens, parents = (links.expand(200, -1) for links in to_tensors(TREE))
     best = torch.randint(4, (200, len(TREE) + 1), generator=generator)
     target = torch.nn.functional.one_hot(best, 4).float()
     expected = verify_tree_greedy(tokens, parents, target)

@@ -1,4 +1,4 @@
-"""Each request's map: what a detector decides that reads its whole text at once, token by token."""
+"""Each request's draft vocabulary: what a detector decides that reads its whole text at once, token by token."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ def test_a_shorter_text_is_another_requests() -> None:
     assert languages.choose("a", text([0])[:20]) == 0
 
 
-def test_an_empty_prompt_has_a_map() -> None:
+def test_an_empty_prompt_has_a_draft_vocabulary() -> None:
     empty: Any = []
     assert RequestLanguages(LanguageDetector(RANKINGS)).choose("a", empty) == 0

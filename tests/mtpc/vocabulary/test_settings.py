@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.vocabulary.heads import VocabularySettings
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.settings import OWN_SIZE, open_vocabularies, parse_settings
+from mtpc.vocabulary.vocabularies import VocabularySettings
 
 RANKINGS = Rankings(10, {"english": Ranking((4, 5, 6, 7)), "french": Ranking((9, 8, 4))}, always=(0,))
 

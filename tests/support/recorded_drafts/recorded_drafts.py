@@ -1,4 +1,4 @@
-"""A plugin for tests: writes down what a FastMTP drafter drafts, a line of JSON for each step."""
+"""A plugin for tests: writes down what drafters of any family draft, a line of JSON for each step."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ VARIABLE = "RECORDED_DRAFTS"  # names the file
 @functools.cache
 def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; a second call does nothing."""
-    after_import("vllm_mtpc.fastmtp_v1", lambda module: record_vllm(module.FastMTPProposer))
-    after_import("vllm_mtpc.fastmtp_v2", lambda module: record_vllm(module.FastMTPSpeculator))
-    after_import("sglang_mtpc.fastmtp_worker", lambda module: record_sglang(module.FastMTPDraftWorker))
+    after_import("vllm_mtpc.proposer", lambda module: record_vllm(module.Proposer))
+    after_import("vllm_mtpc.speculator", lambda module: record_vllm(module.Speculator))
+    after_import("sglang_mtpc.verify", record_sglang)
 
 
-def write(drafts: Any) -> None:
-    """One line."""
-    with Path(os.environ[VARIABLE]).open("a") as file:
+def write(drafts: Any, rank: int = 0) -> None:
+    """One line; tensor-parallel ranks after the first have files of their own."""
+    with Path(os.environ[VARIABLE] + (f".{rank}" if rank else "")).open("a") as file:
         file.write(json.dumps(drafts) + "\n")
 
 
 def record_vllm(drafter: Any) -> None:
     """Drafted tokens [B][K], as they come, but for those of no request."""
+    from vllm.distributed import get_tensor_model_parallel_rank
+
     propose = drafter.propose
 
     def recorded(self: Any, *args: Any, **named: Any) -> Any:
         drafts = propose(self, *args, **named)
         if not named.get("dummy_run"):
-            write(drafts.tolist())
+            write(drafts if isinstance(drafts, list) else drafts.tolist(), get_tensor_model_parallel_rank())
         return drafts
 
     drafter.propose = recorded
 
 
-def record_sglang(worker: Any) -> None:
-    """Drafted tokens [K] by the ids of requests, as they come."""
-    draft = worker.draft
+def record_sglang(module: Any) -> None:
+    """Drafted tokens [N] of any drafter by the ids of requests, as they come to verification; rank 1 has a file too."""
+    honest = module.judge
 
-    def recorded(self: Any, batch: Any, *args: Any, **named: Any) -> Any:
+    def judge(original: Any, built: Any, batch: Any, *args: Any, **named: Any) -> Any:
         ids = [request.rid for request in batch.reqs]
-        verify_input = draft(self, batch, *args, **named)
-        drafts = verify_input.draft_token.view(len(ids), -1)[:, 1:].tolist()
-        write(dict(zip(ids, drafts, strict=True)))
-        return verify_input
+        drafts = built.draft_token.view(len(ids), -1)[:, 1:].tolist()
+        write(dict(zip(ids, drafts, strict=True)), module.get_parallel().tp_rank)
+        return honest(original, built, batch, *args, **named)
 
-    worker.draft = recorded
+    module.judge = judge

@@ -1,0 +1,133 @@
+"""The plain decoding loop without an engine: the drafts, texts and acceptance that every engine's are compared with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from mtpc.copying.length import worthwhile
+from mtpc.copying.mixture import Copied
+from mtpc.copying.request import CopyRequest
+from mtpc.copying.table import CopyTable
+from mtpc.draft import Draft
+from mtpc.families.drafter import load_drafter
+from mtpc.families.session import Session
+from mtpc.target_head.shared import SharedHead
+from mtpc.targets.frozen import FrozenTarget
+from mtpc.vocabulary.requests import RequestLanguages
+from mtpc.vocabulary.vocabularies import DraftVocabularies
+from tests.oracles.decoding import Decoded, decode_speculatively, decode_with_trees
+
+TOKENS = 64  # of each answer whose acceptance is compared
+
+
+class Tree(NamedTuple):
+    """Drafts as a tree: drafted tokens, and children of one node at most."""
+
+    nodes: int
+    children: int
+
+
+class RecordingSession(Session):
+    """Notes what it drafts; drafts from the vocabulary of the text so far, and copies where the loop does."""
+
+    def __init__(self, loop: Loop, prompt: list[int]) -> None:
+        super().__init__(loop.drafter, loop.head)
+        self.loop, self.text = loop, prompt[:1]
+        self.drafts: list[list[int]] = []
+        detector = loop.vocabularies.detector if loop.vocabularies is not None else None
+        self.languages = None if detector is None else RequestLanguages(detector)
+        self.request: CopyRequest | None = None
+
+    def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
+        self.text.extend(following[0].tolist())
+        if self.loop.vocabularies is not None:
+            number = self.languages.choose("text", self.text) if self.languages is not None else 0
+            self.loop.used[number] += 1
+            self.head = self.loop.head.restricted(self.loop.vocabularies.ids[number])
+        if self.loop.copies:
+            draft = self.draft_copying(hidden, following, num_drafts, *rest)
+        else:
+            draft = super().draft(hidden, following, num_drafts, *rest)
+        self.drafts.append(draft.tokens[0].tolist())
+        return draft
+
+    def draft_copying(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
+        """The drafter's own drafts mixed with what may be copied, then what is copied alone; greedily."""
+        if self.request is None:
+            self.request = CopyRequest(CopyTable(), self.text[:-1])
+            self.request.append(self.text[-1:])
+        else:
+            self.request.append(following[0].tolist())
+        proposal, own = self.request.propose(num_drafts), min(num_drafts, self.drafter.config.num_drafts)
+        tokens, chances = torch.from_numpy(proposal.tokens)[None], torch.from_numpy(proposal.chances)[None]
+        draft = super().draft(hidden, following, own, *rest, copied=Copied(tokens[:, :own], chances[:, :own]))
+        if proposal.chances[0] and torch.equal(draft.tokens, tokens[:, :own]):
+            self.loop.extended += 1
+            draft = draft._replace(tokens=tokens[:, : own + worthwhile(proposal.chances, own)])
+        return draft
+
+
+class Loop:
+    """A target in transformers and a drafter of any family, float32, decoding one text at a time.
+
+    used: how many drafts were made with each draft vocabulary.  copies: whether drafts may be copied from the text.
+    extended: how many drafts were copied as a whole.
+    """
+
+    def __init__(
+        self, target: Path, drafter: Path, vocabularies: DraftVocabularies | None = None, copies: bool = False
+    ) -> None:
+        self.copies, self.extended = copies, 0
+        self.target = FrozenTarget(target)
+        self.drafter = load_drafter(drafter)
+        self.head = SharedHead.of(self.target.model)
+        self.vocabularies = vocabularies
+        self.used: Counter[int] = Counter()
+        self.text = torch.empty(0, dtype=torch.int64)
+        self.cache = DynamicCache()
+        self.hidden = torch.empty(0, self.target.facts.hidden_size)
+
+    @torch.inference_mode()
+    def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:
+        """The drafts of every step of a greedy text of ``length`` tokens after the prompt."""
+        session = RecordingSession(self, prompt)
+        decode_speculatively(self.states, session, prompt, length, num_drafts, 0.0)
+        return session.drafts
+
+    @torch.inference_mode()
+    def drafts_after(self, text: list[int], num_drafts: int) -> list[int]:
+        """The drafts that follow a text, which is read anew."""
+        session = RecordingSession(self, text)
+        hidden, _ = self.states(torch.tensor(text[:-1]))
+        session.draft(hidden[None], torch.tensor([text[1:]]), num_drafts)
+        return session.drafts[0]
+
+    @torch.inference_mode()
+    def decode(self, prompt: str, temperature: float, tree: Tree | None = None) -> Decoded:
+        """Speculative decoding of `TOKENS` bytes, as many drafts as the drafter is made for; one prompt, one text."""
+        text, seed, session = list(prompt.encode()), len(prompt), Session(self.drafter, self.head)
+        if tree is None:
+            drafts = self.drafter.config.num_drafts
+            return decode_speculatively(self.states, session, text, TOKENS, drafts, temperature, seed)
+        return decode_with_trees(self.states, session, text, TOKENS, tree.nodes, temperature, seed, tree.children)
+
+    def states(self, text: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states after the final norm [T, d] and logits [T, V] of a text, int64 [T].
+
+        What it shares with the text before it is not computed again.
+        """
+        length = min(len(text), len(self.text))
+        different = (text[:length] != self.text[:length]).nonzero()
+        shared = min(len(text) - 1, int(different[0]) if len(different) else length)
+        if surplus := len(self.text) - shared:
+            self.cache.crop(-surplus)
+        model = self.target.model
+        new = model.model(input_ids=text[None, shared:], past_key_values=self.cache, use_cache=True)
+        self.text, self.hidden = text, torch.cat([self.hidden[:shared], new.last_hidden_state[0]])
+        return self.hidden, model.lm_head(self.hidden)

@@ -1,0 +1,278 @@
+"""Drafters of every family through `vllm serve`: the plain loop's drafts, the target's text and its distribution.
+
+A server takes half a minute: it serves all tests of a drafter, also with vLLM's own schedule of fewer drafts for larger
+batches, and with a drafter that misstates its distributions while a file is there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from mtpc.families import families
+from mtpc.vocabulary.settings import open_vocabularies
+from tests.engine.conftest import CAPACITY, Models
+from tests.engine.exact import LENGTH, Reference, Sampling, Window, cells, p_value
+from tests.engine.loop import Loop
+from tests.engine.prompts import prompts
+from tests.engine.server import Server, speculative_config, tokens
+from tests.statistics import REJECT_BELOW
+from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
+from tests.support.random_hybrid import know_the_family, make_hybrid
+from tests.support.random_mimo import make_mimo
+from tests.support.random_models import make_drafter, make_target
+from vllm_mtpc.settings import copies, vocabulary_values
+
+pytestmark = pytest.mark.engine
+SUPPORT = Path(__file__).parents[1] / "support"
+PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft", "hybrid")]
+CHUNK = 256  # tokens that a step reads at most
+SMALL, CAPITAL = "it was the best of ", "IT WAS THE WORST OF "
+VOCABULARY, SIZE = 258, 120  # tokens of the target, and of each draft vocabulary
+VARIED = [(SMALL, Sampling()), (CAPITAL, Sampling(0.6)), (CAPITAL, Sampling(1.0, 20, 0.9))]
+
+
+def schedule(drafts: int, fewer: int) -> list[list[int]]:
+    """First and last batch size, number of drafts; large batches get all of them again, for the tests that sample."""
+    return [[1, 2, drafts], [3, 5, fewer], [6, 12, 0], [13, 128, drafts]]
+
+
+class Case(NamedTuple):
+    """What is served, and what is asked of it."""
+
+    models: Models
+    plain: Path  # the target for transformers
+    vocabulary: dict[str, Any] | None = None  # settings of the draft vocabulary
+    schedule: list[list[int]] | None = None
+    sampled: list[tuple[str, Sampling]] = VARIED
+    samples: int = 3000
+    prompts: int = 50
+    arguments: tuple[str, ...] = ()
+
+
+def mtpc(folder: Path) -> Case:
+    """A window part alone."""
+    target = make_target(folder / "target")
+    models = Models(target, make_drafter(folder / "drafter", target), 5)
+    samplings = [Sampling(), Sampling(0.5), Sampling(top_k=12), Sampling(top_p=0.8), Sampling(0.8, 20, 0.9)]
+    sampled = [("It was the best of ", sampling) for sampling in samplings]
+    return Case(models, target, None, schedule(5, 3), sampled)
+
+
+def fastmtp(folder: Path) -> Case:
+    """A serial part alone, of kind llama, which drafts from the vocabulary of the request's language."""
+    target = make_target(folder / "target", seed=3)
+    drafter = make_fastmtp(folder / "drafter", target, attention=4.0)  # it looks back more than a random target does
+    return Case(Models(target, drafter, 3), target, by_language(folder), prompts=100)
+
+
+def mimo(folder: Path) -> Case:
+    """A serial part alone, of kind qwen2, drafting from the whole vocabulary: a MiMo checkpoint's after `mtpc convert`.
+
+    Its target hands over its states before the final norm, and brings its configuration class, as the published one.
+    """
+    made = make_mimo(folder)
+    return Case(Models(made.target, made.drafter, 3), made.plain, arguments=("--trust-remote-code",))
+
+
+def hybrid(folder: Path) -> Case:
+    """Both parts; with one draft of a step there is no window."""
+    target = make_target(folder / "target", seed=3)
+    models = Models(target, make_hybrid(folder / "drafter", target), 4)
+    return Case(models, target, by_language(folder), schedule(4, 1))
+
+
+def copying(folder: Path) -> Case:
+    """Both parts, and copying beside them, which makes drafts longer than both."""
+    case = hybrid(folder)
+    models, values = case.models._replace(drafts=9), by_language(folder) | {"copy": True}
+    return case._replace(models=models, vocabulary=values, schedule=None)
+
+
+def by_language(folder: Path) -> dict[str, Any]:
+    """Settings of the draft vocabulary."""
+    return {"vocabulary": str(make_vocabulary(folder / "vocabulary.json", VOCABULARY)), "size": SIZE}
+
+
+CASES = {"mtpc": mtpc, "fastmtp": fastmtp, "fastmtp, MiMo": mimo, "hybrid": hybrid, "hybrid, copying": copying}
+
+
+class Served(NamedTuple):
+    """A case's server, the same without an engine, the target in transformers, and the folder of all files."""
+
+    case: Case
+    server: Server
+    loop: Loop
+    exact: Reference
+    folder: Path
+
+
+@pytest.fixture(scope="module", params=CASES)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The server of a drafter."""
+    folder = tmp_path_factory.mktemp("served")
+    case = CASES[request.param](folder)
+    additional = () if case.vocabulary is None else ("--additional-config", json.dumps({"mtpc": case.vocabulary}))
+    more = {} if case.schedule is None else {"num_speculative_tokens_per_batch_size": case.schedule}
+    asked = {"mtpc": case.vocabulary or {}}
+    vocabularies = open_vocabularies(vocabulary_values(asked), case.models.drafter, VOCABULARY)
+    loop = Loop(case.plain, case.models.drafter, vocabularies, copies(asked))
+    exact = Reference(case.plain)
+    with Server(
+        case.models.target,
+        folder / "log",
+        *CAPACITY,
+        *("--max-num-batched-tokens", str(CHUNK)),
+        *speculative_config(case.models.drafter, case.models.drafts, **more),
+        *additional,
+        *case.arguments,
+        path=PLUGINS,
+        variables={
+            "RECORDED_DRAFTS": str(folder / "drafts"),
+            "MISSTATED_DRAFTS": str(folder / "misstate"),
+        },
+    ) as server:
+        yield Served(case, server, loop, exact, folder)
+
+
+def lines(file: Path) -> list[str]:
+    """Of a file that may not be there yet."""
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def recorded(served: Served, prompt: str, length: int) -> list[list[int]]:
+    """The drafts of one request, one for each step."""
+    before = len(lines(served.folder / "drafts"))
+    served.server.complete(prompt, max_tokens=length, ignore_eos=True)
+    return [json.loads(line)[0] for line in lines(served.folder / "drafts")[before:]]
+
+
+def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
+    steps = 0
+    for i, prompt in enumerate(prompts(served.case.prompts)):
+        prompt = prompt[: 8 + i % 70].upper() if i % 2 else prompt[: 8 + i % 70]
+        drafts = recorded(served, prompt, 16)
+        expected = served.loop.drafts(list(prompt.encode()), 16, served.case.models.drafts)
+        assert drafts[: len(expected)] == expected
+        steps += len(expected)
+    assert steps > (4 if served.loop.copies else 8) * served.case.prompts
+    assert served.loop.extended > 50 or not served.loop.copies
+    if served.loop.vocabularies is not None:  # both languages, many times
+        assert min(served.loop.used[0], served.loop.used[1]) > 50
+
+
+def test_a_prompt_that_is_read_in_parts(served: Served) -> None:
+    prompt = "".join(prompts(5))
+    assert CHUNK < len(prompt) < 2 * CHUNK - 16
+    drafts = recorded(served, prompt, 16)
+    expected = served.loop.drafts(list(prompt.encode()), 16, served.case.models.drafts)
+    assert drafts[1 : 1 + len(expected)] == expected  # after the draft that follows the prompt's first part
+
+
+def drafted_and_generated(server: Server) -> tuple[float, float]:
+    """Tokens so far."""
+    return server.metric("vllm:spec_decode_num_draft_tokens_total"), server.metric("vllm:generation_tokens_total")
+
+
+def test_greedy_texts(served: Served) -> None:
+    asked = prompts(12)
+    expected = [served.exact.greedy(list(prompt.encode()), 48) for prompt in asked]
+    accepted = served.server.metric("vllm:spec_decode_num_accepted_tokens_total")
+    drafts_per_token = []
+    for together in (1, 4, 12):  # those of one batch are sent as one request, so that they begin and end together
+        before = drafted_and_generated(served.server)
+        batches = [asked[i : i + together] for i in range(0, 12, together)]
+        answers = [served.server.complete(batch, max_tokens=48, ignore_eos=True) for batch in batches]
+        assert [text for answer in answers for text in tokens(answer)] == expected
+        after = drafted_and_generated(served.server)
+        drafts_per_token.append((after[0] - before[0]) / (after[1] - before[1]))
+    assert served.server.metric("vllm:spec_decode_num_accepted_tokens_total") > accepted
+    if served.case.schedule is not None:
+        assert drafts_per_token[0] > drafts_per_token[1] > 2 * drafts_per_token[2]
+
+
+def test_drafts_after_steps_without_any(served: Served) -> None:
+    """A request that was one of eight, for whom nothing is drafted, is drafted for as ever when it is alone again."""
+    if served.case.schedule is None:
+        pytest.skip("every step has drafts")
+
+    def steps() -> list[list[list[int]]]:
+        """The drafts of each request of the batch, by step."""
+        return [json.loads(line) for line in lines(served.folder / "drafts")[before:]]
+
+    drafts, before = served.case.models.drafts, len(lines(served.folder / "drafts"))
+    with ThreadPoolExecutor(1) as pool:
+        text = pool.submit(served.server.complete, SMALL, max_tokens=300, ignore_eos=True)
+        while not steps():
+            time.sleep(0.01)
+        served.server.complete(prompts(7), max_tokens=24, ignore_eos=True)
+        in_company = len(steps())
+    whole = list(SMALL.encode()) + tokens(text.result())[0]
+    assert any(rows[0] == [] for rows in steps()[:in_company])
+    alone = [rows[0] for rows in steps()[in_company + 1 :]]
+    expected = [served.loop.drafts_after(whole[:end], drafts) for end in range(len(SMALL) + 1, len(whole) + 1)]
+    assert len(alone) > 5
+    assert all(row in expected for row in alone)
+
+
+def sample(served: Served, prompt: str, sampling: Sampling) -> list[Window]:
+    """The first `LENGTH` tokens of the case's number of continuations."""
+    together = served.case.samples // 8
+    body = {"n": together, "max_tokens": LENGTH, "ignore_eos": True, **sampling._asdict()}
+    answers = [served.server.complete(prompt, **body) for _ in range(8)]
+    return [tuple(choice) for answer in answers for choice in tokens(answer)]
+
+
+def p_of(served: Served, prompt: str, sampling: Sampling, windows: list[Window]) -> float:
+    """Under the target's exact distribution."""
+    table = cells(served.exact, list(prompt.encode()), sampling, served.case.samples)
+    assert len(table) > 10
+    return p_value(windows, table)
+
+
+def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
+    greedy, asked = prompts(4), served.case.sampled
+    with ThreadPoolExecutor(1 + len(asked)) as pool:
+        sampled = [pool.submit(sample, served, *one) for one in asked]
+        texts = pool.submit(served.server.complete_all, greedy * 4, 4, max_tokens=48, ignore_eos=True)
+    expected = [served.exact.greedy(list(prompt.encode()), 48) for prompt in greedy] * 4
+    assert [tokens(answer)[0] for answer in texts.result()] == expected
+    for (prompt, sampling), windows in zip(asked, sampled, strict=True):
+        assert p_of(served, prompt, sampling, windows.result()) > REJECT_BELOW
+
+
+def test_a_misstated_draft_distribution_fails(served: Served) -> None:
+    prompt, sampling = served.case.sampled[0]
+    switch = served.folder / "misstate"
+    switch.touch()
+    try:
+        windows = sample(served, prompt, sampling)
+    finally:
+        switch.unlink()
+    assert p_of(served, prompt, sampling, windows) < REJECT_BELOW
+
+
+@pytest.mark.parametrize("prompt", [SMALL, "".join(prompts(5))], ids=["short", "read in parts"])
+def test_a_seed_repeats_whatever_else_is_served(served: Served, prompt: str) -> None:
+    body = {"max_tokens": 32, "ignore_eos": True, "temperature": 1.0, "seed": 11}
+    alone = tokens(served.server.complete(prompt, **body))[0]
+    # Where there is a schedule, as many at a time as get the same number of drafts: the text depends on that number.
+    company = prompts(5 if served.case.schedule is None else 1)
+    in_company = served.server.complete_all([prompt, *company], 1 + len(company), **body)
+    assert tokens(in_company[0])[0] == alone
+
+
+def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
+    told = "the head's rows of them take" in (served.folder / "log").read_text()
+    assert told == (served.loop.vocabularies is not None)
+
+
+def test_every_family_has_a_case() -> None:
+    know_the_family()
+    assert {family.name for family in families()} <= set(CASES)

@@ -1,0 +1,58 @@
+"""What the plain loop of the core drafts, step by step, with the draft vocabularies that this adapter would choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtpc.draft import Draft
+from mtpc.families.session import Session
+from mtpc.vocabulary.requests import RequestLanguages
+from tests.engine.loop import Loop
+from tests.oracles.decoding import decode_speculatively
+
+
+class SteppingSession(Session):
+    """Changes its head after the first draft of a step; notes what it drafts.
+
+    SGLang drafts the first token at the end of the step before: from the vocabulary that this step had.
+    """
+
+    def __init__(self, loop: Loop, prompt: list[int]) -> None:
+        super().__init__(loop.drafter, loop.head)
+        assert loop.vocabularies is not None
+        assert loop.vocabularies.detector is not None
+        self.loop, self.text = loop, prompt[:1]
+        self.drafts: list[list[int]] = []
+        self.languages = RequestLanguages(loop.vocabularies.detector)
+        self.restricted = [loop.head.restricted(ids) for ids in loop.vocabularies.ids]
+        self.last = self.languages.choose("text", prompt)
+
+    def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
+        self.text.extend(following[0].tolist())
+        chosen = self.languages.choose("text", self.text)
+        self.loop.used[chosen] += 1
+        self.heads = iter([self.restricted[self.last], *[self.restricted[chosen]] * (num_drafts - 1)])
+        self.last = chosen
+        draft = super().draft(hidden, following, num_drafts, *rest)
+        self.drafts.append(draft.tokens[0].tolist())
+        return draft
+
+    def _step(self, previous: Tensor, tokens: Tensor) -> Tensor:
+        self.head = next(self.heads)
+        return super()._step(previous, tokens)
+
+
+class SteppedLoop(Loop):
+    """`Loop` where steps do not overlap."""
+
+    @torch.inference_mode()
+    def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:
+        """The drafts of every step of a greedy text of ``length`` tokens after the prompt."""
+        if self.vocabularies is None or self.vocabularies.detector is None:
+            return super().drafts(prompt, length, num_drafts)
+        session = SteppingSession(self, prompt)
+        decode_speculatively(self.states, session, prompt, length, num_drafts, 0.0)
+        return session.drafts

@@ -1,0 +1,241 @@
+"""Drafters of every family through `sglang.launch_server`: the plain loop's drafts, the target's text and distribution.
+
+A server takes a while: it serves all tests of a case, and with a drafter that misstates its distributions while a file
+is there.  The models are random and tiny: half of the steps reject a draft, which is what tests a rule.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from mtpc.families import families
+from mtpc.vocabulary.settings import open_vocabularies
+from sglang_mtpc.token_map import vocabulary_values
+from tests.engine.conftest import Models
+from tests.engine.exact import LENGTH, Window, cells, p_value
+from tests.engine.prompts import prompts
+from tests.engine_sglang.conftest import LARGE, SYNCHRONOUS, TREE
+from tests.engine_sglang.loop import SteppedLoop
+from tests.engine_sglang.reference import JointReference, JointSampling
+from tests.engine_sglang.server import Answer, SGLangServer, drafting, texts
+from tests.statistics import REJECT_BELOW
+from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
+from tests.support.random_hybrid import know_the_family, make_hybrid
+from tests.support.random_mimo import make_mimo
+from tests.support.random_models import make_drafter, make_target
+
+pytestmark = pytest.mark.engine
+SUPPORT = Path(__file__).parents[1] / "support"
+PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft", "hybrid")]
+PROMPT, SMALL, CAPITAL = "It was the best of ", "it was the best of ", "IT WAS THE WORST OF "
+VOCABULARY, SIZE = 258, 60  # tokens of the target, and of each draft vocabulary
+TOGETHER = 500  # samples of one request
+PAGES, CHUNKS = ("--page-size", "16"), ("--chunked-prefill-size", "48")
+BEAM = ("--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8")
+T1 = JointSampling()
+FILTERS = [
+    (PROMPT, how)
+    for how in (
+        T1,
+        JointSampling(temperature=0.5),
+        JointSampling(top_k=12),
+        JointSampling(top_p=0.8),
+        JointSampling(0.8, 20, 0.9, 0.02),
+    )
+]
+VARIED = [(SMALL, T1), (CAPITAL, JointSampling(0.6)), (CAPITAL, JointSampling(1.0, 20, 0.9))]
+
+
+class Case(NamedTuple):
+    """What is served, and what is asked of it."""
+
+    models: Models
+    plain: Path  # the target for transformers
+    arguments: tuple[str, ...] = ()
+    token_map: str | None = None
+    sampled: list[tuple[str, JointSampling]] = VARIED
+    samples: int = 3000
+    wrong: float | None = None  # a temperature that is not 1, for a negative control
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether drafts are no chain."""
+        return "--speculative-eagle-topk" in self.arguments
+
+
+def mtpc(folder: Path, *arguments: str, sampled: list[tuple[str, JointSampling]] = VARIED) -> Case:
+    """A window part alone."""
+    target = make_target(folder / "target")
+    models = Models(target, make_drafter(folder / "drafter", target), 5)
+    return Case(models, target, arguments, None, sampled, wrong=0.8)
+
+
+def fastmtp(folder: Path, *arguments: str, language: str | None = None, wrong: float | None = None) -> Case:
+    """A serial part alone, of kind llama."""
+    target = make_target(folder / "target", seed=3)
+    token_map = None if language is None else vocabulary(folder, language)
+    models = Models(target, make_fastmtp(folder / "drafter", target), 3)
+    return Case(models, target, arguments, token_map, wrong=wrong)
+
+
+def mimo(folder: Path) -> Case:
+    """A serial part alone, of kind qwen2: the MTP layer of a MiMo checkpoint after `mtpc convert`."""
+    made = make_mimo(folder)
+    # The target brings its configuration class, as the published one does.
+    return Case(Models(made.target, made.drafter, 3), made.plain, ("--trust-remote-code", *CHUNKS))
+
+
+def hybrid(folder: Path) -> Case:
+    """Both parts."""
+    target = make_target(folder / "target", seed=3)
+    models = Models(target, make_hybrid(folder / "drafter", target), 4)
+    return Case(models, target, (), vocabulary(folder, "letters"))
+
+
+def vocabulary(folder: Path, language: str) -> str:
+    """A token map: draft vocabularies."""
+    return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&language={language}"
+
+
+# Steps that overlap or not, pages of 1 or 16, prompts read at once or in parts, chains and trees.
+CASES = {
+    "mtpc": lambda folder: mtpc(folder, sampled=FILTERS),
+    "mtpc, tree": lambda folder: mtpc(folder, *TREE),
+    "fastmtp, by language, synchronous, pages of 16": lambda folder: fastmtp(
+        folder, *CHUNKS, *PAGES, SYNCHRONOUS, language="auto"
+    ),
+    "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(
+        folder, *BEAM, *PAGES, language="auto", wrong=0.8
+    ),
+    "fastmtp, MiMo": mimo,
+    "hybrid": hybrid,
+}
+
+
+class Served(NamedTuple):
+    """A case's server, the same without an engine, the target in transformers, and the folder of all files."""
+
+    case: Case
+    server: SGLangServer
+    loop: SteppedLoop
+    exact: JointReference
+    folder: Path
+
+
+@pytest.fixture(scope="module", params=CASES)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The server of a drafter."""
+    folder = tmp_path_factory.mktemp("served")
+    case = CASES[request.param](folder)
+    tokens = () if case.token_map is None else ("--speculative-token-map", case.token_map)
+    depth = ("--speculative-num-steps", str(case.models.drafts))
+    vocabularies = open_vocabularies(vocabulary_values(case.token_map), case.models.drafter, VOCABULARY)
+    loop, exact = SteppedLoop(case.plain, case.models.drafter, vocabularies), JointReference(case.plain)
+    with SGLangServer(
+        case.models.target,
+        folder / "log",
+        *LARGE,
+        *drafting(case.models.drafter, *depth, *tokens, *case.arguments),
+        path=PLUGINS,
+        variables={"RECORDED_DRAFTS": str(folder / "drafts"), "MISSTATED_DRAFTS": str(folder / "misstate")},
+    ) as server:
+        yield Served(case, server, loop, exact, folder)
+
+
+def recorded(served: Served, answers: list[Answer]) -> list[list[list[int]]]:
+    """The drafts of each request, step by step."""
+    steps = [json.loads(line) for line in (served.folder / "drafts").read_text().splitlines()]
+    ids = [answer["meta_info"]["id"] for answer in answers]
+    return [[step[name] for step in steps if name in step] for name in ids]
+
+
+def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
+    asked = [prompt[: 8 + i % 70] for i, prompt in enumerate(prompts(60))]
+    asked = [prompt.upper() if i % 4 > 1 else prompt for i, prompt in enumerate(asked)]
+    answers = [served.server.generate(prompt, max_new_tokens=16, ignore_eos=True) for prompt in asked[::2]]
+    answers += served.server.generate_all(asked[1::2], 8, max_new_tokens=16, ignore_eos=True)
+    steps = served_steps = 0
+    for prompt, drafts in zip([*asked[::2], *asked[1::2]], recorded(served, answers), strict=True):
+        expected = served.loop.drafts(list(prompt.encode()), 16, served.case.models.drafts)
+        if served.case.is_tree:  # it begins with the chain's first draft, and has others beside it
+            assert drafts[0][0] == expected[0][0]
+        else:
+            assert drafts[: len(expected)] == expected
+        steps, served_steps = steps + len(expected), served_steps + len(drafts)
+    assert steps > 480
+    assert served_steps < steps or not served.case.is_tree
+    vocabularies = served.loop.vocabularies
+    if vocabularies is not None and vocabularies.detector is not None:  # both languages, many times
+        assert min(served.loop.used[0], served.loop.used[1]) > 30
+
+
+def test_greedy_texts(served: Served) -> None:
+    asked = prompts(20)
+    expected = [served.exact.greedy(list(prompt.encode()), 48) for prompt in asked]
+    for together in (1, 8):
+        answers = served.server.generate_all(asked, together, max_new_tokens=48, ignore_eos=True)
+        assert texts(answers) == expected
+        accepted = sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers)
+        assert accepted > 0  # a random drafter is seldom right
+
+
+def sample(served: Served, prompt: str, sampling: JointSampling) -> list[Window]:
+    """The first `LENGTH` tokens of the case's number of continuations."""
+    request = {"max_new_tokens": LENGTH, "ignore_eos": True, "n": TOGETHER, **sampling._asdict()}
+    batches = [served.server.generate(prompt, **request) for _ in range(served.case.samples // TOGETHER)]
+    return [tuple(text) for batch in batches for text in texts(batch)]
+
+
+def p_of(served: Served, prompt: str, sampling: JointSampling, windows: list[Window]) -> float:
+    """Of these windows, under the target's exact distribution."""
+    table = cells(served.exact, list(prompt.encode()), sampling, len(windows))  # type: ignore[arg-type]
+    assert len(table) > 10
+    return p_value(windows, table)
+
+
+def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
+    greedy, asked = prompts(4), served.case.sampled
+    with ThreadPoolExecutor(1 + len(asked)) as pool:
+        sampled = [pool.submit(sample, served, *one) for one in asked]
+        answers = pool.submit(served.server.generate_all, greedy * 4, 4, max_new_tokens=48, ignore_eos=True)
+    expected = [served.exact.greedy(list(prompt.encode()), 48) for prompt in greedy] * 4
+    assert texts(answers.result()) == expected
+    for (prompt, sampling), windows in zip(asked, sampled, strict=True):
+        assert p_of(served, prompt, sampling, windows.result()) > REJECT_BELOW
+
+
+def test_the_wrong_temperature_fails(served: Served) -> None:
+    if served.case.wrong is None:
+        pytest.skip("a case that states its distributions is found out by misstating them")
+    prompt = served.case.sampled[0][0]
+    windows = sample(served, prompt, JointSampling(served.case.wrong))
+    assert p_of(served, prompt, T1, windows) < REJECT_BELOW
+
+
+def test_a_misstated_draft_distribution_fails(served: Served) -> None:
+    if served.case.is_tree:
+        pytest.skip("with a tree no distribution is stated: the target alone chooses")
+    prompt, sampling = served.case.sampled[0]
+    switch = served.folder / "misstate"
+    switch.touch()
+    try:
+        windows = sample(served, prompt, sampling)
+    finally:
+        switch.unlink()
+    assert p_of(served, prompt, sampling, windows) < REJECT_BELOW
+
+
+def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
+    told = "the head's rows of them take" in (served.folder / "log").read_text()
+    assert told == (served.loop.vocabularies is not None)
+
+
+def test_every_family_has_a_case() -> None:
+    know_the_family()
+    assert {family.name for family in families()} == {name.partition(",")[0] for name in CASES}

@@ -1,0 +1,150 @@
+"""The one evaluation: what it reports of drafters of every family, and what it leaves as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import GenerationConfig
+
+from mtpc.errors import MTPCError
+from mtpc.evaluation.evaluate import Plan, evaluate
+from mtpc.evaluation.prompts import Prompts
+from mtpc.evaluation.table import acceptance_table
+from mtpc.evaluation.texts import write_texts
+from mtpc.families.drafter import save_drafter
+from mtpc.targets.frozen import FrozenTarget
+from tests.mtpc.evaluation.drafters import NAMES, tiny_drafter
+from tests.support.tiny_models import VOCAB, make_target
+
+PROMPTS = Prompts({"chat": [[3, 4, 5], [6, 7], [8, 9, 1, 4]], "code": [[5, 4], [9, 9, 2]]})
+QUICK = Plan(temperatures=(1.0, 0.0), length=14, loop=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("target")
+    make_target("llama").save_pretrained(folder)
+    GenerationConfig().save_pretrained(folder)  # no end
+    return folder
+
+
+@pytest.fixture(scope="module")
+def target(folder: Path) -> FrozenTarget:
+    return FrozenTarget(folder)
+
+
+def test_every_kind_and_both_ways_for_every_family(target: FrozenTarget) -> None:
+    results = evaluate(target, PROMPTS, {name: tiny_drafter(name, target.model) for name in NAMES}, QUICK)
+    columns = [f"{kind} T={t}" for t in (1, 0) for kind in ("chat", "code", "all")]
+    columns += [f"all T={t}, real loop" for t in (1, 0)]
+    assert set(results) == set(NAMES)
+    assert set(results["mtpc"]) == {*columns, "all T=1, no evidence"}
+    assert set(results["fastmtp"]) == set(results["hybrid"]) == set(columns)
+    for name, drafts in (("mtpc", 3), ("fastmtp", 3), ("hybrid", 4)):
+        assert all(len(rates["marginal_acceptance"]) == drafts for rates in results[name].values())
+    for name in NAMES:  # all kinds together lie between the kinds
+        lengths = [results[name][f"{kind} T=1"]["acceptance_length"] for kind in ("chat", "code", "all")]
+        assert min(lengths) <= lengths[-1] <= max(lengths)
+
+
+def test_trees_stand_beside_the_chain(target: FrozenTarget) -> None:
+    plan = Plan(temperatures=(1.0,), length=14, loop=0, trees=(3, 6))
+    results = evaluate(target, PROMPTS, {"x": tiny_drafter("mtpc", target.model)}, plan)
+    assert set(results) == {"x", "x, tree of 3", "x, tree of 6"}
+    assert set(results["x, tree of 6"]) == {"chat T=1", "code T=1", "all T=1"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_callers_module_stays_what_and_where_it_is(target: FrozenTarget, name: str) -> None:
+    drafter = tiny_drafter(name, target.model).to(torch.bfloat16).train().requires_grad_(True)
+    before = [(weight.data_ptr(), weight.clone()) for weight in drafter.parameters()]
+    evaluate(target, PROMPTS, {"x": drafter}, Plan(temperatures=(1.0, 0.0), length=8, loop=0))
+    assert drafter.training
+    for weight, (place, value) in zip(drafter.parameters(), before, strict=True):
+        assert weight.dtype == torch.bfloat16
+        assert weight.requires_grad
+        assert weight.data_ptr() == place
+        assert torch.equal(weight, value)
+
+
+def test_it_scores_the_drafter_that_it_is_given(target: FrozenTarget, tmp_path: Path) -> None:
+    """A sure drafter is better than one of noise, for any family."""
+    for name in NAMES:
+        drafters = {noise: tiny_drafter(name, target.model, noise) for noise in (0.0, 10.0)}
+        named = {str(noise): drafter for noise, drafter in drafters.items()}
+        found = evaluate(target, PROMPTS, named, Plan(temperatures=(1.0,), length=40, loop=0))
+        good, bad = (found[str(noise)]["all T=1"]["acceptance_length"] for noise in drafters)
+        assert good > bad + 0.05
+
+
+@pytest.mark.parametrize(("ends", "expected"), [(None, frozenset()), (3, {3}), ([3], {3}), ([3, 7], {3, 7})], ids=str)
+def test_the_ends_of_a_target(folder: Path, tmp_path: Path, ends: object, expected: set[int]) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    GenerationConfig(eos_token_id=ends).save_pretrained(tmp_path)
+    assert FrozenTarget(tmp_path).ends == expected
+
+
+def test_answers_end_at_any_of_several_ends_and_text_at_none(folder: Path, tmp_path: Path) -> None:
+    """As Llama 3 and Qwen have them."""
+    free = write_texts(FrozenTarget(folder), PROMPTS, 30, 0.0, 0)
+    first, second = (free["chat"][i].tokens[free["chat"][i].start + 3] for i in (0, 1))
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    GenerationConfig(eos_token_id=[first, second]).save_pretrained(tmp_path)
+    target = FrozenTarget(tmp_path)
+    for answered in (True, False):
+        prompts = Prompts(PROMPTS.by_kind, answered)
+        for (tokens, start), (whole, _) in zip(
+            write_texts(target, prompts, 30, 0.0, 0)["chat"], free["chat"], strict=True
+        ):
+            ends = [i for i, token in enumerate(whole) if i >= start and token in (first, second)] if answered else []
+            assert tokens == whole[: min(ends, default=len(whole)) + 1]
+
+
+def test_prompts_of_another_target(target: FrozenTarget) -> None:
+    prompts = Prompts({"chat": [[1, target.facts.vocab_size]]})
+    with pytest.raises(MTPCError, match="hold tokens beyond the target's vocabulary"):
+        evaluate(target, prompts, {"mine": tiny_drafter("mtpc", target.model)}, Plan())
+
+
+def test_a_drafter_is_no_target(target: FrozenTarget, tmp_path: Path) -> None:
+    save_drafter(tmp_path / "drafter", tiny_drafter("mtpc", target.model), {})
+    with pytest.raises(MTPCError, match=r"drafter is an MTPC drafter, but a target was expected\.$"):
+        FrozenTarget(tmp_path / "drafter")
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"num_drafts": 4}, "the number of drafts is 4, but with mine it must be a whole number from 1 to 3"),
+        ({"num_drafts": 0}, "the number of drafts is 0, but with mine"),
+        ({"trees": (7,), "max_children": 1}, "a draft tree of 7 nodes does not fit"),
+    ],
+)
+def test_what_a_drafter_cannot_draft(target: FrozenTarget, plan: dict, message: str) -> None:
+    with pytest.raises(MTPCError, match=message):
+        evaluate(target, PROMPTS, {"mine": tiny_drafter("mtpc", target.model)}, Plan(**plan))
+
+
+def test_no_prompts(target: FrozenTarget) -> None:
+    with pytest.raises(MTPCError, match="there is no held-out text"):
+        evaluate(target, Prompts({"chat": []}), {"x": tiny_drafter("mtpc", target.model)}, QUICK)
+    with pytest.raises(MTPCError, match="at least two tokens"):
+        evaluate(target, Prompts({"chat": [[VOCAB - 1]]}), {"x": tiny_drafter("mtpc", target.model)}, QUICK)
+
+
+def test_a_wrong_plan() -> None:
+    for values in ({"temperatures": ()}, {"temperatures": (-1.0,)}, {"length": 0}, {"loop": -1}):
+        with pytest.raises(MTPCError):
+            Plan(**values)
+
+
+def test_the_table_is_the_same_in_the_terminal_and_as_markdown() -> None:
+    rates = {"acceptance_length": 2.5, "conditional_acceptance": [], "marginal_acceptance": []}
+    table = acceptance_table({"a": {"all T=1": rates, "all T=1, no evidence": rates}, "b": {"all T=1": rates}})
+    assert table.rows == [["all T=1", "2.500", "2.500"], ["all T=1, no evidence", "2.500", "-"]]
+    assert "| all T=1, no evidence | 2.500 | - |" in table.to_markdown()
+    assert table.to_rich().row_count == 2

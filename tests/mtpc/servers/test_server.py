@@ -1,0 +1,114 @@
+"""Server processes: waited for, reported on when they fail, and gone with their children."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mtpc.errors import MTPCError
+from mtpc.servers.draft_counters import NO_DRAFTS
+from mtpc.servers.engine import Engine, ServerSettings
+from mtpc.servers.server import Launch, free_port, last_error, two_servers
+
+SETTINGS = ServerSettings(Path("target"), max_batch=4, max_length=512)
+FAKE = Path(__file__).parent / "fake_server.py"
+
+
+def engine(*command: str) -> Engine:
+    """An engine whose server is this command; PORT in it stands for the port."""
+    return Engine(
+        "fake",
+        "Fake",
+        lambda settings, port: [part.replace("PORT", str(port)) for part in command],
+        lambda samples: NO_DRAFTS,
+    )
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_server_answers_and_is_gone_afterwards(tmp_path: Path) -> None:
+    fake = engine(sys.executable, str(FAKE), "PORT")
+    with two_servers(fake, SETTINGS, SETTINGS, tmp_path) as servers:
+        assert servers.without.model() == servers.with_drafter.model() == "some-model"
+        assert servers.without.draft_times is None
+        assert servers.with_drafter.draft_times == tmp_path / "draft_times.json"
+        url = servers.without.url
+    with pytest.raises(MTPCError, match="does not answer"):
+        servers.without.metrics()
+    assert url != servers.with_drafter.url
+
+
+def test_a_benchmark_that_is_told_to_end_takes_its_servers_with_it(tmp_path: Path) -> None:
+    fake = engine(sys.executable, str(FAKE), "PORT")
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit), two_servers(fake, SETTINGS, SETTINGS, tmp_path) as servers:
+        os.kill(os.getpid(), signal.SIGTERM)
+    for server in servers:
+        with pytest.raises(MTPCError, match="does not answer"):
+            server.metrics()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_children_of_a_server_go_with_it(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    script = f"sleep 300 & echo $! > {note}; exec {sys.executable} {FAKE} PORT"
+    launch = Launch(engine("bash", "-c", script), SETTINGS, tmp_path / "log")
+    try:
+        launch.wait(30)
+        child = int(note.read_text())
+        assert alive(child)
+    finally:
+        launch.stop()
+    deadline = time.monotonic() + 10
+    while alive(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(child)
+
+
+def test_a_server_that_fails_is_reported_with_its_own_error(tmp_path: Path) -> None:
+    script = "print('starting'); print('(worker) ValueError: no such model'); print('bye'); raise SystemExit(3)"
+    launch = Launch(engine(sys.executable, "-c", script), SETTINGS, tmp_path / "log")
+    with pytest.raises(MTPCError, match=r"ended with code 3.*ValueError: no such model"):
+        launch.wait(30)
+    launch.stop()
+
+
+def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    launch = Launch(engine("sleep", "300"), SETTINGS, tmp_path / "log")
+    try:
+        with pytest.raises(MTPCError, match="did not answer within 1 s"):
+            launch.wait(1)
+    finally:
+        launch.stop()
+    assert not alive(launch.process.pid)
+
+
+def test_the_draft_clock_is_asked_for_by_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    launch = Launch(engine("bash", "-c", "echo $MTPC_DRAFT_TIMES"), SETTINGS, Path("log"), Path("times.json"))
+    launch.process.wait(10)
+    assert Path("log").read_text().strip() == str(tmp_path / "times.json")
+    assert "MTPC_DRAFT_TIMES" not in os.environ
+
+
+def test_last_error_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("one\nRuntimeError: first\nmtpc.errors.MTPCError: the window is 8.\n\ntwo\n")
+    assert last_error(log) == "mtpc.errors.MTPCError: the window is 8"
+    log.write_text("only this\n")
+    assert last_error(log) == "only this"
+    log.write_text("")
+    assert last_error(log) == "it printed nothing"
+
+
+def test_a_free_port_is_free() -> None:
+    assert 1024 < free_port() < 65536

@@ -1,0 +1,31 @@
+"""What an engine's adapter takes from the draft vocabularies."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtpc.errors import MTPCError
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
+
+RANKINGS = Rankings(10, {"english": Ranking((4, 5, 6, 7)), "french": Ranking((9, 8, 4))}, always=(0,))
+
+
+def test_every_language_has_a_vocabulary_of_the_size_that_was_asked_for() -> None:
+    vocabularies = DraftVocabularies(RANKINGS, VocabularySettings(size=3))
+    assert vocabularies.names == ("english", "french")
+    assert [ids.tolist() for ids in vocabularies.ids] == [[0, 4, 5], [0, 8, 9]]
+    assert vocabularies.detector is not None
+    assert vocabularies.detector.languages == vocabularies.names
+
+
+def test_one_language_needs_no_detector() -> None:
+    vocabularies = DraftVocabularies(RANKINGS, VocabularySettings(language="french"))
+    assert [ids.tolist() for ids in vocabularies.ids] == [[0, 4, 8, 9]]
+    assert vocabularies.detector is None
+
+
+@pytest.mark.parametrize(("language", "message"), [("none", "needs no draft"), ("german", "unknown language")])
+def test_a_language_that_is_not_there(language: str, message: str) -> None:
+    with pytest.raises(MTPCError, match=message):
+        DraftVocabularies(RANKINGS, VocabularySettings(language=language))

@@ -1,0 +1,78 @@
+"""A drafter of any family, both of its parts written out: no cache, no batch, nothing that the core computes faster.
+
+Everything is computed anew for each draft, from the whole text; a window is the table of all windows, so vocabularies
+must be tiny.  Sessions, and through them the engines, are held against this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mtpc.families.drafter import Drafter
+from mtpc.target_head.shared import SharedHead
+from mtpc.window.circuit import CircuitWindow
+from tests.oracles.circuit_window import CircuitWindowOracle
+from tests.oracles.serial import SerialOracle
+
+Choose = Callable[[int, Tensor], int]  # (draft counted from 0, its distribution [V]) -> token
+
+
+class DraftingOracle:
+    """head: the target's, whole."""
+
+    def __init__(self, drafter: Drafter, head: SharedHead) -> None:
+        weights, config = drafter.state_dict(), drafter.config
+        self.serial_steps = config.serial_steps
+        self.serial = self.window = None
+        if config.serial is not None:
+            layer = {name.removeprefix("block."): tensor for name, tensor in part(weights, "serial.").items()}
+            self.serial = SerialOracle(config.serial, layer, head.embedding, head.rows)
+        if drafter.window is not None:
+            assert isinstance(drafter.window, CircuitWindow)  # the only kind of window that is written out
+            self.window = CircuitWindowOracle(drafter.window.config, part(weights, "window.head."))
+
+    def draft(
+        self, hidden: Tensor, text: list[int], num_drafts: int, choose: Choose, temperature: float = 1.0
+    ) -> tuple[list[int], Tensor]:
+        """K drafts after a text, and the distributions [K, V], float64, that each was chosen from.
+
+        hidden: [T - 1, d], the target's states of all tokens of the text but the last, which it has just emitted.
+        """
+        state, tokens, laws = hidden[-1].double(), [], []
+        steps = num_drafts if self.serial_steps is None else min(self.serial_steps, num_drafts)
+        if steps:
+            assert self.serial is not None
+
+            def of_step(step: int, logits: Tensor) -> int:
+                laws.append((logits / temperature).softmax(-1))
+                return choose(step, laws[-1])
+
+            tokens, states = self.serial.steps(hidden, text, steps, of_step)
+            state = states[-1]
+        if num_drafts > steps:
+            assert self.window is not None
+            table = self.window.table(state, tokens[-1] if tokens else text[-1], temperature)
+            prefix: tuple[int, ...] = ()
+            for step in range(steps, num_drafts):
+                laws.append(torch.from_numpy(table.conditional(prefix)))
+                prefix = (*prefix, choose(step, laws[-1]))
+            tokens = [*tokens, *prefix]
+        return tokens, torch.stack(laws)
+
+
+def part(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The weights whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+
+
+def along(tokens: list[int]) -> Choose:
+    """Chooses these tokens."""
+    return lambda step, _: tokens[step]
+
+
+def most_probable(_: int, law: Tensor) -> int:
+    """The most probable token."""
+    return int(law.argmax())

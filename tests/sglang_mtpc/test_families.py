@@ -1,0 +1,95 @@
+"""Drafters of any family: what SGLang is told follows from their parts, and each wrong setting is one sentence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+from mtpc.errors import MTPCError
+from mtpc.families import families, family_of
+from sglang_mtpc import _worker, served
+from sglang_mtpc.algorithm import DrafterAlgorithm
+from sglang_mtpc.settings import _check_seam
+from tests.sglang_mtpc.resolving import refused, resolved
+
+pytestmark = pytest.mark.usefixtures("loaded")
+PATH = "--speculative-draft-model-path"
+
+
+@pytest.fixture(autouse=True)
+def kept_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exceptions are shown as they were."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+
+
+@pytest.fixture(params=["drafter", "fastmtp", "hybrid"])
+def folder(request: pytest.FixtureRequest) -> Path:
+    """A drafter of each shape: a window alone, a serial part alone, both."""
+    directory: Path = request.getfixturevalue(request.param)
+    return directory
+
+
+def test_every_family_is_registered() -> None:
+    names = {family.algorithm for family in families()}
+    assert {"MTPC", "FASTMTP", "HYBRID"} <= names
+    assert all(isinstance(SpeculativeAlgorithm.from_string(name), DrafterAlgorithm) for name in names)
+
+
+def test_sglang_is_told_what_the_configuration_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = SimpleNamespace(speculative_draft_model_path=str(folder))
+    monkeypatch.setattr(served, "get_spec", lambda: spec)
+    family, serial = family_of(folder), json.loads((folder / "config.json").read_text())["num_hidden_layers"] > 0
+    algorithm = SpeculativeAlgorithm.from_string(family.algorithm)
+    assert algorithm.has_draft_kv() == algorithm.need_topk() == serial
+    assert _worker(None).__name__ == ("SerialWorker" if serial else "WindowWorker")
+
+
+def test_what_is_left_open_is_completed(target: Path, folder: Path) -> None:
+    family = family_of(folder)
+    config = family.read_config(folder)
+    served_with = resolved(target, PATH, str(folder), algorithm=family.algorithm)
+    assert served_with.speculative_num_steps == config.num_drafts
+    assert served_with.speculative_num_draft_tokens == config.num_drafts + 1
+    assert served_with.speculative_use_rejection_sampling
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--speculative-num-steps", "5"), "it must be a whole number from 1 to 4"),
+        (
+            ("--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "5"),
+            "which make chains, so it must be 1",
+        ),
+        (("--speculative-adaptive",), "with a hybrid drafter it must be False"),
+        (("--speculative-token-map", "gone.json"), "gone.json is missing"),
+        (("--tp-size", "4"), "which 4 tensor-parallel ranks cannot share evenly"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
+)
+def test_settings_of_both_parts(target: Path, hybrid: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    refused(sentence, target, PATH, str(hybrid), *arguments, algorithm="HYBRID")
+
+
+def test_a_family_by_another_name(target: Path, hybrid: Path) -> None:
+    refused("is a hybrid drafter: --speculative-algorithm must be HYBRID, not MTPC", target, PATH, str(hybrid))
+
+
+def test_a_directory_of_no_family(target: Path, fastmtp: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(target, tmp_path / "other")
+    refused("describes no drafter", target, PATH, str(other), algorithm="FASTMTP")
+
+
+@pytest.mark.parametrize(("serial", "window", "fine"), [(0, 7, True), (3, 0, True), (1, 3, True), (2, 3, False)])
+def test_a_window_after_several_serial_steps(serial: int, window: int, fine: bool) -> None:
+    if fine:
+        _check_seam(serial, window, "DIR")
+        return
+    with pytest.raises(MTPCError, match=r"after one serial step only\.$"):
+        _check_seam(serial, window, "DIR")

@@ -1,0 +1,169 @@
+"""A drafter with a serial part: every wrong directory or setting is one sentence, before any engine process exists."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from mtpc.errors import MTPCError
+from sglang_mtpc.token_map import vocabulary_values
+from tests.sglang_mtpc.resolving import refused, resolved
+from tests.support.random_fastmtp import make_vocabulary
+
+pytestmark = pytest.mark.usefixtures("loaded")
+VOCAB = 258
+PATH = "--speculative-draft-model-path"
+BEAM = ("--speculative-eagle-topk", "2", "--speculative-num-steps", "2")
+
+
+@pytest.fixture(autouse=True)
+def kept_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exceptions are shown as they were."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+
+
+@pytest.fixture
+def copy(fastmtp: Path, tmp_path: Path) -> Path:
+    """A drafter directory to break."""
+    return shutil.copytree(fastmtp, tmp_path / "drafter")
+
+
+def test_what_is_left_open_is_completed(target: Path, fastmtp: Path, tmp_path: Path) -> None:
+    file = make_vocabulary(tmp_path / "words.json", VOCAB)
+    arguments = (PATH, str(fastmtp), "--speculative-token-map", f"{file}?size=20")
+    found = resolved(target, *arguments, algorithm="fastmtp")
+    assert found.speculative_algorithm == "FASTMTP"
+    assert found.speculative_num_steps == 3
+    assert found.speculative_eagle_topk == 1
+    assert found.speculative_num_draft_tokens == 4
+    assert found.speculative_use_rejection_sampling
+    assert found.max_running_requests == 48
+    longer = resolved(target, PATH, str(fastmtp), "--speculative-num-draft-tokens", "7", algorithm="FASTMTP")
+    assert longer.speculative_num_steps == 6
+
+
+def test_a_quantised_targets_drafter_is_not_quantised(target: Path, fastmtp: Path) -> None:
+    found = resolved(target, PATH, str(fastmtp), "--quantization", "fp8", algorithm="FASTMTP")
+    assert found.quantization == "fp8"
+    assert found.speculative_draft_model_quantization is None
+
+
+def test_a_tree(target: Path, fastmtp: Path) -> None:
+    arguments = ("--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8")
+    served = resolved(target, PATH, str(fastmtp), *arguments, algorithm="FASTMTP")
+    assert served.speculative_num_steps == 3
+    assert served.speculative_eagle_topk == 2
+    assert served.speculative_num_draft_tokens == 8
+    assert not served.speculative_use_rejection_sampling
+
+
+def _config(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        values = json.loads((folder / "config.json").read_text())
+        change(values)
+        (folder / "config.json").write_text(json.dumps(values))
+
+    return apply
+
+
+def _drop_a_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.mtp_layers.0.input_proj.weight"]
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (shutil.rmtree, "is not a directory"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (_config(lambda values: values["fastmtp"].update(layer="gpt2")), "layer must be one of llama, qwen2"),
+        (_config(lambda values: values.update(head_dim=32)), "head_dim is 32, but 64 was expected"),
+        (_drop_a_tensor, "the tensor 'model.mtp_layers.0.input_proj.weight' is missing"),
+    ],
+    ids=["no directory", "no weights", "unknown layer", "contradiction", "missing tensor"],
+)
+def test_directories(target: Path, copy: Path, change: Callable[[Path], None], sentence: str) -> None:
+    change(copy)
+    refused(sentence, target, PATH, str(copy), algorithm="FASTMTP")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--speculative-num-steps", "0"), "--speculative-num-steps is 0"),
+        (("--speculative-num-draft-tokens", "1"), "--speculative-num-draft-tokens less 1 is 0"),
+        (("--speculative-num-steps", "2", "--speculative-num-draft-tokens", "5"), "verified as 3 tokens"),
+        (("--speculative-eagle-topk", "2"), "--speculative-num-draft-tokens is None"),
+        ((*BEAM, "--speculative-num-draft-tokens", "8"), "a draft tree of 7 nodes does not fit"),
+        ((*BEAM, "--speculative-num-draft-tokens", "7", "--speculative-use-rejection-sampling"), "is for chains"),
+        (
+            ("--tp-size", "4"),
+            "has 2 attention heads, 1 key-value heads and an intermediate_size of 128",
+        ),
+        (("--speculative-adaptive",), "with a FastMTP drafter it must be False"),
+        (("--speculative-draft-window-size", "64"), "must be None"),
+        (("--pp-size", "2"), "--pp-size is 2"),
+        (("--speculative-token-map", "gone.json"), "gone.json is missing"),
+        (("--speculative-token-map", "?size=5"), "name no file"),
+        (("--speculative-token-map", "a.json?size=many"), "must be a whole number"),
+        (("--speculative-token-map", "a.json?colour=red"), "no setting 'colour'"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
+)
+def test_settings(target: Path, fastmtp: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    refused(sentence, target, PATH, str(fastmtp), *arguments, algorithm="FASTMTP")
+
+
+def test_a_vocabulary_of_another_target(target: Path, fastmtp: Path, tmp_path: Path) -> None:
+    file = make_vocabulary(tmp_path / "words.json", 300)
+    refused("ranks a vocabulary of 300", target, PATH, str(fastmtp), "--speculative-token-map", str(file),
+            algorithm="FASTMTP")  # fmt: skip
+
+
+def test_the_drafters_own_vocabulary(target: Path, copy: Path) -> None:
+    make_vocabulary(copy / "vocabulary.json", VOCAB)
+    refused("258 tokens, not 8192", target, PATH, str(copy), algorithm="FASTMTP")  # it is used, in the usual size
+    for given in ("?size=40", "?language=none"):
+        found = resolved(target, PATH, str(copy), "--speculative-token-map", given, algorithm="FASTMTP")
+        assert found.speculative_token_map == given
+
+
+@pytest.mark.parametrize("algorithm", ["MTPC", "EAGLE"])
+def test_another_algorithm(target: Path, fastmtp: Path, algorithm: str) -> None:
+    refused(f"must be FASTMTP, not {algorithm}", target, PATH, str(fastmtp), algorithm=algorithm)
+
+
+def test_an_mtpc_drafter(target: Path, drafter: Path) -> None:
+    refused("is an MTPC drafter: --speculative-algorithm must be MTPC, not FASTMTP", target, PATH, str(drafter),
+            algorithm="FASTMTP")  # fmt: skip
+    refused("FASTMTP needs --speculative-draft-model-path", target, algorithm="FASTMTP")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, {}),
+        ("", {}),
+        ("freq.pt", {"vocabulary": "freq.pt"}),
+        ("a/b.json?size=8192&language=auto", {"vocabulary": "a/b.json", "size": "8192", "language": "auto"}),
+        ("?language=none", {"language": "none"}),
+        ("a.json?language=", {"vocabulary": "a.json", "language": ""}),
+        ("a.json?", {"vocabulary": "a.json"}),
+    ],
+)
+def test_a_token_map(given: str | None, expected: dict[str, str]) -> None:
+    assert vocabulary_values(given) == expected
+
+
+@pytest.mark.parametrize("given", ["a.json?size", "a.json?size=1&size=2", "?vocabulary=a.json", "a.json?size=1&&"])
+def test_what_is_no_token_map(given: str) -> None:
+    with pytest.raises(MTPCError, match="--speculative-token-map is"):
+        vocabulary_values(given)

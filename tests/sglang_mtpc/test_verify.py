@@ -1,0 +1,203 @@
+"""The core's rules in SGLang's place: its three tensors, its filters, mixed batches, and when they are used at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from sglang.srt.speculative.eagle_utils import TreeMaskMode, build_tree_kernel_efficient
+from torch import Tensor
+
+from mtpc.draft import Draft, TreeDraft
+from mtpc.verify.filters import filtered
+from sglang_mtpc import verify
+from sglang_mtpc.links import chain_links, tree_links
+from tests.statistics import chi_square_p_value
+
+V, ALL = 6, 1 << 30
+CHAIN = Draft(torch.tensor([[1, 2, 3]]), torch.full((1, 3, V), 1 / V))
+#        root -> 1 -> 3 -> 5;  root -> 2 -> 3;  numbers are tokens
+TREE = TreeDraft(torch.tensor([[1, 2, 3, 3, 5]]), torch.tensor([[-1, -1, 0, 1, 2]]))
+
+
+@pytest.fixture(autouse=True)
+def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tensor parallelism."""
+    monkeypatch.setattr(verify, "get_parallel", lambda: SimpleNamespace(tp_group=SimpleNamespace(world_size=1)))
+
+
+def batch_of(
+    temperatures: list[float],
+    top_k: list[int] | None = None,
+    top_p: list[float] | None = None,
+    min_p: list[float] | None = None,
+    seed: Tensor | None = None,
+) -> Any:
+    """A batch with the parts of SGLang's that the rules read."""
+    rows = len(temperatures)
+    info = SimpleNamespace(
+        temperatures=torch.tensor(temperatures)[:, None],
+        top_ks=torch.tensor(top_k or [ALL] * rows),
+        top_ps=torch.tensor(top_p or [1.0] * rows),
+        min_ps=torch.tensor(min_p or [0.0] * rows),
+        need_top_k_sampling=top_k is not None,
+        need_top_p_sampling=top_p is not None,
+        need_min_p_sampling=min_p is not None,
+        is_all_greedy=False,
+        sampling_seed=seed,
+    )
+    return SimpleNamespace(sampling_info=info, seq_lens=torch.arange(rows) + 9)
+
+
+def built(drafts: Draft | TreeDraft, rows: int, depth: int) -> Any:
+    """These drafts for each request, as SGLang's own tree builder puts them into a verification input."""
+    nodes = drafts.tokens.shape[1]
+    tokens = drafts.tokens.expand(rows, nodes)
+    if isinstance(drafts, TreeDraft):
+        children, probs = 2, None
+        links = tree_links(drafts.parents.expand(rows, nodes), children)
+    else:
+        children, links = 1, chain_links(rows, nodes, torch.device("cpu"))
+        probs = None if drafts.probs is None else drafts.probs.expand(rows, -1, -1)
+    pending = torch.full((rows,), V - 1)
+    _, _, _, child, sibling, draft_token = build_tree_kernel_efficient(
+        pending, links.parents, links.selected, tokens, pending, 0, children, nodes, nodes + 1, TreeMaskMode.QLEN_ONLY
+    )
+    return SimpleNamespace(
+        draft_token=draft_token,
+        draft_token_num=nodes + 1,
+        retrieve_next_token=child,
+        retrieve_next_sibling=sibling,
+        draft_probs=probs,
+        spec_steps=depth,
+    )
+
+
+def verdict(drafts: Draft | TreeDraft, batch: Any, logits: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Through `judge`, with SGLang's own rule giving nonsense."""
+    output = SimpleNamespace(next_token_logits=logits.flatten(0, 1))
+    given = built(drafts, len(batch.seq_lens), depth)
+    return verify.judge(lambda *_: None, given, batch, output)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("drafts", [CHAIN, TREE], ids=["chain", "tree"])
+def test_what_is_verified_is_read_off_sglangs_input(drafts: Draft | TreeDraft) -> None:
+    read = verify.drafted(built(drafts, 2, 3))
+    assert read.tokens.tolist() == drafts.tokens.expand(2, -1).tolist()
+    parents = drafts.parents if isinstance(drafts, TreeDraft) else torch.tensor([[-1, 0, 1]])
+    assert read.parents.tolist() == parents.expand(2, -1).tolist()
+    assert (read.probs is None) == isinstance(drafts, TreeDraft)
+
+
+def test_a_node_that_sglang_left_without_a_parent_is_never_accepted() -> None:
+    given = built(TREE, 1, 3)
+    given.retrieve_next_sibling[0, 1] = -1  # nobody names the root's second child, the token 2, any more
+    read = verify.drafted(given)
+    assert read.tokens.tolist() == [[1, -1, 3, 3, 5]]
+    output = SimpleNamespace(next_token_logits=certain([2, 0, 0, 0, 0, 0]).flatten(0, 1))
+    _, lengths, _ = verify.judge(lambda *_: None, given, batch_of([1.0]), output)
+    assert lengths.tolist() == [1]
+
+
+def test_chains_without_stated_distributions_are_verified_by_the_target_alone() -> None:
+    unstated = verdict(Draft(CHAIN.tokens, None), batch_of([1.0] * 2), certain([1, 2, 3, 4], [1, 0, 3, 4]), 3)
+    assert unstated[1].tolist() == [4, 2]
+
+
+def certain(*rows: list[int]) -> Tensor:
+    """Logits [B, n, V] of a target that has one possible token at each place."""
+    return (torch.nn.functional.one_hot(torch.tensor(rows), V).float() - 1) * 1000
+
+
+def test_chain_as_sglang_wants_it() -> None:
+    logits = certain([1, 2, 3, 4], [1, 2, 0, 4], [0, 2, 3, 4])
+    predicted, lengths, nodes = verdict(CHAIN, batch_of([1.0] * 3), logits, 3)
+    assert lengths.tolist() == [4, 3, 1]
+    assert nodes.tolist() == [[0, 1, 2, 3], [4, 5, 6, -1], [8, -1, -1, -1]]
+    emitted = [[predicted[node].item() for node in row if node >= 0] for row in nodes.tolist()]
+    assert emitted == [[1, 2, 3, 4], [1, 2, 0], [0]]
+    assert predicted.dtype == lengths.dtype == nodes.dtype == torch.int32
+    assert predicted.shape == (12,)
+
+
+def test_tree_as_sglang_wants_it() -> None:
+    # What the target says at the root and after each of the five nodes.
+    logits = certain([1, 3, 0, 5, 0, 4], [2, 0, 3, 0, 4, 0], [1, 4, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0])
+    predicted, lengths, nodes = verdict(TREE, batch_of([0.5] * 4), logits, 3)
+    assert lengths.tolist() == [4, 3, 2, 1]
+    assert nodes.tolist() == [[0, 1, 3, 5], [6, 8, 10, -1], [12, 13, -1, -1], [18, -1, -1, -1]]
+    emitted = [[predicted[node].item() for node in row if node >= 0] for row in nodes.tolist()]
+    assert emitted == [[1, 3, 5, 4], [2, 3, 4], [1, 4], [0]]
+
+
+@pytest.mark.parametrize("drafts", [CHAIN, TREE], ids=["chain", "tree"])
+@pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.4}], ids=str)
+def test_first_token_has_the_filtered_distribution_of_the_target(
+    drafts: Draft | TreeDraft, filters: dict[str, Any]
+) -> None:
+    torch.manual_seed(0)
+    rows, nodes = 4000, drafts.tokens.shape[1]
+    logits = torch.tensor([0.1, 1.4, 1.2, -0.3, 0.9, 0.0])
+    batch = batch_of([0.7] * rows, **{name: [value] * rows for name, value in filters.items()})
+    if isinstance(drafts, Draft):  # drawn from what they claim
+        drafts = Draft(torch.randint(V, (rows, nodes)), torch.full((rows, nodes, V), 1 / V))
+    predicted, _, _ = verdict(drafts, batch, logits.expand(rows, nodes + 1, V), 3)
+    info = batch.sampling_info
+    target = filtered((logits.double() / 0.7).softmax(-1)[None], info.top_ks[:1], info.top_ps[:1], info.min_ps[:1])
+    counts = Counter(predicted.view(rows, -1)[:, 0].tolist())
+    assert chi_square_p_value(counts, dict(enumerate(target[0].tolist()))) > 1e-4
+
+
+def test_greedy_rows_of_a_mixed_batch_stay_greedy() -> None:
+    logits = torch.tensor([0.0, 0.1, 0.3, 0.3, 0.2, 0.1]).expand(200, 4, V)
+    batch = batch_of([1.0] * 200, top_k=[1, ALL] * 100)
+    predicted, _, _ = verdict(CHAIN, batch, logits, 3)
+    first = predicted.view(200, 4)[:, 0]
+    assert (first[::2] == 2).all()
+    assert len(set(first[1::2].tolist())) > 1
+
+
+def test_seeds_repeat() -> None:
+    logits = torch.zeros(2, 4, V)
+    once, again, other = (
+        verdict(CHAIN, batch_of([1.0] * 2, seed=torch.tensor([3, seed])), logits, 3)[0].view(2, 4) for seed in (4, 4, 5)
+    )
+    assert torch.equal(once, again)
+    assert torch.equal(once[0], other[0])
+    assert not torch.equal(once[1], other[1])
+
+
+@pytest.mark.parametrize(
+    ("greedy", "cuda", "min_p", "ours"),
+    [(True, False, None, False), (False, True, None, False), (False, True, [0.1], True), (False, False, None, True)],
+)
+def test_sglangs_rule_stands_where_it_is_right(
+    monkeypatch: pytest.MonkeyPatch, greedy: bool, cuda: bool, min_p: list[float] | None, ours: bool
+) -> None:
+    monkeypatch.setattr(verify, "is_cuda", lambda: cuda)
+    batch, given = batch_of([1.0], min_p=min_p), built(CHAIN, 1, 3)
+    batch.sampling_info.is_all_greedy = greedy
+    output = SimpleNamespace(next_token_logits=torch.zeros(4, V))
+    found = verify.judge(lambda *_: "SGLang's", given, batch, output)
+    assert (found != "SGLang's") == ours
+
+
+def test_every_rank_takes_the_verdict_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [torch.full((12,), 4), torch.full((3,), 2), torch.full((3, 4), 1)]
+
+    class Group:
+        world_size = 2
+
+        def broadcast(self, tensor: Tensor, src: int) -> None:
+            assert src == 0
+            tensor.copy_(first.pop(0))
+
+    monkeypatch.setattr(verify, "get_parallel", lambda: SimpleNamespace(tp_group=Group()))
+    predicted, lengths, nodes = verdict(CHAIN, batch_of([1.0] * 3), torch.zeros(3, 4, V), 3)
+    assert not first
+    assert (predicted == 4).all()
+    assert (lengths == 2).all()
+    assert (nodes == 1).all()

@@ -1,0 +1,119 @@
+"""Every wrong directory or setting is one sentence, before any engine process exists."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
+from sglang.srt.server_args import prepare_server_args
+
+from mtpc.errors import MTPCError
+from sglang_mtpc.settings import check_settings
+from tests.sglang_mtpc.resolving import refused, resolved
+from tests.support.broken_drafters import BROKEN, Broken, broken_copy
+from tests.support.broken_settings import SGLANG_SETTINGS, TREE
+
+pytestmark = pytest.mark.usefixtures("loaded")
+FOLDERS = [case for case in BROKEN if case.folder is not None]
+
+
+@pytest.fixture(autouse=True)
+def kept_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exceptions are shown as they were."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+
+
+@pytest.mark.parametrize("case", FOLDERS, ids=[case.name for case in FOLDERS])
+def test_directories(case: Broken, target: Path, drafter: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "drafter"
+    broken_copy(case, drafter, folder)
+    refused(case.sentence, target, "--speculative-draft-model-path", str(folder))
+
+
+@pytest.mark.parametrize("name", SGLANG_SETTINGS)
+def test_settings(name: str, target: Path, drafter: Path) -> None:
+    arguments, sentence = SGLANG_SETTINGS[name]
+    refused(sentence, target, "--speculative-draft-model-path", str(drafter), *arguments)
+
+
+def test_no_directory(target: Path) -> None:
+    refused("needs --speculative-draft-model-path", target)
+
+
+def test_another_algorithm(target: Path, drafter: Path) -> None:
+    refused("must be MTPC, not EAGLE", target, "--speculative-draft-model-path", str(drafter), algorithm="EAGLE")
+
+
+def test_what_is_left_open_is_completed(target: Path, drafter: Path) -> None:
+    found = resolved(target, "--speculative-draft-model-path", str(drafter), algorithm="mtpc")
+    assert found.speculative_algorithm == "MTPC"
+    assert found.speculative_num_steps == 7
+    assert found.speculative_eagle_topk == 1
+    assert found.speculative_num_draft_tokens == 8
+    assert found.speculative_use_rejection_sampling
+    assert found.max_running_requests == 48
+    shorter = resolved(target, "--speculative-draft-model-path", str(drafter), "--speculative-num-draft-tokens", "4")
+    assert shorter.speculative_num_steps == 3
+
+
+@pytest.mark.parametrize("name", ["byte.yaml", "byte-tree.yaml"])
+def test_a_configuration_that_ships(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    given = prepare_server_args(["--config", f"serve_configs/sglang/{name}", "--device", "cpu"])
+    given.resolve_once()
+    assert resolving_view(given).speculative_num_draft_tokens == (16 if "tree" in name else 8)
+
+
+def test_a_tree(target: Path, drafter: Path) -> None:
+    arguments = ("--speculative-draft-model-path", str(drafter), *TREE, "--max-running-requests", "5")
+    found = resolved(target, *arguments)
+    assert found.speculative_num_steps == 7
+    assert found.speculative_eagle_topk == 3
+    assert found.speculative_num_draft_tokens == 12
+    assert not found.speculative_use_rejection_sampling
+    assert found.max_running_requests == 5
+
+
+def test_a_tree_is_no_deeper_than_it_has_nodes(target: Path, drafter: Path) -> None:
+    arguments = ("--speculative-eagle-topk", "3", "--speculative-num-draft-tokens", "4")
+    assert resolved(target, "--speculative-draft-model-path", str(drafter), *arguments).speculative_num_steps == 3
+
+
+def test_settings_without_an_mtpc_drafter_are_none_of_our_business(target: Path, tmp_path: Path) -> None:
+    found = resolved(target, "--speculative-num-draft-tokens", "6", algorithm="NGRAM")
+    assert found.speculative_num_draft_tokens == 6
+    other = shutil.copytree(target, tmp_path / "other")
+    arguments = ("--speculative-draft-model-path", str(other), "--speculative-num-steps", "9")
+    assert resolved(target, *arguments, "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "10",
+                    algorithm="STANDALONE").speculative_num_steps == 9  # fmt: skip
+
+
+class OnAGPU:
+    """Resolved settings, with other ones in their place."""
+
+    def __init__(self, settings: Any, **others: Any) -> None:
+        self.settings, self.others = settings, {"device": "cuda"} | others
+
+    def __getattr__(self, name: str) -> Any:
+        return self.others[name] if name in self.others else getattr(self.settings, name)
+
+
+def test_attention_that_does_not_verify_trees(target: Path, drafter: Path) -> None:
+    def check(*more: str, **others: str) -> None:
+        arguments = ("--model-path", str(target), "--device", "cpu", "--speculative-algorithm", "MTPC", *more)
+        given = prepare_server_args([*arguments, "--speculative-draft-model-path", str(drafter)])
+        check_settings(OnAGPU(resolving_view(given), **others), given, lambda: model_config_of(given))
+
+    check(*TREE, attention_backend="fa3")
+    check(attention_backend="trtllm_mha")  # a chain
+    for others in (
+        {"attention_backend": "trtllm_mha"},
+        {"attention_backend": "fa3", "decode_attention_backend": "fa4"},
+    ):
+        with pytest.raises(MTPCError, match="must be one of flashinfer, fa3, triton"):
+            check(*TREE, **others)

@@ -1,0 +1,70 @@
+"""A third family, for tests and as an example: a serial layer drafts the first token, a circuit all others at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mtpc.directory.checked_json import from_dict
+from mtpc.errors import MTPCError
+from mtpc.families.drafter import Drafter
+from mtpc.families.family import Family
+from mtpc.serial.config import SerialConfig
+from mtpc.window.circuit import CircuitWindow
+from mtpc.window.config import CircuitConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class HybridConfig(SerialConfig):
+    """The section "hybrid" of config.json: a serial layer, and the circuit behind it (see `CircuitConfig`)."""
+
+    circuit: dict
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window.window < 2:
+            raise MTPCError("circuit must have a window of at least 2.")
+
+    @property
+    def window(self) -> CircuitConfig:
+        """The circuit, over the token that the serial layer drafts and those after it."""
+        sizes = {"hidden_size": self.hidden_size, "vocab_size": self.vocab_size}
+        return from_dict(CircuitConfig, {**self.circuit, **sizes})
+
+    @property
+    def serial(self) -> SerialConfig:
+        """The layer."""
+        return self
+
+    @property
+    def serial_steps(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def max_drafts(self) -> int:
+        """The serial layer's draft, and the rest of the window that it begins."""
+        return self.window.window
+
+    @property
+    def num_drafts(self) -> int:
+        """As many as there can be."""
+        return self.max_drafts
+
+
+class Hybrid(Family):
+    """A serial part of one step and a circuit as its window."""
+
+    name = "hybrid"
+    title = "a hybrid drafter"
+    summary = "one step of a layer, then a circuit"
+    architecture = "EagleHybridForCausalLM"
+    algorithm = "HYBRID"
+    config = HybridConfig
+
+    def window(self, config: HybridConfig) -> CircuitWindow:
+        return CircuitWindow(config.window)
+
+    def facts(self, drafter: Drafter) -> dict[str, str]:
+        circuit: dict[str, Any] = drafter.config.circuit  # type: ignore[attr-defined]
+        return {"circuit": f"{circuit['circuit']} after one step of the serial layer"}

@@ -1,0 +1,61 @@
+"""Tiny random drafters of every family, for a vocabulary of five tokens: what the contract of families is tried on."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel
+
+from mtpc.families import families
+from mtpc.families.drafter import Drafter
+from mtpc.serial.config import layer_of
+from tests.support.random_hybrid import know_the_family
+from tests.support.tiny_models import SIZE, make_fastmtp, make_mtpc, make_target, randomise_layer
+
+VOCAB = 5  # windows are enumerated
+WINDOW, RANK = 4, 2
+SHARED_LEAVES = {"leaf_features": 3, "component_features": 2, "sum_features": 3, "trunk_size": 6}
+
+
+def tiny_target(kind: str = "llama") -> PreTrainedModel:
+    """The target of all examples; a "qwen2" of the same sizes for those that are named so."""
+    return make_target(kind, vocab=VOCAB)
+
+
+def mtpc(circuit: str, **options: object) -> Drafter:
+    drafter = make_mtpc(circuit, WINDOW, RANK, SIZE, VOCAB, **options)
+    return scaled(drafter)
+
+
+def hybrid(circuit: str, **options: object) -> Drafter:
+    know_the_family()
+    torch.manual_seed(1)
+    family = next(family for family in families() if family.name == "hybrid")
+    own = {"circuit": circuit, "window": WINDOW, "rank": RANK, **options}
+    drafter = Drafter(family, family.config(**layer_of(tiny_target().config), circuit=own))
+    with torch.no_grad():
+        for parameter in drafter.parameters():
+            parameter.normal_()
+    randomise_layer(scaled(drafter).serial)
+    return drafter.requires_grad_(False).eval()
+
+
+@torch.no_grad()
+def scaled(drafter: Drafter) -> Drafter:
+    """The drafter, less sure of itself: with few tokens that are next to impossible."""
+    for parameter in drafter.parameters():
+        parameter.mul_(0.4)
+    return drafter
+
+
+# By the name of a family, then of what is special about the example; every family of the registry has at least one.
+EXAMPLES = {
+    "mtpc-ff": lambda: mtpc("ff", leaves="table"),
+    "mtpc-cp": lambda: mtpc("cp", **SHARED_LEAVES),
+    "mtpc-hmm-token-input": lambda: mtpc("hmm", token_input=True, **SHARED_LEAVES),
+    "mtpc-hmm": lambda: mtpc("hmm", leaves="table", sum_features=0),
+    "mtpc-btree": lambda: mtpc("btree", **SHARED_LEAVES),
+    "fastmtp-llama": lambda: make_fastmtp(tiny_target()),
+    "fastmtp-qwen2": lambda: make_fastmtp(tiny_target("qwen2")),
+    "hybrid-hmm": lambda: hybrid("hmm", leaves="table", sum_features=0),
+    "hybrid-btree-token-input": lambda: hybrid("btree", token_input=True, **SHARED_LEAVES),
+}

@@ -1,0 +1,94 @@
+"""Tiny random targets, and drafters whose every part matters, made in milliseconds: for tests without an engine."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+
+from mtpc.families.drafter import Drafter
+from mtpc.families.fastmtp.config import config_for
+from mtpc.families.fastmtp.family import FastMTP
+from mtpc.families.mtpc.config import MTPCConfig
+from mtpc.families.mtpc.family import MTPC
+from mtpc.serial.layer import SerialLayer
+from mtpc.target_head.shared import SharedHead
+from mtpc.window.circuit import CircuitWindow
+from tests.oracles.serial import SerialOracle
+
+VOCAB, SIZE = 23, 16
+SHAPE = {
+    "vocab_size": VOCAB,
+    "hidden_size": SIZE,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1000.0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 2,
+    "tie_word_embeddings": False,
+}
+KINDS = ("llama", "qwen2")
+
+
+def make_target(kind: str, seed: int = 0, vocab: int = VOCAB) -> PreTrainedModel:
+    """A target of two layers, float32, as sure of itself as a trained one."""
+    torch.manual_seed(seed)
+    shape = SHAPE | {"vocab_size": vocab}
+    model = LlamaForCausalLM(LlamaConfig(**shape)) if kind == "llama" else Qwen2ForCausalLM(Qwen2Config(**shape))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * (0.3 if parameter.ndim > 1 else 0.1))
+            parameter.add_(1.0 if parameter.ndim == 1 else 0.0)
+    return model.requires_grad_(False).eval()
+
+
+@torch.no_grad()
+def randomise_layer(layer: nn.Module) -> None:
+    """Weights of a serial layer large enough that every part of it matters."""
+    for parameter in layer.parameters():
+        parameter.copy_(torch.randn_like(parameter) * 0.4 + (1.0 if parameter.ndim == 1 else 0.0))
+
+
+def make_fastmtp(target: PreTrainedModel, num_drafts: int = 3, seed: int = 1) -> Drafter:
+    """An untrained FastMTP drafter."""
+    torch.manual_seed(seed)
+    drafter = Drafter(FastMTP(), config_for(target.config, num_drafts))
+    randomise_layer(drafter)
+    return drafter.requires_grad_(False).eval()
+
+
+def make_layer(target: PreTrainedModel, num_drafts: int = 3, seed: int = 1) -> SerialLayer:
+    """The layer of an untrained FastMTP drafter."""
+    layer = make_fastmtp(target, num_drafts, seed).serial
+    assert layer is not None
+    return layer
+
+
+def serial_oracle(layer: SerialLayer, head: SharedHead) -> SerialOracle:
+    """The oracle of a layer."""
+    weights = {name.removeprefix("block."): tensor for name, tensor in layer.state_dict().items()}
+    return SerialOracle(layer.config, weights, head.embedding, head.rows)
+
+
+def make_mtpc(circuit: str, window: int, rank: int, hidden: int, vocab: int, **options: object) -> Drafter:
+    """An untrained MTPC drafter; an FF circuit has rank 1.  options: other keys of its configuration."""
+    torch.manual_seed(0)
+    rank = 1 if circuit == "ff" else rank
+    config = MTPCConfig(circuit=circuit, window=window, rank=rank, hidden_size=hidden, vocab_size=vocab, **options)  # type: ignore[arg-type]
+    drafter = Drafter(MTPC(), config)
+    with torch.no_grad():
+        for parameter in drafter.parameters():
+            parameter.normal_()
+    return drafter.requires_grad_(False).eval()
+
+
+def make_window(circuit: str, window: int, rank: int, hidden: int, vocab: int, **options: object) -> CircuitWindow:
+    """The window of an untrained MTPC drafter."""
+    part = make_mtpc(circuit, window, rank, hidden, vocab, **options).window
+    assert isinstance(part, CircuitWindow)
+    return part

@@ -1,0 +1,83 @@
+"""What is read of requests on the host, and the vocabularies that follow: at once on a CPU, later elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from mtpc.vocabulary.language import LanguageDetector
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from vllm_mtpc import request_vocabularies
+from vllm_mtpc.request_vocabularies import UNDER_WAY, RequestVocabularies
+
+RANKINGS = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
+LOW, HIGH = [3, 1, 2, 0, 4, 5], [57, 59, 58, 56, 55, 54]
+
+
+@pytest.fixture
+def chosen() -> RequestVocabularies:
+    return RequestVocabularies(LanguageDetector(RANKINGS), torch.device("cpu"))
+
+
+def has_read(chosen: RequestVocabularies, request: str, tokens: list[int]) -> bool:
+    """Whether these tokens, and no others, are the evidence on a request."""
+    reading = chosen.readings[request]
+    expected = chosen.detector.read(chosen.detector.begin(), tokens)
+    return reading.tokens == len(tokens) and reading.evidence.tolist() == pytest.approx(expected.tolist())
+
+
+def test_a_batch_in_its_order(chosen: RequestVocabularies) -> None:
+    chosen.begin("a", LOW)
+    chosen.begin("b", HIGH)
+    assert chosen.choose(["b", "a", "b"]).tolist() == [1, 0, 1]
+
+
+def test_what_is_sampled_is_read_but_not_what_was_rejected(chosen: RequestVocabularies) -> None:
+    chosen.begin("a", LOW)
+    chosen.begin("b", HIGH)
+    chosen.sampled(["a", "b", "gone"], torch.tensor([[57, 58, -1], [-1, -1, -1], [1, 2, 3]], dtype=torch.int32))
+    assert set(chosen.readings) == {"a", "b"}
+    assert has_read(chosen, "a", [*LOW, 57, 58])
+    assert has_read(chosen, "b", HIGH)
+    for _ in range(20):
+        chosen.sampled(["a"], torch.tensor([[59, 58, 57]]))
+    assert chosen.choose(["a", "b"]).tolist() == [1, 1]
+
+
+def test_a_request_begins_anew_and_is_forgotten(chosen: RequestVocabularies) -> None:
+    chosen.begin("a", LOW)
+    assert chosen.choose(["a"]).tolist() == [0]
+    chosen.begin("a", HIGH + HIGH)
+    assert chosen.choose(["a"]).tolist() == [1]
+    chosen.forget(["a", "unknown"])
+    assert not chosen.readings
+
+
+def test_elsewhere_tokens_are_read_when_they_must_have_come(
+    monkeypatch: pytest.MonkeyPatch, chosen: RequestVocabularies
+) -> None:
+    waited: list[Any] = []
+
+    class Event:
+        """Stands in for the GPU's."""
+
+        def record(self) -> None:
+            """The copy is under way."""
+
+        def synchronize(self) -> None:
+            waited.append(self)
+
+    monkeypatch.setattr(request_vocabularies.torch.cuda, "Event", Event)
+    chosen.asynchronous = True
+    chosen.begin("a", [])
+    for step in range(5):
+        chosen.sampled(["a"], torch.tensor([[step]]))
+    assert has_read(chosen, "a", list(range(5 - UNDER_WAY)))
+    chosen.forget(["a"])
+    chosen.begin("a", list(range(5)))  # preempted, and back with all that it has said
+    for _ in range(UNDER_WAY):
+        chosen.sampled(["a"], torch.tensor([[-1]]))
+    assert has_read(chosen, "a", list(range(5)))
+    assert len(waited) == 5

@@ -1,0 +1,187 @@
+"""Every wrong directory or setting of a drafter with a serial part is one sentence, before any engine exists."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+from vllm.engine.arg_utils import EngineArgs
+
+from mtpc.errors import MTPCError
+from tests.support.random_fastmtp import make_vocabulary
+from vllm_mtpc.settings import check_settings, vocabulary_values
+
+VOCAB = 258
+
+
+def engine_config(target: Path, drafter: Path, additional: dict[str, Any], ranks: int = 1, **settings: Any) -> Any:
+    """What every way of starting vLLM builds first."""
+    speculative = {"method": "eagle", "model": str(drafter), "num_speculative_tokens": 3} | settings
+    arguments = EngineArgs(
+        model=str(target),
+        max_model_len=256,
+        speculative_config=speculative,
+        additional_config=additional,
+        tensor_parallel_size=ranks,
+    )
+    return arguments.create_engine_config()
+
+
+@pytest.fixture
+def copy(fastmtp: Path, tmp_path: Path) -> Path:
+    """A drafter directory to break."""
+    shutil.copytree(fastmtp, tmp_path / "drafter")
+    return tmp_path / "drafter"
+
+
+def refused(target: Path, drafter: Path, additional: dict[str, Any] | None = None, **settings: Any) -> str:
+    """The sentence."""
+    with pytest.raises(MTPCError) as caught:
+        engine_config(target, drafter, additional or {}, **settings)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.endswith(".")
+    return message
+
+
+@pytest.mark.parametrize("method", ["greedy", "probabilistic"])
+def test_good_settings_pass(target: Path, fastmtp: Path, tmp_path: Path, method: str) -> None:
+    file = make_vocabulary(tmp_path / "words.json", VOCAB)
+    additional = {"mtpc": {"vocabulary": str(file), "size": 20}}
+    config = engine_config(target, fastmtp, additional, draft_sample_method=method, num_speculative_tokens=5)
+    assert config.speculative_config.draft_model_config.architectures == ["EagleFastMTPForCausalLM"]
+    assert config.speculative_config.use_eagle()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_speculative_tokens": 0}, "must be a whole number of at least 1"),
+        ({"num_speculative_tokens": None}, "num_speculative_tokens is None"),
+        ({"method": "mtp"}, "is a FastMTP drafter: its method must be 'eagle', not 'mtp'"),
+        ({"draft_sample_method": "beam"}, "draft_sample_method must be one of"),
+        ({"parallel_drafting": True}, "parallel_drafting is True"),
+        ({"quantization": "fp8"}, "quantization is 'fp8'"),
+        ({"disable_padded_drafter_batch": True}, "disable_padded_drafter_batch is True"),
+        ({"num_speculative_token": 5}, "no key 'num_speculative_token'"),
+    ],
+)
+def test_wrong_settings(target: Path, fastmtp: Path, settings: dict[str, Any], message: str) -> None:
+    assert message in refused(target, fastmtp, **settings)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"sizes": 20}, "the draft vocabulary has no setting 'sizes'"),
+        ({"size": 20}, "name no file"),
+        ({"vocabulary": "gone.json"}, "gone.json is missing"),
+        ({"vocabulary": "words.json", "size": 9999}, "holds 1 to 258 tokens, not 9999"),
+        ({"vocabulary": "words.json", "language": "german"}, "unknown language 'german'"),
+        ({"vocabulary": "other.json"}, "ranks a vocabulary of 300 tokens, but the target's has 258"),
+        ("words.json", "must be an object of JSON, but is 'words.json'"),
+        ({"copy": "yes"}, "must be true or false, but is 'yes'"),
+    ],
+)
+def test_a_wrong_draft_vocabulary(
+    target: Path, fastmtp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Any, message: str
+) -> None:
+    make_vocabulary(tmp_path / "words.json", VOCAB)
+    make_vocabulary(tmp_path / "other.json", 300)
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(target, fastmtp, {"mtpc": values})
+
+
+def test_the_drafters_own_vocabulary_is_checked_unless_switched_off(target: Path, copy: Path) -> None:
+    make_vocabulary(copy / "vocabulary.json", VOCAB)
+    assert "not 8192" in refused(target, copy)
+    engine_config(target, copy, {"mtpc": {"size": 40}})
+    engine_config(target, copy, {"mtpc": {"language": "none"}})
+
+
+def test_copying_makes_drafts_longer_than_the_drafters_own(target: Path, drafter: Path) -> None:
+    longer = {"num_speculative_tokens": 12}
+    config = engine_config(target, drafter, {"mtpc": {"copy": True}}, **longer)
+    assert config.speculative_config.num_speculative_tokens == 12
+    assert "from 1 to 7" in refused(target, drafter, {"mtpc": {"copy": False}}, **longer)
+    assert "of at least 1" in refused(target, drafter, {"mtpc": {"copy": True}}, num_speculative_tokens=0)
+    assert "is for drafters with a serial part" in refused(target, drafter, {"mtpc": {"copy": True, "size": 40}})
+
+
+def test_a_draft_vocabulary_is_no_setting_of_a_drafter_without_a_serial_part(target: Path, drafter: Path) -> None:
+    assert "is for drafters with a serial part" in refused(target, drafter, {"mtpc": {"size": 40}})
+
+
+def change_config(**values: Any) -> Callable[[Path], None]:
+    """In the drafter's own section and beside it."""
+
+    def change(folder: Path) -> None:
+        file = folder / "config.json"
+        found = json.loads(file.read_text())
+        found |= {key: value for key, value in values.items() if key in found}
+        found["fastmtp"] |= values
+        file.write_text(json.dumps(found))
+
+    return change
+
+
+def drop_tensor(folder: Path) -> None:
+    """One of the layer's."""
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.mtp_layers.0.input_proj.weight"]
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (drop_tensor, "the tensor 'model.mtp_layers.0.input_proj.weight' is missing"),
+        (change_config(windows=8), "unknown key 'windows'"),
+        (change_config(vocab_size=300), "with vocab_size 300, but the target has 258"),
+        (change_config(num_key_value_heads=2), "has shape"),
+    ],
+)
+def test_a_wrong_directory(target: Path, copy: Path, change: Callable[[Path], None], message: str) -> None:
+    change(copy)
+    assert message in refused(target, copy)
+
+
+def test_pipeline_stages_are_refused(target: Path, fastmtp: Path) -> None:
+    config = engine_config(target, fastmtp, {}).model_config
+    settings = {"method": "eagle", "model": str(fastmtp), "num_speculative_tokens": 3}
+    with pytest.raises(MTPCError, match="pipeline_parallel_size must be 1"):
+        check_settings(settings, config, {}, pipeline_stages=2)
+
+
+def test_ranks_share_the_layer(target: Path, fastmtp: Path) -> None:
+    config = engine_config(target, fastmtp, {}, ranks=2)
+    assert config.speculative_config.draft_parallel_config.tensor_parallel_size == 2
+
+
+@pytest.mark.parametrize(
+    ("ranks", "settings", "message"),
+    [
+        (
+            4,
+            {},
+            "has 2 attention heads, 1 key-value heads and an intermediate_size of 128, which 4 tensor-parallel ranks",
+        ),
+        (3, {}, "3 tensor-parallel ranks cannot share evenly"),
+        (2, {"draft_tensor_parallel_size": 1}, "draft_tensor_parallel_size is 1, but"),
+    ],
+)
+def test_ranks_that_cannot_share_the_layer(
+    target: Path, fastmtp: Path, ranks: int, settings: dict[str, Any], message: str
+) -> None:
+    assert message in refused(target, fastmtp, ranks=ranks, **settings)
+
+
+def test_other_additional_settings_are_none_of_our_business() -> None:
+    assert vocabulary_values({"gdn_prefill_backend": "x"}) == {}
+    assert vocabulary_values(None) == {}

@@ -1,0 +1,129 @@
+"""One step on each runner, without an engine: what the serial part drafts is what the window part knows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
+
+from mtpc.draft import Draft, Known
+from mtpc.noise import counter_uniforms
+from mtpc.window.circuit import CircuitWindow
+from mtpc.window.config import CircuitConfig
+from vllm_mtpc.speculator import Speculator
+from vllm_mtpc.step import Step
+
+ROWS, SIZE, VOCABULARY = 3, 4, 6
+STATES, TOKENS = torch.randn(ROWS, SIZE), torch.tensor([1, 2, 3])
+
+
+class Model:
+    """Drafts the number of the step that it is asked for; notes what it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Any, ...]] = []
+
+    def greedy(self, states: Tensor, numbers: Tensor | None) -> Tensor:
+        """Without a distribution."""
+        self.given.append((numbers,))
+        return torch.full((len(states),), len(self.given))
+
+    def drawn(
+        self, states: Tensor, temperature: Tensor, uniforms: Tensor, numbers: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """From a distribution of its own."""
+        self.given.append((temperature, uniforms, numbers))
+        return torch.full((len(states),), len(self.given)), torch.full(
+            (len(states), VOCABULARY), float(len(self.given))
+        )
+
+
+def serial_drafts(step: Step, steps: int) -> tuple[Model, list[Tensor]]:
+    """The model after so many steps of the serial part, and their states, in a buffer that is used again and again."""
+    model, buffer, states = Model(), torch.empty(ROWS, SIZE), []
+    for _ in range(steps):
+        buffer.normal_()
+        states.append(buffer.clone())
+        step.draft_next(model, buffer)
+    return model, states
+
+
+def test_sampled_drafts_of_both_parts() -> None:
+    noise, temperature, numbers = torch.rand(ROWS, 5).double(), torch.ones(ROWS), torch.tensor([0, 1, 0])
+    step = Step([STATES], [TOKENS], 2, 2, "sampled", temperature, noise, numbers)
+    model, states = serial_drafts(step, 2)
+    for i, (heat, uniforms, chosen) in enumerate(model.given):
+        assert heat is temperature
+        assert chosen is numbers
+        assert torch.equal(uniforms, noise[:, i])
+    assert torch.equal(step.known().states, torch.stack([STATES, *states], 1))
+    assert step.known().tokens.tolist() == [[token, 1, 2] for token in TOKENS.tolist()]
+    assert torch.equal(step.window_noise(), noise[:, 2:])
+    draft = step.drafts(Draft(torch.full((ROWS, 2), 5), torch.zeros(ROWS, 2, VOCABULARY)))
+    assert draft.tokens.tolist() == [[1, 2, 5, 5]] * ROWS
+    assert draft.probs is not None
+    assert draft.probs[:, :, 0].tolist() == [[1, 2, 0, 0]] * ROWS
+
+
+def test_greedy_drafts_of_a_serial_part_alone() -> None:
+    step = Step([STATES], [TOKENS], 2, 0, "greedy", None, None, None)
+    serial_drafts(step, 2)
+    assert step.drafts(None).tokens.tolist() == [[1, 2]] * ROWS
+    assert step.drafts(None).probs is None
+
+
+def test_no_drafts_at_all() -> None:
+    draft = Step([STATES], [TOKENS], 0, 0, "mixed", None, None, None).drafts(None)
+    assert draft.tokens.shape == (ROWS, 0)
+    assert draft.probs is None
+
+
+def test_a_replayed_graph_keeps_each_state_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EagleSpeculator, "sample_draft", lambda self, states: states[:, 0].long())
+    speculator: Any = Speculator.__new__(Speculator)
+    speculator.window_drafts, speculator.dtype = 2, torch.float32
+    speculator.states, speculator.tokens = torch.zeros(ROWS + 1, 3, SIZE), torch.zeros(ROWS + 1, 3, dtype=torch.int64)
+    speculator.current_draft_step = torch.tensor(0)
+    output = torch.empty(ROWS, SIZE)
+
+    def graph() -> None:  # one and the same for every step, like a captured one
+        speculator.sample_draft(output)
+
+    for step in range(2):
+        speculator.current_draft_step.fill_(step)
+        output.fill_(10.0 + step)
+        graph()
+    assert speculator.states[:ROWS, :, 0].tolist() == [[0, 10, 11]] * ROWS
+    assert speculator.tokens[:ROWS].tolist() == [[0, 10, 11]] * ROWS
+    assert not speculator.states[ROWS].any()
+
+
+def test_a_window_lies_behind_the_serial_drafts_in_its_requests_slot() -> None:
+    torch.manual_seed(0)
+    config = CircuitConfig(circuit="hmm", window=3, rank=2, hidden_size=SIZE, vocab_size=VOCABULARY, leaves="table")
+    window, drafts, slots = CircuitWindow(config), 2, torch.tensor([2, 0, -1])  # the last row is padding
+    speculator: Any = Speculator.__new__(Speculator)
+    speculator.serial_drafts, speculator.window_drafts, speculator.max_num_reqs = 1, drafts, 4
+    speculator.model = SimpleNamespace(window=window)
+    speculator.states, speculator.tokens = torch.randn(4, 2, SIZE), torch.randint(VOCABULARY, (4, 2))
+    speculator.positions, speculator.seeds, speculator.idx_mapping = torch.arange(4), torch.arange(4) + 7, slots
+    speculator.temperature = torch.tensor([0.7, 1.0, 0.5, 1.0])  # by slot
+    speculator.draft_tokens = torch.full((4, 1 + drafts), -5)
+    speculator.slot_logits = torch.full((5, 1 + drafts, VOCABULARY), -5.0)
+    speculator._draft_window(ROWS)
+    temperature = speculator.temperature[slots]
+    noise = counter_uniforms(speculator.seeds[slots], torch.arange(ROWS), window.noise_size)
+    known = Known(speculator.states[:ROWS], speculator.tokens[:ROWS])
+    expected = window.draft(known, temperature, noise, drafts, "mixed")
+    assert expected.probs is not None
+    assert torch.equal(speculator.draft_tokens[:ROWS, 1:], expected.tokens)
+    assert (speculator.draft_tokens[:, 0] == -5).all()
+    for row, slot in ((0, 2), (1, 0)):
+        stated = (speculator.slot_logits[slot, 1:] / speculator.temperature[slot]).softmax(-1)
+        torch.testing.assert_close(stated, expected.probs[row])
+    assert (speculator.slot_logits[:, 0] == -5).all()
+    assert (speculator.slot_logits[[1, 3]] == -5).all()
