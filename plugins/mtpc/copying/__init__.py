@@ -1,0 +1,1 @@
+"""Copying as a component of the joint: the text goes on as it went on before, or as the drafter says."""

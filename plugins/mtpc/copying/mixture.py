@@ -1,0 +1,66 @@
+"""Drafting from a mixture of copying and a drafter, one token after the other, with exact conditionals.
+
+The joint of a draft is that of a hidden number L of tokens that are copied first,
+
+    q(x_1..x_K) = sum_l P(L = l) prod_{i <= l} 1[x_i = c_i] prod_{i > l} q_d(x_i | x_<i),
+
+where copying that has gone on for i - 1 tokens goes on to the next with chance r_i: P(L >= l) = r_1 ... r_l.  Its
+conditionals need one number beside the drafter's own: the weight w_i, the chance that x_i is copied given x_<i.  It is
+r_1 at first; once x_i has been seen, it is updated by Bayes' rule (`Copying.drafted`), and is zero as soon as a token
+differs from what would have been copied.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+
+class Copied(NamedTuple):
+    """What would be copied after the texts of a batch.
+
+    tokens: int64 [B, m], c_1..c_m.  chances: float32 [B, m], r_1..r_m, below 1; 0 where there is nothing to copy.
+    """
+
+    tokens: Tensor
+    chances: Tensor
+
+
+class Copying(NamedTuple):
+    """How far a draft has come: copied, of which ``done`` tokens are drafted, and w of the next, float32 [B]."""
+
+    copied: Copied
+    done: int
+    weight: Tensor
+
+    @classmethod
+    def begin(cls, copied: Copied) -> Self:
+        """Before the first token."""
+        return cls(copied, 0, copied.chances[:, 0].clone())
+
+    @property
+    def token(self) -> Tensor:
+        """What would be copied next, int64 [B]."""
+        return self.copied.tokens[:, self.done]
+
+    def rest(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens and chances of what is still to be drafted, and w of the first of them."""
+        return self.copied.tokens[:, self.done :], self.copied.chances[:, self.done :], self.weight
+
+    def mixed(self, own: Tensor) -> Tensor:
+        """q(x_i | x_<i), float32 [B, V], of the drafter's own q_d(x_i | x_<i), [B, V]."""
+        weight = self.weight[:, None]
+        return ((1.0 - weight) * own).scatter_add(1, self.token[:, None], weight.to(own.dtype))
+
+    def drafted(self, token: Tensor, own: Tensor) -> Self:
+        """After one more token, int64 [B], which the drafter itself drafts with q_d = own [B, V]."""
+        done = self.done + 1
+        if done == self.copied.tokens.shape[1]:
+            return self._replace(done=done, weight=torch.zeros_like(self.weight))
+        by_drafter = own.gather(1, self.token[:, None])[:, 0].to(self.weight.dtype)
+        likely = self.weight + (1.0 - self.weight) * by_drafter
+        copied = self.weight / likely.clamp_min(torch.finfo(torch.float32).tiny)
+        weight = torch.where(token == self.token, copied * self.copied.chances[:, done], 0.0)
+        return self._replace(done=done, weight=weight)

@@ -1,0 +1,74 @@
+"""The conditionals of copying beside a drafter, against the sum over how much is copied."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtpc.copying.mixture import Copied, Copying
+
+VOCAB, DRAFTS = 3, 4
+COPIED = torch.tensor([[1, 1, 2, 0]])
+
+
+def own_conditionals(seed: int) -> dict[tuple[int, ...], Tensor]:
+    """A drafter's q_d(x_i | x_<i), float64 [V], by prefix; some tokens are impossible."""
+    generator = torch.Generator().manual_seed(seed)
+    table = {}
+    for length in range(DRAFTS):
+        for prefix in itertools.product(range(VOCAB), repeat=length):
+            weights = torch.rand(VOCAB, generator=generator, dtype=torch.float64)
+            weights[torch.rand(VOCAB, generator=generator) < 0.2] = 0.0
+            table[prefix] = (weights + 1e-12 * (weights.sum() == 0)) / (weights + 1e-12 * (weights.sum() == 0)).sum()
+    return table
+
+
+def joint(x: tuple[int, ...], own: dict[tuple[int, ...], Tensor], chances: list[float]) -> float:
+    """sum_l P(L = l) prod_{i <= l} 1[x_i = c_i] prod_{i > l} q_d(x_i | x_<i)."""
+    total = 0.0
+    for copied in range(DRAFTS + 1):
+        chance = 1.0
+        for i in range(copied):
+            chance *= chances[i] * (x[i] == int(COPIED[0, i]))
+        if copied < DRAFTS:
+            chance *= 1 - chances[copied]
+        for i in range(copied, DRAFTS):
+            chance *= own[x[:i]][x[i]].item()
+        total += chance
+    return total
+
+
+@pytest.mark.parametrize("chances", [[0.3, 0.9, 0.5, 0.99], [0.0, 0.5, 0.5, 0.5], [0.7, 0.0, 0.9, 0.9], [0.0] * 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_conditionals_are_those_of_the_joint(seed: int, chances: list[float]) -> None:
+    own, total = own_conditionals(seed), 0.0
+    for x in itertools.product(range(VOCAB), repeat=DRAFTS):
+        copying, stated = Copying.begin(Copied(COPIED, torch.tensor([chances], dtype=torch.float64))), 1.0
+        for i, token in enumerate(x):
+            drafter = own[x[:i]][None]
+            mixed = copying.mixed(drafter)
+            assert mixed.sum().item() == pytest.approx(1.0)
+            stated *= mixed[0, token].item()
+            copying = copying.drafted(torch.tensor([token]), drafter)
+        assert stated == pytest.approx(joint(x, own, chances), abs=1e-12)
+        total += stated
+    assert total == pytest.approx(1.0)
+
+
+def test_without_a_chance_the_drafter_is_left_as_it_is() -> None:
+    own = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
+    copying = Copying.begin(Copied(torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3)))
+    assert torch.equal(copying.mixed(own), own)
+    assert torch.equal(copying.drafted(torch.tensor([0, 0]), own).mixed(own), own)
+
+
+def test_rows_are_apart() -> None:
+    own = torch.tensor([[0.2, 0.3, 0.5]]).expand(2, -1)
+    chances = torch.tensor([[0.9, 0.9], [0.0, 0.9]])
+    copying = Copying.begin(Copied(torch.ones(2, 2, dtype=torch.int64), chances))
+    assert copying.mixed(own)[0, 1] > 0.9
+    assert torch.equal(copying.mixed(own)[1], own[1])
+    assert copying.drafted(torch.tensor([1, 1]), own).weight[1] == 0
