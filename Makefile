@@ -48,7 +48,7 @@ demo: chat-target  ## serve a byte-level and a chat model without and with their
 
 demo-sglang: env-sglang  ## the same with SGLang
 	@$(call MAKE_CHAT,$(SGLANG_BIN))
-	@$(SGLANG_BIN)/python scripts/demo.py --engine sglang $(PAIRS)
+	@$(SGLANG_BIN)/python scripts/demo.py --engine sglang --out runs/demo-sglang $(PAIRS)
 
 serve: env  ## leave a server with the drafter running (CONFIG=serve_configs/vllm/...)
 	PATH=$(BIN):$$PATH LD_PRELOAD=$(wildcard $(abspath $(VENV))/lib/libiomp5.so) $(BIN)/vllm serve --config $(CONFIG)

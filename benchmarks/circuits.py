@@ -15,6 +15,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -87,7 +88,8 @@ def peak_bytes(call: Callable[[], object], device: str) -> int:
 
 def allocations(profiler: torch.profiler.profile) -> list[tuple[int, int]]:
     """(time in ns, bytes: negative when freed) of every allocation in a profile."""
-    events = profiler.profiler.kineto_results.events()
+    recorded: Any = profiler.profiler  # the profiler's own events do not tell what was freed
+    events = recorded.kineto_results.events()
     return [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
 
 

@@ -4,9 +4,9 @@ r"""Acceptance length and tokens/s of FastMTP drafters by kind of text: the tabl
         --vocabulary runs/vocabulary.json --data runs/distilled --out runs/fastmtp-table
 
 One run measures every drafter with K = 1, 2 and 3 drafts, and the last one with draft vocabularies (FR): by the
-language of each request, in several sizes, and with the map of one language for all.
+language of each request, in several sizes, and with that of one language for all.
 
-Acceptance lengths are the core's (`mtpc.fastmtp.evaluation`): expected along answers that the target gives in float32.
+Acceptance lengths are the core's (`mtpc.evaluation`): expected along answers that the target gives in float32.
 Tokens/s are those of an engine, one process without and one with a drafter, measured in turn (as `mtpc bench
 --offline` does), one request at a time by default.  results.json and results.md are written anew after each setup.
 """
@@ -26,14 +26,13 @@ from benchmarks.fastmtp_acceptance import Acceptance, answer_questions
 from benchmarks.fastmtp_setups import Setup, Tables, of_kind, read_questions, tables
 from benchmarks.fastmtp_tables import Found, make_tables
 from mtpc import provenance
-from mtpc.bench.command import must_be_installed
-from mtpc.bench.engine import Engine, ServerSettings
-from mtpc.bench.engines import find_engine
-from mtpc.bench.load import Prompt
-from mtpc.bench.run import Plan, prompt_length, run_plan
-from mtpc.bench.server import Pair, Server, running, tidy_end
+from mtpc.bench.run import Plan, run_plan
 from mtpc.errors import MTPCError
-from mtpc.fastmtp.directory import load_layer
+from mtpc.families.drafter import load_drafter
+from mtpc.prompts import Prompt, prompt_length
+from mtpc.servers.engine import Engine, ServerSettings
+from mtpc.servers.engines import find_engine, must_be_installed
+from mtpc.servers.server import Pair, Server, running, tidy_end
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Rankings
@@ -51,20 +50,20 @@ class Benchmark:
         compressed = None if arguments.vocabulary is None else arguments.compressed or list(self.folders)[-1]
         if compressed is not None and compressed not in self.folders:
             raise MTPCError(f"--compressed is {compressed!r}, but the drafters are {', '.join(self.folders)}.")
-        self.tables: Tables = tables(list(self.folders), compressed, arguments.sizes, arguments.maps)
+        self.tables: Tables = tables(list(self.folders), compressed, arguments.sizes, arguments.languages)
         self.found: dict[Setup, Found] = {}
 
     def expect(self) -> None:
         """The acceptance of all setups, without an engine."""
         given = self.arguments
         target = FrozenTarget(given.target)
-        layers = {name: load_layer(folder, target.facts) for name, folder in self.folders.items()}
+        drafters = {name: load_drafter(folder, target.facts) for name, folder in self.folders.items()}
         rankings: Rankings | None = None
         if given.vocabulary is not None:
             rankings = read_rankings(given.vocabulary, target.facts.vocab_size)
         self.console.print(f"{given.target} answers {len(self.questions)} questions ...")
         answers = answer_questions(target, self.questions, given.max_tokens, given.temperature, given.seed)
-        acceptance = Acceptance(target, layers, rankings, answers, given.temperature)
+        acceptance = Acceptance(target, drafters, rankings, answers, given.temperature)
         for setup in self.tables.all:
             self.found[setup] = Found(setup, acceptance.rates(setup))
             length = self.found[setup].mean_length
@@ -154,7 +153,7 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--compressed", help="the drafter that draft vocabularies are measured with (default: the last)")
     add("--vocabulary", type=Path, help="rankings, as `mtpc vocab build` writes them; none: no draft vocabularies")
     add("--sizes", type=listed(int), default="8192,16384,32768", help="of draft vocabularies (default: %(default)s)")
-    add("--maps", type=listed(str), default="english,french", help="maps used for all (default: %(default)s)")
+    add("--languages", type=listed(str), default="english,french", help="used for all (default: %(default)s)")
     add("--data", type=Path, help="conversations, whose held-out questions are asked; none: --prompts")
     add("--prompts", type=Path, default=shipped, help='JSON Lines with "kind" and "user" (default: %(default)s)')
     add("--questions", type=int, default=12, help="of each kind, at most (default: %(default)s)")

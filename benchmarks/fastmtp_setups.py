@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtpc.bench.run import read_prompts
 from mtpc.distill.conversations import read_conversations
 from mtpc.errors import MTPCError
-from mtpc.vocabulary.heads import AUTO, NONE
+from mtpc.evaluation.prompts import prompts_of_file
+from mtpc.vocabulary.vocabularies import AUTO, NONE
 
 KINDS = {"source": "code"}  # kinds of conversations that are one kind of text; the others keep their names
-STEPS = (1, 2, 3)  # K of the tables
-OTHER = "other"  # the kind of a question that does not name its own
+DRAFTS = (1, 2, 3)  # K of the tables
 
 
 class Question(NamedTuple):
@@ -39,7 +38,7 @@ class Setup:
         """Of a row."""
         if self.language == NONE:
             return self.drafter
-        return f"{self.drafter} + FR {self.size}" + ("" if self.language == AUTO else f", {self.language} map")
+        return f"{self.drafter} + FR {self.size}" + ("" if self.language == AUTO else f", {self.language} for all")
 
     def additional_config(self, vocabulary: Path | None) -> dict[str, Any]:
         """vLLM's additional-config."""
@@ -53,51 +52,48 @@ class Tables(NamedTuple):
 
     methods: list[Setup]  # the paper's table 1
     sizes: list[Setup]  # its table 2
-    maps: list[Setup]  # a language's map on all kinds of text: right for one, wrong for the others
+    languages: list[Setup]  # one language's vocabulary for all kinds of text: right for one, wrong for the others
 
     @property
     def all(self) -> list[Setup]:
         """Each once."""
-        return list(dict.fromkeys((*self.methods, *self.sizes, *self.maps)))
+        return list(dict.fromkeys((*self.methods, *self.sizes, *self.languages)))
 
 
-def tables(drafters: Sequence[str], compressed: str | None, sizes: Sequence[int], maps: Sequence[str]) -> Tables:
+def tables(drafters: Sequence[str], compressed: str | None, sizes: Sequence[int], languages: Sequence[str]) -> Tables:
     """All setups: every drafter with every K; with draft vocabularies, the one named, at the last K.
 
     The first of ``sizes`` is that of the first and of the last table.
     """
     methods = []
-    for steps in STEPS:
-        methods += [Setup(name, steps) for name in drafters]
+    for drafts in DRAFTS:
+        methods += [Setup(name, drafts) for name in drafters]
         if compressed is not None:
-            methods.append(Setup(compressed, steps, sizes[0], AUTO))
+            methods.append(Setup(compressed, drafts, sizes[0], AUTO))
     if compressed is None:
         return Tables(methods, [], [])
-    whole = Setup(compressed, STEPS[-1])
-    by_size = [Setup(compressed, STEPS[-1], size, AUTO) for size in sizes]
-    by_map = [Setup(compressed, STEPS[-1], sizes[0], language) for language in (AUTO, *maps)]
-    return Tables(methods, [*by_size, whole], [*by_map, whole] if maps else [])
+    whole = Setup(compressed, DRAFTS[-1])
+    by_size = [Setup(compressed, DRAFTS[-1], size, AUTO) for size in sizes]
+    by_language = [Setup(compressed, DRAFTS[-1], sizes[0], language) for language in (AUTO, *languages)]
+    return Tables(methods, [*by_size, whole], [*by_language, whole] if languages else [])
 
 
-def read_questions(data: Path | None, file: Path, target: Path, each: int) -> list[Question]:
+def read_questions(data: Path | None, file: Path, target: Path, count: int) -> list[Question]:
     """So many questions of each kind: the held-out ones of a folder of conversations, else those of a prompts file.
 
-    Errors: `MTPCError` where there is none, or what `mtpc.bench.run.read_prompts` raises.
+    Errors: `MTPCError` where there is none, or what `mtpc.evaluation.prompts.prompts_of_file` raises.
     """
     if data is not None:
         conversations = (one for one in read_conversations(data) if one.heldout)
-        found = [Question(KINDS.get(one.kind, one.kind), list(one.tokens[: one.start])) for one in conversations]
+        questions = [Question(KINDS.get(one.kind, one.kind), list(one.tokens[: one.start])) for one in conversations]
     else:
-        prompts = read_prompts(file, target)
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-        found = [
-            Question(line.get("kind", OTHER), prompt)
-            for line, prompt in zip(lines, prompts, strict=True)
-            if isinstance(prompt, list)
-        ]
-    if not found:
+        prompts = prompts_of_file(file, target, sys.maxsize)
+        questions = [Question(kind, tokens) for kind, asked in prompts.by_kind.items() for tokens in asked]
+        questions = questions if prompts.answered else []
+    if not questions:
         raise MTPCError(f"{data or file} holds no question for a chat model that is held out from training.")
-    return [question for kind in sorted({one.kind for one in found}) for question in of_kind(found, kind)[:each]]
+    kinds = sorted({question.kind for question in questions})
+    return [question for kind in kinds for question in of_kind(questions, kind)[:count]]
 
 
 def of_kind(questions: Iterable[Question], kind: str) -> list[Question]:

@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.fastmtp_setups import Setup, Tables
-from mtpc.bench.report import Table
 from mtpc.bench.results import Point
+from mtpc.table import Table
 from mtpc.verify import Rates
 
 MISSING = "-"
@@ -61,7 +61,7 @@ def make_tables(chosen: Tables, found: dict[Setup, Found], limits: Sequence[floa
     titled = (
         (first, chosen.methods),
         (f"{first}: sizes of the draft vocabulary", chosen.sizes),
-        (f"{first}: one language's map for all", chosen.maps),
+        (f"{first}: one language's draft vocabulary for all", chosen.languages),
     )
     return [make_table(title, [found[setup] for setup in setups], limits) for title, setups in titled if setups]
 

@@ -1,16 +1,18 @@
 """`make demo` and `make demo-sglang`: the same server without and with a drafter, side by side in the terminal.
 
 Starts both, streams a few completions from the one with the drafter, then measures both in turn; so for every pair of
-a target and a drafter. A target with a chat template is asked questions, any other is given text to go on with.
+a target and a drafter. A target with a chat template is asked questions, any other is given text to go on with. What is
+measured goes into OUT/DRAFTER, as `mtpc bench` writes it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import aiohttp
@@ -19,14 +21,15 @@ from rich.rule import Rule
 from transformers import AutoTokenizer
 
 from mtpc.bench import report
-from mtpc.bench.command import drafts_of, must_be_installed
-from mtpc.bench.engine import Engine, ServerSettings
-from mtpc.bench.engines import find_engine
-from mtpc.bench.load import Prompt, Sampling, events
-from mtpc.bench.run import Plan, read_prompts, run_plan
-from mtpc.bench.server import Server, two_servers
+from mtpc.bench.run import Plan, run_plan
 from mtpc.distill.template import ChatTemplate
 from mtpc.errors import MTPCError
+from mtpc.prompts import Prompt, read_prompts
+from mtpc.servers.engine import Engine, ServerSettings
+from mtpc.servers.engines import find_engine, must_be_installed
+from mtpc.servers.load import Sampling, events
+from mtpc.servers.server import Server, two_servers
+from mtpc.servers.speculation import drafts_of
 
 MAX_LENGTH = 1024
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -80,7 +83,7 @@ async def stream(server: Server, prompt: Prompt, sampling: Sampling, console: Co
     console.print()
 
 
-def demonstrate(engine: Engine, target: Path, drafter: Path, console: Console) -> None:
+def demonstrate(engine: Engine, target: Path, drafter: Path, out: Path, console: Console) -> None:
     """Start, show, measure.
 
     Errors: `MTPCError` for a folder that is wrong or a server that does not start.
@@ -92,7 +95,7 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, console: Console) -
     programme = TEXT if chat is None else CHAT
     plain = ServerSettings(target, 1, MAX_LENGTH)
     drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, num_drafts)
-    prompts = read_prompts(programme.prompts, target)
+    prompts = [prompt for prompt, _ in read_prompts(programme.prompts, target)]
     with tempfile.TemporaryDirectory(prefix="mtpc-demo-") as folder:
         console.print(f"Starting {engine.title} twice on {target}: without a drafter, and with {drafter} ...")
         with two_servers(engine, plain, drafted, Path(folder)) as servers:
@@ -105,6 +108,8 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, console: Console) -
             plan = programme.plan
             console.print(Rule(f"{plan.measurements} measurements, without and with in turn", align="left"))
             points = run_plan(engine, servers, prompts, plan, lambda name, _: console.print(name, highlight=False))
+    commands = [shlex.join(server.command) for server in servers]
+    report.write(out, points, {"plan": asdict(plan), "prompts": str(programme.prompts.name), "servers": commands})
     report.show(points, console)
 
 
@@ -113,13 +118,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", default="vllm")
     parser.add_argument("--pair", type=Path, nargs=2, action="append", required=True, metavar=("TARGET", "DRAFTER"))
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"))
     arguments = parser.parse_args()
     console = Console()
     try:
         engine = find_engine(arguments.engine)
         must_be_installed(engine)
         for target, drafter in arguments.pair:
-            demonstrate(engine, target, drafter, console)
+            demonstrate(engine, target, drafter, arguments.out / drafter.name, console)
     except MTPCError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2

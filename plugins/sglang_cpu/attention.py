@@ -29,15 +29,15 @@ class Step(NamedTuple):
 
     @classmethod
     def lay_out(cls, req_to_token: Tensor, rows: Tensor, before: Tensor, tree: Tensor) -> Step:
-        """The step of requests ``rows`` [B] that have ``before`` [B] positions behind them and add n more.
+        """The step of n queries of each of the requests ``rows`` [B], which have ``before`` [B] positions behind them.
 
-        tree: bool [B, n, n], which of its own positions each position sees.
+        tree: bool [B, n, m], which of the m positions after those a query sees.
         """
-        width = tree.shape[1]
+        queries, width = tree.shape[1:]
         length = -(-(int(before.max()) + width) // BLOCK) * BLOCK
         positions = torch.arange(min(length, req_to_token.shape[1]))
         offsets = positions - before[:, None]  # [B, S] into the positions that are added
-        own = tree.gather(2, offsets.clamp(0, width - 1)[:, None, :].expand(-1, width, -1))
+        own = tree.gather(2, offsets.clamp(0, width - 1)[:, None, :].expand(-1, queries, -1))
         visible = (offsets < 0)[:, None, :] | (own & (offsets < width)[:, None, :])
         return cls(req_to_token[rows, : len(positions)].long().flatten(), visible)
 

@@ -1,6 +1,8 @@
 """Attention for SGLang's own draft worker in plain torch: upstream has none for ``torch_native``.
 
-Drafts are chains here: a draft is one more position of its request, whose keys follow those of the text.
+A draft is one more position of its request, whose keys follow those of the text.  In a tree SGLang goes on from as many
+nodes of a level as one node has children; each of these branches has slots of its own, and keeps them whichever node it
+goes on from, so that a draft may see keys of nodes that are not above it: this is what SGLang computes on a GPU, too.
 """
 
 from __future__ import annotations
@@ -9,27 +11,53 @@ import functools
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sglang_cpu.attention import Step
 
 NAME = "torch_native"
 
 
-class ChainBackend:
-    """One backend for each step of a chain of drafts but the last, whose keys nobody reads."""
+class DraftBackend:
+    """One backend for each step of the drafts but the last, whose keys nobody reads.
 
-    def __init__(self, runner: Any, steps: int) -> None:
+    branches: how many nodes of a level are gone on from; 1 for a chain.
+    """
+
+    def __init__(self, runner: Any, steps: int, branches: int) -> None:
         from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 
         self.attn_backends = [TorchNativeAttnBackend(runner) for _ in range(steps - 1)]
+        self.steps, self.branches = steps, branches
+        self.page_size = 1 if branches == 1 else runner.token_to_kv_pool.page_size
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
         """Lay out every step, the first of which computes the position after the text."""
-        one = torch.ones(forward_batch.batch_size, 1, 1, dtype=torch.bool)
+        rows, lengths = forward_batch.req_pool_indices, forward_batch.seq_lens
+        starts = branch_starts(lengths, self.steps, self.branches, self.page_size)
         for step, backend in enumerate(self.attn_backends):
             table = backend.req_to_token_pool.req_to_token
-            before = forward_batch.seq_lens + step
-            backend.forward_metadata = Step.lay_out(table, forward_batch.req_pool_indices, before, one)
+            backend.forward_metadata = Step.lay_out(table, rows, lengths, own_positions(starts, step + 1))
+
+
+def branch_starts(lengths: Tensor, steps: int, branches: int, page_size: int) -> Tensor:
+    """How many positions after a request's text each branch's slots begin: int64 [B, branches].
+
+    lengths: int64 [B], of the texts.  With pages of several slots every branch has pages of its own, of which the first
+    begins with as many slots as the text has in its last page: there SGLang keeps copies of the text's keys.
+    """
+    numbers = torch.arange(branches)
+    if page_size == 1:
+        return (numbers * steps).expand(len(lengths), -1)
+    in_last_page = lengths % page_size
+    pages = (in_last_page + steps + page_size - 1) // page_size
+    return numbers * (pages * page_size)[:, None]
+
+
+def own_positions(starts: Tensor, count: int) -> Tensor:
+    """Bool [B, branches, m]: the ``count`` positions from each branch's start on, of all m after the text."""
+    offsets = torch.arange(int(starts.max()) + count) - starts[:, :, None]
+    return (offsets >= 0) & (offsets < count)
 
 
 def install(module: Any) -> None:
@@ -37,16 +65,14 @@ def install(module: Any) -> None:
     if torch.cuda.is_available():
         return
     factory = module.DraftBackendFactory
-    factory.create_decode_backend = _instead(factory.create_decode_backend, _chain)
+    factory.create_decode_backend = _instead(factory.create_decode_backend, _drafts)
     # The draft runner's own backend, which there is in any case, takes up what was verified.
     factory.create_draft_extend_backend = _instead(factory.create_draft_extend_backend, lambda factory: None)
 
 
-def _chain(factory: Any) -> ChainBackend | None:
-    if factory.topk > 1:
-        raise NotImplementedError("trees of an EAGLE drafter are not drafted on a CPU.")
+def _drafts(factory: Any) -> DraftBackend | None:
     steps = factory.speculative_num_steps
-    return ChainBackend(factory.draft_model_runner, steps) if steps > 1 else None
+    return DraftBackend(factory.draft_model_runner, steps, factory.topk) if steps > 1 else None
 
 
 def _instead(original: Any, make: Any) -> Any:
