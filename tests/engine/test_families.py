@@ -7,7 +7,6 @@ batches, and with a drafter that misstates its distributions while a file is the
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -201,21 +200,19 @@ def test_drafts_after_steps_without_any(served: Served) -> None:
     """A request that was one of eight, for whom nothing is drafted, is drafted for as ever when it is alone again."""
     if served.case.schedule is None:
         pytest.skip("every step has drafts")
-
-    def steps() -> list[list[list[int]]]:
-        """The drafts of each request of the batch, by step."""
-        return [json.loads(line) for line in lines(served.folder / "drafts")[before:]]
-
-    drafts, before = served.case.models.drafts, len(lines(served.folder / "drafts"))
-    with ThreadPoolExecutor(1) as pool:
-        text = pool.submit(served.server.complete, SMALL, max_tokens=300, ignore_eos=True)
-        while not steps():
-            time.sleep(0.01)
-        served.server.complete(prompts(7), max_tokens=24, ignore_eos=True)
-        in_company = len(steps())
-    whole = list(SMALL.encode()) + tokens(text.result())[0]
-    assert any(rows[0] == [] for rows in steps()[:in_company])
-    alone = [rows[0] for rows in steps()[in_company + 1 :]]
+    length, drafts, before = 160, served.case.models.drafts, len(lines(served.folder / "drafts"))
+    text = served.exact.greedy(list(SMALL.encode()), length)
+    stops = set(range(VOCABULARY)) - set(text)  # end the others' texts, and never this one
+    company = [prompt for prompt in prompts(50) if stops & set(served.exact.greedy(list(prompt.encode()), 24)[4:])][:7]
+    assert len(company) == 7
+    request = {"max_tokens": length, "ignore_eos": True, "stop_token_ids": sorted(stops)}
+    answer = served.server.complete([SMALL, *company], **request)  # one request, so that all are there at once
+    steps = [json.loads(line) for line in lines(served.folder / "drafts")[before:]]
+    in_company = max(i for i, rows in enumerate(steps) if len(rows) > 1) + 1
+    assert tokens(answer)[0] == text
+    assert any(rows[0] == [] for rows in steps[:in_company] if len(rows) > 5)
+    alone = [rows[0] for rows in steps[in_company + 1 :]]
+    whole = list(SMALL.encode()) + text
     expected = [served.loop.drafts_after(whole[:end], drafts) for end in range(len(SMALL) + 1, len(whole) + 1)]
     assert len(alone) > 5
     assert all(row in expected for row in alone)

@@ -17,8 +17,7 @@ from tests.support.broken_settings import SGLANG_SETTINGS
 
 pytestmark = pytest.mark.engine
 # Every case goes through SGLang's arguments in tests/sglang_mtpc/test_window_settings.py; these also through a server.
-FOLDERS = ("another vocabulary", "NaN")
-SETTINGS = ("too many drafts", "a tree that does not fit")
+FOLDER, SETTING = "another vocabulary", "too many drafts"
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
@@ -43,29 +42,22 @@ def refused(target: Path, arguments: Sequence[str], sentence: str, path: Sequenc
 
 
 def test_one_sentence_and_no_process(tmp_path: Path, random_models: Models) -> None:
+    """A drafter, a setting, an SGLang of another version, and an error while registering."""
     target, good, _ = random_models  # a window of 8
-    attempts = []
-    for case in BROKEN:
-        if case.name in FOLDERS:
-            folder = tmp_path / case.name.replace(" ", "-")
-            broken_copy(case, good, folder)
-            named = ("--speculative-algorithm", "MTPC", "--speculative-draft-model-path", str(folder))
-            attempts.append((named, case.sentence))
-    for name in SETTINGS:
-        arguments, sentence = SGLANG_SETTINGS[name]
-        attempts.append((drafting(good, *arguments), sentence))
-    assert len(attempts) == len(FOLDERS) + len(SETTINGS)
+    (case,) = (case for case in BROKEN if case.name == FOLDER)
+    broken_copy(case, good, tmp_path / "broken")
+    named = ("--speculative-algorithm", "MTPC", "--speculative-draft-model-path", str(tmp_path / "broken"))
+    arguments, sentence = SGLANG_SETTINGS[SETTING]
+    attempts = [
+        (named, case.sentence, []),
+        (drafting(good, *arguments), sentence, []),
+        (drafting(good), "is expected; install an SGLang version", [SUPPORT / "changed_sglang"]),
+        (
+            drafting(good),
+            "MTPC could not be registered with SGLang: OSError: no room.",
+            [SUPPORT / "failing_registration"],
+        ),
+    ]
     with ThreadPoolExecutor(2) as pool:
         for result in [pool.submit(refused, target, *attempt) for attempt in attempts]:
             result.result()
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("changed_sglang", "is expected; install an SGLang version"),
-        ("failing_registration", "MTPC could not be registered with SGLang: OSError: no room."),
-    ],
-)
-def test_what_goes_wrong_in_registering_reaches_the_user(random_models: Models, name: str, sentence: str) -> None:
-    refused(random_models.target, drafting(random_models.drafter), sentence, [SUPPORT / name])

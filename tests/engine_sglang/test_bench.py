@@ -1,4 +1,4 @@
-"""`mtpc bench --engine sglang`: two servers, the same greedy text, every draft counted; what ships starts."""
+"""`mtpc bench --engine sglang`: two servers, the same greedy text, every draft counted."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.engine.conftest import WEIGHTS, Models
+from tests.engine.conftest import Models
 from tests.engine.prompts import prompts
-from tests.engine_sglang.server import ENVIRONMENT, SGLangServer
+from tests.engine_sglang.server import ENVIRONMENT
 
 pytestmark = pytest.mark.engine
 TOKENS, REQUESTS, DRAFTS = 48, 4, 7
-CONFIGS = WEIGHTS.parent / "serve_configs" / "sglang"
 
 
 def bench(models: Models, folder: Path) -> list[dict[str, Any]]:
@@ -47,11 +46,3 @@ def test_served_engines_are_measured(models: Models, tmp_path: Path) -> None:
         # Each request's first token comes from its prompt; its last step may bring more than is left to complete.
         surplus = REQUESTS + drafts + accepted - drafted["tokens"]
         assert 0 <= surplus <= REQUESTS * DRAFTS
-
-
-def test_a_configuration_starts(models: Models, tmp_path: Path) -> None:
-    """The others are resolved in tests/sglang_mtpc/test_window_settings.py."""
-    with SGLangServer(models.target, tmp_path / "log", "--config", str(CONFIGS / "byte-tree.yaml")) as server:
-        answer = server.generate("And it came to pass", max_new_tokens=TOKENS, ignore_eos=True)
-    assert answer["meta_info"]["completion_tokens"] == TOKENS
-    assert answer["meta_info"]["spec_num_correct_drafts"] > 0
