@@ -22,6 +22,7 @@ def read_prompts(file: Path, target: Path | None = None) -> list[PromptOfKind]:
     """The prompts of a JSON Lines file: the field "text" of each line, or "user" of each line, what a user says.
 
     Text is completed as it is. What a user says becomes token ids, in the chat template of ``target``, a model folder.
+    Spec-Bench's questions are read as well: the first of a line's "turns" is what a user says, of kind "category".
 
     Errors: `MTPCError` for a file or a line that cannot be read, or no target whose chat template could be used.
     """
@@ -51,9 +52,12 @@ def _read_lines(file: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     for number, text in texts:
         try:
-            lines.append(json.loads(text))
-            found = lines[-1].keys() & {"text", "user"}
-        except (ValueError, AttributeError):
+            line = json.loads(text)
+            if "turns" in line:
+                line = {"user": line["turns"][0], "kind": line.get("category")}
+            lines.append(line)
+            found = line.keys() & {"text", "user"}
+        except (ValueError, AttributeError, TypeError, LookupError):
             found = set()
         if not found:
             raise MTPCError(f'{file}, line {number}: expected a JSON object with the field "text" or "user".')

@@ -25,10 +25,21 @@ def test_what_a_user_says_goes_through_the_chat_template(tmp_path: Path) -> None
     assert prompt_length(prompt) == len(prompt)
 
 
+def test_questions_of_spec_bench(tmp_path: Path) -> None:
+    line = '{"question_id": 82, "category": "writing", "turns": ["Hello", "And then?"]}\n'
+    (tmp_path / "questions.jsonl").write_text(line)
+    ((prompt, kind),) = read_prompts(tmp_path / "questions.jsonl", make_chat_folder(tmp_path / "target"))
+    assert kind == "writing"
+    assert isinstance(prompt, list)
+    assert text_of(prompt) == OPENING + "Hello" + ASKING.removeprefix("<|endoftext|>")
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
         ("", "holds no prompt"),
+        ('{"turns": []}\n', "line 1: expected a JSON object"),
+        ('{"turns": 5}\n', "line 1: expected a JSON object"),
         ('\n{"text": "a"}\n[]\n', "line 3: expected a JSON object"),
         ('{"text": "a"}\n{"prompt": "b"}\n', 'line 2: expected a JSON object with the field "text" or "user"'),
         ('{"user": "a"}\n{"text": "b"}\n', "must be of one kind"),

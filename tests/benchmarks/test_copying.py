@@ -1,0 +1,51 @@
+"""The table of `benchmarks/copying.py`, and what it asks of vLLM."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.copying import ALL, Contestant, Found, contestants, ngram
+from mtpc.bench.measure import Measurement
+from mtpc.errors import MTPCError
+from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
+
+DRAFTER = Path(__file__).parents[2] / "weights" / "byte-mtpc-hmm-n8"
+
+
+def measurement(tokens: int, seconds: float, drafts: DraftCounters = NO_DRAFTS) -> Measurement:
+    return Measurement(2, tokens, seconds, 1.0, 0.1, 0.1, drafts, float("nan"), ())
+
+
+def test_speeds_are_of_all_tokens_over_all_seconds() -> None:
+    without = {"qa": measurement(100, 2.0), "code": measurement(300, 2.0)}
+    drafted = {
+        "qa": measurement(100, 1.0, DraftCounters(10, 70, 49, ())),
+        "code": measurement(300, 1.0, DraftCounters(90, 630, 198, ())),
+    }
+    found = Found(Contestant("drafter"), drafted, without)
+    assert found.speed("qa") == 100
+    assert found.speedup("qa") == 2
+    assert found.speed(ALL) == 200
+    assert found.speedup(ALL) == 2
+    # 98 tokens after the prompts in 49 steps: those without a draft count.
+    assert found.acceptance_length("qa") == 2
+    assert found.acceptance_length(ALL) == pytest.approx(396 / 149)
+
+
+def test_settings_of_the_ngram_drafter() -> None:
+    flag, values = ngram("2-4:5").arguments
+    assert flag == "--speculative-config"
+    expected = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    assert json.loads(values) == expected
+    with pytest.raises(MTPCError, match="MIN-MAX:K is expected"):
+        ngram("5")
+
+
+def test_the_one_that_copies_drafts_longer() -> None:
+    given = Namespace(drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12)
+    names = ["n-gram 2-4:5", "drafter", "drafter that copies"]
+    assert [(one.name, one.drafts) for one in contestants(given)] == list(zip(names, (0, 7, 12), strict=True))
