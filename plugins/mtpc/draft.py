@@ -15,11 +15,13 @@ class Draft(NamedTuple):
 
     tokens: int64 [B, K].  probs: float32 [B, K, V], the exact conditionals q(x_i | x_<i) at the request's temperature;
     None where all rows are greedy.  In the greedy rows of a mixed batch they are any that give the drafted tokens a
-    positive probability: the target's distribution is one-hot there, so the verdict is the same.
+    positive probability: the target's distribution is one-hot there, so the verdict is the same.  peaks: float32
+    [B, K], the largest probability of each conditional; None where nobody asked.
     """
 
     tokens: Tensor
     probs: Tensor | None
+    peaks: Tensor | None = None
 
 
 class TreeDraft(NamedTuple):
@@ -56,5 +58,6 @@ def concatenated(drafts: list[Draft]) -> Draft:
     if len(drafts) == 1:
         return drafts[0]
     probs = [draft.probs for draft in drafts if draft.probs is not None]
+    peaks = [draft.peaks for draft in drafts if draft.peaks is not None]
     tokens = torch.cat([draft.tokens for draft in drafts], 1)
-    return Draft(tokens, torch.cat(probs, 1) if probs else None)
+    return Draft(tokens, torch.cat(probs, 1) if probs else None, torch.cat(peaks, 1) if peaks else None)

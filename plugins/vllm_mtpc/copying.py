@@ -10,70 +10,60 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtpc.copying.length import worthwhile
+from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
-from mtpc.copying.request import CopyRequest, Proposal
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
+from mtpc.lengths import StepCost
 
 
-class BatchCopying:
-    """The texts of all requests, and what those of the batch at hand would go on with.
+class RunnerCopying:
+    """`BatchCopying` of the batch that the runner has at hand, in tensors.
 
-    longest: tokens of a draft, at most.
+    own, longest, cost: see there.
     """
 
-    def __init__(self, longest: int, device: torch.device) -> None:
-        self.table, self.longest, self.device = CopyTable(), longest, device
-        self.requests: dict[str, CopyRequest] = {}
-        self.proposals: list[Proposal] = []
+    def __init__(self, own: int, longest: int, cost: StepCost, device: torch.device) -> None:
+        self.batch, self.device = BatchCopying(own, longest, cost), device
 
     def sampled(self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor) -> None:
         """What the target has just said to each request, int [B, W], -1 where there is no token.
 
         requests: vLLM's, all that are not finished.  unread: bool [B], where a part of the prompt is still to come.
         """
-        for gone in self.requests.keys() - requests.keys():
-            del self.requests[gone]
-        self.proposals = []
-        for request, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
-            if request not in self.requests:
-                known = requests[request]
-                text = [*(known.prompt_token_ids or []), *known.output_token_ids]
-                self.requests[request] = CopyRequest(self.table, text)
-            if waiting:
-                self.proposals.append(NOTHING)
-                continue
-            self.requests[request].append([token for token in row if token >= 0])
-            self.proposals.append(self.requests[request].propose(self.longest))
+        self.batch.forget(self.batch.requests.keys() - requests.keys())
+        self.batch.begin()
+        for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
+            request = requests[name]
+            self.batch.add(
+                name,
+                lambda request=request: [*(request.prompt_token_ids or []), *request.output_token_ids],
+                [token for token in row if token >= 0],
+                waiting,
+            )
+
+    def drafter_pays(self, longest: int, seeded: bool) -> bool:
+        """Whether the drafter is to draft in this step.
+
+        seeded: whether a request has a seed, which draws the same in any company: what pays for all is none of it.
+        """
+        return seeded or self.batch.drafter_pays(longest)
 
     def copied(self, drafts: int) -> Copied:
         """The first so many tokens, with no chance where there is nothing to copy."""
-        shape = len(self.proposals), drafts
-        tokens, chances = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.float32)
-        for row, proposal in enumerate(self.proposals):
-            count = min(drafts, len(proposal.tokens))
-            tokens[row, :count], chances[row, :count] = proposal.tokens[:count], proposal.chances[:count]
-        return Copied(torch.from_numpy(tokens).to(self.device), torch.from_numpy(chances).to(self.device))
+        tokens, chances = map(torch.from_numpy, self.batch.copied(drafts))
+        return Copied(tokens.to(self.device), chances.to(self.device))
 
-    def extended(self, draft: Draft, longest: int) -> tuple[list[list[int]], Tensor | None]:
-        """Drafts that go on copying as far as it pays, of at most ``longest`` tokens, with distributions [B, K', V].
+    def lengths(self, draft: Draft, longest: int, seeded: Mapping[int, Any]) -> tuple[list[list[int]], Tensor | None]:
+        """Drafts as long as they pay, of at most ``longest`` tokens, with distributions [B, K', V].
 
-        A draft goes on where all of it has been copied; what it goes on with is certain.
+        What a draft goes on with after the drafter's own is copied and certain.  seeded: by row.
         """
-        drafts = draft.tokens.tolist()
-        for row, proposal in zip(drafts, self.proposals, strict=True):
-            own = len(row)
-            if row == proposal.tokens[:own].tolist() and proposal.chances[:1].any():
-                end = min(longest, own + worthwhile(proposal.chances, own))
-                row += proposal.tokens[own:end].tolist()
+        rows, own = draft.tokens.shape
+        sure = np.zeros((rows, 0), np.float32) if draft.peaks is None else draft.peaks.float().cpu().numpy()
+        drafts = self.batch.lengths(draft.tokens.tolist(), sure, longest, [row in seeded for row in range(rows)])
         width = max(map(len, drafts))
-        if draft.probs is None or width == draft.tokens.shape[1]:
-            return drafts, draft.probs
-        own = draft.tokens.shape[1]
-        added = torch.tensor([row[own:] + [0] * (width - len(row)) for row in drafts], device=self.device)
+        if draft.probs is None or width <= own:
+            return drafts, None if draft.probs is None else draft.probs[:, :width]
+        added = torch.tensor([row[own:] + [0] * (width - max(own, len(row))) for row in drafts], device=self.device)
         certain = F.one_hot(added, draft.probs.shape[2]).to(draft.probs.dtype)
         return drafts, torch.cat([draft.probs, certain], 1)
-
-
-NOTHING = Proposal(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))

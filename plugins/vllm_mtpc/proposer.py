@@ -15,13 +15,13 @@ from mtpc.draft import Draft, Mode
 from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
 from mtpc.window.single import drafting_for_one
-from vllm_mtpc.copying import BatchCopying
+from vllm_mtpc.copying import RunnerCopying
 from vllm_mtpc.dispatch import config_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.last_accepted import last_accepted
 from vllm_mtpc.noise import draft_noise
 from vllm_mtpc.request_vocabularies import RequestVocabularies
-from vllm_mtpc.settings import copies
+from vllm_mtpc.settings import copying_of
 from vllm_mtpc.step import Step
 
 
@@ -42,11 +42,13 @@ class Proposer(EagleProposer):
         self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
         self.vocabularies: RequestVocabularies | None = None
         self.numbers: Tensor | None = None  # int64 [B], of the draft vocabularies of the coming step
-        self.copying: BatchCopying | None = None
-        if copies(vllm_config.additional_config):
+        self.copying: RunnerCopying | None = None
+        copying = copying_of(vllm_config.additional_config)
+        if copying is not None:
             if vllm_config.scheduler_config.async_scheduling:
                 raise MTPCError("copying reads what was said a step ago: it needs --no-async-scheduling.")
-            self.copying = BatchCopying(self.num_speculative_tokens, device)
+            own = min(config_of(vllm_config).num_drafts, self.num_speculative_tokens)
+            self.copying = RunnerCopying(own, self.num_speculative_tokens, copying.cost, device)
 
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""
@@ -175,14 +177,18 @@ class Proposer(EagleProposer):
             if self.copying is None:
                 self._last_draft_probs = draft.probs
                 return draft.tokens
-            tokens, self._last_draft_probs = self.copying.extended(draft, num_speculative_tokens)
+            seeded = sampling_metadata.generators
+            tokens, self._last_draft_probs = self.copying.lengths(draft, num_speculative_tokens, seeded)
         return tokens
 
     def _begin(
         self, num_drafts: int, states: Tensor, tokens: Tensor, positions: Tensor, sampling_metadata: Any
     ) -> Step:
         """What this step needs; how it drafts follows from facts that are known without asking the device."""
-        serial, window = self.model.split(min(num_drafts, self.model.num_drafts))
+        own = min(num_drafts, self.model.num_drafts)
+        if self.copying is not None and not self.copying.drafter_pays(num_drafts, bool(sampling_metadata.generators)):
+            own = 0
+        serial, window = self.model.split(own)
         mode: Mode = "sampled" if sampling_metadata.all_random else "mixed"
         noise = None
         if not self._enable_probabilistic_draft_probs or sampling_metadata.all_greedy:
@@ -191,10 +197,8 @@ class Proposer(EagleProposer):
             size = serial + (self.window.noise_size if window else 0)
             noise = draft_noise(positions, size, sampling_metadata.generators)
         step = Step([states], [tokens], serial, window, mode, sampling_metadata.temperature, noise, self.numbers)
-        if (
-            self.copying is not None and serial + window
-        ):  # also where nobody copies: a seed draws the same in any company
-            step.copying = Copying.begin(self.copying.copied(serial + window))
+        if self.copying is not None and own:  # also where nobody copies: a seed draws the same in any company
+            step.copying = Copying.begin(self.copying.copied(own))
         return step
 
     def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:

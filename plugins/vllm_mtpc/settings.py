@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
 from mtpc.families import family_of, recognise
 from mtpc.families.drafter import check_drafts, load_drafter
+from mtpc.lengths import StepCost, step_cost
 from mtpc.serial.config import SerialConfig
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc import touch_points
@@ -18,7 +19,7 @@ from vllm_mtpc import touch_points
 METHOD = "eagle"
 SAMPLE_METHODS = ("greedy", "probabilistic")
 SECTION = "mtpc"  # of vLLM's additional-config: the settings of the draft vocabulary, and of copying
-COPY = "copy"
+COPY, COST = "copy", "step_cost"
 # Settings that our drafters have no use for or cannot honour, and the one value each may have.
 FIXED = {
     "parallel_drafting": False,
@@ -59,7 +60,8 @@ def check_settings(
         raise MTPCError(
             f"{folder} is {drafter.family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}."
         )
-    check_drafts(config, settings.get("num_speculative_tokens"), "num_speculative_tokens", folder, copies(additional))
+    copying = copying_of(additional) is not None
+    check_drafts(config, settings.get("num_speculative_tokens"), "num_speculative_tokens", folder, copying)
     if serial is None:
         return _check_window(folder, settings, additional or {})
     _check_serial(folder, serial, settings, pipeline_stages, ranks)
@@ -105,18 +107,29 @@ def vocabulary_values(additional: Any) -> dict[str, Any]:
 
     Errors: `MTPCError` where they are no object of JSON.
     """
-    return {key: value for key, value in _own(additional).items() if key != COPY}
+    return {key: value for key, value in _own(additional).items() if key not in (COPY, COST)}
 
 
-def copies(additional: Any) -> bool:
-    """Whether drafts may be copied from the request's own text, by vLLM's additional-config.
+class CopySettings(NamedTuple):
+    """What copying is told: cost is what steps take, which decides how long drafts are."""
+
+    cost: StepCost
+
+
+def copying_of(additional: Any) -> CopySettings | None:
+    """Whether and how drafts are copied from the request's own text, by vLLM's additional-config.
 
     Errors: `MTPCError` where it does not say so clearly.
     """
-    copy = _own(additional).get(COPY, False)
+    values = _own(additional)
+    copy, cost = values.get(COPY, False), values.get(COST)
     if not isinstance(copy, bool):
         raise MTPCError(f"the {COPY!r} of {SECTION!r} in additional-config must be true or false, but is {copy!r}.")
-    return copy
+    if not copy:
+        if cost is not None:
+            raise MTPCError(f"the {COST!r} of {SECTION!r} in additional-config is for copying: add {COPY!r}.")
+        return None
+    return CopySettings(StepCost() if cost is None else step_cost(cost, f"the {COST!r} of {SECTION!r}"))
 
 
 def _own(additional: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class Step:
     probs: float32 [B, V], of each serial draft; none where drafts are greedy.  window: drafts of the window part.
     temperature: [B].  noise: float64 [B, N], one uniform for each serial draft, then the window's; None: greedy.
     numbers: int64 [B], of the requests' draft vocabularies; None: the first for all.  copying: what may be copied
-    instead of drafted; None: nothing.
+    instead of drafted; None: nothing.  peaks: float32 [B], the largest probability of each serial draft, with copying.
     """
 
     states: list[Tensor]
@@ -35,6 +35,7 @@ class Step:
     numbers: Tensor | None
     copying: Copying | None = None
     probs: list[Tensor] = field(default_factory=list)
+    peaks: list[Tensor] = field(default_factory=list)
 
     def draft_next(self, model: Any, states: Tensor) -> Tensor:
         """The serial part's next draft, int64 [B], of states [B, d] of its layer, which a later step may overwrite."""
@@ -57,6 +58,7 @@ class Step:
         mixed = copying.mixed(own)
         tokens = choose(mixed, self.temperature, uniforms, self.mode)
         self.copying = copying.drafted(tokens, own)
+        self.peaks.append(mixed.amax(1))
         if self.mode != "greedy":
             self.probs.append(mixed)
         return tokens
@@ -74,5 +76,6 @@ class Step:
         parts = [] if window is None else [window]
         if self.serial:
             probs = torch.stack(self.probs, 1) if self.probs else None
-            parts.insert(0, Draft(torch.stack(self.tokens[1:], 1), probs))
+            peaks = torch.stack(self.peaks, 1) if self.peaks else None
+            parts.insert(0, Draft(torch.stack(self.tokens[1:], 1), probs, peaks))
         return concatenated(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)

@@ -6,17 +6,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mtpc.copying.length import worthwhile
+from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
-from mtpc.copying.request import CopyRequest
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.families.drafter import load_drafter
 from mtpc.families.session import Session
+from mtpc.lengths import StepCost
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.vocabulary.requests import RequestLanguages
@@ -42,7 +42,7 @@ class RecordingSession(Session):
         self.drafts: list[list[int]] = []
         detector = loop.vocabularies.detector if loop.vocabularies is not None else None
         self.languages = None if detector is None else RequestLanguages(detector)
-        self.request: CopyRequest | None = None
+        self.copying: BatchCopying | None = None
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
         self.text.extend(following[0].tolist())
@@ -50,7 +50,7 @@ class RecordingSession(Session):
             number = self.languages.choose("text", self.text) if self.languages is not None else 0
             self.loop.used[number] += 1
             self.head = self.loop.head.restricted(self.loop.vocabularies.ids[number])
-        if self.loop.copies:
+        if self.loop.cost is not None:
             draft = self.draft_copying(hidden, following, num_drafts, *rest)
         else:
             draft = super().draft(hidden, following, num_drafts, *rest)
@@ -59,31 +59,36 @@ class RecordingSession(Session):
 
     def draft_copying(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
         """The drafter's own drafts mixed with what may be copied, then what is copied alone; greedily."""
-        if self.request is None:
-            self.request = CopyRequest(CopyTable(), self.text[:-1])
-            self.request.append(self.text[-1:])
+        assert self.loop.cost is not None
+        text, said = self.text[:-1], self.text[-1:]
+        if self.copying is None:
+            own = min(num_drafts, self.drafter.config.num_drafts)
+            self.copying = BatchCopying(own, num_drafts, self.loop.cost)
         else:
-            self.request.append(following[0].tolist())
-        proposal, own = self.request.propose(num_drafts), min(num_drafts, self.drafter.config.num_drafts)
-        tokens, chances = torch.from_numpy(proposal.tokens)[None], torch.from_numpy(proposal.chances)[None]
-        draft = super().draft(hidden, following, own, *rest, copied=Copied(tokens[:, :own], chances[:, :own]))
-        if proposal.chances[0] and torch.equal(draft.tokens, tokens[:, :own]):
-            self.loop.extended += 1
-            draft = draft._replace(tokens=tokens[:, : own + worthwhile(proposal.chances, own)])
-        return draft
+            said = following[0].tolist()
+        self.copying.begin()
+        self.copying.add("text", lambda: text, said, waiting=False)
+        own = self.copying.own if self.copying.drafter_pays(num_drafts) else 0
+        tokens, chances = map(torch.from_numpy, self.copying.copied(own))
+        draft = super().draft(hidden, following, own, *rest, copied=Copied(tokens, chances) if own else None)
+        sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
+        (cut,) = self.copying.lengths(draft.tokens.tolist(), sure, num_drafts, [False])
+        self.loop.kinds[(own > 0, len(cut) - own)] += 1
+        return draft._replace(tokens=torch.tensor([cut], dtype=torch.int64).view(1, -1))
 
 
 class Loop:
     """A target in transformers and a drafter of any family, float32, decoding one text at a time.
 
-    used: how many drafts were made with each draft vocabulary.  copies: whether drafts may be copied from the text.
-    extended: how many drafts were copied as a whole.
+    used: how many drafts were made with each draft vocabulary.  cost: of steps, where drafts may be copied from the
+    text.  kinds: how often the drafter drafted or did not, and how much longer than its own the draft was.
     """
 
     def __init__(
-        self, target: Path, drafter: Path, vocabularies: DraftVocabularies | None = None, copies: bool = False
+        self, target: Path, drafter: Path, vocabularies: DraftVocabularies | None = None, cost: StepCost | None = None
     ) -> None:
-        self.copies, self.extended = copies, 0
+        self.cost = cost
+        self.kinds: Counter[tuple[bool, int]] = Counter()
         self.target = FrozenTarget(target)
         self.drafter = load_drafter(drafter)
         self.head = SharedHead.of(self.target.model)

@@ -26,7 +26,7 @@ from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_drafter, make_target
-from vllm_mtpc.settings import copies, vocabulary_values
+from vllm_mtpc.settings import copying_of, vocabulary_values
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -121,7 +121,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     more = {} if case.schedule is None else {"num_speculative_tokens_per_batch_size": case.schedule}
     asked = {"mtpc": case.vocabulary or {}}
     vocabularies = open_vocabularies(vocabulary_values(asked), case.models.drafter, VOCABULARY)
-    loop = Loop(case.plain, case.models.drafter, vocabularies, copies(asked))
+    copying = copying_of(asked)
+    loop = Loop(case.plain, case.models.drafter, vocabularies, None if copying is None else copying.cost)
     exact = Reference(case.plain)
     with Server(
         case.models.target,
@@ -160,8 +161,12 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         expected = served.loop.drafts(list(prompt.encode()), 16, served.case.models.drafts)
         assert drafts[: len(expected)] == expected
         steps += len(expected)
-    assert steps > (4 if served.loop.copies else 8) * served.case.prompts
-    assert served.loop.extended > 50 or not served.loop.copies
+    if served.loop.cost is None:
+        assert steps > 8 * served.case.prompts
+    else:  # drafts of every kind: copied alone, the drafter's, cut short, and with copied ones after it
+        kinds = served.loop.kinds
+        assert sum(times for (own, _), times in kinds.items() if not own) > 20
+        assert all(sum(n for (own, more), n in kinds.items() if own and sign * more > 0) > 20 for sign in (-1, 1))
     if served.loop.vocabularies is not None:  # both languages, many times
         assert min(served.loop.used[0], served.loop.used[1]) > 50
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import mtpc
-from mtpc.cli import bench, convert, corpus, distill, doctor, evaluate, inspect, target, train, vocab
+from mtpc.cli import bench, convert, corpus, distill, doctor, evaluate, inspect, plan, target, train, vocab
 from mtpc.cli.group import Group
 
 HELP = """Make, look at and measure multi-token-prediction drafters.
@@ -26,6 +26,8 @@ From text to a served drafter:
 
 6. mtpc bench                      the engine with and without the drafter, side by side
 
+7. mtpc plan                       from that, the lengths of drafts that pay on this machine
+
 For a chat model, in place of 1 to 3: mtpc target smollm2, mtpc distill, mtpc train fastmtp, mtpc vocab build.
 `mtpc train --help` lists the families of drafters. A drafter that others have published: mtpc convert.
 
@@ -42,6 +44,7 @@ app.add_typer(vocab.app, name="vocab")
 app.add_typer(convert.app, name="convert")
 app.command("inspect")(inspect.inspect)
 app.command("bench")(bench.bench)
+app.command("plan")(plan.plan)
 app.command("doctor")(doctor.doctor)
 
 

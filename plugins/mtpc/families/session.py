@@ -51,8 +51,8 @@ class Session:
         copying = None if copied is None else Copying.begin(copied)
         drafts: list[Draft] = []
         if self.drafter.serial is not None:
-            known, probs, copying = self._serial(hidden, following, known, serial, temperature, noise, copying)
-            drafts.append(Draft(known.tokens[:, 1:], probs))
+            known, draft, copying = self._serial(hidden, following, known, serial, temperature, noise, copying)
+            drafts.append(draft)
         if window:
             assert self.drafter.window is not None  # part of the contract: K is no more than the drafter can draft
             mode: Mode = "greedy"
@@ -60,7 +60,7 @@ class Session:
                 mode = "sampled" if bool((temperature > 0).all()) else "mixed"
             rest = None if noise is None else noise[:, serial:]
             drafts.append(self.drafter.window.draft(known, temperature, rest, window, mode, copying))
-        return concatenated(drafts)
+        return concatenated(drafts) if drafts else Draft(following[:, :0], None)
 
     def draft_tree(
         self,
@@ -93,11 +93,11 @@ class Session:
     def _serial(
         self, hidden: Tensor, following: Tensor, known: Known, steps: int, temperature: Tensor | None,
         noise: Tensor | None, copying: Copying | None,
-    ) -> tuple[Known, Tensor | None, Copying | None]:  # fmt: skip
-        """What is known after so many steps, the drafts' distributions [B, steps, V], and how copying stands."""
+    ) -> tuple[Known, Draft, Copying | None]:  # fmt: skip
+        """What is known after so many steps, their draft, and how copying stands."""
         self.length += hidden.shape[1]
         state = self._step(hidden, following)[:, -1:]
-        states, tokens, probs = [known.states], [known.tokens], []
+        states, tokens, probs, peaks = [known.states], [known.tokens], [], []
         for step in range(steps):
             if step:
                 state = self._step(state, tokens[-1])
@@ -108,6 +108,7 @@ class Session:
                 q = copying.mixed(own)
                 token = choose(q, temperature, uniforms, "greedy" if temperature is None else "mixed")
                 copying = copying.drafted(token, own)
+                peaks.append(q.amax(1))
             elif temperature is None:
                 token = self.head.tokens_of(logits.argmax(-1))
             else:
@@ -120,7 +121,8 @@ class Session:
             tokens.append(token[:, None])
         self.cache.crop(self.length)
         known = Known(torch.cat(states, 1), torch.cat(tokens, 1))
-        return known, torch.stack(probs, 1) if probs else None, copying
+        stated, largest = (torch.stack(rows, 1) if rows else None for rows in (probs, peaks))
+        return known, Draft(known.tokens[:, 1:], stated, largest), copying
 
     def _step(self, previous: Tensor, tokens: Tensor) -> Tensor:
         """One application of the layer to m positions after those in the cache: [B, m, d]."""

@@ -121,19 +121,21 @@ class CircuitWindow(WindowPart):
         if self.given:
             state = self.circuit.advance(sums, 0, state, token_evidence(params.leaves[:, :1], token[:, None]))
             position = 1
-        tokens, stated = [], []
+        tokens, stated, peaks = [], [], []
         for drafted in range(num_drafts):
             own = (state[-1].softmax(-1) @ probs[:, position])[:, 0]  # [B, V]
             mixed = copying.mixed(own)
             uniforms = None if noise is None else noise[:, self.circuit.num_latents + drafted]
             tokens.append(choose(mixed, temperature, uniforms, mode))
             stated.append(mixed)
+            peaks.append(mixed.amax(1))
             if drafted + 1 < num_drafts:
                 copying = copying.drafted(tokens[-1], own)
                 evidence = token_evidence(params.leaves[:, position : position + 1], tokens[-1][:, None])
                 state = self.circuit.advance(sums, position, state, evidence)
                 position += 1
-        return Draft(torch.stack(tokens, 1), None if mode == "greedy" else torch.stack(stated, 1))
+        probs = None if mode == "greedy" else torch.stack(stated, 1)
+        return Draft(torch.stack(tokens, 1), probs, torch.stack(peaks, 1))
 
     def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         hidden, token = known.states[:, -1], known.tokens[:, -1]  # [B, d], [B]

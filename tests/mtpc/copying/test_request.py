@@ -1,4 +1,4 @@
-"""What a request would copy, how sure it is of it, and how far it is worth it."""
+"""What a request would copy, and how sure it is of it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from mtpc.copying.length import worthwhile
 from mtpc.copying.request import CopyRequest
-from mtpc.copying.table import LARGEST, CopyTable
+from mtpc.copying.shift import LARGEST
+from mtpc.copying.table import CopyTable
 
 TABLE = CopyTable((0.2, 0.5, 0.8))
 
@@ -36,8 +36,8 @@ def test_what_came_true_counts() -> None:
     for request, token in ((right, 6), (wrong, 9)):
         before = request.propose(2).chances[0]
         request.append([token])
-        assert (request.shift > 0) == (token == 6)
-        after = request.table.along(2, 1, request.shift)[0]
+        assert (request.shift.value > 0) == (token == 6)
+        after = request.shift.corrected(request.table.along(2, 1))[0]
         assert (after > before) == (token == 6)
 
 
@@ -46,18 +46,4 @@ def test_chances_stay_below_one() -> None:
     for _ in range(50):
         assert request.propose(3).chances.max() <= np.float32(LARGEST)
         request.append([1])
-    assert math.isfinite(request.shift)
-
-
-@pytest.mark.parametrize("cost", [0.01, 0.1, 0.3])
-@pytest.mark.parametrize("drafts", [0, 3])
-@pytest.mark.parametrize("chance", [0.5, 0.9, 0.99])
-def test_no_other_length_says_more_in_the_same_time(chance: float, drafts: int, cost: float) -> None:
-    chances = np.full(20, chance, dtype=np.float32)
-    reached = np.cumprod(chances.astype(float))
-    gains = [(1 + reached[:k].sum()) / (1 + cost * k) for k in range(drafts, 21)]
-    assert worthwhile(chances, drafts, cost) == int(np.argmax(gains))
-
-
-def test_nothing_is_added_to_what_is_not_copied() -> None:
-    assert worthwhile(np.zeros(0, dtype=np.float32), 3) == 0
+    assert math.isfinite(request.shift.value)

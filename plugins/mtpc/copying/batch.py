@@ -1,0 +1,126 @@
+"""Copying and lengths of drafts for the requests of a batch, on the host of any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+
+import numpy as np
+
+from mtpc.copying.request import CopyRequest, Proposal
+from mtpc.copying.shift import Shift
+from mtpc.copying.table import CopyTable
+from mtpc.lengths import StepCost, best_lengths, tokens_per_time
+
+TYPICAL, FOLLOWS, FORGETS = 0.6, 0.1, 0.02  # of a request's own drafts, see `Request`
+
+
+class Request:
+    """A request: its text, and what becomes of the drafter's drafts in it.
+
+    sure: corrects the drafter's own probability of the tokens that it drafts.  typical: how often one of them is
+    accepted, to judge by before it drafts; while it does not draft, that goes back to what it was at first.
+    """
+
+    def __init__(self, table: CopyTable, prompt: Sequence[int]) -> None:
+        self.copy, self.sure, self.typical = CopyRequest(table, prompt), Shift(), TYPICAL
+        self._drafted: tuple[list[int], np.ndarray] = [], np.zeros(0)
+
+    def drafted(self, tokens: list[int], chances: np.ndarray) -> None:
+        """Remember what the drafter drafted, with corrected chances."""
+        self._drafted = tokens, chances
+
+    def said(self, tokens: Sequence[int]) -> None:
+        """What the target has said since."""
+        drafted, chances = self._drafted
+        self.sure.learn(tokens, drafted, chances)
+        for token, foretold in zip(tokens, drafted, strict=False):
+            self.typical += FOLLOWS * ((token == foretold) - self.typical)
+            if token != foretold:
+                break
+        if not drafted:
+            self.typical += FORGETS * (TYPICAL - self.typical)
+        self._drafted = [], np.zeros(0)
+        self.copy.append(tokens)
+
+
+class BatchCopying:
+    """All requests that are not finished, and what those of the batch at hand would go on with.
+
+    own: tokens that the drafter itself drafts, at most.  longest: tokens of a draft.
+    """
+
+    def __init__(self, own: int, longest: int, cost: StepCost) -> None:
+        self.table, self.own, self.longest, self.cost = CopyTable(), own, longest, cost
+        self.requests: dict[Hashable, Request] = {}
+        self.batch: list[Request | None] = []  # None: it gets no draft
+        self.proposals: list[Proposal] = []
+
+    def forget(self, gone: Collection[Hashable]) -> None:
+        """Requests that are finished."""
+        for name in gone:
+            del self.requests[name]
+
+    def begin(self) -> None:
+        """Of a step."""
+        self.batch, self.proposals = [], []
+
+    def add(self, name: Hashable, text: Callable[[], Sequence[int]], said: Sequence[int], waiting: bool) -> None:
+        """The next row of the batch, and what the target has just said in it.
+
+        text: what the request has been until then, asked for where it is new.  waiting: it gets no draft in this step.
+        """
+        if name not in self.requests:
+            self.requests[name] = Request(self.table, text())
+        request = self.requests[name]
+        if waiting:
+            self.batch.append(None)
+            self.proposals.append(Proposal(np.zeros(self.longest, np.int64), np.zeros(self.longest, np.float32)))
+            return
+        request.said(said)
+        self.batch.append(request)
+        self.proposals.append(request.copy.propose(self.longest))
+
+    def copied(self, count: int) -> Proposal:
+        """The first so many tokens of each row, int64 and float32 [B, count]; no chance where there is none to copy."""
+        return Proposal(
+            np.stack([proposal.tokens[:count] for proposal in self.proposals]),
+            np.stack([proposal.chances[:count] for proposal in self.proposals]),
+        )
+
+    def drafter_pays(self, longest: int) -> bool:
+        """Whether this step brings more for its time if the drafter drafts, beside what is copied."""
+        chances = self.copied(longest).chances.astype(np.float64)
+        copied = np.cumprod(chances, axis=1)
+        typical = np.array([0.0 if request is None else request.typical for request in self.batch])[:, None]
+        own = min(self.own, longest)
+        both = np.concatenate([np.cumprod(np.maximum(chances[:, :own], typical), axis=1), copied[:, own:]], axis=1)
+        spent = self.cost.drafting(len(self.batch))
+        alone = tokens_per_time(copied, best_lengths(copied, self.cost), self.cost)
+        return tokens_per_time(both, best_lengths(both, self.cost, spent), self.cost, spent) >= alone
+
+    def lengths(
+        self, tokens: list[list[int]], sure: np.ndarray, longest: int, alone: Sequence[bool]
+    ) -> list[list[int]]:
+        """Drafts as long as they pay: the drafter's, which go on being copied where all of one was copied.
+
+        tokens: the drafter's of each row; all empty where it did not draft.  sure: float32 [B, own], its probability
+        of the most probable token at each place.  longest: tokens of a draft now.  alone: whose draft must not depend
+        on the others of the batch.
+        """
+        own, spent = sure.shape[1], self.cost.drafting(len(tokens)) if sure.shape[1] else 0.0
+        reached, whole, chances = np.zeros((len(tokens), longest)), [], np.zeros_like(sure)
+        for row, (request, draft, proposal) in enumerate(zip(self.batch, tokens, self.proposals, strict=True)):
+            copied = draft == proposal.tokens[:own].tolist()
+            whole.append(draft + proposal.tokens[own:longest].tolist() if copied else draft)
+            if request is not None:
+                chances[row] = request.sure.corrected(sure[row])
+                rest = proposal.chances[own:longest] if copied else np.zeros(longest - own)
+                reached[row] = np.cumprod(np.concatenate([chances[row], rest]).astype(np.float64))
+        ends = best_lengths(reached, self.cost, spent)
+        for row in np.flatnonzero(alone):
+            spent = self.cost.drafting(1) if own else 0.0
+            ends[row] = best_lengths(reached[row : row + 1], self.cost, spent)[0]
+        for row, request in enumerate(self.batch):
+            if request is not None:
+                request.drafted(tokens[row][: ends[row]], chances[row, : ends[row]])
+        return [text[:end] for text, end in zip(whole, ends.tolist(), strict=True)]

@@ -1,0 +1,81 @@
+"""Costs of steps out of a benchmark's results, and the drafts that pay by them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from mtpc.bench.plan import Timed, best_drafts, fit, predicted, read_results, schedule
+from mtpc.cli.main import app
+from mtpc.errors import MTPCError
+from mtpc.lengths import StepCost
+
+COST, SECONDS, RATES = StepCost(token=0.04, draft=0.2, row=0.01), 0.01, (0.8, 0.5, 0.2)
+
+
+def point(batch: int, rates: tuple[float, ...] = RATES) -> Timed:
+    """Steps that cost exactly so much."""
+    drafting = SECONDS * COST.drafting(batch)
+    drafted = SECONDS * COST.reading(4 * batch) + drafting
+    return Timed(batch, 0.0, SECONDS * COST.reading(batch), drafted, drafting, 4, rates)
+
+
+def results(*points: Timed) -> dict[str, Any]:
+    """As `mtpc bench` writes them."""
+    written = []
+    for one in points:
+        steps, said = 100, 100 * (1 + sum(one.rates))
+        plain = {"seconds": said * one.without / one.batch, "requests_in_flight": one.batch, "tokens": said}
+        drafted = {"seconds": steps * one.with_drafter / one.batch, "requests_in_flight": one.batch, "tokens": said}
+        drafted |= {"drafts": steps, "draft_tokens": 3 * steps, "seconds_of_a_drafting_call": one.drafting}
+        acceptance = {"marginal_acceptance_rates": list(one.rates)}
+        rounds = {"rounds_without": [plain], "rounds_with": [drafted]}
+        written.append({"batch_size": one.batch, "temperature": one.temperature} | rounds | acceptance)
+    return {"points": written}
+
+
+def test_costs_are_found_again(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(results(point(1), point(4), point(16))))
+    found = fit(read_results(file))
+    assert found.seconds == pytest.approx(SECONDS, rel=1e-6)
+    assert found.cost.model_dump() == pytest.approx(COST.model_dump(), abs=1e-4)
+
+
+def test_drafts_that_pay_are_fewer_in_a_full_batch() -> None:
+    assert predicted(COST, 1, RATES, 3) == pytest.approx(point(1).without / point(1).with_drafter * 2.5)
+    numbers = [best_drafts(COST, batch, RATES) for batch in (1, 8, 64)]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] == 3
+    assert best_drafts(StepCost(token=2.0), 4, RATES) == 0
+    ranges = schedule(COST, RATES, 64)
+    assert ranges[0][0] == 1
+    assert ranges[-1][1] == 64
+    assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(ranges))
+    assert ranges[-1][2] == numbers[2]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "nothing", '{"points": [{"batch_size": 1}]}'])
+def test_what_holds_no_results(text: str, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(MTPCError, match="holds no results of `mtpc bench`"):
+        read_results(tmp_path / "results.json")
+
+
+def test_one_batch_size_is_not_enough() -> None:
+    with pytest.raises(MTPCError, match="two batch sizes or more"):
+        fit([point(4)])
+
+
+def test_the_command_prints_settings(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(results(point(1), point(4), point(16))))
+    printed = CliRunner().invoke(app, ["plan", str(file), "--max-batch", "64"]).output
+    lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    assert lines[0] == {"num_speculative_tokens_per_batch_size": schedule(COST, RATES, 64)}
+    assert lines[1]["mtpc"]["step_cost"] == pytest.approx(COST.model_dump(), abs=1e-4)

@@ -1,0 +1,80 @@
+"""What a batch copies, when the drafter drafts, and how long the drafts are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mtpc.copying.batch import TYPICAL, BatchCopying, Request
+from mtpc.copying.table import CopyTable
+from mtpc.lengths import StepCost
+
+LOOP, NEW = [4, 5, 6, 7] * 6, list(range(40, 60))  # texts that repeat themselves, and that do not
+COST = StepCost(token=0.1, draft=0.1, row=0.0)
+
+
+def batch_of(*texts: list[int], cost: StepCost = COST, waiting: bool = False) -> BatchCopying:
+    """A batch whose requests have just said the last token of their texts."""
+    batch = BatchCopying(3, 8, cost)
+    batch.begin()
+    for name, text in enumerate(texts):
+        batch.add(name, lambda text=text: text[:-1], text[-1:], waiting)
+    return batch
+
+
+def test_copies_are_of_each_row() -> None:
+    tokens, chances = batch_of(LOOP, NEW).copied(5)
+    assert tokens[0].tolist() == [4, 5, 6, 7, 4]
+    assert (chances[0] > 0.8).all()
+    assert not chances[1].any()
+
+
+def test_the_drafter_drafts_where_nothing_is_copied_and_where_it_brings_more_than_it_costs() -> None:
+    assert batch_of(NEW).drafter_pays(8)
+    assert not batch_of(LOOP).drafter_pays(8)
+    assert batch_of(LOOP, *[NEW] * 6, cost=StepCost(token=0.02, draft=0.1)).drafter_pays(8)
+    assert not batch_of(NEW, cost=StepCost(token=0.1, draft=5.0)).drafter_pays(8)
+    assert not batch_of(NEW, cost=StepCost(token=1.0)).drafter_pays(8)
+
+
+def test_a_draft_that_was_copied_goes_on_being_copied() -> None:
+    sure = np.array([[0.9, 0.9, 0.9]], dtype=np.float32)
+    (copied,) = batch_of(LOOP).lengths([[4, 5, 6]], sure, 8, [False])
+    assert copied == [4, 5, 6, 7, 4, 5, 6, 7]
+    (own,) = batch_of(LOOP).lengths([[4, 5, 9]], sure, 8, [False])
+    assert own == [4, 5, 9]
+    (alone,) = batch_of(LOOP).lengths([[]], sure[:, :0], 8, [False])
+    assert alone == copied
+
+
+def test_an_unlikely_draft_is_cut() -> None:
+    (cut,) = batch_of(NEW).lengths([[1, 2, 3]], np.array([[0.9, 0.3, 0.3]], dtype=np.float32), 8, [False])
+    assert cut == [1, 2]  # the second may still bring 0.27 of a token in a tenth of a step
+    (none,) = batch_of(NEW).lengths([[1, 2, 3]], np.array([[0.01, 0.9, 0.9]], dtype=np.float32), 8, [False])
+    assert none == []
+
+
+def test_a_request_that_waits_gets_no_draft() -> None:
+    batch = batch_of(LOOP, waiting=True)
+    assert batch.lengths([[4, 5, 6]], np.full((1, 3), 0.9, np.float32), 8, [False]) == [[]]
+
+
+@pytest.mark.parametrize("others", [1, 30])
+def test_whose_draft_must_not_depend_on_the_others(others: int) -> None:
+    sure = np.full((1 + others, 3), 0.5, np.float32)
+    drafts = [[1, 2, 3]] * (1 + others)
+    (by_itself,) = batch_of(NEW).lengths(drafts[:1], sure[:1], 8, [True])
+    batch = batch_of(NEW, *[LOOP] * others)
+    assert batch.lengths(drafts, sure, 8, [True] + [False] * others)[0] == by_itself
+
+
+def test_what_becomes_of_drafts_corrects_how_sure_they_are() -> None:
+    right, wrong, cut = (Request(CopyTable(), NEW) for _ in range(3))
+    for request, drafted in ((right, [7, 8]), (wrong, [9, 8]), (cut, [])):
+        request.drafted(drafted, np.full(len(drafted), 0.5, np.float32))
+        request.said([7, 8, 1])
+    assert right.sure.value > 0 > wrong.sure.value
+    assert right.typical > TYPICAL > wrong.typical
+    assert cut.sure.value == 0 and cut.typical == TYPICAL
+    wrong.said([1])
+    assert wrong.sure.value < 0 and wrong.typical > TYPICAL * 0.9  # it is tried again after a while
