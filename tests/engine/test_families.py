@@ -88,9 +88,13 @@ def hybrid(folder: Path) -> Case:
 
 
 def copying(folder: Path) -> Case:
-    """Both parts, and copying beside them, which makes drafts longer than both."""
+    """Both parts, and copying beside them, which makes drafts longer than both.
+
+    A token more costs next to nothing, so that the drafts of a random drafter are long enough to tell.
+    """
     case = hybrid(folder)
-    models, values = case.models._replace(drafts=9), by_language(folder) | {"copy": True}
+    cost = {"token": 0.001, "draft": 0.02, "row": 0.0}
+    models, values = case.models._replace(drafts=9), by_language(folder) | {"copy": True, "step_cost": cost}
     return case._replace(models=models, vocabulary=values, schedule=None)
 
 
