@@ -35,6 +35,17 @@ def choose(probs: Tensor, temperature: Tensor | None, uniforms: Tensor | None, m
     return drawn if mode == "sampled" else torch.where(temperature <= 0, probs.argmax(-1), drawn)
 
 
+def most_probable(logits: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The column of the largest logit of each row, int64 [n], its probability, and that of a column that is asked for.
+
+    logits: [n, R].  columns: int64 [n], -1 for one that is not there.  Probabilities: float32 [n], of temperature 1.
+    """
+    logits = logits.float()
+    largest, total = logits.max(-1), logits.logsumexp(-1)
+    asked = (logits.gather(1, columns.clamp_min(0)[:, None])[:, 0] - total).exp()
+    return largest.indices, (largest.values - total).exp(), torch.where(columns >= 0, asked, 0.0)
+
+
 def draw_tokens(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Draws from softmax(logits / temperature), int64 [n], and these probabilities, float32 [n, R].
 

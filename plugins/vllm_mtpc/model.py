@@ -12,7 +12,7 @@ from vllm.distributed import tensor_model_parallel_all_gather
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
-from mtpc.draw import at_temperature, draw_tokens
+from mtpc.draw import draw_tokens, most_probable
 from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from mtpc.families.drafter import load_drafter, split_drafts
@@ -130,9 +130,13 @@ class DrafterForCausalLM(nn.Module):
             return self.compute_logits(hidden_states).argmax(-1)
         return self.draft_logits.greedy(hidden_states, numbers)
 
-    def stated(self, hidden_states: Tensor, temperature: Tensor | None, numbers: Tensor | None) -> Tensor:
-        """The serial part's distributions, float32 [n, V], of states [n, d]; see `mtpc.draw.at_temperature`."""
-        return at_temperature(self.compute_logits(hidden_states, numbers), temperature)
+    def most_probable(
+        self, hidden_states: Tensor, copied: Tensor, numbers: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The serial part's most probable tokens, their probabilities and those of the tokens ``copied``, [n] each."""
+        if self.draft_logits is None:
+            return most_probable(self.compute_logits(hidden_states), copied)
+        return self.draft_logits.most_probable(hidden_states, copied, numbers)
 
     def drawn(
         self, hidden_states: Tensor, temperature: Tensor, uniforms: Tensor, numbers: Tensor | None

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mtpc.copying.mixture import Copying
 from mtpc.draft import Draft, Known, Mode, concatenated
-from mtpc.draw import choose
 
 
 @dataclass
@@ -54,13 +53,18 @@ class Step:
 
     def _draft_mixed(self, model: Any, states: Tensor, uniforms: Tensor | None, copying: Copying) -> Tensor:
         """The same from the mixture of copying and the serial part."""
-        own = model.stated(states, None if self.mode == "greedy" else self.temperature, self.numbers)
-        mixed = copying.mixed(own)
-        tokens = choose(mixed, self.temperature, uniforms, self.mode)
-        self.copying = copying.drafted(tokens, own)
-        self.peaks.append(mixed.amax(1))
-        if self.mode != "greedy":
+        if uniforms is None:
+            token, likely, copied = model.most_probable(states, copying.token, self.numbers)
+            tokens, peak = copying.most_probable(token, likely, copied)
+        else:
+            token, own = model.drawn(states, self.temperature, copying.own_uniforms(uniforms), self.numbers)
+            mixed, copied = copying.mixed(own), copying.of(own)
+            tokens, peak = copying.drawn(token, uniforms), mixed.amax(1)
+            if self.mode == "mixed":
+                tokens = torch.where(self.temperature <= 0, mixed.argmax(1), tokens)
             self.probs.append(mixed)
+        self.peaks.append(peak)
+        self.copying = copying.drafted(tokens, copied)
         return tokens
 
     def known(self) -> Known:

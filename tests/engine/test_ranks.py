@@ -23,7 +23,7 @@ from tests.support.random_models import make_drafter, make_target
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "hybrid")]
-LENGTH, ASKED = 24, 6
+LENGTH, ASKED = 24, 4
 
 
 class Served(NamedTuple):

@@ -45,6 +45,10 @@ class Copying(NamedTuple):
         """What would be copied next, int64 [B]."""
         return self.copied.tokens[:, self.done]
 
+    def of(self, own: Tensor) -> Tensor:
+        """The probability of what would be copied next, [B], in the drafter's distribution, [B, V]."""
+        return own.gather(1, self.token[:, None])[:, 0]
+
     def rest(self) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens and chances of what is still to be drafted, and w of the first of them."""
         return self.copied.tokens[:, self.done :], self.copied.chances[:, self.done :], self.weight
@@ -54,13 +58,29 @@ class Copying(NamedTuple):
         weight = self.weight[:, None]
         return ((1.0 - weight) * own).scatter_add(1, self.token[:, None], weight.to(own.dtype))
 
-    def drafted(self, token: Tensor, own: Tensor) -> Self:
-        """After one more token, int64 [B], which the drafter itself drafts with q_d = own [B, V]."""
+    def most_probable(self, token: Tensor, likely: Tensor, copied: Tensor) -> tuple[Tensor, Tensor]:
+        """The most probable token of q(x_i | x_<i), int64 [B], and its probability, float32 [B].
+
+        token: the drafter's own most probable one, and q_d of it and of the token that would be copied, float32 [B].
+        """
+        by_copying, by_drafter = self.weight + (1.0 - self.weight) * copied, (1.0 - self.weight) * likely
+        copies = (token == self.token) | (by_copying > by_drafter)
+        return torch.where(copies, self.token, token), torch.where(copies, by_copying, by_drafter)
+
+    def own_uniforms(self, uniforms: Tensor) -> Tensor:
+        """What is left of uniforms, float64 [B], for the drafter's own draw where nothing is copied; see `drawn`."""
+        return ((uniforms - self.weight) / (1.0 - self.weight)).clamp(0.0, 1.0 - torch.finfo(uniforms.dtype).eps)
+
+    def drawn(self, token: Tensor, uniforms: Tensor) -> Tensor:
+        """A draw from q(x_i | x_<i), int64 [B]: what would be copied, with chance w, else the drafter's own draw."""
+        return torch.where(uniforms < self.weight, self.token, token)
+
+    def drafted(self, token: Tensor, by_drafter: Tensor) -> Self:
+        """After one more token, int64 [B]; by_drafter: q_d of the token that would have been copied, [B]."""
         done = self.done + 1
         if done == self.copied.tokens.shape[1]:
             return self._replace(done=done, weight=torch.zeros_like(self.weight))
-        by_drafter = own.gather(1, self.token[:, None])[:, 0].to(self.weight.dtype)
-        likely = self.weight + (1.0 - self.weight) * by_drafter
+        likely = self.weight + (1.0 - self.weight) * by_drafter.to(self.weight.dtype)
         copied = self.weight / likely.clamp_min(torch.finfo(torch.float32).tiny)
         weight = torch.where(token == self.token, copied * self.copied.chances[:, done], 0.0)
         return self._replace(done=done, weight=weight)

@@ -107,7 +107,7 @@ class Session:
                 own = self.head.spread(at_temperature(logits, temperature))
                 q = copying.mixed(own)
                 token = choose(q, temperature, uniforms, "greedy" if temperature is None else "mixed")
-                copying = copying.drafted(token, own)
+                copying = copying.drafted(token, copying.of(own))
                 peaks.append(q.amax(1))
             elif temperature is None:
                 token = self.head.tokens_of(logits.argmax(-1))

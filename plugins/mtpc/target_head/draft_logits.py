@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtpc.draw import draw_tokens
+from mtpc.draw import draw_tokens, most_probable
 from mtpc.int8 import Int8Linear, fits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
@@ -30,6 +30,7 @@ class DraftLogits:
         self.names = vocabularies.names
         self.ids = tuple(ids.to(unembedding.device) for ids in vocabularies.ids)  # int64 [R] of each vocabulary
         self.rows = tuple(unembedding[ids] for ids in self.ids)  # [R, d] of each vocabulary, copies
+        self.places = tuple(_places(ids, self.vocab_size) for ids in self.ids)
         self.rounded: tuple[Int8Linear, ...] = ()  # the same for one row of states
         if unembedding.device.type == "cpu" and unembedding.dtype == torch.bfloat16 and all(map(fits, self.rows)):
             self.rounded = tuple(Int8Linear(rows) for rows in self.rows)
@@ -101,6 +102,26 @@ class DraftLogits:
             whole[rows[:, None], self.ids[number]] = probs
         return tokens, whole
 
+    def most_probable(
+        self, states: Tensor, copied: Tensor, numbers: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The most probable token of each row, int64 [n], its probability, and that of another token, float32 [n].
+
+        copied: int64 [n], the other one.  States and numbers as above, where shapes are not static.
+        """
+        assert not self.static
+        only = self._only(numbers)
+        if only is not None:
+            choice, *probs = most_probable(self._of(only, states), self.places[only][copied])
+            return self.ids[only][choice], *probs
+        assert numbers is not None
+        tokens, likely, other = torch.empty_like(copied), *torch.empty(2, len(states), device=states.device)
+        for number, rows in groups(numbers, states.device):
+            logits = self._of(number, states[rows])
+            choice, likely[rows], other[rows] = most_probable(logits, self.places[number][copied[rows]])
+            tokens[rows] = self.ids[number][choice]
+        return tokens, likely, other
+
     def _only(self, numbers: Tensor | None) -> int | None:
         """The number of the vocabulary of all rows; None where they may differ."""
         if numbers is None or len(self.ids) == 1:
@@ -113,6 +134,13 @@ class DraftLogits:
             logits: Tensor = self.rounded[number](states.contiguous())
             return logits
         return F.linear(states, self.rows[number].to(states.dtype))
+
+
+def _places(ids: Tensor, vocab_size: int) -> Tensor:
+    """Where each token is among ids [R], int64 [V]; -1 where it is not."""
+    places = ids.new_full((vocab_size,), -1)
+    places[ids] = torch.arange(len(ids), device=ids.device)
+    return places
 
 
 def groups(numbers: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]]:

@@ -130,7 +130,7 @@ class CircuitWindow(WindowPart):
             stated.append(mixed)
             peaks.append(mixed.amax(1))
             if drafted + 1 < num_drafts:
-                copying = copying.drafted(tokens[-1], own)
+                copying = copying.drafted(tokens[-1], copying.of(own))
                 evidence = token_evidence(params.leaves[:, position : position + 1], tokens[-1][:, None])
                 state = self.circuit.advance(sums, position, state, evidence)
                 position += 1

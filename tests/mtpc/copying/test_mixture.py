@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mtpc.copying.mixture import Copied, Copying
+from mtpc.draw import draw
 
 VOCAB, DRAFTS = 3, 4
 COPIED = torch.tensor([[1, 1, 2, 0]])
@@ -52,7 +53,7 @@ def test_conditionals_are_those_of_the_joint(seed: int, chances: list[float]) ->
             mixed = copying.mixed(drafter)
             assert mixed.sum().item() == pytest.approx(1.0)
             stated *= mixed[0, token].item()
-            copying = copying.drafted(torch.tensor([token]), drafter)
+            copying = copying.drafted(torch.tensor([token]), copying.of(drafter))
         assert stated == pytest.approx(joint(x, own, chances), abs=1e-12)
         total += stated
     assert total == pytest.approx(1.0)
@@ -62,7 +63,7 @@ def test_without_a_chance_the_drafter_is_left_as_it_is() -> None:
     own = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
     copying = Copying.begin(Copied(torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3)))
     assert torch.equal(copying.mixed(own), own)
-    assert torch.equal(copying.drafted(torch.tensor([0, 0]), own).mixed(own), own)
+    assert torch.equal(copying.drafted(torch.tensor([0, 0]), copying.of(own)).mixed(own), own)
 
 
 def test_rows_are_apart() -> None:
@@ -71,4 +72,29 @@ def test_rows_are_apart() -> None:
     copying = Copying.begin(Copied(torch.ones(2, 2, dtype=torch.int64), chances))
     assert copying.mixed(own)[0, 1] > 0.9
     assert torch.equal(copying.mixed(own)[1], own[1])
-    assert copying.drafted(torch.tensor([1, 1]), own).weight[1] == 0
+    assert copying.drafted(torch.tensor([1, 1]), copying.of(own)).weight[1] == 0
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.2, 0.6, 0.995])
+@pytest.mark.parametrize("token", range(3))
+def test_draws_are_from_the_mixture(token: int, weight: float) -> None:
+    own = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)
+    copying = Copying.begin(Copied(torch.tensor([[token]]), torch.tensor([[weight]], dtype=torch.float64)))
+    uniforms = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
+    drafter = draw(own.expand(20_000, -1), copying.own_uniforms(uniforms))
+    drawn = copying.drawn(drafter, uniforms).bincount(minlength=3) / 20_000
+    torch.testing.assert_close(drawn.double(), copying.mixed(own)[0], atol=2e-4, rtol=0)
+    assert copying.own_uniforms(torch.ones(1, dtype=torch.float64) - 2**-53) < 1
+
+
+def test_the_most_probable_token_needs_no_distribution() -> None:
+    generator = torch.Generator().manual_seed(0)
+    own = torch.rand(200, 5, generator=generator).softmax(1)
+    tokens = torch.randint(5, (200, 1), generator=generator)
+    copying = Copying.begin(Copied(tokens, torch.rand(200, 1, generator=generator) / 2))
+    likely, largest = own.max(1)
+    token, probability = copying.most_probable(largest, likely, copying.of(own))
+    mixed = copying.mixed(own)
+    assert torch.equal(token, mixed.argmax(1))
+    torch.testing.assert_close(probability, mixed.amax(1))
+    assert 20 < (token == tokens[:, 0]).sum() < 180

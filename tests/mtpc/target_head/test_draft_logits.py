@@ -58,6 +58,17 @@ def test_tokens_are_drawn_from_the_distributions_of_their_vocabularies(numbers: 
         assert start - 1e-6 <= uniforms[row] <= start + expected[row, tokens[row]] + 1e-6
 
 
+@pytest.mark.parametrize("numbers", [[0], [2], [1, 1, 1], [2, 0, 1, 1, 0, 2, 2], []])
+def test_the_most_probable_token_and_the_probability_of_another(numbers: list[int]) -> None:
+    logits, states = DraftLogits(VOCABULARIES, HEAD), torch.randn(len(numbers), SIZE)
+    copied = torch.arange(len(numbers)) * 3 % len(HEAD)  # also tokens that are not in the row's vocabulary
+    found = logits.most_probable(states, copied, torch.tensor(numbers, dtype=torch.int64))
+    probs = one_at_a_time(states, numbers).softmax(-1)
+    assert found[0].tolist() == probs.argmax(-1).tolist()
+    torch.testing.assert_close(found[1], probs.amax(-1))
+    torch.testing.assert_close(found[2], probs.gather(1, copied[:, None])[:, 0])
+
+
 def test_draws_without_numbers_are_from_the_first() -> None:
     _, probs = DraftLogits(VOCABULARIES, HEAD).drawn(torch.randn(3, SIZE), torch.ones(3), torch.rand(3).double())
     assert probs.bool().nonzero()[:, 1].tolist() == VOCABULARIES.ids[0].tolist() * 3
