@@ -97,7 +97,8 @@ def ngram(setting: str) -> Contestant:
 def contestants(given: argparse.Namespace) -> list[Contestant]:
     """All that is measured, in the order of the columns."""
     own = drafts_of(given.drafter, None)
-    copying = ("--additional-config", json.dumps({"mtpc": {"copy": True}}))
+    settings = {"copy": True} | ({} if given.step_cost is None else {"step_cost": given.step_cost})
+    copying = ("--additional-config", json.dumps({"mtpc": settings}))
     return [
         *map(ngram, given.ngram),
         Contestant("drafter", (), given.drafter, own),
@@ -131,7 +132,8 @@ class Benchmark:
                     max_length=self.plain.max_length + contestant.drafts,
                     extra=(*self.plain.extra, *contestant.arguments),
                 )
-                with running(self.engine, settings, out / f"server_{number}.log") as drafted:
+                times = None if contestant.drafter is None else out / f"draft_times_{number}.json"
+                with running(self.engine, settings, out / f"server_{number}.log", times) as drafted:
                     self._measure(contestant, answering(), drafted())
                 self.write()
 
@@ -194,6 +196,7 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--batch-size", type=int, default=1, help="requests at a time (default: %(default)s)")
     add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="vLLM's n-gram drafter, as in 2-4:5")
     add("--copied-drafts", type=int, default=10, help="longest draft of the one that copies (default: %(default)s)")
+    add("--step-cost", type=json.loads, metavar="JSON", help="of the one that copies, as `mtpc plan` prints it")
     add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
     add("--out", type=Path, default=Path("runs/copying"))
     return parser.parse_args(given)

@@ -75,7 +75,7 @@ class Case(NamedTuple):
 def mtpc(folder: Path) -> Case:
     """A circuit, of which all of the window's graphs are replayed."""
     target = make_target(folder / "target")
-    return Case(Models(target, make_drafter(folder / "drafter", target), 5), target, 24, 400)
+    return Case(Models(target, make_drafter(folder / "drafter", target), 5), target, 16, 300)
 
 
 def fastmtp(folder: Path) -> Case:
@@ -83,7 +83,7 @@ def fastmtp(folder: Path) -> Case:
     target = make_target(folder / "target")
     drafter = make_fastmtp(folder / "drafter", target)
     make_vocabulary(drafter / "vocabulary.json", 258)
-    return Case(Models(target, drafter, 3), target, 16, 200, {"size": 120})
+    return Case(Models(target, drafter, 3), target, 12, 200, {"size": 120})
 
 
 def hybrid(folder: Path) -> Case:
@@ -91,7 +91,7 @@ def hybrid(folder: Path) -> Case:
     target = make_target(folder / "target")
     drafter = make_hybrid(folder / "drafter", target)
     make_vocabulary(drafter / "vocabulary.json", 258)
-    return Case(Models(target, drafter, 4), target, 16, 200, {"size": 120})
+    return Case(Models(target, drafter, 4), target, 12, 200, {"size": 120})
 
 
 CASES = {"mtpc": mtpc, "fastmtp": fastmtp, "hybrid": hybrid}
