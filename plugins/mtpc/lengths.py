@@ -19,9 +19,9 @@ class StepCost(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    token: float = Field(0.05, gt=0, le=10)
-    draft: float = Field(0.15, ge=0, le=100)
-    row: float = Field(0.02, ge=0, le=100)
+    token: float = Field(default=0.05, gt=0, le=10)
+    draft: float = Field(default=0.15, ge=0, le=100)
+    row: float = Field(default=0.02, ge=0, le=100)
 
     def reading(self, tokens: int) -> float:
         """A step that reads so many tokens, drafting apart."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,8 @@ class RunnerCopying:
         self.batch.forget(self.batch.requests.keys() - requests.keys())
         self.batch.begin()
         for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
-            request = requests[name]
-            self.batch.add(
-                name,
-                lambda request=request: [*(request.prompt_token_ids or []), *request.output_token_ids],
-                [token for token in row if token >= 0],
-                waiting,
-            )
+            said = [token for token in row if token >= 0]
+            self.batch.add(name, partial(_text_of, requests[name]), said, waiting)
 
     def drafter_pays(self, longest: int, seeded: bool) -> bool:
         """Whether the drafter is to draft in this step.
@@ -67,3 +63,8 @@ class RunnerCopying:
         added = torch.tensor([row[own:] + [0] * (width - max(own, len(row))) for row in drafts], device=self.device)
         certain = F.one_hot(added, draft.probs.shape[2]).to(draft.probs.dtype)
         return drafts, torch.cat([draft.probs, certain], 1)
+
+
+def _text_of(request: Any) -> list[int]:
+    """Prompt and output of vLLM's request."""
+    return [*(request.prompt_token_ids or []), *request.output_token_ids]

@@ -61,6 +61,7 @@ class Step:
             mixed, copied = copying.mixed(own), copying.of(own)
             tokens, peak = copying.drawn(token, uniforms), mixed.amax(1)
             if self.mode == "mixed":
+                assert self.temperature is not None  # part of the contract of this mode
                 tokens = torch.where(self.temperature <= 0, mixed.argmax(1), tokens)
             self.probs.append(mixed)
         self.peaks.append(peak)

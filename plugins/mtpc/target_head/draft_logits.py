@@ -112,10 +112,10 @@ class DraftLogits:
         assert not self.static
         only = self._only(numbers)
         if only is not None:
-            choice, *probs = most_probable(self._of(only, states), self.places[only][copied])
-            return self.ids[only][choice], *probs
+            choice, likely, other = most_probable(self._of(only, states), self.places[only][copied])
+            return self.ids[only][choice], likely, other
         assert numbers is not None
-        tokens, likely, other = torch.empty_like(copied), *torch.empty(2, len(states), device=states.device)
+        tokens, (likely, other) = torch.empty_like(copied), torch.empty(2, len(states), device=states.device)
         for number, rows in groups(numbers, states.device):
             logits = self._of(number, states[rows])
             choice, likely[rows], other[rows] = most_probable(logits, self.places[number][copied[rows]])
