@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
+from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.lengths import StepCost
 
@@ -20,11 +21,11 @@ from mtpc.lengths import StepCost
 class RunnerCopying:
     """`BatchCopying` of the batch that the runner has at hand, in tensors.
 
-    own, longest, cost: see there.
+    own, longest, cost, table: see there.
     """
 
-    def __init__(self, own: int, longest: int, cost: StepCost, device: torch.device) -> None:
-        self.batch, self.device = BatchCopying(own, longest, cost), device
+    def __init__(self, own: int, longest: int, cost: StepCost, table: CopyTable, device: torch.device) -> None:
+        self.batch, self.device = BatchCopying(own, longest, cost, table), device
 
     def sampled(self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor) -> None:
         """What the target has just said to each request, int [B, W], -1 where there is no token.

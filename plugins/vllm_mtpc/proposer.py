@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.copying.mixture import Copied, Copying
+from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Mode
 from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
@@ -48,7 +50,8 @@ class Proposer(EagleProposer):
             if vllm_config.scheduler_config.async_scheduling:
                 raise MTPCError("copying reads what was said a step ago: it needs --no-async-scheduling.")
             own = min(config_of(vllm_config).num_drafts, self.num_speculative_tokens)
-            self.copying = RunnerCopying(own, self.num_speculative_tokens, copying.cost, device)
+            table = CopyTable.of(Path(vllm_config.speculative_config.draft_model_config.model))
+            self.copying = RunnerCopying(own, self.num_speculative_tokens, copying.cost, table, device)
 
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mtpc.copying.table import CopyTable
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
 from mtpc.families import family_of, recognise
@@ -62,6 +63,8 @@ def check_settings(
         )
     copying = copying_of(additional) is not None
     check_drafts(config, settings.get("num_speculative_tokens"), "num_speculative_tokens", folder, copying)
+    if copying:
+        CopyTable.of(folder)
     if serial is None:
         return _check_window(folder, settings, additional or {})
     _check_serial(folder, serial, settings, pipeline_stages, ranks)

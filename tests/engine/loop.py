@@ -13,6 +13,7 @@ from transformers import DynamicCache
 
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
+from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.families.drafter import load_drafter
 from mtpc.families.session import Session
@@ -63,7 +64,7 @@ class RecordingSession(Session):
         text, said = self.text[:-1], self.text[-1:]
         if self.copying is None:
             own = min(num_drafts, self.drafter.config.num_drafts)
-            self.copying = BatchCopying(own, num_drafts, self.loop.cost)
+            self.copying = BatchCopying(own, num_drafts, self.loop.cost, self.loop.table)
         else:
             said = following[0].tolist()
         self.copying.begin()
@@ -87,7 +88,7 @@ class Loop:
     def __init__(
         self, target: Path, drafter: Path, vocabularies: DraftVocabularies | None = None, cost: StepCost | None = None
     ) -> None:
-        self.cost = cost
+        self.cost, self.table = cost, CopyTable.of(drafter)
         self.kinds: Counter[tuple[bool, int]] = Counter()
         self.target = FrozenTarget(target)
         self.drafter = load_drafter(drafter)

@@ -23,12 +23,12 @@ TREE = ("--speculative-eagle-topk", str(CHILDREN), "--speculative-num-draft-toke
 SYNCHRONOUS = "--disable-overlap-schedule"
 PAGES = ("--page-size", "16")
 CHUNKS = ("--chunked-prefill-size", "64")  # shorter than a prompt
-# Drafts as a chain or a tree, steps that overlap or not, pages of 1 or 16: each pair of choices meets.  Those that more
-# than one module asks for stand first, at the same place in each: pytest shares a server by its place among parameters.
+# Drafts as a chain or a tree, steps that overlap or not, pages of 1 or 16; synchronous chains with pages of 16 are in
+# test_families.py.  Those that more than one module asks for stand first, at the same place in each: pytest shares a
+# server by its place among parameters.
 KINDS = {
     "chain": CHUNKS,
     "tree, synchronous": (*TREE, SYNCHRONOUS, *CHUNKS),
-    "chain, synchronous, pages of 16": (SYNCHRONOUS, *PAGES),
     "tree, pages of 16": (*TREE, *PAGES),
 }
 

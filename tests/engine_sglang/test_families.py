@@ -91,11 +91,11 @@ def mimo(folder: Path) -> Case:
     return Case(Models(made.target, made.drafter, 3), made.plain, ("--trust-remote-code", *CHUNKS))
 
 
-def hybrid(folder: Path) -> Case:
-    """Both parts."""
+def hybrid(folder: Path, *arguments: str) -> Case:
+    """Both parts, drafting from the vocabulary of the request's language."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_hybrid(folder / "drafter", target), 4)
-    return Case(models, target, (), vocabulary(folder, "letters"))
+    return Case(models, target, arguments, vocabulary(folder, "auto"))
 
 
 def vocabulary(folder: Path, language: str) -> str:
@@ -107,14 +107,11 @@ def vocabulary(folder: Path, language: str) -> str:
 CASES = {
     "mtpc": lambda folder: mtpc(folder, sampled=FILTERS),
     "mtpc, tree": lambda folder: mtpc(folder, *TREE),
-    "fastmtp, by language, synchronous, pages of 16": lambda folder: fastmtp(
-        folder, *CHUNKS, *PAGES, SYNCHRONOUS, language="auto"
-    ),
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(
         folder, *BEAM, *PAGES, language="auto", wrong=0.8
     ),
     "fastmtp, MiMo": mimo,
-    "hybrid": hybrid,
+    "hybrid": lambda folder: hybrid(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
 }
 
 

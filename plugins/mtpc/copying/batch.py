@@ -49,8 +49,8 @@ class BatchCopying:
     own: tokens that the drafter itself drafts, at most.  longest: tokens of a draft.
     """
 
-    def __init__(self, own: int, longest: int, cost: StepCost) -> None:
-        self.table, self.own, self.longest, self.cost = CopyTable(), own, longest, cost
+    def __init__(self, own: int, longest: int, cost: StepCost, table: CopyTable) -> None:
+        self.table, self.own, self.longest, self.cost = table, own, longest, cost
         self.requests: dict[Hashable, Request] = {}
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []

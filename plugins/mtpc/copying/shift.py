@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-RATE, FARTHEST = 0.3, 3.0  # a step of the shift, and how far it may go
+RATE, FARTHEST = 0.1, 3.0  # a step of the shift, and how far it may go
 SMALLEST, LARGEST = 1e-6, 0.995  # no chance is 1: what has always been right may be wrong next
 
 

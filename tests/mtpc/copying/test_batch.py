@@ -15,7 +15,7 @@ COST = StepCost(token=0.1, draft=0.1, row=0.0)
 
 def batch_of(*texts: list[int], cost: StepCost = COST, waiting: bool = False) -> BatchCopying:
     """A batch whose requests have just said the last token of their texts."""
-    batch = BatchCopying(3, 8, cost)
+    batch = BatchCopying(3, 8, cost, CopyTable())
     batch.begin()
     for name, text in enumerate(texts):
         batch.add(name, lambda text=text: text[:-1], text[-1:], waiting)
