@@ -3,8 +3,9 @@ r"""Tokens/s by kind of question: no drafter, vLLM's own n-gram drafter, a draft
     python -m benchmarks.copying --target runs/smollm2 --drafter weights/smollm2-fastmtp \
         --prompts questions.jsonl --out runs/copying
 
-Each of them runs in turn with the engine without a drafter, kind after kind, offline, in one run of the command;
-results.json and results.md are written anew after each.  Questions: as `mtpc bench --prompts`, Spec-Bench's own too.
+All of them are there at once, each in a process, and answer every question in turn, so that a machine whose speed
+drifts slows them alike.  results.json and results.md are written anew after each kind.  Questions: as
+`mtpc bench --prompts`, Spec-Bench's own too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -46,40 +48,23 @@ class Contestant(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A contestant's measurements by kind, and the engine's without a drafter beside them."""
+    """A contestant's measurements by kind: of each question, or batch of questions."""
 
     contestant: Contestant
-    with_drafts: dict[str, Measurement]
-    without: dict[str, Measurement]
+    by_kind: dict[str, list[Measurement]]
+
+    def of(self, kind: str) -> list[Measurement]:
+        """Those of a kind, or all."""
+        return [one for name, found in self.by_kind.items() if kind in (name, ALL) for one in found]
 
     def speed(self, kind: str) -> float:
-        """Tokens/s."""
-        return rate(self.with_drafts, kind)
-
-    def speedup(self, kind: str) -> float:
-        """Over the engine without a drafter, measured in turn."""
-        return rate(self.with_drafts, kind) / rate(self.without, kind)
+        """Tokens/s, of all tokens over all seconds."""
+        return sum(one.tokens for one in self.of(kind)) / sum(one.seconds for one in self.of(kind))
 
     def acceptance_length(self, kind: str) -> float:
         """Tokens of a step, those steps included in which nothing was drafted."""
-        chosen = of(self.with_drafts, kind)
-        tokens = sum(one.tokens - one.requests for one in chosen)  # the first comes of the prompt
-        return tokens / (tokens - sum(one.drafts.accepted for one in chosen))
-
-    def cell(self, kind: str) -> str:
-        """Of the table."""
-        return f"{self.speed(kind):.1f} ({self.speedup(kind):.2f} x, {self.acceptance_length(kind):.2f})"
-
-
-def of(found: dict[str, Measurement], kind: str) -> list[Measurement]:
-    """Those of a kind, or all."""
-    return list(found.values()) if kind == ALL else [found[kind]]
-
-
-def rate(found: dict[str, Measurement], kind: str) -> float:
-    """Tokens/s, of all tokens over all seconds."""
-    chosen = of(found, kind)
-    return sum(one.tokens for one in chosen) / sum(one.seconds for one in chosen)
+        tokens = sum(one.tokens - one.requests for one in self.of(kind))  # the first comes of the prompt
+        return tokens / (tokens - sum(one.drafts.accepted for one in self.of(kind)))
 
 
 def ngram(setting: str) -> Contestant:
@@ -100,6 +85,7 @@ def contestants(given: argparse.Namespace) -> list[Contestant]:
     settings = {"copy": True} | ({} if given.step_cost is None else {"step_cost": given.step_cost})
     copying = ("--additional-config", json.dumps({"mtpc": settings}))
     return [
+        Contestant("no drafter"),
         *map(ngram, given.ngram),
         Contestant("drafter", (), given.drafter, own),
         Contestant("drafter that copies", copying, given.drafter, max(own, given.copied_drafts)),
@@ -119,64 +105,70 @@ class Benchmark:
         self.plain = ServerSettings(given.target, given.batch_size, length, extra=tuple(given.server_arg))
         self.found: list[Found] = []
 
-    def run(self, drafting: Sequence[Contestant]) -> None:
-        """Every contestant, in turn with the engine without a drafter."""
+    def run(self, contestants: Sequence[Contestant]) -> None:
+        """Every question, to every contestant in turn."""
         out: Path = self.given.out
         out.mkdir(parents=True, exist_ok=True)
-        with tidy_end(), running(self.engine, self.plain, out / "server_without.log") as answering:
-            for number, contestant in enumerate(drafting):
-                settings = replace(
-                    self.plain,
-                    drafter=contestant.drafter,
-                    num_drafts=contestant.drafts,
-                    max_length=self.plain.max_length + contestant.drafts,
-                    extra=(*self.plain.extra, *contestant.arguments),
-                )
-                times = None if contestant.drafter is None else out / f"draft_times_{number}.json"
-                with running(self.engine, settings, out / f"server_{number}.log", times) as drafted:
-                    self._measure(contestant, answering(), drafted())
+        with tidy_end(), ExitStack() as stack:
+            answering = [stack.enter_context(self._running(one, number)) for number, one in enumerate(contestants)]
+            servers = [answer() for answer in answering]
+            self.found = [Found(contestant, {}) for contestant in contestants]
+            for kind, prompts in self.asked.items():
+                for start in range(0, len(prompts), self.given.batch_size):
+                    batch = prompts[start : start + self.given.batch_size]
+                    for found, server in zip(self.found, servers, strict=True):
+                        found.by_kind.setdefault(kind, []).append(self._measure(server, batch))
+                told = ", ".join(f"{found.contestant.name} {found.speed(kind):.1f}" for found in self.found)
+                self.console.print(f"{kind}: {told} tokens/s", highlight=False)
                 self.write()
 
-    def _measure(self, contestant: Contestant, without: Server, drafted: Server) -> None:
-        found = Found(contestant, {}, {})
-        for kind, prompts in self.asked.items():
-            for server, results in ((without, found.without), (drafted, found.with_drafts)):
-                short, batch = replace(self.sampling, max_tokens=WARM_UP), self.given.batch_size
-                self.engine.load(server.url, server.model(), prompts[:1], short, batch)
-                results[kind] = measure(self.engine, server, server.model(), prompts, self.sampling, batch)
-            told = f"{contestant.name}, {kind}: {found.speed(kind):.1f} tokens/s, {found.speedup(kind):.2f} x"
-            self.console.print(told, highlight=False)
-        self.found.append(found)
+    def _running(self, contestant: Contestant, number: int) -> AbstractContextManager[Callable[[], Server]]:
+        out: Path = self.given.out
+        settings = replace(
+            self.plain,
+            drafter=contestant.drafter,
+            num_drafts=contestant.drafts,
+            max_length=self.plain.max_length + contestant.drafts,
+            extra=(*self.plain.extra, *contestant.arguments),
+        )
+        times = None if contestant.drafter is None else out / f"draft_times_{number}.json"
+        return running(self.engine, settings, out / f"server_{number}.log", times)
+
+    def _measure(self, server: Server, batch: Sequence[Prompt]) -> Measurement:
+        short = replace(self.sampling, max_tokens=WARM_UP)
+        self.engine.load(server.url, server.model(), batch[:1], short, 1)
+        return measure(self.engine, server, server.model(), batch, self.sampling, len(batch))
 
     def table(self) -> Table:
         """One row for each kind, one column for each contestant."""
-        columns, rows = ["kind", "no drafter", *(found.contestant.name for found in self.found)], []
-        for kind in [*self.asked, ALL]:
-            plain = [rate(found.without, kind) for found in self.found]
-            rows.append([kind, f"{sum(plain) / len(plain):.1f}", *(found.cell(kind) for found in self.found)])
+        plain, rows = self.found[0], []
+        for kind in [*plain.by_kind, ALL]:
+            cells = [f"{plain.speed(kind):.1f}"]
+            for one in self.found[1:]:
+                speedup = one.speed(kind) / plain.speed(kind)
+                cells.append(f"{one.speed(kind):.1f} ({speedup:.2f} x, {one.acceptance_length(kind):.2f})")
+            rows.append([kind, *cells])
         where = f"T = {self.given.temperature:g}, batch {self.given.batch_size}"
-        return Table(f"Tokens/s (speed-up, tokens a step), {where}", columns, rows)
+        names = [found.contestant.name for found in self.found]
+        return Table(f"Tokens/s (speed-up, tokens a step), {where}", ["kind", *names], rows)
 
     def write(self) -> None:
         """results.json and results.md."""
-        facts = provenance.collect()
-        contestants = [
+        facts, plain = provenance.collect(), self.found[0]
+        found = [
             {
-                "name": found.contestant.name,
-                "arguments": found.contestant.arguments,
-                "drafts": found.contestant.drafts,
-                "speedup": found.speedup(ALL),
-                "without": {kind: measurement_to_json(one) for kind, one in found.without.items()},
-                "with": {kind: measurement_to_json(one) for kind, one in found.with_drafts.items()},
-                "same_text": {
-                    kind: sum(a == b for a, b in zip(one.texts, found.with_drafts[kind].texts, strict=True))
-                    for kind, one in found.without.items()
-                },
+                "name": one.contestant.name,
+                "arguments": one.contestant.arguments,
+                "drafts": one.contestant.drafts,
+                "speedup": one.speed(ALL) / plain.speed(ALL),
+                "acceptance_length": one.acceptance_length(ALL),
+                "by_kind": {kind: [measurement_to_json(each) for each in all_] for kind, all_ in one.by_kind.items()},
+                "same_text": sum(a.texts == b.texts for a, b in zip(one.of(ALL), plain.of(ALL), strict=True)),
             }
-            for found in self.found
+            for one in self.found
         ]
         questions = {kind: len(prompts) for kind, prompts in self.asked.items()}
-        results = {"provenance": facts, "settings": vars(self.given), "questions": questions, "found": contestants}
+        results = {"provenance": facts, "settings": vars(self.given), "questions": questions, "found": found}
         (self.given.out / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
         made = f"Questions: {', '.join(f'{number} {kind}' for kind, number in questions.items())}; at most "
         made += f"{self.given.max_tokens} tokens each. Made by `{facts['command']}`."

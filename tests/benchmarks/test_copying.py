@@ -21,19 +21,14 @@ def measurement(tokens: int, seconds: float, drafts: DraftCounters = NO_DRAFTS) 
 
 
 def test_speeds_are_of_all_tokens_over_all_seconds() -> None:
-    without = {"qa": measurement(100, 2.0), "code": measurement(300, 2.0)}
-    drafted = {
-        "qa": measurement(100, 1.0, DraftCounters(10, 70, 49, ())),
-        "code": measurement(300, 1.0, DraftCounters(90, 630, 198, ())),
-    }
-    found = Found(Contestant("drafter"), drafted, without)
+    questions = [measurement(50, 0.5, DraftCounters(5, 35, 20, ())), measurement(50, 0.5, DraftCounters(5, 35, 26, ()))]
+    code = [measurement(300, 1.0, DraftCounters(90, 630, 198, ()))]
+    found = Found(Contestant("drafter"), {"qa": questions, "code": code})
     assert found.speed("qa") == 100
-    assert found.speedup("qa") == 2
     assert found.speed(ALL) == 200
-    assert found.speedup(ALL) == 2
-    # 98 tokens after the prompts in 49 steps: those without a draft count.
-    assert found.acceptance_length("qa") == 2
-    assert found.acceptance_length(ALL) == pytest.approx(396 / 149)
+    # 96 tokens after the prompts in 50 steps: those without a draft count.
+    assert found.acceptance_length("qa") == 96 / 50
+    assert found.acceptance_length(ALL) == pytest.approx(394 / 150)
 
 
 def test_settings_of_the_ngram_drafter() -> None:
@@ -47,7 +42,7 @@ def test_settings_of_the_ngram_drafter() -> None:
 
 def test_the_one_that_copies_drafts_longer() -> None:
     given = Namespace(drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12, step_cost={"token": 0.1})
-    names = ["n-gram 2-4:5", "drafter", "drafter that copies"]
-    assert [(one.name, one.drafts) for one in contestants(given)] == list(zip(names, (0, 7, 12), strict=True))
+    names = ["no drafter", "n-gram 2-4:5", "drafter", "drafter that copies"]
+    assert [(one.name, one.drafts) for one in contestants(given)] == list(zip(names, (0, 0, 7, 12), strict=True))
     settings = json.loads(contestants(given)[-1].arguments[-1])
     assert settings == {"mtpc": {"copy": True, "step_cost": {"token": 0.1}}}
