@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from mtpc.errors import MTPCError
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class StepCost(BaseModel):
@@ -30,19 +26,6 @@ class StepCost(BaseModel):
     def drafting(self, rows: int) -> float:
         """The drafter's own draft of so many requests."""
         return self.draft + self.row * rows
-
-
-def step_cost(values: Any, name: str) -> StepCost:
-    """A cost out of JSON, which ``name`` stands for in an error.
-
-    Errors: `MTPCError` for what is none.
-    """
-    try:
-        return StepCost.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "".join(f" {part!r}" for part in first["loc"])
-        raise MTPCError(f"{name} is wrong{' at' if where else ''}{where}: {first['msg']}.") from None
 
 
 def best_lengths(reached: np.ndarray, cost: StepCost, spent: float = 0.0) -> np.ndarray:

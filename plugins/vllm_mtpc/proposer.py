@@ -23,7 +23,7 @@ from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.last_accepted import last_accepted
 from vllm_mtpc.noise import draft_noise
 from vllm_mtpc.request_vocabularies import RequestVocabularies
-from vllm_mtpc.settings import copying_of
+from vllm_mtpc.settings import copying_cost
 from vllm_mtpc.step import Step
 
 
@@ -45,13 +45,13 @@ class Proposer(EagleProposer):
         self.vocabularies: RequestVocabularies | None = None
         self.numbers: Tensor | None = None  # int64 [B], of the draft vocabularies of the coming step
         self.copying: RunnerCopying | None = None
-        copying = copying_of(vllm_config.additional_config)
-        if copying is not None:
+        cost = copying_cost(vllm_config.additional_config)
+        if cost is not None:
             if vllm_config.scheduler_config.async_scheduling:
                 raise MTPCError("copying reads what was said a step ago: it needs --no-async-scheduling.")
             own = min(config_of(vllm_config).num_drafts, self.num_speculative_tokens)
             table = CopyTable.of(Path(vllm_config.speculative_config.draft_model_config.model))
-            self.copying = RunnerCopying(own, self.num_speculative_tokens, copying.cost, table, device)
+            self.copying = RunnerCopying(own, self.num_speculative_tokens, cost, table, device)
 
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""

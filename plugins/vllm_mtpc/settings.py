@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtpc.copying.table import CopyTable
+from mtpc.declared import declared
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
 from mtpc.families import family_of, recognise
 from mtpc.families.drafter import check_drafts, load_drafter
-from mtpc.lengths import StepCost, step_cost
+from mtpc.lengths import StepCost
 from mtpc.serial.config import SerialConfig
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc import touch_points
@@ -61,7 +62,7 @@ def check_settings(
         raise MTPCError(
             f"{folder} is {drafter.family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}."
         )
-    copying = copying_of(additional) is not None
+    copying = copying_cost(additional) is not None
     check_drafts(config, settings.get("num_speculative_tokens"), "num_speculative_tokens", folder, copying)
     if copying:
         CopyTable.of(folder)
@@ -113,14 +114,8 @@ def vocabulary_values(additional: Any) -> dict[str, Any]:
     return {key: value for key, value in _own(additional).items() if key not in (COPY, COST)}
 
 
-class CopySettings(NamedTuple):
-    """What copying is told: cost is what steps take, which decides how long drafts are."""
-
-    cost: StepCost
-
-
-def copying_of(additional: Any) -> CopySettings | None:
-    """Whether and how drafts are copied from the request's own text, by vLLM's additional-config.
+def copying_cost(additional: Any) -> StepCost | None:
+    """What steps cost where drafts are copied from the request's own text, by vLLM's additional-config; else None.
 
     Errors: `MTPCError` where it does not say so clearly.
     """
@@ -132,7 +127,7 @@ def copying_of(additional: Any) -> CopySettings | None:
         if cost is not None:
             raise MTPCError(f"the {COST!r} of {SECTION!r} in additional-config is for copying: add {COPY!r}.")
         return None
-    return CopySettings(StepCost() if cost is None else step_cost(cost, f"the {COST!r} of {SECTION!r}"))
+    return StepCost() if cost is None else declared(StepCost, cost, f"the {COST!r} of {SECTION!r}")
 
 
 def _own(additional: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from mtpc.noise import counter_uniforms
 from vllm_mtpc.dispatch import config_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.request_vocabularies import RequestVocabularies
-from vllm_mtpc.settings import copying_of
+from vllm_mtpc.settings import copying_cost
 
 FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
 
@@ -41,7 +41,7 @@ class Speculator(EagleSpeculator):
     """
 
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
-        if copying_of(vllm_config.additional_config) is not None:
+        if copying_cost(vllm_config.additional_config) is not None:
             raise MTPCError("copying is for the V1 model runner: set VLLM_USE_V2_MODEL_RUNNER=0.")
         settings = vllm_config.speculative_config
         drafter, drafts = config_of(vllm_config), settings.num_speculative_tokens

@@ -26,7 +26,7 @@ from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_drafter, make_target
-from vllm_mtpc.settings import copying_of, vocabulary_values
+from vllm_mtpc.settings import copying_cost, vocabulary_values
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -119,8 +119,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     more = {} if case.schedule is None else {"num_speculative_tokens_per_batch_size": case.schedule}
     asked = {"mtpc": case.vocabulary or {}}
     vocabularies = open_vocabularies(vocabulary_values(asked), case.models.drafter, VOCABULARY)
-    copying = copying_of(asked)
-    loop = Loop(case.plain, case.models.drafter, vocabularies, None if copying is None else copying.cost)
+    loop = Loop(case.plain, case.models.drafter, vocabularies, copying_cost(asked))
     exact = Reference(case.plain)
     with Server(
         case.models.target,

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from mtpc.declared import declared
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost, best_lengths, step_cost, tokens_per_time
+from mtpc.lengths import StepCost, best_lengths, tokens_per_time
 
 CHANCES = arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(0, 4)), elements=st.floats(0, 1))
 
@@ -51,4 +52,4 @@ def test_where_verifying_costs_as_much_as_it_can_bring_nothing_is_drafted() -> N
 )
 def test_what_is_no_cost(values: object, sentence: str) -> None:
     with pytest.raises(MTPCError, match=sentence):
-        step_cost(values, "costs")
+        declared(StepCost, values, "costs")

@@ -74,7 +74,7 @@ class BatchCopying:
         request = self.requests[name]
         if waiting:
             self.batch.append(None)
-            self.proposals.append(Proposal(np.zeros(self.longest, np.int64), np.zeros(self.longest, np.float32)))
+            self.proposals.append(Proposal.none(self.longest))
             return
         request.said(said)
         self.batch.append(request)

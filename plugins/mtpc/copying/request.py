@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -17,6 +17,11 @@ class Proposal(NamedTuple):
 
     tokens: np.ndarray
     chances: np.ndarray
+
+    @classmethod
+    def none(cls, count: int) -> Self:
+        """So many tokens without a chance."""
+        return cls(np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.float32))
 
 
 class CopyRequest:
@@ -53,5 +58,5 @@ class CopyRequest:
             tokens = continuation(self.text, match, count)
             self._proposed = Proposal(tokens, self.shift.corrected(self.table.along(match.length, count)))
         else:
-            self._proposed = Proposal(np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.float32))
+            self._proposed = Proposal.none(count)
         return self._proposed

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from mtpc.declared import declared
 from mtpc.errors import MTPCError
 
 FILE = "copying.json"  # of a drafter directory
@@ -41,12 +42,10 @@ class CopyTable:
         if not file.exists():
             return cls()
         try:
-            return cls(tuple(Chances.model_validate(json.loads(file.read_text())).chances))
+            values = json.loads(file.read_text())
         except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise MTPCError(f"{file} cannot be read: {type(error).__name__}.") from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise MTPCError(f"{file} is wrong at {'.'.join(map(str, first['loc']))!r}: {first['msg']}.") from None
+        return cls(tuple(declared(Chances, values, str(file)).chances))
 
     @property
     def longest(self) -> int:
