@@ -31,6 +31,7 @@ from vllm_mtpc.settings import copying_cost, vocabulary_values
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft", "hybrid")]
+ASKED, SAMPLES = 50, 3000  # prompts whose drafts are compared, and windows of a chi-square test
 CHUNK = 256  # tokens that a step reads at most
 SMALL, CAPITAL = "it was the best of ", "IT WAS THE WORST OF "
 VOCABULARY, SIZE = 258, 120  # tokens of the target, and of each draft vocabulary
@@ -50,8 +51,6 @@ class Case(NamedTuple):
     vocabulary: dict[str, Any] | None = None  # settings of the draft vocabulary
     schedule: list[list[int]] | None = None
     sampled: list[tuple[str, Sampling]] = VARIED
-    samples: int = 3000
-    prompts: int = 50
     arguments: tuple[str, ...] = ()
 
 
@@ -152,14 +151,14 @@ def recorded(served: Served, prompt: str, length: int) -> list[list[int]]:
 
 def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
     steps = 0
-    for i, prompt in enumerate(prompts(served.case.prompts)):
+    for i, prompt in enumerate(prompts(ASKED)):
         prompt = prompt[: 8 + i % 70].upper() if i % 2 else prompt[: 8 + i % 70]
         drafts = recorded(served, prompt, 16)
         expected = served.loop.drafts(list(prompt.encode()), 16, served.case.models.drafts)
         assert drafts[: len(expected)] == expected
         steps += len(expected)
     if served.loop.cost is None:
-        assert steps > 8 * served.case.prompts
+        assert steps > 8 * ASKED
     else:  # drafts of every kind: copied alone, the drafter's, cut short, and with copied ones after it
         kinds = served.loop.kinds
         assert sum(times for (own, _), times in kinds.items() if not own) > 20
@@ -221,8 +220,8 @@ def test_drafts_after_steps_without_any(served: Served) -> None:
 
 
 def sample(served: Served, prompt: str, sampling: Sampling) -> list[Window]:
-    """The first `LENGTH` tokens of the case's number of continuations."""
-    together = served.case.samples // 8
+    """The first `LENGTH` tokens of `SAMPLES` continuations."""
+    together = SAMPLES // 8
     body = {"n": together, "max_tokens": LENGTH, "ignore_eos": True, **sampling._asdict()}
     answers = [served.server.complete(prompt, **body) for _ in range(8)]
     return [tuple(choice) for answer in answers for choice in tokens(answer)]
@@ -230,7 +229,7 @@ def sample(served: Served, prompt: str, sampling: Sampling) -> list[Window]:
 
 def p_of(served: Served, prompt: str, sampling: Sampling, windows: list[Window]) -> float:
     """Under the target's exact distribution."""
-    table = cells(served.exact, list(prompt.encode()), sampling, served.case.samples)
+    table = cells(served.exact, list(prompt.encode()), sampling, SAMPLES)
     assert len(table) > 10
     return p_value(windows, table)
 

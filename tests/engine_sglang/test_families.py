@@ -35,7 +35,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft", "hybrid")]
 PROMPT, SMALL, CAPITAL = "It was the best of ", "it was the best of ", "IT WAS THE WORST OF "
 VOCABULARY, SIZE = 258, 60  # tokens of the target, and of each draft vocabulary
-TOGETHER = 500  # samples of one request
+SAMPLES, TOGETHER = 2000, 500  # windows of a chi-square test, and of one request for them
 PAGES, CHUNKS = ("--page-size", "16"), ("--chunked-prefill-size", "48")
 BEAM = ("--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8")
 T1 = JointSampling()
@@ -60,7 +60,6 @@ class Case(NamedTuple):
     arguments: tuple[str, ...] = ()
     token_map: str | None = None
     sampled: list[tuple[str, JointSampling]] = VARIED
-    samples: int = 2000
     wrong: float | None = None  # a temperature that is not 1, for a negative control
 
     @property
@@ -76,12 +75,11 @@ def mtpc(folder: Path, *arguments: str, sampled: list[tuple[str, JointSampling]]
     return Case(models, target, arguments, None, sampled, wrong=0.8)
 
 
-def fastmtp(folder: Path, *arguments: str, language: str | None = None, wrong: float | None = None) -> Case:
-    """A serial part alone, of kind llama."""
+def fastmtp(folder: Path, *arguments: str) -> Case:
+    """A serial part alone, of kind llama, drafting from the vocabulary of the request's language."""
     target = make_target(folder / "target", seed=3)
-    token_map = None if language is None else vocabulary(folder, language)
     models = Models(target, make_fastmtp(folder / "drafter", target), 3)
-    return Case(models, target, arguments, token_map, wrong=wrong)
+    return Case(models, target, arguments, vocabulary(folder), wrong=0.8)
 
 
 def mimo(folder: Path) -> Case:
@@ -95,21 +93,19 @@ def hybrid(folder: Path, *arguments: str) -> Case:
     """Both parts, drafting from the vocabulary of the request's language."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_hybrid(folder / "drafter", target), 4)
-    return Case(models, target, arguments, vocabulary(folder, "auto"))
+    return Case(models, target, arguments, vocabulary(folder))
 
 
-def vocabulary(folder: Path, language: str) -> str:
-    """A token map: draft vocabularies."""
-    return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&language={language}"
+def vocabulary(folder: Path) -> str:
+    """A token map: draft vocabularies, by the language of each request."""
+    return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&language=auto"
 
 
 # Steps that overlap or not, pages of 1 or 16, prompts read at once or in parts, chains and trees.
 CASES = {
     "mtpc": lambda folder: mtpc(folder, sampled=FILTERS),
     "mtpc, tree": lambda folder: mtpc(folder, *TREE),
-    "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(
-        folder, *BEAM, *PAGES, language="auto", wrong=0.8
-    ),
+    "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *BEAM, *PAGES),
     "fastmtp, MiMo": mimo,
     "hybrid": lambda folder: hybrid(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
 }
@@ -183,9 +179,9 @@ def test_greedy_texts(served: Served) -> None:
 
 
 def sample(served: Served, prompt: str, sampling: JointSampling) -> list[Window]:
-    """The first `LENGTH` tokens of the case's number of continuations."""
+    """The first `LENGTH` tokens of `SAMPLES` continuations."""
     request = {"max_new_tokens": LENGTH, "ignore_eos": True, "n": TOGETHER, **sampling._asdict()}
-    batches = [served.server.generate(prompt, **request) for _ in range(served.case.samples // TOGETHER)]
+    batches = [served.server.generate(prompt, **request) for _ in range(SAMPLES // TOGETHER)]
     return [tuple(text) for batch in batches for text in texts(batch)]
 
 

@@ -17,11 +17,8 @@ NOISE = 0.3  # of a tensor's mean size: enough for every weight to matter, too l
 END = 256  # the byte tokenizer's end of text
 
 
-def make_fastmtp(folder: Path, target: Path, seed: int = 1, attention: float = 1.0) -> Path:
-    """A drafter of three steps that is now and then right.
-
-    attention: how much larger its attention's matrices are than a random target's, which hardly look back.
-    """
+def make_fastmtp(folder: Path, target: Path, seed: int = 1) -> Path:
+    """A drafter of three steps that is now and then right."""
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
     drafter = Drafter(FastMTP(), config_for(model.config, 3))
@@ -31,8 +28,6 @@ def make_fastmtp(folder: Path, target: Path, seed: int = 1, attention: float = 1
     with torch.no_grad():
         for weight in layer.parameters():
             weight.add_(torch.randn_like(weight) * weight.abs().mean() * NOISE)
-        for name, weight in layer.block.self_attn.named_parameters():
-            weight.mul_(attention if name.endswith("weight") else 1.0)
     save_drafter(folder, drafter, {"purpose": "tests"})
     return folder
 
