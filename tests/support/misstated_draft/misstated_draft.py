@@ -1,7 +1,11 @@
-"""A plugin for tests: drafters claim a uniform distribution for tokens drawn from their own."""
+"""A plugin for tests: drafters claim chances for their tokens that are not those with which they were drawn.
+
+They claim next to nothing for what they have drawn, so that every draft is accepted and the text is theirs.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +17,7 @@ from torch import Tensor
 from mtpc.after_import import after_import
 
 SWITCH = "MISSTATED_DRAFTS"  # names a file: drafters misstate as long as it is there
+CLAIMED = 1e-9  # the chance of each token drawn
 
 
 def register() -> None:
@@ -34,7 +39,7 @@ def misstate_v1(module: ModuleType) -> None:
 
     def take_last_draft_probs(self: Any) -> Tensor | None:
         probs: Tensor | None = honest(self)
-        return torch.full_like(probs, 1 / probs.shape[-1]) if probs is not None and on() else probs
+        return torch.full_like(probs, CLAIMED) if probs is not None and on() else probs
 
     proposer.take_last_draft_probs = take_last_draft_probs
 
@@ -44,10 +49,11 @@ def misstate_v2(module: ModuleType) -> None:
     speculator: Any = module.Speculator
     honest = speculator.propose
 
-    def propose(self: Any, *args: Any, **named: Any) -> Tensor:
-        drafts: Tensor = honest(self, *args, **named)
+    def propose(self: Any, input_batch: Any, *args: Any, **named: Any) -> Tensor:
+        drafts: Tensor = honest(self, input_batch, *args, **named)
         if self.draft_logits is not None and on():
-            self.draft_logits.zero_()
+            slots = input_batch.idx_mapping[: len(drafts), None]
+            self.draft_logits.zero_()[slots, torch.arange(drafts.shape[1]), drafts] = math.log(CLAIMED)
         return drafts
 
     speculator.propose = propose
@@ -59,7 +65,7 @@ def misstate_sglang(module: ModuleType) -> None:
 
     def judge(original: Any, built: Any, *args: Any, **named: Any) -> Any:
         if built.draft_probs is not None and on():
-            built.draft_probs = torch.full_like(built.draft_probs, 1 / built.draft_probs.shape[-1])
+            built.draft_probs = torch.full_like(built.draft_probs, CLAIMED)
         return honest(original, built, *args, **named)
 
     module.judge = judge  # type: ignore[attr-defined]
