@@ -17,6 +17,7 @@ from mtpc.draft import Draft, Mode
 from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
 from mtpc.window.single import drafting_for_one
+from vllm_mtpc.backlog import Backlog, Pass
 from vllm_mtpc.copying import RunnerCopying
 from vllm_mtpc.dispatch import config_of
 from vllm_mtpc.final_norm import final_norm
@@ -45,6 +46,8 @@ class Proposer(EagleProposer):
         self.vocabularies: RequestVocabularies | None = None
         self.numbers: Tensor | None = None  # int64 [B], of the draft vocabularies of the coming step
         self.copying: RunnerCopying | None = None
+        self.requests: list[str] = []  # of the coming step
+        self.backlog: Backlog | None = None
         cost = copying_cost(vllm_config.additional_config)
         if cost is not None:
             if vllm_config.scheduler_config.async_scheduling:
@@ -82,6 +85,14 @@ class Proposer(EagleProposer):
             self.draft_attn_groups: list[Any] = []
             self.kv_cache_gid = 0
             self.block_size = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
+        if self.serial and self._may_wait():
+            self.backlog = Backlog(self.max_num_tokens, self.block_size)
+
+    def _may_wait(self) -> bool:
+        """Whether the layer may leave out steps: not where others count on it, or where an image says what it reads."""
+        others = self.vllm_config.parallel_config
+        alone = others.data_parallel_size == others.decode_context_parallel_size == 1
+        return self.copying is not None and alone and not self.supports_mm_inputs and not self.uses_mrope
 
     @torch.inference_mode()
     def dummy_run(
@@ -132,6 +143,7 @@ class Proposer(EagleProposer):
             self.numbers = self.vocabularies.choose(ids)
         if self.copying is not None:
             self.copying.sampled(ids, requests, sampled_token_ids, unread)
+        self.requests = ids
         next_tokens: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
             sampled_token_ids, requests, gpu_input_batch, discard_request_mask
         )
@@ -142,12 +154,14 @@ class Proposer(EagleProposer):
         self,
         *,
         num_speculative_tokens: int,
+        target_token_ids: Tensor,
         target_positions: Tensor,
         target_hidden_states: Tensor,
         next_token_ids: Tensor,
         token_indices_to_sample: Tensor | None,
         common_attn_metadata: Any,
         sampling_metadata: Any,
+        num_rejected_tokens_gpu: Tensor | None = None,
         **named: Any,
     ) -> Tensor | list[list[int]]:
         """Drafted tokens, int64 [B, K]; their distributions [B, K, V] are left for `take_last_draft_probs`.
@@ -161,21 +175,13 @@ class Proposer(EagleProposer):
         with self.clock:
             states = self.final_norm(target_hidden_states)
             rows, positions = last_accepted(target_positions, token_indices_to_sample, common_attn_metadata)
-            step = self._begin(
+            self.step = step = self._begin(
                 num_speculative_tokens, states[rows], next_token_ids.long(), positions, sampling_metadata
             )
-            if self.serial:  # also where it drafts nothing: its keys and values of these tokens are for later steps
-                self.step = step
-                super().propose(
-                    num_speculative_tokens=step.serial,
-                    target_positions=target_positions,
-                    target_hidden_states=states,
-                    next_token_ids=next_token_ids,
-                    token_indices_to_sample=token_indices_to_sample,
-                    common_attn_metadata=common_attn_metadata,
-                    sampling_metadata=sampling_metadata,
-                    **named,
-                )
+            if self.serial:
+                known = target_token_ids, target_positions, states, next_token_ids
+                read = Pass(*known, token_indices_to_sample, common_attn_metadata, num_rejected_tokens_gpu)
+                self._draft_serially(read, step.serial, sampling_metadata=sampling_metadata, **named)
             draft = step.drafts(self._draft_window(step) if step.window else None)
             if self.copying is None:
                 self._last_draft_probs = draft.probs
@@ -183,6 +189,12 @@ class Proposer(EagleProposer):
             seeded = sampling_metadata.generators
             tokens, self._last_draft_probs = self.copying.lengths(draft, num_speculative_tokens, seeded)
         return tokens
+
+    def _draft_serially(self, read: Pass, drafts: int, **named: Any) -> None:
+        """The serial part reads what the target has read, also where it drafts nothing, and drafts into the step."""
+        passes = [read] if self.backlog is None else self.backlog.passes(self.requests, read, drafts > 0)
+        for number, one in enumerate(passes, start=1):
+            super().propose(num_speculative_tokens=drafts if number == len(passes) else 0, **one._asdict(), **named)
 
     def _begin(
         self, num_drafts: int, states: Tensor, tokens: Tensor, positions: Tensor, sampling_metadata: Any

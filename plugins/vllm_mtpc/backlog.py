@@ -1,0 +1,125 @@
+"""What the serial part has not read yet: its keys and values of these tokens are computed when it drafts again.
+
+A step in which copying alone pays need not run the serial part's layer.  What the layer would have read waits, and is
+read with what comes next: the same keys and values, of one pass instead of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from vllm.v1.attention.backend import CommonAttentionMetadata
+
+from vllm_mtpc.last_accepted import last_accepted
+
+LONGEST = 64  # tokens of a request that wait: at most so many are missing where its prefix is used again
+
+
+class Pass(NamedTuple):
+    """What the layer reads at once, as arguments of vLLM's ``propose``; see there."""
+
+    target_token_ids: Tensor
+    target_positions: Tensor
+    target_hidden_states: Tensor
+    next_token_ids: Tensor
+    token_indices_to_sample: Tensor | None
+    common_attn_metadata: Any
+    num_rejected_tokens_gpu: Tensor | None
+
+
+class Waiting(NamedTuple):
+    """n tokens of a request, from a position on.
+
+    states: the target's, [n, d].  following: the token after each, int32 [n].
+    """
+
+    start: int
+    states: Tensor
+    following: Tensor
+
+    @property
+    def end(self) -> int:
+        """The position after the last."""
+        return self.start + len(self.following)
+
+
+class Backlog:
+    """What waits, by request.
+
+    capacity: tokens that the layer can read at once.  block_size: tokens of a block of its keys and values.
+    """
+
+    def __init__(self, capacity: int, block_size: int) -> None:
+        self.capacity, self.block_size = capacity, block_size
+        self.waiting: dict[str, Waiting] = {}
+
+    def passes(self, ids: Sequence[str], given: Pass, drafts: bool) -> list[Pass]:
+        """What the layer has to read after a step of these requests; of the last pass it drafts.
+
+        given: what the target has read in this step.  drafts: whether anything is to be drafted.  What waits of a
+        request that a step leaves out, because it is finished or was preempted, is forgotten.
+        """
+        self.waiting = {name: self.waiting[name] for name in ids if name in self.waiting}
+        passes, read = [], given.common_attn_metadata
+        if self.waiting and sum(map(self._length, ids)) + len(given.target_token_ids) > self.capacity:
+            passes.append(self._taken([row for row, name in enumerate(ids) if name in self.waiting], ids, given))
+        if not self.waiting and (drafts or read.max_query_len > LONGEST):
+            return [*passes, given]
+        self._add(ids, given)
+        if drafts or max(map(self._length, ids)) > LONGEST:
+            passes.append(self._taken(range(len(ids)), ids, given))
+        return passes
+
+    def _length(self, name: str) -> int:
+        return len(self.waiting[name].following) if name in self.waiting else 0
+
+    def _add(self, ids: Sequence[str], given: Pass) -> None:
+        """All that the target has read and accepted."""
+        starts = given.common_attn_metadata.query_start_loc_cpu[: len(ids)].tolist()
+        rows, ends = last_accepted(given.target_positions, given.token_indices_to_sample, given.common_attn_metadata)
+        lasts, ends = torch.stack([rows.long(), ends]).tolist()  # on a GPU the only thing that is waited for
+        for row, (name, start, last, position) in enumerate(zip(ids, starts, lasts, ends, strict=True)):
+            following = torch.cat([given.target_token_ids[start + 1 : last + 1], given.next_token_ids[row : row + 1]])
+            new = Waiting(position - (last - start), given.target_hidden_states[start : last + 1].clone(), following)
+            old = self.waiting.get(name)
+            if old is not None and old.end == new.start:
+                both = torch.cat([old.states, new.states]), torch.cat([old.following, new.following])
+                new = Waiting(old.start, *both)
+            self.waiting[name] = new
+
+    def _taken(self, rows: Sequence[int], ids: Sequence[str], given: Pass) -> Pass:
+        """What waits of some rows of the batch, which all have something, as one pass; it waits no more."""
+        taken = [self.waiting.pop(ids[row]) for row in rows]
+        device, table = given.target_hidden_states.device, given.common_attn_metadata.block_table_tensor
+        lengths = torch.tensor([len(one.following) for one in taken])
+        starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).int()
+        ends = torch.tensor([one.end for one in taken], dtype=torch.int32)
+        positions = torch.cat([torch.arange(one.start, one.end) for one in taken]).to(device)
+        row_of = torch.tensor(rows).repeat_interleave(lengths).to(device)
+        slots = table[row_of, positions // self.block_size].long() * self.block_size + positions % self.block_size
+        following = torch.cat([one.following for one in taken])
+        metadata = CommonAttentionMetadata(
+            query_start_loc=starts.to(device),
+            query_start_loc_cpu=starts,
+            seq_lens=ends.to(device),
+            seq_lens_cpu_upper_bound=ends.clone(),
+            num_reqs=len(taken),
+            num_actual_tokens=len(following),
+            max_query_len=int(lengths.max()),
+            max_seq_len=int(ends.max()),
+            block_table_tensor=table[torch.tensor(rows, device=device)],
+            slot_mapping=slots,
+            causal=True,
+        )
+        return Pass(
+            following.roll(1),  # vLLM puts each at the place of the token before it
+            positions,
+            torch.cat([one.states for one in taken]),
+            following[metadata.query_start_loc[1:].long() - 1],
+            None,
+            metadata,
+            None,
+        )

@@ -1,0 +1,145 @@
+"""Whatever steps the layer leaves out, it reads each token of each request once, in order, at its own place."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from vllm_mtpc.backlog import LONGEST, Backlog, Pass
+
+BLOCK, BLOCKS, CAPACITY = 16, 40, 300
+
+
+class Read(NamedTuple):
+    """What the layer is given of one token."""
+
+    state: int
+    following: int
+    position: int
+    slot: int
+
+
+class World:
+    """Requests whose state at position p is 1000 p + number, and whose token at p is 1000 p + 500 + number."""
+
+    def __init__(self, requests: int) -> None:
+        torch.manual_seed(0)
+        self.blocks = torch.randperm(requests * BLOCKS).view(requests, BLOCKS).int()
+        self.done = [0] * requests
+        self.seen: list[list[Read]] = [[] for _ in range(requests)]
+
+    def step(self, rows: list[int], accepted: list[int], rejected: list[int]) -> Pass:
+        """What vLLM says after a step that has read so many tokens of these requests, and as many more in vain."""
+        counts = [one + other for one, other in zip(accepted, rejected, strict=True)]
+        starts = torch.tensor([0, *counts]).cumsum(0).int()
+        where = [(row, self.done[row] + i) for row, count in zip(rows, counts, strict=True) for i in range(count)]
+        lasts = starts[:-1] + torch.tensor(accepted).int() - 1
+        for row, count in zip(rows, accepted, strict=True):
+            self.done[row] += count
+        positions = torch.tensor([position for _, position in where])
+        metadata = SimpleNamespace(
+            query_start_loc=starts,
+            query_start_loc_cpu=starts,
+            max_query_len=max(counts),
+            block_table_tensor=self.blocks[rows],
+            slot_mapping=torch.tensor([self.slot(*one) for one in where]),
+        )
+        return Pass(
+            torch.tensor([self.token(*one) for one in where]).int(),
+            positions,
+            torch.tensor([[1000.0 * position + row] for row, position in where]),
+            torch.tensor([self.token(row, self.done[row]) for row in rows]).int(),
+            lasts if sum(rejected) else None,
+            metadata,
+            torch.tensor(rejected) if sum(rejected) else None,
+        )
+
+    def slot(self, row: int, position: int) -> int:
+        """Of the cache."""
+        return int(self.blocks[row, position // BLOCK]) * BLOCK + position % BLOCK
+
+    def token(self, row: int, position: int) -> int:
+        """Of a request."""
+        return 1000 * position + 500 + row
+
+    def read(self, one: Pass) -> None:
+        """As vLLM's `set_inputs_first_pass` prepares it; rejected tokens count for nothing."""
+        metadata = one.common_attn_metadata
+        assert len(one.target_token_ids) <= CAPACITY
+        starts, lasts = metadata.query_start_loc.tolist(), one.token_indices_to_sample
+        lasts = metadata.query_start_loc[1:] - 1 if lasts is None else lasts
+        following = one.target_token_ids.roll(-1)
+        following[lasts.long()] = one.next_token_ids
+        for start, last, blocks in zip(starts[:-1], lasts.tolist(), metadata.block_table_tensor, strict=True):
+            (row,) = (self.blocks == blocks).all(1).nonzero().flatten().tolist()
+            for i in range(start, last + 1):
+                state, position = int(one.target_hidden_states[i]), int(one.target_positions[i])
+                self.seen[row].append(Read(state, int(following[i]), position, int(metadata.slot_mapping[i])))
+
+    def expected(self, row: int, begin: int = 0) -> list[Read]:
+        """All that was accepted of a request from a position on."""
+        return [
+            Read(1000 * position + row, self.token(row, position + 1), position, self.slot(row, position))
+            for position in range(begin, self.done[row])
+        ]
+
+
+@pytest.mark.parametrize("requests", [1, 2, 5])
+def test_every_token_is_read_once(requests: int) -> None:
+    world, backlog, left_out = World(requests), Backlog(CAPACITY, BLOCK), 0
+    rows, chosen = list(range(requests)), torch.Generator().manual_seed(requests)
+    for number in range(60):
+        accepted, rejected = torch.randint(1, 8, (2, requests), generator=chosen).tolist()
+        rejected = [max(0, count - 3) for count in rejected] if number % 3 else [0] * requests
+        drafts = number % 7 == 5 or number == 59
+        passes = backlog.passes([str(row) for row in rows], world.step(rows, accepted, rejected), drafts)
+        for one in passes:
+            world.read(one)
+        left_out += not passes
+        assert passes or not drafts
+        assert all(len(one.following) <= LONGEST for one in backlog.waiting.values())
+        if drafts:
+            assert world.seen == [world.expected(row) for row in rows]
+    assert left_out > 30
+
+
+def test_a_step_that_drafts_with_nothing_waiting_is_vllms_own() -> None:
+    world, backlog = World(2), Backlog(CAPACITY, BLOCK)
+    given = world.step([0, 1], [3, 5], [0, 0])
+    assert backlog.passes(["0", "1"], given, True) == [given]
+
+
+def test_a_long_prompt_does_not_wait() -> None:
+    world, backlog = World(1), Backlog(CAPACITY, BLOCK)
+    given = world.step([0], [LONGEST + 1], [0])
+    assert backlog.passes(["0"], given, False) == [given]
+
+
+def test_what_waits_is_read_first_where_there_is_no_room_for_both() -> None:
+    world, backlog = World(2), Backlog(CAPACITY, BLOCK)
+    assert backlog.passes(["0"], world.step([0], [20], [0]), False) == []
+    passes = backlog.passes(["0", "1"], world.step([0, 1], [1, CAPACITY - 1], [0, 0]), False)
+    for one in passes:
+        world.read(one)
+    assert len(passes) == 2
+    assert world.seen == [world.expected(0), world.expected(1)]
+
+
+def test_a_request_that_went_back_is_read_from_there() -> None:
+    """After preemption a request's tokens are read again; what waited before is not mixed with them."""
+    world, backlog = World(1), Backlog(CAPACITY, BLOCK)
+    assert backlog.passes(["0"], world.step([0], [20], [0]), False) == []
+    world.done[0] = 16
+    for one in backlog.passes(["0"], world.step([0], [5], [0]), True):
+        world.read(one)
+    assert world.seen == [world.expected(0, begin=16)]
+
+
+def test_what_waits_of_a_request_that_is_gone_is_forgotten() -> None:
+    world, backlog = World(2), Backlog(CAPACITY, BLOCK)
+    assert backlog.passes(["0", "1"], world.step([0, 1], [5, 5], [0, 0]), False) == []
+    backlog.passes(["1"], world.step([1], [1], [0]), False)
+    assert set(backlog.waiting) == {"1"}
