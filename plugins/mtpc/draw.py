@@ -40,10 +40,10 @@ def most_probable(logits: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tens
 
     logits: [n, R].  columns: int64 [n], -1 for one that is not there.  Probabilities: float32 [n], of temperature 1.
     """
-    logits = logits.float()
-    largest, total = logits.max(-1), logits.logsumexp(-1)
-    asked = (logits.gather(1, columns.clamp_min(0)[:, None])[:, 0] - total).exp()
-    return largest.indices, (largest.values - total).exp(), torch.where(columns >= 0, asked, 0.0)
+    probs = logits.softmax(-1, dtype=torch.float32)
+    largest = probs.max(-1)
+    asked = probs.gather(1, columns.clamp_min(0)[:, None])[:, 0]
+    return largest.indices, largest.values, torch.where(columns >= 0, asked, 0.0)
 
 
 def draw_tokens(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:

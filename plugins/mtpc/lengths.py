@@ -2,50 +2,86 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import pairwise
+from typing import Annotated, NamedTuple, Self
+
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Point = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1 << 20)], Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]],
+    Field(strict=False),
+]
+Curve = Annotated[tuple[Point, ...], Field(min_length=1, max_length=64, strict=False)]
 
 
 class StepCost(BaseModel):
-    """What a step of the engine takes, in steps that say one token to one request without a draft.
+    """What steps of the engine take, in steps that say one token to one request without a draft.
 
-    A step that reads n tokens, pending ones and drafts, takes 1 + token (n - 1); the drafter's own draft of a batch
-    takes ``draft`` more, however many requests there are, and ``row`` for each of them.
+    Points of curves that are straight between them, level before the first, and go on after the last as before it.
+    plain: a step without drafts, by requests.  verifying: one with drafts, by tokens that it reads, each request's
+    pending one and drafts; drafting apart.  drafting: the drafter's own draft, by requests.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    token: float = Field(default=0.05, gt=0, le=10)
-    draft: float = Field(default=0.15, ge=0, le=100)
-    row: float = Field(default=0.02, ge=0, le=100)
+    plain: Curve = ((1, 1.0), (16, 2.2))
+    verifying: Curve = ((2, 1.12), (11, 1.45), (64, 5.0))
+    drafting: Curve = ((1, 0.28), (16, 1.0))
 
-    def reading(self, tokens: int) -> float:
-        """A step that reads so many tokens, drafting apart."""
-        return 1.0 + self.token * (tokens - 1)
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        for name in ("plain", "verifying", "drafting"):
+            if any(first >= second for (first, _), (second, _) in pairwise(getattr(self, name))):
+                raise ValueError(f"the numbers of {name} must rise")
+        if not self.plain[0][1] or not self.verifying[0][1]:
+            raise ValueError("a step takes time")
+        return self
 
-    def drafting(self, rows: int) -> float:
+    def step(self, rows: int, drafts: int) -> float:
+        """One of a batch with so many drafted tokens in all, drafting apart."""
+        return float(_along(self.verifying, rows + drafts, 1)[0] if drafts else _along(self.plain, rows, 1)[0])
+
+    def draft(self, rows: int) -> float:
         """The drafter's own draft of so many requests."""
-        return self.draft + self.row * rows
+        return float(_along(self.drafting, rows, 1)[0])
+
+    def verify(self, rows: int, most: int) -> np.ndarray:
+        """Steps of a batch with 1 to so many drafted tokens, float64 [most]."""
+        return _along(self.verifying, rows + 1, most)
 
 
-def best_lengths(reached: np.ndarray, cost: StepCost, spent: float = 0.0) -> np.ndarray:
-    """The lengths of a batch's drafts that bring the most tokens for the time, int64 [B].
+@lru_cache(maxsize=4096)
+def _along(curve: Curve, first: int, count: int) -> np.ndarray:
+    """A curve at so many successive numbers."""
+    at, (places, values) = np.arange(first, first + count), np.array(curve).T
+    beyond = 0.0
+    if len(curve) > 1:
+        beyond = (values[-1] - values[-2]) / (places[-1] - places[-2]) * (at - places[-1]).clip(0)
+    return np.asarray(np.interp(at, places, values) + beyond)
+
+
+class Lengths(NamedTuple):
+    """of: drafted tokens of each request, int64 [B].  rate: tokens that such a step brings, over what it takes."""
+
+    of: np.ndarray
+    rate: float
+
+
+def best_lengths(reached: np.ndarray, cost: StepCost, spent: float = 0.0) -> Lengths:
+    """The lengths of a batch's drafts that bring the most tokens for the time.
 
     reached: float64 [B, m], the chances that each token of a draft is accepted with all before it: they fall along a
     row.  spent: what the step has cost already.  With lengths k_b a step brings B + sum_b sum_{i <= k_b} reached[b, i]
-    tokens in 1 + token (B + sum_b k_b - 1) + spent: as each token costs the same, the best set of any size is that of
-    the largest chances, which are prefixes of the rows, and the ratio falls once it has fallen.
+    tokens, and what it takes depends on sum_b k_b alone: the best set of any size is that of the largest chances, which
+    are prefixes of the rows.
     """
     rows, width = reached.shape
     order = np.argsort(-reached, axis=None, kind="stable")  # of equal ones of a row the first goes first
-    brought = rows + np.concatenate([[0.0], np.cumsum(reached.ravel()[order])])
-    time = cost.reading(rows) + spent + cost.token * np.arange(len(brought))
-    chosen = order[: int(np.argmax(brought / time))]
-    return np.bincount(chosen // width, minlength=rows) if width else np.zeros(rows, dtype=np.int64)
-
-
-def tokens_per_time(reached: np.ndarray, lengths: np.ndarray, cost: StepCost, spent: float = 0.0) -> float:
-    """What a step with drafts of these lengths brings, over what it takes."""
-    rows, width = reached.shape
-    inside = np.arange(width) < lengths[:, None]
-    return float((rows + reached[inside].sum()) / (cost.reading(rows + int(lengths.sum())) + spent))
+    rates = np.empty(len(order) + 1)  # by the number of drafted tokens
+    rates[0] = rows / (cost.step(rows, 0) + spent)
+    rates[1:] = (rows + np.cumsum(reached.ravel()[order])) / (cost.verify(rows, len(order)) + spent)
+    best = int(np.argmax(rates))
+    lengths = np.bincount(order[:best] // width, minlength=rows) if best else np.zeros(rows, dtype=np.int64)
+    return Lengths(lengths, float(rates[best]))

@@ -41,8 +41,8 @@ def test_settings_of_the_ngram_drafter() -> None:
 
 
 def test_the_one_that_copies_drafts_longer() -> None:
-    given = Namespace(drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12, step_cost={"token": 0.1})
+    given = Namespace(drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12, step_cost={"drafting": [[1, 0.1]]})
     names = ["no drafter", "n-gram 2-4:5", "drafter", "drafter that copies"]
     assert [(one.name, one.drafts) for one in contestants(given)] == list(zip(names, (0, 0, 7, 12), strict=True))
     settings = json.loads(contestants(given)[-1].arguments[-1])
-    assert settings == {"mtpc": {"copy": True, "step_cost": {"token": 0.1}}}
+    assert settings == {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}

@@ -86,7 +86,8 @@ def copying(folder: Path) -> Case:
     A token more costs next to nothing, so that the drafts of a random drafter are long enough to tell.
     """
     case = hybrid(folder)
-    cost = {"token": 0.001, "draft": 0.02, "row": 0.0}
+    steps = [[1, 1.0], [101, 1.1]]
+    cost = {"plain": steps, "verifying": steps, "drafting": [[1, 0.02]]}
     models, values = case.models._replace(drafts=9), by_language(folder) | {"copy": True, "step_cost": cost}
     return case._replace(models=models, vocabulary=values, schedule=None)
 

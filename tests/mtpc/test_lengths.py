@@ -12,41 +12,68 @@ from hypothesis.extra.numpy import arrays
 
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost, best_lengths, tokens_per_time
+from mtpc.lengths import StepCost, best_lengths
 
 CHANCES = arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(0, 4)), elements=st.floats(0, 1))
 
 
-@given(CHANCES, st.floats(0.01, 1), st.floats(0, 1))
-def test_no_other_lengths_bring_more(chances: np.ndarray, token: float, spent: float) -> None:
-    reached, cost = np.cumprod(chances, axis=1), StepCost(token=token)
-    found = tokens_per_time(reached, best_lengths(reached, cost, spent), cost, spent)
+def line(offset: float, token: float) -> StepCost:
+    """Steps that take 1 and, with drafts, so much more, and so much for each token after the first."""
+    ends = (1, 101)
+    plain, verifying = (tuple((n, base + token * (n - 1)) for n in ends) for base in (1.0, 1.0 + offset))
+    return StepCost(plain=plain, verifying=verifying)
+
+
+def rate(reached: np.ndarray, lengths: np.ndarray, offset: float, token: float, spent: float) -> float:
+    """Of a step with drafts of these lengths and such costs: what it brings, over what it takes."""
+    inside = np.arange(reached.shape[1]) < lengths[:, None]
+    time = 1.0 + token * (len(reached) + int(lengths.sum()) - 1) + (offset if lengths.any() else 0.0) + spent
+    return float((len(reached) + reached[inside].sum()) / time)
+
+
+@given(CHANCES, st.floats(0, 1), st.floats(0.01, 1), st.floats(0, 1))
+def test_no_other_lengths_bring_more(chances: np.ndarray, offset: float, token: float, spent: float) -> None:
+    reached = np.cumprod(chances, axis=1)
+    found = best_lengths(reached, line(offset, token), spent)
+    assert found.rate == pytest.approx(rate(reached, found.of, offset, token, spent))
     every = itertools.product(range(reached.shape[1] + 1), repeat=len(reached))
-    best = max(tokens_per_time(reached, np.array(lengths), cost, spent) for lengths in every)
-    assert found == pytest.approx(best)
+    best = max(rate(reached, np.array(lengths), offset, token, spent) for lengths in every)
+    assert found.rate == pytest.approx(best)
 
 
 def test_likely_drafts_are_longer_and_a_full_batch_drafts_less() -> None:
     reached = np.cumprod([[0.95] * 12, [0.5] * 12], axis=1)
-    likely, unlikely = best_lengths(reached, StepCost(token=0.1))
+    likely, unlikely = best_lengths(reached, line(0.0, 0.1)).of
     assert likely > unlikely > 0
     many = np.repeat(reached, 16, axis=0)
-    fewer = best_lengths(many, StepCost(token=0.1))
+    fewer = best_lengths(many, line(0.0, 0.1)).of
     assert fewer.sum() < 16 * (likely + unlikely)
     assert fewer[:16].min() > 0 == fewer[16:].max()
 
 
 def test_where_verifying_costs_as_much_as_it_can_bring_nothing_is_drafted() -> None:
-    assert not best_lengths(np.full((2, 3), 0.9), StepCost(token=1.0)).any()
+    assert not best_lengths(np.full((2, 3), 0.9), line(0.0, 1.0)).of.any()
+    assert not best_lengths(np.full((2, 3), 0.9), line(3.0, 0.01)).of.any()
+
+
+def test_curves_are_straight_between_their_points() -> None:
+    cost = StepCost(plain=((1, 1.0),), verifying=((2, 1.1), (4, 1.3), (8, 2.3)), drafting=((1, 0.2), (3, 0.4)))
+    assert [cost.step(1, drafts) for drafts in (1, 2, 3, 5, 8)] == pytest.approx([1.1, 1.2, 1.3, 1.8, 2.55])
+    assert cost.verify(1, 5).tolist() == pytest.approx([cost.step(1, drafts) for drafts in range(1, 6)])
+    assert cost.step(9, 0) == 1.0
+    assert [cost.draft(rows) for rows in (1, 2, 5)] == pytest.approx([0.2, 0.3, 0.6])
 
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"token": 0}, "costs is wrong at 'token'"),
-        ({"tokens": 0.1}, "costs is wrong at 'tokens'"),
-        ({"draft": "much"}, "costs is wrong at 'draft'"),
-        ({"row": float("nan")}, "costs is wrong at 'row'"),
+        ({"plain": []}, "costs is wrong at 'plain'"),
+        ({"token": 0.1}, "costs is wrong at 'token'"),
+        ({"drafting": "much"}, "costs is wrong at 'drafting'"),
+        ({"verifying": [[1, 1.0], [2]]}, "costs is wrong at 'verifying.1.1'"),
+        ({"verifying": [[2, float("nan")]]}, "costs is wrong at 'verifying.0.1'"),
+        ({"verifying": [[2, 1.0], [2, 1.5]]}, "the numbers of verifying must rise"),
+        ({"plain": [[1, 0.0]]}, "a step takes time"),
         ([], "costs is wrong: "),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,47 +60,39 @@ def _timed(point: Mapping[str, Any]) -> Timed:
     )
 
 
-class Fit(NamedTuple):
-    """Seconds of a step that reads one token, and all costs in such steps."""
+class Measured(NamedTuple):
+    """Seconds of a step that says one token to one request, and all costs in such steps."""
 
     seconds: float
     cost: StepCost
 
 
-def fit(timed: Sequence[Timed]) -> Fit:
-    """The costs that come nearest to what was measured, relative errors weighing the same.
+def measured(timed: Sequence[Timed]) -> Measured:
+    """The costs of steps at the sizes that were measured: means of all temperatures, no larger size cheaper.
 
-    Errors: `MTPCError` with one batch size, which tells nothing of what a request more costs.
+    Errors: `MTPCError` without batches of one request, or with one batch size alone.
     """
     sizes = {point.batch for point in timed}
-    if len(sizes) < 2:
-        raise MTPCError("give `mtpc bench` two batch sizes or more: one alone does not say what a request costs.")
-    reads = [(point.batch, point.without) for point in timed]
-    reads += [(point.batch * point.tokens, point.with_drafter - point.drafting) for point in timed]
-    seconds, token = _line([read - 1 for read, _ in reads], [time for _, time in reads])
-    draft, row = _line([point.batch for point in timed], [point.drafting for point in timed])
-    cost = StepCost(
-        token=round(max(token / seconds, 1e-3), 4), draft=round(draft / seconds, 4), row=round(row / seconds, 4)
-    )
-    return Fit(seconds, cost)
+    if len(sizes) < 2 or min(sizes) > 1:
+        raise MTPCError("give `mtpc bench` batches of one request and of more: what a step takes depends on them.")
+    seconds = float(np.mean([point.without for point in timed if point.batch == 1]))
+    plain = _curve([(point.batch, point.without / seconds) for point in timed])
+    steps = [(point.batch * point.tokens, (point.with_drafter - point.drafting) / seconds) for point in timed]
+    drafting = _curve([(point.batch, point.drafting / seconds) for point in timed])
+    return Measured(seconds, StepCost(plain=plain, verifying=_curve(steps), drafting=drafting))
 
 
-def _line(places: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Offset and slope, neither below 0, of the line with the least relative squares."""
-    x, y = np.asarray(places, dtype=float), np.asarray(values, dtype=float)
-    (offset, slope), *_ = np.linalg.lstsq(np.stack([1 / y, x / y], 1), np.ones_like(y))
-    if slope < 0:
-        return float(np.mean(y)), 0.0
-    if offset < 0:
-        return 0.0, float(np.mean(y / x.clip(1)))
-    return float(offset), float(slope)
+def _curve(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Means by number, in rising order, that never fall."""
+    numbers = sorted({number for number, _ in points})
+    means = [float(np.mean([value for place, value in points if place == number])) for number in numbers]
+    return tuple((number, round(value, 4)) for number, value in zip(numbers, accumulate(means, max), strict=True))
 
 
 def predicted(cost: StepCost, batch: int, rates: Sequence[float], drafts: int) -> float:
     """Speed-up over no drafter with so many drafts for each of a batch's requests."""
-    plain = cost.reading(batch)
-    step = cost.reading(batch * (1 + drafts)) + (cost.drafting(batch) if drafts else 0.0)
-    return (1 + sum(rates[:drafts])) * plain / step
+    step = cost.step(batch, batch * drafts) + (cost.draft(batch) if drafts else 0.0)
+    return (1 + sum(rates[:drafts])) * cost.step(batch, 0) / step
 
 
 def best_drafts(cost: StepCost, batch: int, rates: Sequence[float]) -> int:

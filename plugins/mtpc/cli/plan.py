@@ -17,10 +17,9 @@ def plan(
     """What to serve with on this machine, from what `mtpc bench` measured on it.
 
     A step that verifies drafts costs more than one that does not, and the more requests there are, the more: on a full
-    machine a long draft is slower than none. From the measured steps follow the cost of a token more and of drafting,
-    and from these, with the acceptance at each position, the number of drafts that pays at each batch size, 0 where
-    none does. Printed are vLLM's settings for it: `num_speculative_tokens_per_batch_size`, and with copying
-    `step_cost`, by which the length of every draft is chosen.
+    machine a long draft is slower than none. From the measured steps and the acceptance at each position follows the
+    number of drafts that pays at each batch size, 0 where none does. Printed are vLLM's settings for it:
+    `num_speculative_tokens_per_batch_size`, and with copying `step_cost`, by which the length of every draft is chosen.
 
     Examples:
 
@@ -28,20 +27,20 @@ def plan(
 
     mtpc plan runs/bench/results.json
     """
-    from mtpc.bench.plan import best_drafts, fit, predicted, read_results, schedule
+    from mtpc.bench.plan import best_drafts, measured, predicted, read_results, schedule
     from mtpc.table import Table
 
     console, timed = Console(), read_results(results)
-    found = fit(timed)
+    found = measured(timed)
     rows = []
     for point in timed:
         best = best_drafts(found.cost, point.batch, point.rates)
-        measured = (1 + sum(point.rates)) * point.without / point.with_drafter
+        speedup = (1 + sum(point.rates)) * point.without / point.with_drafter
         rows.append(
             [
                 f"{point.temperature:g}",
                 str(point.batch),
-                f"{measured:.2f}",
+                f"{speedup:.2f}",
                 f"{predicted(found.cost, point.batch, point.rates, len(point.rates)):.2f}",
                 str(best),
                 f"{predicted(found.cost, point.batch, point.rates, best):.2f}",
@@ -50,11 +49,7 @@ def plan(
     columns = ["T", "batch", "measured", "predicted", "drafts that pay", "predicted with them"]
     console.print(Table(f"Speed-up of steps with {timed[0].tokens - 1} drafts", columns, rows).to_rich())
     cost = found.cost
-    console.print(
-        f"A step that reads one token takes {1000 * found.seconds:.2f} ms; one token more {cost.token:.3f} of that, "
-        f"drafting {cost.draft:.3f} and for each request {cost.row:.3f}.",
-        highlight=False,
-    )
+    console.print(f"A step without drafts says one token to one request in {1000 * found.seconds:.2f} ms.")
     greedy = min(timed, key=lambda point: point.temperature)
     told = {"num_speculative_tokens_per_batch_size": schedule(cost, greedy.rates, max_batch)}
     copying = {"mtpc": {"copy": True, "step_cost": cost.model_dump()}}

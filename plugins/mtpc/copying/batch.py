@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
 
 from mtpc.copying.request import CopyRequest, Proposal
 from mtpc.copying.shift import Shift
 from mtpc.copying.table import CopyTable
-from mtpc.lengths import StepCost, best_lengths, tokens_per_time
+from mtpc.lengths import StepCost, best_lengths
 
 TYPICAL, FOLLOWS, FORGETS = 0.6, 0.1, 0.02  # of a request's own drafts, see `Request`
 
@@ -23,9 +25,9 @@ class Request:
 
     def __init__(self, table: CopyTable, prompt: Sequence[int]) -> None:
         self.copy, self.sure, self.typical = CopyRequest(table, prompt), Shift(), TYPICAL
-        self._drafted: tuple[list[int], np.ndarray] = [], np.zeros(0)
+        self._drafted: tuple[list[int], list[float]] = [], []
 
-    def drafted(self, tokens: list[int], chances: np.ndarray) -> None:
+    def drafted(self, tokens: list[int], chances: list[float]) -> None:
         """Remember what the drafter drafted, with corrected chances."""
         self._drafted = tokens, chances
 
@@ -39,7 +41,7 @@ class Request:
                 break
         if not drafted:
             self.typical += FORGETS * (TYPICAL - self.typical)
-        self._drafted = [], np.zeros(0)
+        self._drafted = [], []
         self.copy.append(tokens)
 
 
@@ -89,14 +91,13 @@ class BatchCopying:
 
     def drafter_pays(self, longest: int) -> bool:
         """Whether this step brings more for its time if the drafter drafts, beside what is copied."""
-        chances = self.copied(longest).chances.astype(np.float64)
+        chances = np.array([proposal.chances[:longest] for proposal in self.proposals], dtype=np.float64)
         copied = np.cumprod(chances, axis=1)
         typical = np.array([0.0 if request is None else request.typical for request in self.batch])[:, None]
         own = min(self.own, longest)
         both = np.concatenate([np.cumprod(np.maximum(chances[:, :own], typical), axis=1), copied[:, own:]], axis=1)
-        spent = self.cost.drafting(len(self.batch))
-        alone = tokens_per_time(copied, best_lengths(copied, self.cost), self.cost)
-        return tokens_per_time(both, best_lengths(both, self.cost, spent), self.cost, spent) >= alone
+        spent = self.cost.draft(len(self.batch))
+        return best_lengths(both, self.cost, spent).rate >= best_lengths(copied, self.cost).rate
 
     def lengths(
         self, tokens: list[list[int]], sure: np.ndarray, longest: int, alone: Sequence[bool]
@@ -107,20 +108,22 @@ class BatchCopying:
         of the most probable token at each place.  longest: tokens of a draft now.  alone: whose draft must not depend
         on the others of the batch.
         """
-        own, spent = sure.shape[1], self.cost.drafting(len(tokens)) if sure.shape[1] else 0.0
-        reached, whole, chances = np.zeros((len(tokens), longest)), [], np.zeros_like(sure)
+        own, spent = sure.shape[1], self.cost.draft(len(tokens)) if sure.shape[1] else 0.0
+        reached, whole, chances = np.zeros((len(tokens), longest)), [], sure.tolist()
         for row, (request, draft, proposal) in enumerate(zip(self.batch, tokens, self.proposals, strict=True)):
-            copied = draft == proposal.tokens[:own].tolist()
-            whole.append(draft + proposal.tokens[own:longest].tolist() if copied else draft)
+            copied = proposal.tokens[:longest].tolist()
+            goes_on = draft == copied[:own]
+            whole.append(copied if goes_on else draft)
             if request is not None:
-                chances[row] = request.sure.corrected(sure[row])
-                rest = proposal.chances[own:longest] if copied else np.zeros(longest - own)
-                reached[row] = np.cumprod(np.concatenate([chances[row], rest]).astype(np.float64))
-        ends = best_lengths(reached, self.cost, spent)
+                chances[row] = request.sure.corrected(chances[row])
+                rest = proposal.chances[own:longest].tolist() if goes_on else []
+                along = list(accumulate([*chances[row], *rest], mul))
+                reached[row, : len(along)] = along
+        ends = best_lengths(reached, self.cost, spent).of
         for row in np.flatnonzero(alone):
-            spent = self.cost.drafting(1) if own else 0.0
-            ends[row] = best_lengths(reached[row : row + 1], self.cost, spent)[0]
-        for row, request in enumerate(self.batch):
+            spent = self.cost.draft(1) if own else 0.0
+            ends[row] = best_lengths(reached[row : row + 1], self.cost, spent).of[0]
+        for request, draft, chance, end in zip(self.batch, tokens, chances, ends.tolist(), strict=True):
             if request is not None:
-                request.drafted(tokens[row][: ends[row]], chances[row, : ends[row]])
+                request.drafted(draft[:end], chance[:end])
         return [text[:end] for text, end in zip(whole, ends.tolist(), strict=True)]

@@ -41,7 +41,7 @@ class CopyRequest:
     def append(self, tokens: Sequence[int]) -> None:
         """What the target has said since the last proposal."""
         if self._proposed is not None:
-            self.shift.learn(tokens, *self._proposed)
+            self.shift.learn(tokens, *map(np.ndarray.tolist, self._proposed))
             self._proposed = None
         end = self._length + len(tokens)
         if end > len(self._tokens):
@@ -55,8 +55,8 @@ class CopyRequest:
         """So many tokens that the text would go on with."""
         match = longest_match(self.text, self.table.longest)
         if match.length:
-            tokens = continuation(self.text, match, count)
-            self._proposed = Proposal(tokens, self.shift.corrected(self.table.along(match.length, count)))
+            chances = self.shift.corrected(self.table.along(match.length, count))
+            self._proposed = Proposal(continuation(self.text, match, count), np.array(chances, dtype=np.float32))
         else:
             self._proposed = Proposal.none(count)
         return self._proposed

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-
-import numpy as np
 
 RATE, FARTHEST = 0.1, 3.0  # a step of the shift, and how far it may go
 SMALLEST, LARGEST = 1e-6, 0.995  # no chance is 1: what has always been right may be wrong next
@@ -16,18 +15,23 @@ class Shift:
     def __init__(self) -> None:
         self.value = 0.0
 
-    def corrected(self, chances: np.ndarray) -> np.ndarray:
-        """Of chances in [0, 1], float32 of the same shape; none stays none."""
-        odds = np.clip(chances, SMALLEST, LARGEST).astype(np.float64)
-        odds = odds / (1.0 - odds) * np.exp(self.value)
-        return np.where(chances > 0, np.minimum(odds / (1.0 + odds), LARGEST), 0.0).astype(np.float32)
+    def corrected(self, chances: Iterable[float]) -> list[float]:
+        """Of chances in [0, 1]; none stays none."""
+        factor = math.exp(self.value)
+        return [self._corrected(chance, factor) if chance > 0 else 0.0 for chance in chances]
+
+    @staticmethod
+    def _corrected(chance: float, factor: float) -> float:
+        chance = min(max(chance, SMALLEST), LARGEST)
+        odds = chance / (1.0 - chance) * factor
+        return min(odds / (1.0 + odds), LARGEST)
 
     def learn(self, said: Iterable[int], expected: Iterable[int], chances: Iterable[float]) -> None:
         """Compare what was said with what was expected with these corrected chances, up to the first that was wrong."""
         for token, foretold, chance in zip(said, expected, chances, strict=False):
             if chance == 0:
                 break
-            right = bool(token == foretold)
-            self.value = min(max(self.value + RATE * (right - float(chance)), -FARTHEST), FARTHEST)
+            right = token == foretold
+            self.value = min(max(self.value + RATE * (right - chance), -FARTHEST), FARTHEST)
             if not right:
                 break

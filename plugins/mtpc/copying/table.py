@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from mtpc.declared import declared
@@ -52,9 +51,9 @@ class CopyTable:
         """Tokens of a match that tell anything."""
         return len(self.chances)
 
-    def along(self, length: int, count: int) -> np.ndarray:
+    def along(self, length: int, count: int) -> list[float]:
         """r_1..r_m of so many tokens after a match: each that is copied makes the match one longer."""
         if length == 0:
-            return np.zeros(count, dtype=np.float32)
-        rows = np.minimum(length + np.arange(count), self.longest) - 1
-        return np.asarray(self.chances, dtype=np.float32)[rows]
+            return [0.0] * count
+        known = self.chances[min(length, self.longest) - 1 :][:count]
+        return [*known, *[self.chances[-1]] * (count - len(known))]

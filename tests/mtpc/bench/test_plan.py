@@ -10,19 +10,25 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from mtpc.bench.plan import Timed, best_drafts, fit, predicted, read_results, schedule
+from mtpc.bench.plan import Timed, best_drafts, measured, predicted, read_results, schedule
 from mtpc.cli.main import app
+from mtpc.declared import declared
 from mtpc.errors import MTPCError
 from mtpc.lengths import StepCost
 
-COST, SECONDS, RATES = StepCost(token=0.04, draft=0.2, row=0.01), 0.01, (0.8, 0.5, 0.2)
+COST = StepCost(
+    plain=((1, 1.0), (4, 1.2), (16, 2.0)),
+    verifying=((4, 1.25), (16, 2.1), (64, 6.0)),
+    drafting=((1, 0.2), (4, 0.3), (16, 0.5)),
+)
+SECONDS, RATES = 0.01, (0.8, 0.5, 0.2)
 
 
 def point(batch: int, rates: tuple[float, ...] = RATES) -> Timed:
     """Steps that cost exactly so much."""
-    drafting = SECONDS * COST.drafting(batch)
-    drafted = SECONDS * COST.reading(4 * batch) + drafting
-    return Timed(batch, 0.0, SECONDS * COST.reading(batch), drafted, drafting, 4, rates)
+    drafting = SECONDS * COST.draft(batch)
+    drafted = SECONDS * COST.step(batch, 3 * batch) + drafting
+    return Timed(batch, 0.0, SECONDS * COST.step(batch, 0), drafted, drafting, 4, rates)
 
 
 def results(*points: Timed) -> dict[str, Any]:
@@ -42,9 +48,14 @@ def results(*points: Timed) -> dict[str, Any]:
 def test_costs_are_found_again(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text(json.dumps(results(point(1), point(4), point(16))))
-    found = fit(read_results(file))
+    found = measured(read_results(file))
     assert found.seconds == pytest.approx(SECONDS, rel=1e-6)
-    assert found.cost.model_dump() == pytest.approx(COST.model_dump(), abs=1e-4)
+    assert found.cost == COST
+
+
+def test_a_larger_step_is_never_cheaper() -> None:
+    slow, fast = point(4)._replace(without=9 * SECONDS), point(16)
+    assert measured([point(1), slow, fast]).cost.plain == ((1, 1.0), (4, 9.0), (16, 9.0))
 
 
 def test_drafts_that_pay_are_fewer_in_a_full_batch() -> None:
@@ -52,7 +63,7 @@ def test_drafts_that_pay_are_fewer_in_a_full_batch() -> None:
     numbers = [best_drafts(COST, batch, RATES) for batch in (1, 8, 64)]
     assert numbers == sorted(numbers, reverse=True)
     assert numbers[0] == 3
-    assert best_drafts(StepCost(token=2.0), 4, RATES) == 0
+    assert best_drafts(StepCost(verifying=((4, 3.0), (8, 9.0))), 4, RATES) == 0
     ranges = schedule(COST, RATES, 64)
     assert ranges[0][0] == 1
     assert ranges[-1][1] == 64
@@ -68,8 +79,9 @@ def test_what_holds_no_results(text: str, tmp_path: Path) -> None:
 
 
 def test_one_batch_size_is_not_enough() -> None:
-    with pytest.raises(MTPCError, match="two batch sizes or more"):
-        fit([point(4)])
+    for batches in ((1,), (4, 16)):
+        with pytest.raises(MTPCError, match="batches of one request and of more"):
+            measured([point(batch) for batch in batches])
 
 
 def test_the_command_prints_settings(tmp_path: Path) -> None:
@@ -78,4 +90,4 @@ def test_the_command_prints_settings(tmp_path: Path) -> None:
     printed = CliRunner().invoke(app, ["plan", str(file), "--max-batch", "64"]).output
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     assert lines[0] == {"num_speculative_tokens_per_batch_size": schedule(COST, RATES, 64)}
-    assert lines[1]["mtpc"]["step_cost"] == pytest.approx(COST.model_dump(), abs=1e-4)
+    assert declared(StepCost, lines[1]["mtpc"]["step_cost"], "costs") == COST

@@ -10,7 +10,15 @@ from mtpc.copying.table import CopyTable
 from mtpc.lengths import StepCost
 
 LOOP, NEW = [4, 5, 6, 7] * 6, list(range(40, 60))  # texts that repeat themselves, and that do not
-COST = StepCost(token=0.1, draft=0.1, row=0.0)
+
+
+def line(token: float, draft: float = 0.1) -> StepCost:
+    """Steps that take so much more for each token after the first."""
+    curve = ((1, 1.0), (101, 1.0 + 100 * token))
+    return StepCost(plain=curve, verifying=curve, drafting=((1, draft),))
+
+
+COST = line(0.1)
 
 
 def batch_of(*texts: list[int], cost: StepCost = COST, waiting: bool = False) -> BatchCopying:
@@ -32,9 +40,9 @@ def test_copies_are_of_each_row() -> None:
 def test_the_drafter_drafts_where_nothing_is_copied_and_where_it_brings_more_than_it_costs() -> None:
     assert batch_of(NEW).drafter_pays(8)
     assert not batch_of(LOOP).drafter_pays(8)
-    assert batch_of(LOOP, *[NEW] * 6, cost=StepCost(token=0.02, draft=0.1)).drafter_pays(8)
-    assert not batch_of(NEW, cost=StepCost(token=0.1, draft=5.0)).drafter_pays(8)
-    assert not batch_of(NEW, cost=StepCost(token=1.0)).drafter_pays(8)
+    assert batch_of(LOOP, *[NEW] * 6, cost=line(0.02)).drafter_pays(8)
+    assert not batch_of(NEW, cost=line(0.1, draft=5.0)).drafter_pays(8)
+    assert not batch_of(NEW, cost=line(1.0)).drafter_pays(8)
 
 
 def test_a_draft_that_was_copied_goes_on_being_copied() -> None:
@@ -71,7 +79,7 @@ def test_whose_draft_must_not_depend_on_the_others(others: int) -> None:
 def test_what_becomes_of_drafts_corrects_how_sure_they_are() -> None:
     right, wrong, cut = (Request(CopyTable(), NEW) for _ in range(3))
     for request, drafted in ((right, [7, 8]), (wrong, [9, 8]), (cut, [])):
-        request.drafted(drafted, np.full(len(drafted), 0.5, np.float32))
+        request.drafted(drafted, [0.5] * len(drafted))
         request.said([7, 8, 1])
     assert right.sure.value > 0 > wrong.sure.value
     assert right.typical > TYPICAL > wrong.typical

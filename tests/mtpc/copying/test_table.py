@@ -16,8 +16,10 @@ def test_a_directory_has_its_own_chances(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps({"chances": [0.1, 0.5], "counts": [[0, 1]]}))
     table = CopyTable.of(tmp_path)
     assert table.longest == 2
-    assert table.along(1, 3).tolist() == pytest.approx([0.1, 0.5, 0.5])
-    assert not table.along(0, 3).any()
+    assert table.along(1, 3) == [0.1, 0.5, 0.5]
+    assert table.along(1, 1) == [0.1]
+    assert table.along(7, 2) == [0.5, 0.5]
+    assert table.along(0, 3) == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
