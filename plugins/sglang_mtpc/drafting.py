@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mtpc.copying.mixture import Copied, Copying
 from mtpc.draft import Draft, Known, Mode, TreeDraft
 from mtpc.noise import counter_uniforms
 from mtpc.window.part import WindowPart
@@ -32,7 +33,7 @@ class Inputs(NamedTuple):
     """One row for each request.
 
     states, tokens: what is `Known`; the last token is the one to draft after.  temperature: float32 [B], 0 for greedy
-    requests.  seeds, positions: int64 [B], the keys of the noise.
+    requests.  seeds, positions: int64 [B], the keys of the noise.  copied, chances: see `Copied`; None: nothing is.
     """
 
     states: Tensor
@@ -40,18 +41,36 @@ class Inputs(NamedTuple):
     temperature: Tensor
     seeds: Tensor
     positions: Tensor
+    copied: Tensor | None = None
+    chances: Tensor | None = None
 
     @classmethod
-    def of(cls, known: Known, step: Step) -> Inputs:
-        """What is known, and the step."""
-        return cls(known.states, known.tokens, step.temperature, step.seeds, step.positions)
+    def of(cls, known: Known, step: Step, copied: Copied | None = None) -> Inputs:
+        """What is known, the step, and what may be copied instead of drafted."""
+        none = None, None
+        return cls(*known, step.temperature, step.seeds, step.positions, *(none if copied is None else copied))
+
+    def first(self, rows: int) -> Inputs:
+        """So many rows."""
+        copied, chances = (None if tensor is None else tensor[:rows] for tensor in (self.copied, self.chances))
+        needed = self.states[:rows], self.tokens[:rows], self.temperature[:rows], self.seeds[:rows]
+        return Inputs(*needed, self.positions[:rows], copied, chances)
+
+    def copying(self) -> Copying | None:
+        """Before the first token."""
+        if self.copied is None or self.chances is None:
+            return None
+        return Copying.begin(Copied(self.copied, self.chances))
 
 
 class Drafting:
-    """A window part for drafts of one shape; see `prepare` for its CUDA graphs."""
+    """A window part for drafts of one shape; see `prepare` for its CUDA graphs.
 
-    def __init__(self, window: WindowPart, shape: Shape) -> None:
-        self.window, self.shape = window.shortened(shape.depth), shape
+    copies: whether all inputs say what may be copied.
+    """
+
+    def __init__(self, window: WindowPart, shape: Shape, copies: bool = False) -> None:
+        self.window, self.shape, self.copies = window.shortened(shape.depth), shape, copies
         self.draft_one = self.window.draft  # for batches of one request; see `compile_for_one`
         self.sizes: list[int] = []
         self.graphs: dict[tuple[int, Mode], tuple[Replay, Drafts]] = {}
@@ -66,22 +85,23 @@ class Drafting:
         if larger == len(self.sizes):
             return self.compute(inputs, mode)
         for buffer, value in zip(self.buffers, inputs, strict=True):
-            buffer[:rows].copy_(value)
+            if buffer is not None and value is not None:
+                buffer[:rows].copy_(value)
         replay, drafts = self.graphs[self.sizes[larger], _captured(mode)]
         replay()
         return _first(drafts, rows)
 
     def compute(self, inputs: Inputs, mode: Mode) -> Drafts:
         """Draft without a graph: static shapes, and nothing waits for the host."""
-        states, tokens, temperature, seeds, positions = inputs
+        states, tokens, temperature, seeds, positions, *_ = inputs
         known, (depth, children, nodes), greedy = Known(states, tokens), self.shape, mode == "greedy"
         if children > 1:
             return self.window.draft_tree(known, None if greedy else temperature, nodes, children, depth=depth)
-        draft_chain = self.draft_one if len(tokens) == 1 else self.window.draft
+        draft_chain, copying = self.draft_one if len(tokens) == 1 else self.window.draft, inputs.copying()
         if greedy:
-            return draft_chain(known, None, None, depth, mode)
+            return draft_chain(known, None, None, depth, mode, copying)
         noise = counter_uniforms(seeds, positions, self.window.noise_size)
-        draft = draft_chain(known, temperature, noise, depth, mode)
+        draft = draft_chain(known, temperature, noise, depth, mode, copying)
         assert draft.probs is not None
         # SGLang's kernel takes a probability that rounding has put above 1 for no probability and rejects the draft.
         return Draft(draft.tokens, draft.probs.clamp_max(1.0))
@@ -106,20 +126,28 @@ class Drafting:
         tokens, key = torch.zeros(states.shape[:2], dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
         modes: tuple[Mode, ...] = ("greedy", "sampled")
         for mode in modes:
-            self.compute(Inputs(states, tokens, torch.ones(1), key, key), mode)
+            self.compute(Inputs(states, tokens, torch.ones(1), key, key, *self._nothing_copied(tokens)), mode)
 
     def capture(self, sizes: Sequence[int], states: Tensor, record: Recorder) -> None:
         """Capture the drafts of these batch sizes; states: [max(sizes), s + 1, d], of the window's dtype and device."""
         rows, device = len(states), states.device
         tokens = torch.zeros(states.shape[:2], dtype=torch.int64, device=device)
         seeds, positions = (torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(2))
-        self.buffers = Inputs(states, tokens, torch.ones(rows, device=device), seeds, positions)
+        temperature = torch.ones(rows, device=device)
+        self.buffers = Inputs(states, tokens, temperature, seeds, positions, *self._nothing_copied(tokens))
         modes: tuple[Mode, ...] = ("greedy", "mixed")
         for size in sorted(sizes, reverse=True):  # the largest first: the smaller ones fit into its memory
-            inputs = Inputs(*(buffer[:size] for buffer in self.buffers))
+            inputs = self.buffers.first(size)
             for mode in modes:
                 self.graphs[size, mode] = record(partial(self.compute, inputs, mode))
         self.sizes = sorted(sizes)
+
+    def _nothing_copied(self, tokens: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        """For as many rows as there are of tokens, int64 [B, s + 1]; none where nothing is ever copied."""
+        if not self.copies:
+            return None, None
+        chances = torch.zeros(len(tokens), self.shape.depth, device=tokens.device)
+        return chances.long(), chances
 
 
 def _captured(mode: Mode) -> Mode:

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mtpc.copying.table import CopyTable
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
-from mtpc.families import Family, families, family_of, recognise
+from mtpc.families import DrafterConfig, Family, families, family_of, recognise
 from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import touch_points
-from sglang_mtpc.shape import draft_shape, flag
-from sglang_mtpc.token_map import vocabulary_values
+from sglang_mtpc.shape import Shape, draft_shape, flag
+from sglang_mtpc.token_map import COPY, copies, vocabulary_values
 
 # SGLang's speculative settings that mean something for our drafters; the others are to be left alone.
 HEEDED = {
@@ -25,7 +26,7 @@ HEEDED = {
     "speculative_num_steps",
     "speculative_use_rejection_sampling",
 }
-HEEDED_BY_A_SERIAL_PART = HEEDED | {"speculative_token_map"}
+MAP = "speculative_token_map"  # means something for a serial part, and where drafts are copied
 # Other settings that drafting cannot honour, or that would not be lossless with it, and what each must be.
 FIXED = {
     "disaggregation_mode": "null",
@@ -66,12 +67,16 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     shape, model = draft_shape(settings, config), target()
     load_drafter(folder, Target(model.hidden_size, model.vocab_size))
     heeded, vocabularies = HEEDED, None
+    values, copied = vocabulary_values(settings.speculative_token_map), copies(settings.speculative_token_map)
+    if copied:
+        _check_copying(settings, config, shape, folder)
     if config.serial is not None:
-        values = vocabulary_values(settings.speculative_token_map)
         vocabularies = open_vocabularies(values, Path(folder), model.vocab_size)
         config.serial.check_ranks(settings.tp_size, folder)
         _check_seam(*split_drafts(config, shape.depth), folder)
-        heeded = HEEDED_BY_A_SERIAL_PART
+        heeded = HEEDED | {MAP}
+    elif copied and not values:
+        heeded = HEEDED | {MAP}
     for problem in touch_points.problems(touch_points.groups_used(config, settings.device, vocabularies is not None)):
         raise MTPCError(problem)
     _check_fixed(given, _defaults(given, heeded), family)
@@ -86,6 +91,18 @@ def _recognised(folder: str) -> Family | None:
         return recognise(folder)
     except MTPCError:
         return None
+
+
+def _check_copying(settings: Any, config: DrafterConfig, shape: Shape, folder: str) -> None:
+    """Whether drafts can be copied from the request's own text."""
+    setting = f"the {COPY!r} of {flag(MAP)}"
+    if config.serial is not None:
+        raise MTPCError(f"{setting} is for drafters without a serial part with SGLang, but {folder} has one.")
+    if shape.children > 1:
+        raise MTPCError(f"{setting} is for chains; with a tree of drafts it must be left out.")
+    if not settings.disable_overlap_schedule:
+        raise MTPCError(f"{setting} reads what was said a step ago: it needs --disable-overlap-schedule.")
+    CopyTable.of(Path(folder))
 
 
 def _check_seam(serial: int, window: int, folder: str) -> None:

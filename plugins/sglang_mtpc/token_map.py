@@ -1,10 +1,12 @@
-"""SGLang's ``--speculative-token-map``, read as the settings of a draft vocabulary."""
+"""SGLang's ``--speculative-token-map``, read as settings of drafting: SGLang has no other place for a plugin's own."""
 
 from __future__ import annotations
 
 from urllib.parse import parse_qsl
 
 from mtpc.errors import MTPCError
+
+COPY = "copy"
 
 
 def vocabulary_values(token_map: str | None) -> dict[str, str]:
@@ -14,6 +16,21 @@ def vocabulary_values(token_map: str | None) -> dict[str, str]:
 
     Errors: `MTPCError` where what follows the question mark is no query.
     """
+    return {key: value for key, value in _values(token_map).items() if key != COPY}
+
+
+def copies(token_map: str | None) -> bool:
+    """Whether drafts are also copied from the request's own text: ``?copy=true``.
+
+    Errors: `MTPCError` as `vocabulary_values`, or where it is neither true nor false.
+    """
+    value = _values(token_map).get(COPY, "false")
+    if value not in ("true", "false"):
+        raise MTPCError(f"the {COPY!r} of --speculative-token-map must be true or false, but is {value!r}.")
+    return value == "true"
+
+
+def _values(token_map: str | None) -> dict[str, str]:
     file, _, query = (token_map or "").partition("?")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []

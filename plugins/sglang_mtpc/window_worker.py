@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
-from sglang.srt.runtime_context import get_parallel
+from sglang.srt.runtime_context import get_parallel, get_spec
 from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
 from sglang.srt.speculative.spec_utils import get_plan_stream
 from torch import Tensor
 
+from mtpc.copying.table import CopyTable
 from mtpc.draft import Known
 from mtpc.draft_clock import DraftClock
 from sglang_mtpc import served, verify
+from sglang_mtpc.copying import WorkerCopying
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.step import Steps
+from sglang_mtpc.token_map import copies
 
 
 class WindowWorker(BaseSpecWorker):
@@ -35,7 +39,11 @@ class WindowWorker(BaseSpecWorker):
         self._target_worker, self._draft_worker = target_worker, None
         self.device = torch.device(runner.device)
         self.shape = served.shape()
-        self.drafting = Drafting(served.window(runner.model_config, self.device), self.shape)
+        self.copying: WorkerCopying | None = None
+        if copies(get_spec().speculative_token_map):
+            self.copying = WorkerCopying(CopyTable.of(Path(served.folder())), self.device)
+        window = served.window(runner.model_config, self.device)
+        self.drafting = Drafting(window, self.shape, self.copying is not None)
         self.steps = Steps(target_worker.random_seed)
         self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
         self.clock = DraftClock.from_environment(self.device, parallel.tp_rank, parallel.dp_rank)
@@ -84,7 +92,8 @@ class WindowWorker(BaseSpecWorker):
         with self.clock:
             step = self.steps.begin(batch)
             known = Known.of_target(draft_input.hidden_states, draft_input.bonus_tokens.long())
-            drafts = self.drafting(Inputs.of(known, step), step.mode)
+            copied = None if self.copying is None else self.copying.copied(batch.reqs, self.shape.depth)
+            drafts = self.drafting(Inputs.of(known, step, copied), step.mode)
         return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
     def _verify(self, batch: Any, grammar_barrier: Any) -> Any:

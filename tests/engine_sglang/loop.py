@@ -1,4 +1,4 @@
-"""What the plain loop of the core drafts, step by step, with the draft vocabularies that this adapter would choose."""
+"""What the plain loop of the core drafts, step by step, with what this adapter would choose or copy before each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mtpc.copying.mixture import Copied
+from mtpc.copying.request import CopyRequest
 from mtpc.draft import Draft
 from mtpc.families.session import Session
 from mtpc.vocabulary.requests import RequestLanguages
@@ -45,12 +47,45 @@ class SteppingSession(Session):
         return super()._step(previous, tokens)
 
 
+class CopyingSession(Session):
+    """Mixes each draft with what its text would go on with; notes what it drafts."""
+
+    def __init__(self, loop: SteppedLoop, prompt: list[int]) -> None:
+        super().__init__(loop.drafter, loop.head)
+        self.loop, self.prompt = loop, prompt
+        self.text: CopyRequest | None = None
+        self.drafts: list[list[int]] = []
+
+    def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
+        if self.text is None:
+            self.text = CopyRequest(self.loop.table, self.prompt)
+            self.text.append(following[0, -1:].tolist())
+        else:
+            self.text.append(following[0].tolist())
+        tokens, chances = self.text.propose(num_drafts)
+        self.loop.copied += bool(chances.any())
+        copied = Copied(torch.from_numpy(tokens)[None], torch.from_numpy(chances)[None])
+        draft = super().draft(hidden, following, num_drafts, *rest, copied=copied)
+        self.drafts.append(draft.tokens[0].tolist())
+        return draft
+
+
 class SteppedLoop(Loop):
-    """`Loop` where steps do not overlap."""
+    """`Loop` where steps do not overlap.
+
+    copies: whether drafts are also copied from the text.  copied: steps in which there was something to copy.
+    """
+
+    copies = False
+    copied = 0
 
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:
         """The drafts of every step of a greedy text of ``length`` tokens after the prompt."""
+        if self.copies:
+            copying = CopyingSession(self, prompt)
+            decode_speculatively(self.states, copying, prompt, length, num_drafts, 0.0)
+            return copying.drafts
         if self.vocabularies is None or self.vocabularies.detector is None:
             return super().drafts(prompt, length, num_drafts)
         session = SteppingSession(self, prompt)

@@ -16,7 +16,7 @@ import pytest
 
 from mtpc.families import families
 from mtpc.vocabulary.settings import open_vocabularies
-from sglang_mtpc.token_map import vocabulary_values
+from sglang_mtpc.token_map import copies, vocabulary_values
 from tests.engine.conftest import Models
 from tests.engine.exact import LENGTH, Window, cells, p_value
 from tests.engine.prompts import prompts
@@ -68,11 +68,16 @@ class Case(NamedTuple):
         return "--speculative-eagle-topk" in self.arguments
 
 
-def mtpc(folder: Path, *arguments: str, sampled: list[tuple[str, JointSampling]] = VARIED) -> Case:
+def mtpc(folder: Path, *arguments: str) -> Case:
     """A window part alone."""
     target = make_target(folder / "target")
     models = Models(target, make_drafter(folder / "drafter", target), 5)
-    return Case(models, target, arguments, None, sampled, wrong=0.8)
+    return Case(models, target, arguments, wrong=0.8)
+
+
+def copying(folder: Path) -> Case:
+    """A window part, and copying beside it; chains without it are in test_acceptance.py and test_same_text.py."""
+    return mtpc(folder, SYNCHRONOUS)._replace(token_map="?copy=true", sampled=FILTERS)
 
 
 def fastmtp(folder: Path, *arguments: str) -> Case:
@@ -103,7 +108,7 @@ def vocabulary(folder: Path) -> str:
 
 # Steps that overlap or not, pages of 1 or 16, prompts read at once or in parts, chains and trees.
 CASES = {
-    "mtpc": lambda folder: mtpc(folder, sampled=FILTERS),
+    "mtpc, copying": copying,
     "mtpc, tree": lambda folder: mtpc(folder, *TREE),
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *BEAM, *PAGES),
     "fastmtp, MiMo": mimo,
@@ -130,6 +135,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     depth = ("--speculative-num-steps", str(case.models.drafts))
     vocabularies = open_vocabularies(vocabulary_values(case.token_map), case.models.drafter, VOCABULARY)
     loop, exact = SteppedLoop(case.plain, case.models.drafter, vocabularies), JointReference(case.plain)
+    loop.copies = copies(case.token_map)
     with SGLangServer(
         case.models.target,
         folder / "log",
@@ -161,8 +167,10 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         else:
             assert drafts[: len(expected)] == expected
         steps, served_steps = steps + len(expected), served_steps + len(drafts)
-    assert steps > 380
+    assert steps > 350
     assert served_steps < steps or not served.case.is_tree
+    if served.loop.copies:
+        assert steps / 4 < served.loop.copied < steps
     vocabularies = served.loop.vocabularies
     if vocabularies is not None and vocabularies.detector is not None:  # both languages, many times
         assert min(served.loop.used[0], served.loop.used[1]) > 30

@@ -44,14 +44,18 @@ def window_of(drafter: Path) -> WindowPart:
     return window
 
 
-def inputs(rows: int, mode: Mode) -> Inputs:
-    """Random requests; in a mixed batch every other one is greedy."""
+def inputs(rows: int, mode: Mode, copies: bool = False) -> Inputs:
+    """Random requests; in a mixed batch every other one is greedy.  copies: every other one may copy."""
     temperature = torch.full((rows,), 0.0 if mode == "greedy" else 0.7)
     if mode == "mixed":
         temperature[::2] = 0.0
     states = torch.randn(rows, 1, SIZE, generator=torch.Generator().manual_seed(rows))
     tokens = torch.arange(rows)[:, None] * 7 % VOCABULARY
-    return Inputs(states, tokens, temperature, torch.arange(rows) + 3, torch.full((rows,), 11))
+    batch = Inputs(states, tokens, temperature, torch.arange(rows) + 3, torch.full((rows,), 11))
+    if not copies:
+        return batch
+    chances = torch.full((rows, CHAIN.depth), 0.9) * (torch.arange(rows) % 2)[:, None]
+    return batch._replace(copied=(tokens + torch.arange(CHAIN.depth)) % VOCABULARY, chances=chances)
 
 
 def same(found: Drafts, expected: Drafts) -> bool:
@@ -64,31 +68,42 @@ def same(found: Drafts, expected: Drafts) -> bool:
     return torch.equal(found.tokens, expected.tokens) and torch.allclose(found.probs, expected.probs, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [CHAIN, TREE], ids=["chain", "tree"])
+@pytest.mark.parametrize("kind", ["chain", "tree", "chain that copies"])
 @pytest.mark.parametrize("mode", ["greedy", "sampled", "mixed"])
-def test_replays(drafter: Path, shape: Shape, mode: Mode) -> None:
+def test_replays(drafter: Path, kind: str, mode: Mode) -> None:
+    shape, copies = TREE if kind == "tree" else CHAIN, "copies" in kind
     eager = Drafting(window_of(drafter), shape)
-    captured, recorder = Drafting(eager.window, shape), Recorder()
+    captured, recorder = Drafting(eager.window, shape, copies), Recorder()
     captured.capture([4, 1, 2], torch.zeros(4, 1, SIZE), recorder)
     for rows in (3, 1, 4, 2, 3):  # three requests run in the graph of four
-        batch = inputs(rows, mode)
+        batch = inputs(rows, mode, copies)
         assert same(captured(batch, mode), eager(batch, mode)), rows
     assert recorder.replayed == 5
-    batch = inputs(5, mode)  # more than was captured
+    batch = inputs(5, mode, copies)  # more than was captured
     assert same(captured(batch, mode), eager(batch, mode))
     assert recorder.replayed == 5
 
 
+def test_copying_changes_the_drafts_of_those_who_copy(drafter: Path) -> None:
+    drafting = Drafting(window_of(drafter), CHAIN, copies=True)
+    batch = inputs(6, "greedy", copies=True)
+    assert batch.copied is not None
+    alone, copied = drafting(inputs(6, "greedy"), "greedy").tokens, drafting(batch, "greedy").tokens
+    assert torch.equal(copied[::2], alone[::2])
+    assert torch.equal(copied[1::2], batch.copied[1::2])
+
+
 @pytest.mark.skipif(not has_compiler(), reason="torch compiles with a C++ compiler: there is none")
-def test_one_request_drafts_compiled_what_it_drafts_uncompiled(drafter: Path) -> None:
+@pytest.mark.parametrize("copies", [False, True])
+def test_one_request_drafts_compiled_what_it_drafts_uncompiled(drafter: Path, copies: bool) -> None:
     eager = Drafting(window_of(drafter), CHAIN)
-    compiled = Drafting(eager.window, CHAIN)
+    compiled = Drafting(eager.window, CHAIN, copies)
     with torch.no_grad():
         compiled.compile_for_one(torch.zeros(1, 1, SIZE))
         modes: tuple[Mode, ...] = ("greedy", "sampled")  # one request is never mixed
         for mode in modes:
             for rows in (1, 2):
-                batch = inputs(rows, mode)
+                batch = inputs(rows, mode, copies)
                 assert same(compiled(batch, mode), eager(batch, mode)), (mode, rows)
     assert compiled.draft_one != eager.draft_one
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from mtpc.errors import MTPCError
-from sglang_mtpc.token_map import vocabulary_values
+from sglang_mtpc.token_map import copies, vocabulary_values
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_fastmtp import make_vocabulary
 
@@ -161,6 +161,20 @@ def test_an_mtpc_drafter(target: Path, drafter: Path) -> None:
 )
 def test_a_token_map(given: str | None, expected: dict[str, str]) -> None:
     assert vocabulary_values(given) == expected
+
+
+def test_a_token_map_that_says_whether_drafts_are_copied() -> None:
+    assert vocabulary_values("a.json?size=8&copy=true") == {"vocabulary": "a.json", "size": "8"}
+    assert copies("a.json?size=8&copy=true")
+    assert not copies("?copy=false")
+    assert not copies(None)
+    with pytest.raises(MTPCError, match="must be true or false, but is 'yes'"):
+        copies("?copy=yes")
+
+
+def test_copying_is_for_drafters_without_a_serial_part(target: Path, fastmtp: Path) -> None:
+    arguments = (PATH, str(fastmtp), "--speculative-token-map", "?copy=true", "--disable-overlap-schedule")
+    refused("is for drafters without a serial part", target, *arguments, algorithm="FASTMTP")
 
 
 @pytest.mark.parametrize("given", ["a.json?size", "a.json?size=1&size=2", "?vocabulary=a.json", "a.json?size=1&&"])

@@ -117,3 +117,19 @@ def test_attention_that_does_not_verify_trees(target: Path, drafter: Path) -> No
     ):
         with pytest.raises(MTPCError, match="must be one of flashinfer, fa3, triton"):
             check(*TREE, **others)
+
+
+COPY = ("--speculative-token-map", "?copy=true")
+
+
+def test_copying(target: Path, drafter: Path, tmp_path: Path) -> None:
+    folder = ("--speculative-draft-model-path", str(drafter))
+    synchronous = (*folder, *COPY, "--disable-overlap-schedule")
+    assert resolved(target, *synchronous).speculative_token_map == "?copy=true"
+    refused("it needs --disable-overlap-schedule", target, *folder, *COPY)
+    refused("is for chains", target, *synchronous, *TREE)
+    refused("--speculative-token-map is 'a.json?copy=true'", target, *synchronous, COPY[0], "a.json?copy=true")
+    shutil.copytree(drafter, tmp_path / "drafter")
+    (tmp_path / "drafter" / "copying.json").write_text('{"chances": []}')
+    wrong = ("--speculative-draft-model-path", str(tmp_path / "drafter"), *synchronous[2:])
+    refused("copying.json", target, *wrong)
