@@ -44,7 +44,7 @@ chat-target: env  ## the chat model of the demo, out of a package, into runs/
 	@$(call MAKE_CHAT,$(BIN))
 
 demo: chat-target  ## serve a byte-level and a chat model without and with their drafters: completions and the speed-up
-	@$(BIN)/python scripts/demo.py $(PAIRS)
+	@$(BIN)/python scripts/demo.py $(PAIRS) --copying $(CHAT_TARGET) $(CHAT_DRAFTER)
 
 demo-sglang: env-sglang  ## the same with SGLang
 	@$(call MAKE_CHAT,$(SGLANG_BIN))

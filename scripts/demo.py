@@ -1,14 +1,16 @@
 """`make demo` and `make demo-sglang`: the same server without and with a drafter, side by side in the terminal.
 
 Starts both, streams a few completions from the one with the drafter, then measures both in turn; so for every pair of
-a target and a drafter. A target with a chat template is asked questions, any other is given text to go on with. What is
-measured goes into OUT/DRAFTER, as `mtpc bench` writes it.
+a target and a drafter. A target with a chat template is asked questions, any other is given text to go on with. With
+--copying a chat model is asked for what repeats its prompt, and the drafter copies. What is measured goes into
+OUT/DRAFTER, as `mtpc bench` writes it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import shlex
 import sys
 import tempfile
@@ -39,13 +41,16 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 class Programme:
     """What a target is asked.
 
-    shown: titles, texts and temperatures of what is streamed.  prompts: what is measured.
+    shown: titles, texts and temperatures of what is streamed.  prompts: what is measured.  arguments: of the server
+    with the drafter.  drafts: of a step, at most; None: those that it was trained for.
     """
 
     shown: tuple[tuple[str, str, float], ...]
     shown_tokens: int
     prompts: Path
     plan: Plan
+    arguments: tuple[str, ...] = ()
+    drafts: int | None = None
 
 
 TEXT = Programme(
@@ -67,6 +72,24 @@ CHAT = Programme(
     BENCHMARKS / "chat_prompts.jsonl",
     Plan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=128, rounds=2, requests=6),
 )
+HOURS = (
+    "Opening hours in 2026: Monday to Friday from 8 in the morning to 6 in the evening, Saturday from 9 in the morning "
+    "to 1 in the afternoon. On Sundays and on public holidays in 2026 the shop is closed."
+)
+COPYING = Programme(
+    (
+        (
+            "a text to change, greedy",
+            f"Change the year to 2027 and give me the whole text again.\n\n{HOURS}",
+            0.0,
+        ),
+    ),
+    120,
+    BENCHMARKS / "copy_prompts.jsonl",
+    Plan(batch_sizes=(1,), temperatures=(0.0,), max_tokens=128, rounds=2, requests=12),
+    ("--additional-config", json.dumps({"mtpc": {"copy": True}})),
+    10,
+)
 
 
 async def stream(server: Server, prompt: Prompt, sampling: Sampling, console: Console) -> None:
@@ -83,21 +106,24 @@ async def stream(server: Server, prompt: Prompt, sampling: Sampling, console: Co
     console.print()
 
 
-def demonstrate(engine: Engine, target: Path, drafter: Path, out: Path, console: Console) -> None:
+def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out: Path, console: Console) -> None:
     """Start, show, measure.
 
     Errors: `MTPCError` for a folder that is wrong or a server that does not start.
     """
     if not (target / "config.json").is_file():
         raise MTPCError(f"{target} is not a model folder: it has no config.json.")
-    num_drafts = drafts_of(drafter, None)
     chat = ChatTemplate(target) if AutoTokenizer.from_pretrained(target).chat_template else None
-    programme = TEXT if chat is None else CHAT
+    if copying and chat is None:
+        raise MTPCError(f"{target} is no chat model, but what is asked with --copying is for one.")
+    programme = COPYING if copying else TEXT if chat is None else CHAT
+    drafts = programme.drafts or drafts_of(drafter, None)
     plain = ServerSettings(target, 1, MAX_LENGTH)
-    drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, num_drafts)
+    drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, drafts, programme.arguments)
     prompts = [prompt for prompt, _ in read_prompts(programme.prompts, target)]
     with tempfile.TemporaryDirectory(prefix="mtpc-demo-") as folder:
-        console.print(f"Starting {engine.title} twice on {target}: without a drafter, and with {drafter} ...")
+        how = f"{drafter}, which copies" if copying else str(drafter)
+        console.print(f"Starting {engine.title} twice on {target}: without a drafter, and with {how} ...")
         with two_servers(engine, plain, drafted, Path(folder)) as servers:
             for title, text, temperature in programme.shown:
                 console.print(Rule(f"{title}, streamed from the server with the drafter", align="left"))
@@ -117,7 +143,9 @@ def main() -> int:
     """Exit code 2 with one sentence when something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", default="vllm")
-    parser.add_argument("--pair", type=Path, nargs=2, action="append", required=True, metavar=("TARGET", "DRAFTER"))
+    names = ("TARGET", "DRAFTER")
+    parser.add_argument("--pair", type=Path, nargs=2, action="append", required=True, metavar=names)
+    parser.add_argument("--copying", type=Path, nargs=2, action="append", default=[], metavar=names, help="vLLM alone")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"))
     arguments = parser.parse_args()
     console = Console()
@@ -125,7 +153,9 @@ def main() -> int:
         engine = find_engine(arguments.engine)
         must_be_installed(engine)
         for target, drafter in arguments.pair:
-            demonstrate(engine, target, drafter, arguments.out / drafter.name, console)
+            demonstrate(engine, target, drafter, False, arguments.out / drafter.name, console)
+        for target, drafter in arguments.copying:
+            demonstrate(engine, target, drafter, True, arguments.out / f"{drafter.name}-copying", console)
     except MTPCError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
