@@ -1,6 +1,7 @@
 """How often a target goes on as its text went on before, by the number of tokens that match: `mtpc.copying.table`.
 
-    python -m benchmarks.copy_chances --target weights/byte-target --prompts benchmarks/prompts.jsonl --out copying.json
+    python benchmarks/make_prompts.py corpus counted.jsonl
+    python -m benchmarks.copy_chances --target weights/byte-target --prompts counted.jsonl --out copying.json
 
 A drafter reads the file `copying.json` in its directory.
 
@@ -57,14 +58,16 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60, help="prompts of each kind")
     parser.add_argument("--length", type=int, default=128, help="tokens after each prompt, at most")
     parser.add_argument("--longest", type=int, default=LONGEST, help="match that is told from longer ones")
-    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8], help="of as many texts each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     target = FrozenTarget(arguments.target, device=default_device())
     prompts = prompts_of_file(arguments.prompts, arguments.target, arguments.count)
-    written = write_texts(target, prompts, arguments.length, arguments.temperature, arguments.seed)
-    texts = [text for of_kind in written.values() for text in of_kind]
+    texts: list[Text] = []
+    for temperature in arguments.temperatures:
+        written = write_texts(target, prompts, arguments.length, temperature, arguments.seed)
+        texts += [text for of_kind in written.values() for text in of_kind]
     counts = count(track(texts, "texts"), arguments.longest)
     table = Table("tokens that match", "times", "copied")
     for length, (copied, times) in enumerate(counts.tolist()):

@@ -1,6 +1,8 @@
 """Writes benchmarks/prompts.jsonl: prompts from the held-out documents of the corpus.
 
-    python benchmarks/make_prompts.py [CORPUS]
+    python benchmarks/make_prompts.py [CORPUS [OUT]]
+
+With OUT they are from the documents that the target was trained on, to count by: see `benchmarks.copy_chances`.
 
 Each prompt starts at a line's start, holds 80 to 200 bytes of ASCII and ends where a word ends.  Prose and code
 alternate, and as many documents as possible give one.
@@ -32,10 +34,10 @@ def cut(text: bytes, start: int, length: int) -> str | None:
     return piece[:end].rstrip().decode() if len(piece[:end].rstrip()) >= SHORTEST else None
 
 
-def prompts(corpus: Corpus, kind: str, generator: random.Random) -> list[dict[str, str]]:
+def prompts(corpus: Corpus, split: str, kind: str, generator: random.Random) -> list[dict[str, str]]:
     """``EACH`` prompts of one kind, drawn from the documents in turn."""
-    tokens = corpus.tokens("heldout")
-    documents = [entry for entry in corpus.documents if (entry.split, entry.kind) == ("heldout", kind)]
+    tokens = corpus.tokens(split)
+    documents = [entry for entry in corpus.documents if (entry.split, entry.kind) == (split, kind)]
     generator.shuffle(documents)
     found: list[dict[str, str]] = []
     while len(found) < EACH:
@@ -55,11 +57,12 @@ def one(tokens: np.ndarray, document: StoredDocument, generator: random.Random) 
 
 
 def main() -> None:
-    """Write the file beside this script."""
-    corpus = Corpus(Path(sys.argv[1] if len(sys.argv) > 1 else "corpus"))
-    prose, code = (prompts(corpus, kind, random.Random(f"{SEED} {kind}")) for kind in ("prose", "code"))
+    """Write the file beside this script, or OUT."""
+    folder, out = [*sys.argv[1:], *[None] * 2][:2]
+    corpus, split = Corpus(Path(folder or "corpus")), "train" if out else "heldout"
+    prose, code = (prompts(corpus, split, kind, random.Random(f"{SEED} {kind}")) for kind in ("prose", "code"))
     lines = [json.dumps(prompt) for pair in zip(prose, code, strict=True) for prompt in pair]
-    (Path(__file__).parent / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+    Path(out or Path(__file__).parent / "prompts.jsonl").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

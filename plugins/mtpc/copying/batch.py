@@ -14,6 +14,7 @@ from mtpc.copying.table import CopyTable
 from mtpc.lengths import StepCost, best_lengths
 
 TYPICAL, FOLLOWS, FORGETS = 0.6, 0.1, 0.02  # of a request's own drafts, see `Request`
+WORTH = 1.05  # by how much drafting must look better than not drafting: of two guesses the larger is too large
 
 
 class Request:
@@ -97,7 +98,7 @@ class BatchCopying:
         own = min(self.own, longest)
         both = np.concatenate([np.cumprod(np.maximum(chances[:, :own], typical), axis=1), copied[:, own:]], axis=1)
         spent = self.cost.draft(len(self.batch))
-        return best_lengths(both, self.cost, spent).rate >= best_lengths(copied, self.cost).rate
+        return best_lengths(both, self.cost, spent).rate >= WORTH * best_lengths(copied, self.cost).rate
 
     def lengths(
         self, tokens: list[list[int]], sure: np.ndarray, longest: int, alone: Sequence[bool]
