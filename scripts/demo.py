@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shlex
 import sys
 import tempfile
@@ -87,7 +86,7 @@ COPYING = Programme(
     120,
     BENCHMARKS / "copy_prompts.jsonl",
     Plan(batch_sizes=(1,), temperatures=(0.0,), max_tokens=128, rounds=2, requests=12),
-    ("--additional-config", json.dumps({"mtpc": {"copy": True}})),
+    ("--additional-config", '{"mtpc": {"copy": true}}'),
     10,
 )
 
