@@ -7,10 +7,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
 
 from mtpc.copying.mixture import Copied
-from mtpc.copying.request import CopyRequest
+from mtpc.copying.request import CopyRequest, Proposal
 from mtpc.copying.table import CopyTable
 
 
@@ -26,10 +25,9 @@ class WorkerCopying:
 
     def copied(self, requests: Sequence[Any], drafts: int) -> Copied:
         """The next so many tokens of each ``Req`` of the batch, with no chance where there is nothing to copy."""
-        proposals = [self._of(request).propose(drafts) for request in requests]
-        return Copied(
-            self._on_device([one.tokens for one in proposals]), self._on_device([one.chances for one in proposals])
-        )
+        proposals = (self._of(request).propose(drafts) for request in requests)
+        tokens, chances = map(torch.from_numpy, Proposal.stacked(proposals, drafts))
+        return Copied(tokens.to(self.device), chances.to(self.device))
 
     def _of(self, request: Any) -> CopyRequest:
         """What a request has said until now."""
@@ -38,6 +36,3 @@ class WorkerCopying:
         text = self.texts[request]
         text.append(request.output_ids[len(text.text) - len(request.origin_input_ids) :])
         return text
-
-    def _on_device(self, rows: list[Any]) -> Tensor:
-        return torch.stack([torch.from_numpy(row) for row in rows]).to(self.device)

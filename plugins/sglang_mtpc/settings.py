@@ -66,7 +66,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     config = family.read_config(Path(folder))
     shape, model = draft_shape(settings, config), target()
     load_drafter(folder, Target(model.hidden_size, model.vocab_size))
-    heeded, vocabularies = HEEDED, None
+    vocabularies = None
     values, copied = vocabulary_values(settings.speculative_token_map), copies(settings.speculative_token_map)
     if copied:
         _check_copying(settings, config, shape, folder)
@@ -74,12 +74,10 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
         vocabularies = open_vocabularies(values, Path(folder), model.vocab_size)
         config.serial.check_ranks(settings.tp_size, folder)
         _check_seam(*split_drafts(config, shape.depth), folder)
-        heeded = HEEDED | {MAP}
-    elif copied and not values:
-        heeded = HEEDED | {MAP}
     for problem in touch_points.problems(touch_points.groups_used(config, settings.device, vocabularies is not None)):
         raise MTPCError(problem)
-    _check_fixed(given, _defaults(given, heeded), family)
+    means_something = config.serial is not None or (copied and not values)
+    _check_fixed(given, _defaults(given, HEEDED | {MAP} if means_something else HEEDED), family)
     _check_fixed(settings, FIXED, family)
     if shape.children > 1:
         _check_tree(settings)
@@ -94,7 +92,10 @@ def _recognised(folder: str) -> Family | None:
 
 
 def _check_copying(settings: Any, config: DrafterConfig, shape: Shape, folder: str) -> None:
-    """Whether drafts can be copied from the request's own text."""
+    """Whether drafts can be copied from the request's own text.
+
+    Errors: `MTPCError`.
+    """
     setting = f"the {COPY!r} of {flag(MAP)}"
     if config.serial is not None:
         raise MTPCError(f"{setting} is for drafters without a serial part with SGLang, but {folder} has one.")

@@ -85,10 +85,7 @@ class BatchCopying:
 
     def copied(self, count: int) -> Proposal:
         """The first so many tokens of each row, int64 and float32 [B, count]; no chance where there is none to copy."""
-        return Proposal(
-            np.stack([proposal.tokens[:count] for proposal in self.proposals]),
-            np.stack([proposal.chances[:count] for proposal in self.proposals]),
-        )
+        return Proposal.stacked(self.proposals, count)
 
     def drafter_pays(self, longest: int) -> bool:
         """Whether this step brings more for its time if the drafter drafts, beside what is copied."""

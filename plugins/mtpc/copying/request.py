@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -22,6 +22,12 @@ class Proposal(NamedTuple):
     def none(cls, count: int) -> Self:
         """So many tokens without a chance."""
         return cls(np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.float32))
+
+    @classmethod
+    def stacked(cls, proposals: Iterable[Self], count: int) -> Self:
+        """The first so many tokens of each row of a batch, [B, count] both."""
+        tokens, chances = zip(*proposals, strict=True)
+        return cls(np.stack(tokens)[:, :count], np.stack(chances)[:, :count])
 
 
 class CopyRequest:
