@@ -51,18 +51,17 @@ def check_settings(
     folder = drafter_folder(settings)
     if folder is None:
         return {}
-    config = family_of(folder).read_config(folder)
+    family = family_of(folder)
+    config = family.read_config(folder)
     serial = config.serial
     for problem in touch_points.problems(serial=serial is not None, window=config.serial_steps is not None):
         raise MTPCError(problem)
     served = target_of(target)
-    drafter = load_drafter(folder, served)
+    load_drafter(folder, served)
     _check_keys(settings, FIXED if serial is None else SERIAL_FIXED)
     if settings.get("method") != METHOD:
-        raise MTPCError(
-            f"{folder} is {drafter.family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}."
-        )
-    copying = copying_cost(additional) is not None
+        raise MTPCError(f"{folder} is {family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
+    copying = copying_cost(additional, family.copies) is not None
     check_drafts(config, settings.get("num_speculative_tokens"), "num_speculative_tokens", folder, copying)
     if copying:
         CopyTable.of(folder)
@@ -114,15 +113,21 @@ def vocabulary_values(additional: Any) -> dict[str, Any]:
     return {key: value for key, value in _own(additional).items() if key not in (COPY, COST)}
 
 
-def copying_cost(additional: Any) -> StepCost | None:
+def copying_cost(additional: Any, always: bool = False) -> StepCost | None:
     """What steps cost where drafts are copied from the request's own text, by vLLM's additional-config; else None.
+
+    always: whether the drafter does nothing else.
 
     Errors: `MTPCError` where it does not say so clearly.
     """
     values = _own(additional)
-    copy, cost = values.get(COPY, False), values.get(COST)
+    copy, cost = values.get(COPY, always), values.get(COST)
     if not isinstance(copy, bool):
         raise MTPCError(f"the {COPY!r} of {SECTION!r} in additional-config must be true or false, but is {copy!r}.")
+    if always and not copy:
+        raise MTPCError(
+            f"the {COPY!r} of {SECTION!r} in additional-config is false, but the drafter does nothing else."
+        )
     if not copy:
         if cost is not None:
             raise MTPCError(f"the {COST!r} of {SECTION!r} in additional-config is for copying: add {COPY!r}.")

@@ -20,7 +20,7 @@ from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import split_drafts
 from mtpc.noise import counter_uniforms
-from vllm_mtpc.dispatch import config_of
+from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.request_vocabularies import RequestVocabularies
 from vllm_mtpc.settings import copying_cost
@@ -44,7 +44,7 @@ class Speculator(EagleSpeculator):
         if copying_cost(vllm_config.additional_config) is not None:
             raise MTPCError("copying is for the V1 model runner: set VLLM_USE_V2_MODEL_RUNNER=0.")
         settings = vllm_config.speculative_config
-        drafter, drafts = config_of(vllm_config), settings.num_speculative_tokens
+        (_, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
         self.serial_drafts, self.window_drafts = split_drafts(drafter, drafts)
         probabilistic = settings.draft_sample_method == "probabilistic"
         plain = copy(vllm_config)

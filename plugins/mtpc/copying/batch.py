@@ -53,19 +53,20 @@ class BatchCopying:
     """
 
     def __init__(self, own: int, longest: int, cost: StepCost, table: CopyTable) -> None:
-        self.table, self.own, self.longest, self.cost = table, own, longest, cost
+        self.table, self.own, self.longest, self.costs, self.cost = table, own, longest, cost, cost
         self.requests: dict[Hashable, Request] = {}
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
+        self.foretold: list[list[float]] = []  # of each draft, the chances that its tokens are right after those before
 
     def forget(self, gone: Collection[Hashable]) -> None:
         """Requests that are finished."""
         for name in gone:
             del self.requests[name]
 
-    def begin(self) -> None:
-        """Of a step."""
-        self.batch, self.proposals = [], []
+    def begin(self, greedy: bool = True) -> None:
+        """Of a step, of requests that all have a temperature of 0 or do not."""
+        self.batch, self.proposals, self.cost = [], [], self.costs.of(greedy)
 
     def add(self, name: Hashable, text: Callable[[], Sequence[int]], said: Sequence[int], waiting: bool) -> None:
         """The next row of the batch, and what the target has just said in it.
@@ -107,16 +108,16 @@ class BatchCopying:
         on the others of the batch.
         """
         own, spent = sure.shape[1], self.cost.draft(len(tokens)) if sure.shape[1] else 0.0
-        reached, whole, chances = np.zeros((len(tokens), longest)), [], sure.tolist()
+        reached, whole, chances, foretold = np.zeros((len(tokens), longest)), [], sure.tolist(), []
         for row, (request, draft, proposal) in enumerate(zip(self.batch, tokens, self.proposals, strict=True)):
             copied = proposal.tokens[:longest].tolist()
             goes_on = draft == copied[:own]
             whole.append(copied if goes_on else draft)
             if request is not None:
                 chances[row] = request.sure.corrected(chances[row])
-                rest = proposal.chances[own:longest].tolist() if goes_on else []
-                along = list(accumulate([*chances[row], *rest], mul))
-                reached[row, : len(along)] = along
+            rest = proposal.chances[own:longest].tolist() if goes_on else []
+            foretold.append([] if request is None else [*chances[row], *rest])
+            reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
         ends = best_lengths(reached, self.cost, spent).of
         for row in np.flatnonzero(alone):
             spent = self.cost.draft(1) if own else 0.0
@@ -124,4 +125,5 @@ class BatchCopying:
         for request, draft, chance, end in zip(self.batch, tokens, chances, ends.tolist(), strict=True):
             if request is not None:
                 request.drafted(draft[:end], chance[:end])
+        self.foretold = [row[:end] for row, end in zip(foretold, ends.tolist(), strict=True)]
         return [text[:end] for text, end in zip(whole, ends.tolist(), strict=True)]

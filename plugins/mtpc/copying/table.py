@@ -18,7 +18,7 @@ COMMON = (0.22, 0.49, 0.62, 0.66, 0.70, 0.75, 0.78, 0.80, 0.83, 0.83, 0.84, 0.85
 
 
 class Chances(BaseModel):
-    """A `FILE`, as `benchmarks/copy_chances.py` writes it: beside the chances it says how they were counted."""
+    """A `FILE`, as `mtpc train copying` writes it: beside the chances it says how they were counted."""
 
     model_config = ConfigDict(strict=True)
 
