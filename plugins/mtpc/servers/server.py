@@ -12,10 +12,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from mtpc.draft_clock import VARIABLE
 from mtpc.errors import MTPCError
@@ -60,13 +59,6 @@ class Server:
     def model(self) -> str:
         """The name of the model it serves."""
         return str(json.loads(fetch(f"{self.url}/v1/models"))["data"][0]["id"])
-
-
-class Pair(NamedTuple):
-    """The two servers that are compared."""
-
-    without: Server
-    with_drafter: Server
 
 
 class Launch:
@@ -143,23 +135,23 @@ def running(
 
 
 @contextmanager
-def two_servers(
-    engine: Engine, plain: ServerSettings, drafted: ServerSettings, out: Path, draft_times: bool = True
-) -> Iterator[Pair]:
-    """Start a server without and one with a drafter side by side, logs in ``out``; both are gone afterwards.
+def side_by_side(
+    engine: Engine, settings: Mapping[str, ServerSettings], out: Path, draft_times: bool = True
+) -> Iterator[dict[str, Server]]:
+    """Start servers side by side, by names, logs in ``out``; all are gone afterwards.
 
     draft_times: have the adapter time its drafting calls, into ``out``.
     """
     out.mkdir(parents=True, exist_ok=True)
-    times = out / "draft_times.json" if draft_times else None
-    if times is not None:
-        times.unlink(missing_ok=True)
-    with (
-        tidy_end(),
-        running(engine, plain, out / "server_without.log") as without,
-        running(engine, drafted, out / "server_with.log", times) as with_drafter,
-    ):
-        yield Pair(without(), with_drafter())
+    with tidy_end(), ExitStack() as stack:
+        answering: dict[str, Callable[[], Server]] = {}
+        for name, one in settings.items():
+            stem = re.sub(r"\W+", "-", name)
+            times = out / f"draft_times_{stem}.json" if draft_times and one.drafter is not None else None
+            if times is not None:
+                times.unlink(missing_ok=True)
+            answering[name] = stack.enter_context(running(engine, one, out / f"server_{stem}.log", times))
+        yield {name: answer() for name, answer in answering.items()}
 
 
 def last_error(log: Path) -> str:
