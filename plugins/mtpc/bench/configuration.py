@@ -6,14 +6,13 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from mtpc.json_file import read_json
-from mtpc.servers.engines import find_engine
 from mtpc.servers.speculation import speculative_values
 
 COPIED_DRAFTS = 10  # longest draft of vLLM where drafts are copied: each is as long as it pays
@@ -54,8 +53,9 @@ def configuration(served: Served, ranges: Ranges, copying: Mapping[str, Any] | N
 
     Errors: `MTPCError` for an engine that is not known, a drafter that is wrong, or one with which it cannot copy.
     """
-    make = {"vllm": _vllm, "sglang": _sglang}[find_engine(served.engine).name]
-    return make(served, ranges, copying)
+    if served.engine not in ENGINES:
+        raise MTPCError(f"unknown engine {served.engine!r}; the engines are {', '.join(ENGINES)}.")
+    return ENGINES[served.engine].settings(served, ranges, copying)
 
 
 def _vllm(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -87,15 +87,24 @@ def _sglang(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -
     return values
 
 
-def drafts(values: Mapping[str, Any]) -> bool:
-    """Whether a configuration has a drafter."""
+class Engine(NamedTuple):
+    """Makes the settings, and is started with a file of them."""
+
+    settings: Callable[[Served, Ranges, Mapping[str, Any] | None], dict[str, Any]]
+    command: str
+
+
+ENGINES = {"vllm": Engine(_vllm, "vllm serve"), "sglang": Engine(_sglang, "python -m sglang.launch_server")}
+
+
+def has_drafter(values: Mapping[str, Any]) -> bool:
+    """Whether a configuration has one."""
     return "speculative-config" in values or "speculative-algorithm" in values
 
 
 def serve_command(engine: str, file: Path) -> str:
     """The line that serves a configuration, for a shell."""
-    command = {"vllm": "vllm serve", "sglang": "python -m sglang.launch_server"}[engine]
-    return f"{command} --config {shlex.quote(str(file))}"
+    return f"{ENGINES[engine].command} --config {shlex.quote(str(file))}"
 
 
 def check_writable(file: Path, force: bool) -> None:

@@ -90,6 +90,6 @@ def plan(
         served = served if engine is None else served._replace(engine=engine)
         settings = configuration.configuration(served, ranges, copying if copy else None)
         configuration.write(out, served.engine, settings)
-        if not configuration.drafts(settings):
+        if not configuration.has_drafter(settings):
             console.print("No draft pays: the configuration is without the drafter.", highlight=False)
         console.out(f"written to {out}: {configuration.serve_command(served.engine, out)}", highlight=False)
