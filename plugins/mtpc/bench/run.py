@@ -74,8 +74,7 @@ def run_plan(
             for name, server in servers.items():
                 warm_up = replace(sampling, max_tokens=min(WARM_UP_TOKENS, plan.max_tokens))
                 engine.load(server.url, models[name], chosen[:batch_size], warm_up, batch_size)
-                if engine.forget is not None:
-                    engine.forget(server.url)
+                server.forget()
                 measurement = measure(engine, server, models[name], chosen, sampling, batch_size)
                 measured[name] += (measurement,)
                 progress(f"temperature {temperature:g}, batch {batch_size}, {name}", measurement)

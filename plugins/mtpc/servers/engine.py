@@ -36,7 +36,8 @@ class Engine:
     counters reads its page of metrics; None where its answers bring the counts of their own drafts.
     ngram is how its own n-gram drafter is set unless the user says otherwise, and ngram_obstacle why it cannot be
     measured so at some temperatures, None where it can: the rest of a sentence.
-    forget makes a server forget the texts of earlier requests; None where no drafter of its own learns from them.
+    forgets makes a server forget the texts of earlier requests, from which its n-gram drafter drafts as well; None
+    where that does not.
     """
 
     name: str  # of its Python package
@@ -47,4 +48,4 @@ class Engine:
     load: Callable[[str, str, Sequence[Prompt], Sampling, int], Load] = run_load  # see `mtpc.servers.load`
     ngram: Ngram = NGRAM
     ngram_obstacle: Callable[[Ngram, Sequence[float]], str | None] = lambda ngram, temperatures: None
-    forget: Callable[[str], None] | None = None  # of the server's URL
+    forgets: Callable[[str], None] | None = None  # of the server's URL

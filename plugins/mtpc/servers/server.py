@@ -45,12 +45,28 @@ def fetch(url: str, timeout: float = 10.0) -> str:
 
 
 class Server:
-    """A running server; ``draft_times`` is where its adapter writes what drafting costs."""
+    """A running server.
 
-    def __init__(self, url: str, command: list[str], draft_times: Path | None = None) -> None:
+    draft_times: where its adapter writes what drafting costs.  forgets: see `Engine`; None where nothing drafts from
+    the texts of earlier requests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        command: list[str],
+        draft_times: Path | None = None,
+        forgets: Callable[[str], None] | None = None,
+    ) -> None:
         self.url = url
         self.command = command
         self.draft_times = draft_times
+        self.forgets = forgets
+
+    def forget(self) -> None:
+        """Before a measurement: draft from no text of before."""
+        if self.forgets is not None:
+            self.forgets(self.url)
 
     def metrics(self) -> str:
         """Its page of metrics."""
@@ -67,7 +83,8 @@ class Launch:
     def __init__(self, engine: Engine, settings: ServerSettings, log: Path, draft_times: Path | None = None) -> None:
         port = free_port()
         self.log = log
-        self.server = Server(f"http://127.0.0.1:{port}", engine.command(settings, port), draft_times)
+        forgets = None if settings.ngram is None else engine.forgets
+        self.server = Server(f"http://127.0.0.1:{port}", engine.command(settings, port), draft_times, forgets)
         environment = {**os.environ, **engine.environment()}
         if draft_times is not None:
             environment[VARIABLE] = str(draft_times.resolve())

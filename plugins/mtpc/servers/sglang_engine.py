@@ -104,5 +104,5 @@ SGLANG = Engine(
     load=partial(run_load, counts=DETAILS),
     ngram=Ngram(1, 7, 11),  # SGLang's own numbers
     ngram_obstacle=ngram_obstacle,
-    forget=forget,
+    forgets=forget,
 )

@@ -56,7 +56,6 @@ class Handler(BaseHTTPRequestHandler):
         self.state.pages.append(self.path)
         pages = {
             "/health": "",
-            "/flush_cache?timeout=10": "",
             "/metrics": METRICS.format(drafts=drafts, accepted=drafts // 2) if self.state.drafting else "up 1\n",
             "/v1/models": json.dumps({"data": [{"id": "some-model"}]}),
         }

@@ -11,7 +11,7 @@ import pytest
 
 from mtpc.errors import MTPCError
 from mtpc.servers.draft_counters import NO_DRAFTS
-from mtpc.servers.engine import Engine, ServerSettings
+from mtpc.servers.engine import NGRAM, Engine, ServerSettings
 from mtpc.servers.server import Launch, free_port, last_error, side_by_side
 
 SETTINGS = ServerSettings(Path("target"), max_batch=4, max_length=512)
@@ -113,6 +113,16 @@ def test_last_error_of_a_log(tmp_path: Path) -> None:
     assert last_error(log) == "only this"
     log.write_text("")
     assert last_error(log) == "it printed nothing"
+
+
+def test_only_the_engines_own_drafter_is_made_to_forget(tmp_path: Path) -> None:
+    forgotten: list[str] = []
+    fake = replace(engine("true"), forgets=forgotten.append)
+    launches = [Launch(fake, settings, tmp_path / "log") for settings in (SETTINGS, replace(SETTINGS, ngram=NGRAM))]
+    for launch in launches:
+        launch.process.wait(10)
+        launch.server.forget()
+    assert forgotten == [launches[1].server.url]
 
 
 def test_a_free_port_is_free() -> None:

@@ -8,12 +8,20 @@ import pytest
 import torch
 
 from mtpc.bench.run import Plan, run_plan
+from mtpc.errors import MTPCError
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.servers.engine import ServerSettings
 from mtpc.servers.load import Sampling
 from mtpc.servers.ngram import Ngram
 from mtpc.servers.server import Server
-from mtpc.servers.sglang_engine import SGLANG, ngram_obstacle, read_details, sglang_command, sglang_environment
+from mtpc.servers.sglang_engine import (
+    SGLANG,
+    forget,
+    ngram_obstacle,
+    read_details,
+    sglang_command,
+    sglang_environment,
+)
 from tests.mtpc.servers.fake_server import serving
 from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_hybrid import make_hybrid
@@ -68,15 +76,22 @@ def test_a_measurement_needs_no_page_of_metrics() -> None:
         (point,) = run_plan(SGLANG, servers, ["x"], plan, lambda *_: None)
     assert (point.drafts.drafts, point.drafts.accepted) == (16, 8)
     assert point.without[0].drafts == NO_DRAFTS
-    assert state.pages == ["/v1/models", "/flush_cache?timeout=10"]
+    assert state.pages == ["/v1/models"]
 
 
 def test_answers_of_the_warm_up_are_forgotten_before_a_measurement() -> None:
     plan, seen = Plan((1,), (0.0,), max_tokens=4, rounds=2, requests=2), []
-    engine = replace(SGLANG, forget=lambda url: seen.append(len(state.bodies)))
-    with serving() as (url, state):
-        run_plan(engine, {name: Server(url, []) for name in ("no drafter", "drafter")}, ["x"], plan, lambda *_: None)
-    assert seen == [1, 4, 7, 10]  # one to warm up, two that are measured
+    with serving() as (url, _), serving() as (own, state):
+        forgets = Server(own, [], forgets=lambda url: seen.append((url, len(state.bodies))))
+        servers = {"no drafter": Server(url, []), "drafter": Server(url, []), "n-gram": forgets}
+        run_plan(SGLANG, servers, ["x"], plan, lambda *_: None)
+    assert seen == [(own, 1), (own, 4)]  # one to warm up, two that are measured
+
+
+def test_a_server_that_does_not_forget_is_not_measured() -> None:
+    with serving() as (url, state), pytest.raises(MTPCError, match=r"flush_cache.*404"):
+        forget(url)
+    assert state.pages == ["/flush_cache?timeout=10"]
 
 
 def test_the_two_command_lines_differ_only_in_the_drafter() -> None:
