@@ -39,6 +39,7 @@ SAMPLES, TOGETHER = 2000, 500  # windows of a chi-square test, and of one reques
 PAGES, CHUNKS = ("--page-size", "16"), ("--chunked-prefill-size", "48")
 BEAM = ("--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8")
 T1 = JointSampling()
+COPY = "?copy=true"
 FILTERS = [
     (PROMPT, how)
     for how in (
@@ -76,8 +77,9 @@ def mtpc(folder: Path, *arguments: str) -> Case:
 
 
 def copying(folder: Path) -> Case:
-    """A window part, and copying beside it; chains without it are in test_acceptance.py and test_same_text.py."""
-    return mtpc(folder, SYNCHRONOUS)._replace(token_map="?copy=true", sampled=FILTERS)
+    """A window part of 7 drafts, and copying; chains without it are in test_acceptance.py and test_same_text.py."""
+    case = mtpc(folder, SYNCHRONOUS)
+    return case._replace(models=case.models._replace(drafts=9), token_map=COPY, sampled=FILTERS)
 
 
 def fastmtp(folder: Path, *arguments: str) -> Case:
@@ -88,10 +90,13 @@ def fastmtp(folder: Path, *arguments: str) -> Case:
 
 
 def mimo(folder: Path) -> Case:
-    """A serial part alone, of kind qwen2: the MTP layer of a MiMo checkpoint after `mtpc convert`."""
+    """A serial part alone, of kind qwen2, for 3 drafts, and copying: the MTP layer of a MiMo checkpoint, converted.
+
+    Steps that overlap are in test_chat.py and test_ranks.py.
+    """
     made = make_mimo(folder)
     # The target brings its configuration class, as the published one does.
-    return Case(Models(made.target, made.drafter, 3), made.plain, ("--trust-remote-code", *CHUNKS))
+    return Case(Models(made.target, made.drafter, 5), made.plain, ("--trust-remote-code", *CHUNKS, SYNCHRONOUS), COPY)
 
 
 def hybrid(folder: Path, *arguments: str) -> Case:
@@ -111,7 +116,7 @@ CASES = {
     "mtpc, copying": copying,
     "mtpc, tree": lambda folder: mtpc(folder, *TREE),
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *BEAM, *PAGES),
-    "fastmtp, MiMo": mimo,
+    "fastmtp, MiMo, copying": mimo,
     "hybrid": lambda folder: hybrid(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
 }
 

@@ -142,6 +142,8 @@ def test_copying(target: Path, drafter: Path, tmp_path: Path) -> None:
     folder = ("--speculative-draft-model-path", str(drafter))
     synchronous = (*folder, *COPY, "--disable-overlap-schedule")
     assert resolved(target, *synchronous).speculative_token_map == "?copy=true"
+    assert resolved(target, *synchronous, "--speculative-num-steps", "12").speculative_num_draft_tokens == 13
+    refused("whole number of at least 1", target, *synchronous, "--speculative-num-steps", "0")
     refused("it needs --disable-overlap-schedule", target, *folder, *COPY)
     refused("is for chains", target, *synchronous, *TREE)
     refused("--speculative-token-map is 'a.json?copy=true'", target, *synchronous, COPY[0], "a.json?copy=true")
