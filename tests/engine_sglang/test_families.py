@@ -40,8 +40,8 @@ PAGES, CHUNKS = ("--page-size", "16"), ("--chunked-prefill-size", "48")
 BEAM = ("--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8")
 T1 = JointSampling()
 COPY = "?copy=true"
-FILTERS = [
-    (PROMPT, how)
+REPEATED = [
+    (2 * PROMPT, how)
     for how in (
         T1,
         JointSampling(temperature=0.5),
@@ -79,7 +79,7 @@ def mtpc(folder: Path, *arguments: str) -> Case:
 def copying(folder: Path) -> Case:
     """A window part of 7 drafts, and copying; chains without it are in test_acceptance.py and test_same_text.py."""
     case = mtpc(folder, SYNCHRONOUS)
-    return case._replace(models=case.models._replace(drafts=9), token_map=COPY, sampled=FILTERS)
+    return case._replace(models=case.models._replace(drafts=9), token_map=COPY, sampled=REPEATED)
 
 
 def fastmtp(folder: Path, *arguments: str) -> Case:
@@ -96,7 +96,8 @@ def mimo(folder: Path) -> Case:
     """
     made = make_mimo(folder)
     # The target brings its configuration class, as the published one does.
-    return Case(Models(made.target, made.drafter, 5), made.plain, ("--trust-remote-code", *CHUNKS, SYNCHRONOUS), COPY)
+    arguments = ("--trust-remote-code", *CHUNKS, SYNCHRONOUS)
+    return Case(Models(made.target, made.drafter, 5), made.plain, arguments, COPY, REPEATED)
 
 
 def hybrid(folder: Path, *arguments: str) -> Case:
