@@ -49,8 +49,8 @@ def shape() -> Shape:
 
 
 def copies() -> bool:
-    """Whether drafts are also copied from the request's own text."""
-    return token_map.copies(get_spec().speculative_token_map)
+    """Whether drafts are copied from the request's own text."""
+    return token_map.copies(get_spec().speculative_token_map, read(folder())[0].copies)
 
 
 def own_shape() -> Shape:

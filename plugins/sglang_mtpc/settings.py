@@ -14,7 +14,7 @@ from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import touch_points
 from sglang_mtpc.shape import Shape, draft_shape, flag
-from sglang_mtpc.token_map import COPY, copies, vocabulary_values
+from sglang_mtpc.token_map import copies, vocabulary_values
 
 # SGLang's speculative settings that mean something for our drafters; the others are to be left alone.
 HEEDED = {
@@ -67,7 +67,8 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     shape, model = draft_shape(settings, config), target()
     load_drafter(folder, Target(model.hidden_size, model.vocab_size))
     vocabularies = None
-    values, copied = vocabulary_values(settings.speculative_token_map), copies(settings.speculative_token_map)
+    token_map = settings.speculative_token_map
+    values, copied = vocabulary_values(token_map), copies(token_map, family.copies)
     if copied:
         _check_copying(settings, shape, folder)
     if config.serial is not None:
@@ -97,11 +98,10 @@ def _check_copying(settings: Any, shape: Shape, folder: str) -> None:
 
     Errors: `MTPCError`.
     """
-    setting = f"the {COPY!r} of {flag(MAP)}"
     if shape.children > 1:
-        raise MTPCError(f"{setting} is for chains; with a tree of drafts it must be left out.")
+        raise MTPCError("copying makes chains, but the settings ask for a tree of drafts.")
     if not settings.disable_overlap_schedule:
-        raise MTPCError(f"{setting} reads what was said a step ago: it needs --disable-overlap-schedule.")
+        raise MTPCError("copying reads what was said a step ago: it needs --disable-overlap-schedule.")
     CopyTable.of(Path(folder))
 
 

@@ -19,14 +19,18 @@ def vocabulary_values(token_map: str | None) -> dict[str, str]:
     return {key: value for key, value in _values(token_map).items() if key != COPY}
 
 
-def copies(token_map: str | None) -> bool:
-    """Whether drafts are also copied from the request's own text: ``?copy=true``.
+def copies(token_map: str | None, always: bool = False) -> bool:
+    """Whether drafts are copied from the request's own text: ``?copy=true``.
 
-    Errors: `MTPCError` as `vocabulary_values`, or where it is neither true nor false.
+    always: whether the drafter does nothing else.
+
+    Errors: `MTPCError` as `vocabulary_values`, or where it is neither true nor false, or false for such a drafter.
     """
-    value = _values(token_map).get(COPY, "false")
+    value = _values(token_map).get(COPY, "true" if always else "false")
     if value not in ("true", "false"):
         raise MTPCError(f"the {COPY!r} of --speculative-token-map must be true or false, but is {value!r}.")
+    if always and value == "false":
+        raise MTPCError(f"the {COPY!r} of --speculative-token-map is false, but the drafter does nothing else.")
     return value == "true"
 
 

@@ -28,7 +28,7 @@ from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
-from tests.support.random_models import make_drafter, make_target
+from tests.support.random_models import make_copying, make_drafter, make_target
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -107,6 +107,13 @@ def hybrid(folder: Path, *arguments: str) -> Case:
     return Case(models, target, arguments, vocabulary(folder))
 
 
+def copying_alone(folder: Path) -> Case:
+    """Neither part; it copies without being told to."""
+    target = make_target(folder / "target")
+    models = Models(target, make_copying(folder / "drafter", target), 6)
+    return Case(models, target, (SYNCHRONOUS,), sampled=REPEATED)
+
+
 def vocabulary(folder: Path) -> str:
     """A token map: draft vocabularies, by the language of each request."""
     return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&language=auto"
@@ -119,6 +126,7 @@ CASES = {
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *BEAM, *PAGES),
     "fastmtp, MiMo, copying": mimo,
     "hybrid": lambda folder: hybrid(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
+    "copying": copying_alone,
 }
 
 
@@ -141,7 +149,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     depth = ("--speculative-num-steps", str(case.models.drafts))
     vocabularies = open_vocabularies(vocabulary_values(case.token_map), case.models.drafter, VOCABULARY)
     loop, exact = SteppedLoop(case.plain, case.models.drafter, vocabularies), JointReference(case.plain)
-    loop.copies = copies(case.token_map)
+    loop.copies = copies(case.token_map, loop.drafter.family.copies)
     with SGLangServer(
         case.models.target,
         folder / "log",

@@ -181,7 +181,7 @@ def test_copying(target: Path, fastmtp: Path, tmp_path: Path) -> None:
     assert longer.speculative_num_draft_tokens == 10
     refused("it needs --disable-overlap-schedule", target, *copies, algorithm="FASTMTP")
     tree = (*BEAM, "--speculative-num-draft-tokens", "4")
-    refused("is for chains", target, *synchronous, *tree, algorithm="FASTMTP")
+    refused("copying makes chains", target, *synchronous, *tree, algorithm="FASTMTP")
 
 
 @pytest.mark.parametrize("given", ["a.json?size", "a.json?size=1&size=2", "?vocabulary=a.json", "a.json?size=1&&"])

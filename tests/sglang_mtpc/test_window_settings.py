@@ -18,6 +18,7 @@ from sglang_mtpc.token_map import copies
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.broken_drafters import BROKEN, Broken, broken_copy
 from tests.support.broken_settings import SGLANG_SETTINGS, TREE
+from tests.support.random_models import make_copying
 
 pytestmark = pytest.mark.usefixtures("loaded")
 FOLDERS = [case for case in BROKEN if case.folder is not None]
@@ -143,11 +144,21 @@ def test_copying(target: Path, drafter: Path, tmp_path: Path) -> None:
     synchronous = (*folder, *COPY, "--disable-overlap-schedule")
     assert resolved(target, *synchronous).speculative_token_map == "?copy=true"
     assert resolved(target, *synchronous, "--speculative-num-steps", "12").speculative_num_draft_tokens == 13
-    refused("whole number of at least 1", target, *synchronous, "--speculative-num-steps", "0")
+    refused("whole number from 1 to 256", target, *synchronous, "--speculative-num-steps", "0")
     refused("it needs --disable-overlap-schedule", target, *folder, *COPY)
-    refused("is for chains", target, *synchronous, *TREE)
+    refused("copying makes chains", target, *synchronous, *TREE)
     refused("--speculative-token-map is 'a.json?copy=true'", target, *synchronous, COPY[0], "a.json?copy=true")
     shutil.copytree(drafter, tmp_path / "drafter")
     (tmp_path / "drafter" / "copying.json").write_text('{"chances": []}')
     wrong = ("--speculative-draft-model-path", str(tmp_path / "drafter"), *synchronous[2:])
     refused("copying.json", target, *wrong)
+
+
+def test_a_drafter_that_only_copies(target: Path, tmp_path: Path) -> None:
+    folder = ("--speculative-draft-model-path", str(make_copying(tmp_path / "copying", target)))
+    alone = (*folder, "--disable-overlap-schedule")
+    assert resolved(target, *alone, algorithm="COPYING").speculative_num_draft_tokens == 11
+    refused("it needs --disable-overlap-schedule", target, *folder, algorithm="COPYING")
+    refused("the drafter does nothing else", target, *alone, COPY[0], "?copy=false", algorithm="COPYING")
+    refused("copying makes chains", target, *alone, *TREE, algorithm="COPYING")
+    refused("from 1 to 256", target, *alone, "--speculative-num-steps", "300", algorithm="COPYING")

@@ -75,8 +75,6 @@ def _sglang(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -
     """SGLang's drafts all have one length, at every batch size: that which pays for one request at a time."""
     values: dict[str, Any] = {"model-path": served.target, "max-running-requests": ranges[-1][1]}
     family, number = family_of(served.drafter), ranges[0][2]
-    if copying is not None and family.read_config(Path(served.drafter)).serial is not None:
-        raise MTPCError(f"{served.drafter} has a serial part, and with SGLang only drafters without one copy.")
     if number:
         values["speculative-algorithm"] = family.algorithm
         values["speculative-draft-model-path"] = served.drafter

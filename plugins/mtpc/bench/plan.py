@@ -68,18 +68,31 @@ class Measured(NamedTuple):
 
 
 def measured(timed: Sequence[Timed]) -> Measured:
-    """The costs of steps at the sizes that were measured: means of all temperatures, no larger size cheaper.
+    """The costs of steps at the sizes that were measured: means of all temperatures above 0, no larger size cheaper.
+
+    Where it was measured at a temperature of 0 as well, these are the costs, and the others those of sampled batches.
 
     Errors: `MTPCError` without batches of one request, or with one batch size alone.
     """
     sizes = {point.batch for point in timed}
     if len(sizes) < 2 or min(sizes) > 1:
         raise MTPCError("give `mtpc bench` batches of one request and of more: what a step takes depends on them.")
-    seconds = float(np.mean([point.without for point in timed if point.batch == 1]))
-    plain = _curve([(point.batch, point.without / seconds) for point in timed])
-    steps = [(point.batch * point.tokens, (point.with_drafter - point.drafting) / seconds) for point in timed]
-    drafting = _curve([(point.batch, point.drafting / seconds) for point in timed])
-    return Measured(seconds, StepCost(plain=plain, verifying=_curve(steps), drafting=drafting))
+    greedy, sampled = ([point for point in timed if (point.temperature == 0) == zero] for zero in (True, False))
+    seconds = float(np.mean([point.without for point in greedy or sampled if point.batch == 1]))
+    if not (greedy and sampled):
+        return Measured(seconds, _cost(timed, seconds))
+    return Measured(seconds, _cost(greedy, seconds).model_copy(update={"sampled": _cost(sampled, seconds)}))
+
+
+def _cost(timed: Sequence[Timed], seconds: float) -> StepCost:
+    """Of steps at some temperatures, in steps of so many seconds."""
+    return StepCost(
+        plain=_curve([(point.batch, point.without / seconds) for point in timed]),
+        verifying=_curve(
+            [(point.batch * point.tokens, (point.with_drafter - point.drafting) / seconds) for point in timed]
+        ),
+        drafting=_curve([(point.batch, point.drafting / seconds) for point in timed]),
+    )
 
 
 def _curve(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

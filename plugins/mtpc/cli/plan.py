@@ -29,7 +29,8 @@ def plan(
     A step that verifies drafts costs more than one that does not, and the more requests there are, the more: on a full
     machine a long draft is slower than none. From the measured steps and the acceptance at each position follows the
     number of drafts that pays at each batch size, 0 where none does. Printed are vLLM's settings for it:
-    `num_speculative_tokens_per_batch_size`, and with copying `step_cost`, by which the length of every draft is chosen.
+    `num_speculative_tokens_per_batch_size`, and with copying `step_cost`, by which the length of every draft is chosen;
+    sampling costs more, so let `mtpc bench` measure a temperature above 0 as well.
 
     With --out they are written as a configuration, ready to serve the target and the drafter that were measured; where
     drafting pays at no batch size, without the drafter. SGLang's drafts all have one length: that which pays for one
@@ -62,26 +63,26 @@ def plan(
     found = measured(timed)
     rows = []
     for point in timed:
-        best = best_drafts(found.cost, point.batch, point.rates)
+        cost = found.cost.of(greedy=point.temperature == 0)
+        best = best_drafts(cost, point.batch, point.rates)
         speedup = (1 + sum(point.rates)) * point.without / point.with_drafter
         rows.append(
             [
                 f"{point.temperature:g}",
                 str(point.batch),
                 f"{speedup:.2f}",
-                f"{predicted(found.cost, point.batch, point.rates, len(point.rates)):.2f}",
+                f"{predicted(cost, point.batch, point.rates, len(point.rates)):.2f}",
                 str(best),
-                f"{predicted(found.cost, point.batch, point.rates, best):.2f}",
+                f"{predicted(cost, point.batch, point.rates, best):.2f}",
             ]
         )
     columns = ["T", "batch", "measured", "predicted", "drafts that pay", "predicted with them"]
     console.print(Table(f"Speed-up of steps with {timed[0].tokens - 1} drafts", columns, rows).to_rich())
-    cost = found.cost
     console.print(f"A step without drafts says one token to one request in {1000 * found.seconds:.2f} ms.")
     greedy = min(timed, key=lambda point: point.temperature)
-    ranges = schedule(cost, greedy.rates, max_batch)
+    ranges = schedule(found.cost, greedy.rates, max_batch)
     told = {"num_speculative_tokens_per_batch_size": ranges}
-    copying = {"mtpc": {"copy": True, "step_cost": cost.model_dump()}}
+    copying = {"mtpc": {"copy": True, "step_cost": found.cost.model_dump(exclude_none=True)}}
     for title, values in (("In --speculative-config:", told), ("With copying, --additional-config:", copying)):
         console.print(title, highlight=False)
         console.out(json.dumps(values), highlight=False)

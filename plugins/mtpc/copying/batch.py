@@ -21,8 +21,9 @@ WORTH = 1.05  # by how much drafting must look better than not drafting: of two 
 class Request:
     """A request: its text, and what becomes of the drafter's drafts in it.
 
-    tenant, before: whose it is, and what of the same tenant may be copied, see `mtpc.copying.store`.  sure: corrects the drafter's own probability of the tokens that it drafts.  typical: how often one of them is
-    accepted, to judge by before it drafts; while it does not draft, that goes back to what it was at first.
+    tenant, before: whose it is, and what of the same tenant may be copied, see `mtpc.copying.store`.  sure: corrects
+    the drafter's own probability of the tokens that it drafts.  typical: how often one of them is accepted, to judge by
+    before it drafts; while it does not draft, that goes back to what it was at first.
     """
 
     def __init__(
@@ -53,8 +54,8 @@ class Request:
 class BatchCopying:
     """All requests that are not finished, and what those of the batch at hand would go on with.
 
-    own: tokens that the drafter itself drafts, at most.  longest: tokens of a draft.  store: earlier answers that may be
-    copied; None: only a request's own text.
+    own: tokens that the drafter itself drafts, at most.  longest: tokens of a draft.  store: earlier answers that may
+    be copied; None: only a request's own text.
     """
 
     def __init__(self, own: int, longest: int, cost: StepCost, table: CopyTable, store: Store | None = None) -> None:

@@ -31,6 +31,7 @@ class Proposal(NamedTuple):
         return cls(np.stack(tokens)[:, :count], np.stack(chances)[:, :count])
 
 
+MOST = 256  # tokens that are copied in one draft
 NOTHING = np.empty(0, dtype=np.int32)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from mtpc.copying.request import MOST
 from mtpc.directory.target import Target, check_target
 from mtpc.directory.weights import read_weights, write_directory
 from mtpc.errors import MTPCError
@@ -70,11 +71,12 @@ def own_drafts(family: Family, config: DrafterConfig, num_drafts: int) -> int:
 def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path | str, copies: bool = False) -> None:
     """Whether a drafter drafts so many tokens in a step.
 
-    setting: what the user sets the number with, for the error.  copies: whether more tokens than it drafts are copied.
+    setting: what the user sets the number with, for the error.  copies: whether more tokens than it drafts are copied,
+    `MOST` at most.
 
     Errors: `MTPCError` for what is no whole number, or none that the drafter allows.
     """
-    most = None if copies else config.max_drafts
+    most = MOST if copies else config.max_drafts
     if type(drafts) is int and drafts >= 1 and (most is None or drafts <= most):
         return
     allowed = "of at least 1" if most is None else f"from 1 to {most}"

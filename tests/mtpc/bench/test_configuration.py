@@ -97,10 +97,10 @@ def test_sglangs_drafts_have_the_length_that_pays_alone(measured: Path) -> None:
     assert not {"speculative-token-map", "disable-overlap-schedule"} & set(written(out))
 
 
-def test_sglang_copies_only_without_a_serial_part() -> None:
-    assert configuration(served("sglang", CHAT), [[1, 16, 3]], None)["speculative-algorithm"] == "FASTMTP"
-    with pytest.raises(MTPCError, match="smollm2-fastmtp has a serial part"):
-        configuration(served("sglang", CHAT), [[1, 16, 3]], COPYING)
+def test_sglang_copies_beside_a_serial_part_as_well() -> None:
+    values = configuration(served("sglang", CHAT), [[1, 16, 3]], COPYING)
+    assert values["speculative-algorithm"] == "FASTMTP"
+    assert values["speculative-token-map"] == "?copy=true"
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

@@ -53,6 +53,17 @@ def test_costs_are_found_again(tmp_path: Path) -> None:
     assert found.cost == COST
 
 
+def test_sampled_batches_have_costs_of_their_own() -> None:
+    hot = [point(batch)._replace(temperature=0.8) for batch in (1, 16)]
+    slower = [one._replace(with_drafter=2 * one.with_drafter) for one in hot]
+    found = measured([point(1), point(4), point(16), *slower])
+    assert found.cost.of(greedy=True).model_copy(update={"sampled": None}) == COST
+    sampled = found.cost.of(greedy=False)
+    assert [number for number, _ in sampled.verifying] == [4, 64]
+    assert sampled.step(1, 3) == pytest.approx(2 * (COST.step(1, 3) + COST.draft(1)) - COST.draft(1), rel=1e-3)
+    assert measured(hot).cost.sampled is None
+
+
 def test_a_larger_step_is_never_cheaper() -> None:
     slow, fast = point(4)._replace(without=9 * SECONDS), point(16)
     assert measured([point(1), slow, fast]).cost.plain == ((1, 1.0), (4, 9.0), (16, 9.0))

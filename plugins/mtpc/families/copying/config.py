@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mtpc.copying.request import MOST
 from mtpc.directory.checked_json import check_types
 from mtpc.errors import MTPCError
-
-MOST = 256  # drafts of a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,5 +37,5 @@ class CopyingConfig:
 
     @property
     def max_drafts(self) -> int:
-        """A text can always be gone on with, but nobody verifies so much."""
+        """As many as are ever copied."""
         return MOST
