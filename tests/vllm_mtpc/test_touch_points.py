@@ -102,7 +102,7 @@ def test_a_drafter_is_refused_where_a_line_that_it_needs_does_not_hold(
     monkeypatch: pytest.MonkeyPatch, drafter: Path, fastmtp: Path, hybrid: Path, group: str, of: str
 ) -> None:
     monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=group)])
-    monkeypatch.setattr(touch_points, "_runners", lambda: {touch_points.V1})
+    monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V1})
     drafters = {"mtpc": drafter, "fastmtp": fastmtp, "hybrid": hybrid}
     assert [name for name, folder in drafters.items() if refused(folder)] == of.split()
     check_settings({"method": "ngram"}, None)
@@ -128,7 +128,7 @@ def test_the_runners_that_may_serve(
     if variable is not None:
         monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", variable)
     monkeypatch.setattr("vllm.triton_utils.HAS_TRITON", triton)
-    assert touch_points._runners() == {f"{name} runner" for name in runners.split()}
+    assert touch_points.runners() == {f"{name} runner" for name in runners.split()}
 
 
 def test_registering_twice_changes_nothing() -> None:
