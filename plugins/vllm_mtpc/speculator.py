@@ -62,8 +62,7 @@ class Speculator(EagleSpeculator):
         self.numbers = torch.zeros(rows, dtype=torch.int64, device=device)  # of the requests' draft vocabularies
         self.vocabularies: RequestVocabularies | None = None
         self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
-        self.window_graphs: BatchGraphs | None = None
-        self.copy_graphs: BatchGraphs | None = None
+        self.copy_graphs, self.window_graphs = BatchGraphs(self._find_copies), BatchGraphs(self._draft_window)
         self.copying: DeviceCopying | None = None
         if copies:
             texts, lengths = texts_on_device(req_states, device), req_states.total_len.gpu
@@ -134,7 +133,7 @@ class Speculator(EagleSpeculator):
         """One graph of each part for each batch size, if the target's decoding steps run in graphs."""
         if self.serial:
             super().init_cudagraph_manager(cudagraph_mode)
-        self._init_graphs(cudagraph_mode)
+        self._prepare_graphs(cudagraph_mode)
 
     def capture(self) -> None:
         """Capture both parts for every batch size."""
@@ -142,19 +141,19 @@ class Speculator(EagleSpeculator):
             super().capture()
         self._capture_graphs()
 
-    def _init_graphs(self, cudagraph_mode: CUDAGraphMode) -> None:
-        """Those that are not vLLM's."""
-        if self.copying is not None:
-            self.copy_graphs = BatchGraphs(self._find_copies, self.vllm_config, self.device, cudagraph_mode)
-        if self.window_drafts:
-            self.window_graphs = BatchGraphs(self._draft_window, self.vllm_config, self.device, cudagraph_mode)
+    def _graphs(self) -> dict[str, BatchGraphs]:
+        """Those that are not vLLM's, by what they hold."""
+        used = {"copying": self.copy_graphs} if self.copying is not None else {}
+        return used | ({"windows": self.window_graphs} if self.window_drafts else {})
+
+    def _prepare_graphs(self, cudagraph_mode: CUDAGraphMode) -> None:
+        for graphs in self._graphs().values():
+            graphs.prepare(self.vllm_config, self.device, cudagraph_mode)
 
     def _capture_graphs(self) -> None:
         self.idx_mapping.fill_(-1)
-        if self.copy_graphs is not None:
-            self.copy_graphs.capture("Capturing copying in CUDA graphs")
-        if self.window_graphs is not None:
-            self.window_graphs.capture("Capturing windows in CUDA graphs")
+        for held, graphs in self._graphs().items():
+            graphs.capture(f"Capturing {held} in CUDA graphs")
 
     @torch.inference_mode()
     def propose(
@@ -192,7 +191,7 @@ class Speculator(EagleSpeculator):
                 self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
             if self.copying is not None:
                 self.copying.said[:rows] = num_sampled[:rows]
-                self._run(self.copy_graphs, rows, eager=is_profile)
+                self.copy_graphs.run(rows, eager=is_profile)
             if drafts > serial:
                 self._begin_window(input_batch, states, num_sampled, num_rejected, last_sampled, next_prefill_tokens)
             if self.serial:  # also where it drafts nothing: its keys and values of these tokens are for later steps
@@ -202,7 +201,7 @@ class Speculator(EagleSpeculator):
                     num_speculative_tokens=serial, **named,
                 )  # fmt: skip
             if drafts > serial:
-                self._run(self.window_graphs, rows, eager=is_profile)
+                self.window_graphs.run(rows, eager=is_profile)
         return self.draft_tokens[:rows]
 
     def _choose_vocabularies(self, vocabularies: RequestVocabularies, input_batch: Any, num_sampled: Tensor) -> None:
@@ -280,8 +279,3 @@ class Speculator(EagleSpeculator):
         scale = torch.where(temperature > 0, temperature, 1.0)
         logits = draft.probs.clamp_min(FLOOR).log() * scale[:, None, None]
         self.slot_logits[:, serial:].index_copy_(0, torch.where(slots < 0, self.max_num_reqs, slots), logits)
-
-    def _run(self, graphs: BatchGraphs | None, rows: int, eager: bool) -> None:
-        """In the graph of the next larger batch size."""
-        assert graphs is not None
-        graphs.run(rows, eager)

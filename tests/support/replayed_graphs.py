@@ -33,7 +33,7 @@ class _Graph:
 def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
     """Make every window of up to ``max(sizes)`` requests in this process a replay, and what is copied likewise."""
     replays = Replays()
-    initialise, run = Speculator._init_graphs, BatchGraphs.run
+    initialise, run = Speculator._prepare_graphs, BatchGraphs.run
 
     def capture(self: Any, create_forward_fn: Any, progress_bar_desc: str = "") -> None:
         for batches in self._capture_descs.values():
@@ -42,7 +42,7 @@ def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
                 self.graphs[batch] = _Graph(lambda call=call: call(CUDAGraphMode.NONE))
         self._graphs_captured = True
 
-    def init_graphs(self: Speculator, cudagraph_mode: CUDAGraphMode) -> None:
+    def prepare_graphs(self: Speculator, cudagraph_mode: CUDAGraphMode) -> None:
         settings = self.vllm_config.compilation_config
         settings.cudagraph_capture_sizes, settings.max_cudagraph_capture_size = list(sizes), max(sizes)
         self.speculative_config.enforce_eager = False
@@ -58,6 +58,6 @@ def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
 
     cudagraph_utils.CudaGraphManager.capture = capture
     cudagraph_utils.current_platform.get_global_graph_pool = lambda: None
-    Speculator._init_graphs = init_graphs  # type: ignore[method-assign]
+    Speculator._prepare_graphs = prepare_graphs  # type: ignore[method-assign]
     BatchGraphs.run = counted  # type: ignore[method-assign]
     return replays
