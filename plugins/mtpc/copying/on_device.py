@@ -26,7 +26,7 @@ class Texts(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """length and start, int32 [B], as in `mtpc.copying.match.Match`; the start is 0 where nothing matches."""
+    """length and start, int32 [B], as in `mtpc.copying.match.Match`."""
 
     length: Tensor
     start: Tensor
@@ -48,9 +48,7 @@ def longest_matches(texts: Texts, longest: int, reach: int = REACH) -> Matches:
         matching = matching[:, min(back, 1) :] & (recent[:, :last] == recent[:, last, None])
         matched[:, back:-1] += matching
     best = (matched.int() * width + _counted(width, texts)).amax(1)  # the last of the longest
-    length = best // width
-    start = texts.lengths - width + best % width + 1
-    return Matches(length, torch.where(length > 0, start, 0))
+    return Matches(best // width, texts.lengths - width + best % width + 1)
 
 
 def continuations(texts: Texts, matches: Matches, count: int) -> Tensor:
