@@ -2,7 +2,7 @@
 
     python benchmarks/make_prompts.py [CORPUS [OUT]]
 
-With OUT they are from the documents that the target was trained on, to count by: see `benchmarks.copy_chances`.
+With OUT they are from the documents that the target was trained on, to count by: see `mtpc train copying`.
 
 Each prompt starts at a line's start, holds 80 to 200 bytes of ASCII and ends where a word ends.  Prose and code
 alternate, and as many documents as possible give one.

@@ -21,7 +21,8 @@ class StepCost(BaseModel):
 
     Points of curves that are straight between them, level before the first, and go on after the last as before it.
     plain: a step without drafts, by requests.  verifying: one with drafts, by tokens that it reads, each request's
-    pending one and drafts; drafting apart.  drafting: the drafter's own draft, by requests.
+    pending one and drafts; drafting apart.  drafting: the drafter's own draft, by requests.  sampled: steps in which
+    some request has a temperature above 0, in the same unit; None: they cost the same.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -29,6 +30,7 @@ class StepCost(BaseModel):
     plain: Curve = ((1, 1.0), (16, 2.2))
     verifying: Curve = ((2, 1.12), (11, 1.45), (64, 5.0))
     drafting: Curve = ((1, 0.28), (16, 1.0))
+    sampled: StepCost | None = None
 
     @model_validator(mode="after")
     def _rising(self) -> Self:
@@ -37,7 +39,13 @@ class StepCost(BaseModel):
                 raise ValueError(f"the numbers of {name} must rise")
         if not self.plain[0][1] or not self.verifying[0][1]:
             raise ValueError("a step takes time")
+        if self.sampled is not None and self.sampled.sampled is not None:
+            raise ValueError("sampled holds no sampled")
         return self
+
+    def of(self, greedy: bool) -> StepCost:
+        """Of a batch all of whose requests have a temperature of 0, or of another."""
+        return self if greedy or self.sampled is None else self.sampled
 
     def step(self, rows: int, drafts: int) -> float:
         """One of a batch with so many drafted tokens in all, drafting apart."""

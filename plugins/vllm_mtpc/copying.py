@@ -27,13 +27,16 @@ class RunnerCopying:
     def __init__(self, own: int, longest: int, cost: StepCost, table: CopyTable, device: torch.device) -> None:
         self.batch, self.device = BatchCopying(own, longest, cost, table), device
 
-    def sampled(self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor) -> None:
+    def sampled(
+        self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor, greedy: bool
+    ) -> None:
         """What the target has just said to each request, int [B, W], -1 where there is no token.
 
         requests: vLLM's, all that are not finished.  unread: bool [B], where a part of the prompt is still to come.
+        greedy: whether every request of the batch has a temperature of 0.
         """
         self.batch.forget(self.batch.requests.keys() - requests.keys())
-        self.batch.begin()
+        self.batch.begin(greedy)
         for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
             said = [token for token in row if token >= 0]
             self.batch.add(name, partial(_text_of, requests[name]), said, waiting)

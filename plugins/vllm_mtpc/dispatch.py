@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mtpc.families import DrafterConfig, families, family_of
+from mtpc.families import DrafterConfig, Family, families, family_of
 
 MODEL = "vllm_mtpc.model:DrafterForCausalLM"
 RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
@@ -24,14 +24,14 @@ def serves(vllm_config: Any) -> bool:
     return draft is not None and not architectures().isdisjoint(draft.architectures or ())
 
 
-def config_of(vllm_config: Any) -> DrafterConfig:
-    """Of the drafter that vLLM's configuration asks for.
+def drafter_of(vllm_config: Any) -> tuple[Family, DrafterConfig]:
+    """The drafter that vLLM's configuration asks for.
 
     Errors: `MTPCError`, see `mtpc.families.family_of` and `Family.read_config`.
     """
-    folder = vllm_config.speculative_config.draft_model_config.model
-    config: DrafterConfig = family_of(folder).read_config(Path(folder))
-    return config
+    folder = Path(vllm_config.speculative_config.draft_model_config.model)
+    family = family_of(folder)
+    return family, family.read_config(folder)
 
 
 def install_v1(eagle: Any) -> None:

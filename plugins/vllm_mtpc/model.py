@@ -44,7 +44,7 @@ class DrafterForCausalLM(nn.Module):
         family = family_of(self.folder)
         self.drafter = family.read_config(self.folder)
         drafts = vllm_config.num_speculative_tokens
-        if copying_cost(additional) is not None:  # what goes beyond the drafter's own drafts is copied
+        if copying_cost(additional, family.copies) is not None:  # what goes beyond the drafter's own drafts is copied
             drafts = min(drafts, self.drafter.num_drafts)
         self.window = family.window(self.drafter) if self.split(drafts)[1] else None
         self.num_drafts = drafts
@@ -68,13 +68,14 @@ class DrafterForCausalLM(nn.Module):
         Positions of the window that are never drafted are left out.  Returns the names of all tensors.
         Errors: `MTPCError`, see `mtpc.families.drafter.load_drafter`.
         """
-        placed = next(self.parameters())
+        placed = next(self.parameters(), None)
         drafter, loaded = load_drafter(self.folder, self.target), set()
         if self.window is not None:
             assert drafter.window is not None
-            window = drafter.window.shortened(self.split(self.num_drafts)[1])
-            self.window = window.to(device=placed.device, dtype=placed.dtype)
-            loaded |= {f"window.{name}" for name in window.state_dict()}
+            self.window = drafter.window.shortened(self.split(self.num_drafts)[1])
+            if placed is not None:
+                self.window = self.window.to(device=placed.device, dtype=placed.dtype)
+            loaded |= {f"window.{name}" for name in self.window.state_dict()}
         if drafter.serial is not None:
             named = ((f"model.{name}", tensor) for name, tensor in drafter.serial.state_dict().items())
             loaded |= AutoWeightsLoader(self).load_weights(named, mapper=STACKED)

@@ -16,10 +16,11 @@ from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Mode
 from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
+from mtpc.families.drafter import own_drafts
 from mtpc.window.single import drafting_for_one
 from vllm_mtpc.backlog import Backlog, Pass
 from vllm_mtpc.copying import RunnerCopying
-from vllm_mtpc.dispatch import config_of
+from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.last_accepted import last_accepted
 from vllm_mtpc.noise import draft_noise
@@ -32,7 +33,8 @@ class Proposer(EagleProposer):
     """Drafts with both parts of a drafter, each of which may be missing; see `propose`.
 
     serial: whether there is a serial part.  Without one, no loop of vLLM's runs and there is no attention layer.
-    window: the window part, if any draft is left to it.  step: of the call of `propose` that is under way.
+    window: the window part, if any draft is left to it.  own: drafts of both parts; what goes beyond them is copied.
+    step: of the call of `propose` that is under way.
     """
 
     step: Step
@@ -41,20 +43,22 @@ class Proposer(EagleProposer):
 
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
         super().__init__(vllm_config, device, runner)
-        self.serial = config_of(vllm_config).serial is not None
+        family, drafter = drafter_of(vllm_config)
+        self.serial = drafter.serial is not None
         self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
         self.vocabularies: RequestVocabularies | None = None
         self.numbers: Tensor | None = None  # int64 [B], of the draft vocabularies of the coming step
         self.copying: RunnerCopying | None = None
         self.requests: list[str] = []  # of the coming step
         self.backlog: Backlog | None = None
-        cost = copying_cost(vllm_config.additional_config)
+        self.own = self.num_speculative_tokens
+        cost = copying_cost(vllm_config.additional_config, family.copies)
         if cost is not None:
             if vllm_config.scheduler_config.async_scheduling:
                 raise MTPCError("copying reads what was said a step ago: it needs --no-async-scheduling.")
-            own = min(config_of(vllm_config).num_drafts, self.num_speculative_tokens)
+            self.own = own_drafts(family, drafter, self.num_speculative_tokens)
             table = CopyTable.of(Path(vllm_config.speculative_config.draft_model_config.model))
-            self.copying = RunnerCopying(own, self.num_speculative_tokens, cost, table, device)
+            self.copying = RunnerCopying(self.own, self.num_speculative_tokens, cost, table, device)
 
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""
@@ -68,8 +72,8 @@ class Proposer(EagleProposer):
             self.supports_mm_inputs = False
             self._draft_attn_layer_names: set[str] = set()
         # To vLLM's loop, whose steps ranks that draft for nobody join in `dummy_run`, these are all drafts.
-        self.num_speculative_tokens, self.window_drafts = self.model.split(self.model.num_drafts)
-        self.window = self.model.window
+        self.num_speculative_tokens, self.window_drafts = self.model.split(self.own)
+        self.window: Any = self.model.window if self.own else None
         self.draft_one: Any = None if self.window is None else self._compiled(self.window)
 
     def _compiled(self, window: Any) -> Any:
@@ -142,7 +146,7 @@ class Proposer(EagleProposer):
             self.vocabularies.sampled(ids, sampled_token_ids.masked_fill(unread[:, None], -1))
             self.numbers = self.vocabularies.choose(ids)
         if self.copying is not None:
-            self.copying.sampled(ids, requests, sampled_token_ids, unread)
+            self.copying.sampled(ids, requests, sampled_token_ids, unread, gpu_input_batch.all_greedy)
         self.requests = ids
         next_tokens: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
             sampled_token_ids, requests, gpu_input_batch, discard_request_mask
@@ -200,8 +204,8 @@ class Proposer(EagleProposer):
         self, num_drafts: int, states: Tensor, tokens: Tensor, positions: Tensor, sampling_metadata: Any
     ) -> Step:
         """What this step needs; how it drafts follows from facts that are known without asking the device."""
-        own = min(num_drafts, self.model.num_drafts)
-        if self.copying is not None and not self.copying.drafter_pays(num_drafts, bool(sampling_metadata.generators)):
+        own, seeded = min(num_drafts, self.own), bool(sampling_metadata.generators)
+        if self.copying is not None and own and not self.copying.drafter_pays(num_drafts, seeded):
             own = 0
         serial, window = self.model.split(own)
         mode: Mode = "sampled" if sampling_metadata.all_random else "mixed"

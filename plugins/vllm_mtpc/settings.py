@@ -11,7 +11,7 @@ from mtpc.copying.table import CopyTable
 from mtpc.declared import declared
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
-from mtpc.families import DrafterConfig, family_of, recognise
+from mtpc.families import DrafterConfig, Family, family_of, recognise
 from mtpc.families.drafter import check_drafts, load_drafter
 from mtpc.lengths import StepCost
 from mtpc.serial.config import SerialConfig
@@ -51,22 +51,21 @@ def check_settings(
     folder = drafter_folder(settings)
     if folder is None:
         return {}
-    config = family_of(folder).read_config(folder)
+    family = family_of(folder)
+    config = family.read_config(folder)
     serial = config.serial
-    copying, window = copying_cost(additional) is not None, config.serial_steps is not None
+    copying, window = copying_cost(additional, family.copies) is not None, config.serial_steps is not None
     for problem in touch_points.problems(serial=serial is not None, window=window, copying=copying):
         raise MTPCError(problem)
     served = target_of(target)
-    drafter = load_drafter(folder, served)
+    load_drafter(folder, served)
     _check_keys(settings, FIXED if serial is None else SERIAL_FIXED)
     if settings.get("method") != METHOD:
-        raise MTPCError(
-            f"{folder} is {drafter.family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}."
-        )
+        raise MTPCError(f"{folder} is {family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
     drafts: Any = settings.get("num_speculative_tokens")
     check_drafts(config, drafts, "num_speculative_tokens", folder, copying)
     if touch_points.runners() == {touch_points.V2}:  # where it may be either, vLLM decides after this
-        static_copying(additional, config, drafts, folder)
+        static_copying(additional, family, config, drafts, folder)
     if copying:
         CopyTable.of(folder)
     if serial is None:
@@ -117,15 +116,21 @@ def vocabulary_values(additional: Any) -> dict[str, Any]:
     return {key: value for key, value in _own(additional).items() if key not in (COPY, COST)}
 
 
-def copying_cost(additional: Any) -> StepCost | None:
+def copying_cost(additional: Any, always: bool = False) -> StepCost | None:
     """What steps cost where drafts are copied from the request's own text, by vLLM's additional-config; else None.
+
+    always: whether the drafter does nothing else.
 
     Errors: `MTPCError` where it does not say so clearly.
     """
     values = _own(additional)
-    copy, cost = values.get(COPY, False), values.get(COST)
+    copy, cost = values.get(COPY, always), values.get(COST)
     if not isinstance(copy, bool):
         raise MTPCError(f"the {COPY!r} of {SECTION!r} in additional-config must be true or false, but is {copy!r}.")
+    if always and not copy:
+        raise MTPCError(
+            f"the {COPY!r} of {SECTION!r} in additional-config is false, but the drafter does nothing else."
+        )
     if not copy:
         if cost is not None:
             raise MTPCError(f"the {COST!r} of {SECTION!r} in additional-config is for copying: add {COPY!r}.")
@@ -133,17 +138,17 @@ def copying_cost(additional: Any) -> StepCost | None:
     return StepCost() if cost is None else declared(StepCost, cost, f"the {COST!r} of {SECTION!r}")
 
 
-def static_copying(additional: Any, config: DrafterConfig, drafts: int, folder: Path) -> bool:
+def static_copying(additional: Any, family: Family, config: DrafterConfig, drafts: int, folder: Path) -> bool:
     """Whether drafts are also copied on Model Runner V2, where they are no longer than the drafter's own.
 
     Errors: `MTPCError` for what only drafts of different lengths can have.
     """
-    if copying_cost(additional) is None:
+    if copying_cost(additional, family.copies) is None:
         return False
     v1 = "only the V1 model runner (VLLM_USE_V2_MODEL_RUNNER=0)"
     if COST in _own(additional):
         raise MTPCError(f"the {COST!r} of {SECTION!r} in additional-config is for drafts of any length: {v1} has them.")
-    if drafts > config.num_drafts:
+    if not family.copies and drafts > config.num_drafts:
         raise MTPCError(
             f"num_speculative_tokens is {drafts}, but {folder} drafts {config.num_drafts}: {v1} copies more than that."
         )

@@ -22,7 +22,7 @@ from mtpc.draft_clock import DraftClock
 from mtpc.families.drafter import split_drafts
 from mtpc.noise import counter_uniforms
 from vllm_mtpc.device_copying import DeviceCopying, texts_on_device
-from vllm_mtpc.dispatch import config_of
+from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.graphs import BatchGraphs
 from vllm_mtpc.request_vocabularies import RequestVocabularies
@@ -45,9 +45,9 @@ class Speculator(EagleSpeculator):
 
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
         settings = vllm_config.speculative_config
-        drafter, drafts = config_of(vllm_config), settings.num_speculative_tokens
+        (family, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
         folder = Path(settings.draft_model_config.model)
-        copies = static_copying(vllm_config.additional_config, drafter, drafts, folder)
+        copies = static_copying(vllm_config.additional_config, family, drafter, drafts, folder)
         self.serial_drafts, self.window_drafts = split_drafts(drafter, drafts)
         probabilistic = settings.draft_sample_method == "probabilistic"
         own_logits = bool(self.window_drafts) or copies

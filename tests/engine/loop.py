@@ -16,7 +16,7 @@ from mtpc.copying.mixture import Copied
 from mtpc.copying.request import CopyRequest
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
-from mtpc.families.drafter import load_drafter
+from mtpc.families.drafter import load_drafter, own_drafts
 from mtpc.families.session import Session
 from mtpc.lengths import StepCost
 from mtpc.target_head.shared import SharedHead
@@ -67,7 +67,7 @@ class RecordingSession(Session):
         assert self.loop.cost is not None
         text, said = self.text[:-1], self.text[-1:]
         if self.copying is None:
-            own = min(num_drafts, self.drafter.config.num_drafts)
+            own = own_drafts(self.drafter.family, self.drafter.config, num_drafts)
             self.copying = BatchCopying(own, num_drafts, self.loop.cost, self.loop.table)
         else:
             said = following[0].tolist()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mtpc.families import families
+from mtpc.families import families, family_of
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import CAPACITY, Models
 from tests.engine.exact import LENGTH, Reference, Sampling, Window, cells, p_value
@@ -25,7 +25,7 @@ from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
-from tests.support.random_models import make_drafter, make_target
+from tests.support.random_models import make_copying, make_drafter, make_target
 from vllm_mtpc.settings import copying_cost, vocabulary_values
 
 pytestmark = pytest.mark.engine
@@ -35,6 +35,8 @@ ASKED, SAMPLES = 50, 3000  # prompts whose drafts are compared, and windows of a
 CHUNK = 256  # tokens that a step reads at most
 SMALL, CAPITAL = "it was the best of ", "IT WAS THE WORST OF "
 VOCABULARY, SIZE = 258, 120  # tokens of the target, and of each draft vocabulary
+STEPS = [[1, 1.0], [101, 1.1]]
+CHEAP = {"plain": STEPS, "verifying": STEPS, "drafting": [[1, 0.02]]}  # of steps: a token more takes next to nothing
 VARIED = [(SMALL, Sampling()), (CAPITAL, Sampling(0.6)), (CAPITAL, Sampling(1.0, 20, 0.9))]
 
 
@@ -52,6 +54,7 @@ class Case(NamedTuple):
     schedule: list[list[int]] | None = None
     sampled: list[tuple[str, Sampling]] = VARIED
     arguments: tuple[str, ...] = ()
+    certain: bool = False  # whether every draft is one-hot, so that no distribution can be misstated
 
 
 def mtpc(folder: Path) -> Case:
@@ -81,15 +84,17 @@ def hybrid(folder: Path) -> Case:
 
 
 def copying(folder: Path) -> Case:
-    """Both parts, and copying beside them, which makes drafts longer than both.
-
-    A token more costs next to nothing, so that the drafts of a random drafter are long enough to tell.
-    """
+    """Both parts, and copying beside them, which makes drafts longer than both."""
     case = hybrid(folder)
-    steps = [[1, 1.0], [101, 1.1]]
-    cost = {"plain": steps, "verifying": steps, "drafting": [[1, 0.02]]}
-    models, values = case.models._replace(drafts=9), by_language(folder) | {"copy": True, "step_cost": cost}
+    models, values = case.models._replace(drafts=9), by_language(folder) | {"copy": True, "step_cost": CHEAP}
     return case._replace(models=models, vocabulary=values, schedule=None)
+
+
+def copying_alone(folder: Path) -> Case:
+    """Neither part; it copies without being told to."""
+    target = make_target(folder / "target", seed=3)
+    models = Models(target, make_copying(folder / "drafter", target), 9)
+    return Case(models, target, {"step_cost": CHEAP}, certain=True)
 
 
 def by_language(folder: Path) -> dict[str, Any]:
@@ -97,7 +102,13 @@ def by_language(folder: Path) -> dict[str, Any]:
     return {"vocabulary": str(make_vocabulary(folder / "vocabulary.json", VOCABULARY)), "size": SIZE}
 
 
-CASES = {"mtpc": mtpc, "fastmtp, MiMo": mimo, "hybrid": hybrid, "hybrid, copying": copying}
+CASES = {
+    "mtpc": mtpc,
+    "fastmtp, MiMo": mimo,
+    "hybrid": hybrid,
+    "hybrid, copying": copying,
+    "copying": copying_alone,
+}
 
 
 class Served(NamedTuple):
@@ -119,7 +130,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     more = {} if case.schedule is None else {"num_speculative_tokens_per_batch_size": case.schedule}
     asked = {"mtpc": case.vocabulary or {}}
     vocabularies = open_vocabularies(vocabulary_values(asked), case.models.drafter, VOCABULARY)
-    loop = Loop(case.plain, case.models.drafter, vocabularies, copying_cost(asked))
+    always = family_of(case.models.drafter).copies
+    loop = Loop(case.plain, case.models.drafter, vocabularies, copying_cost(asked, always))
     exact = Reference(case.plain)
     with Server(
         case.models.target,
@@ -160,6 +172,8 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         steps += len(expected)
     if served.loop.cost is None:
         assert steps > 8 * ASKED
+    elif served.loop.drafter.family.copies:
+        assert sum(times for (_, copied), times in served.loop.kinds.items() if copied > 3) > 20
     else:  # drafts of every kind: copied alone, the drafter's, cut short, and with copied ones after it
         kinds = served.loop.kinds
         assert sum(times for (own, _), times in kinds.items() if not own) > 20
@@ -247,11 +261,13 @@ def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
 
 
 def test_a_misstated_draft_distribution_fails(served: Served) -> None:
+    """Or, where none is stated, texts of another temperature."""
     prompt, sampling = served.case.sampled[0]
+    drawn = Sampling(0.8) if served.case.certain else sampling
     switch = served.folder / "misstate"
     switch.touch()
     try:
-        windows = sample(served, prompt, sampling)
+        windows = sample(served, prompt, drawn)
     finally:
         switch.unlink()
     assert p_of(served, prompt, sampling, windows) < REJECT_BELOW

@@ -26,7 +26,7 @@ from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
-from tests.support.random_models import make_drafter, make_target
+from tests.support.random_models import make_copying, make_drafter, make_target
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -97,13 +97,21 @@ def hybrid(folder: Path) -> Case:
     return Case(Models(target, drafter, 4), target, 12, 200, {"size": 120}, foretelling(target), copies=True)
 
 
+def copying_alone(folder: Path) -> Case:
+    """Neither part: what is drafted is copied, or token 0."""
+    target = make_target(folder / "target")
+    return Case(
+        Models(target, make_copying(folder / "drafter", target), 4), target, 12, 200, None, foretelling(target), True
+    )
+
+
 def foretelling(target: Path) -> list[list[int]]:
     """Prompts in which the tokens that are likely to come next have been before: they are there to be copied."""
     exact, prompts = Reference(target), [prompt[:10] for prompt in PROMPTS]
     return [exact.next_probs([prompt], SAMPLING)[0].topk(10).indices.tolist() + prompt for prompt in prompts]
 
 
-CASES = {"mtpc": mtpc, "fastmtp, MiMo": mimo, "hybrid, copying": hybrid}
+CASES = {"mtpc": mtpc, "fastmtp, MiMo": mimo, "hybrid, copying": hybrid, "copying": copying_alone}
 
 
 class Said(NamedTuple):

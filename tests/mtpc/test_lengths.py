@@ -74,6 +74,8 @@ def test_curves_are_straight_between_their_points() -> None:
         ({"verifying": [[2, float("nan")]]}, "costs is wrong at 'verifying.0.1'"),
         ({"verifying": [[2, 1.0], [2, 1.5]]}, "the numbers of verifying must rise"),
         ({"plain": [[1, 0.0]]}, "a step takes time"),
+        ({"sampled": {"sampled": {}}}, "sampled holds no sampled"),
+        ({"sampled": {"plain": []}}, "costs is wrong at 'sampled.plain'"),
         ([], "costs is wrong: "),
     ],
 )

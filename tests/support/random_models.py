@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM
 
 from mtpc.data.byte_tokenizer import save_byte_tokenizer
+from mtpc.families.copying.config import CopyingConfig
+from mtpc.families.copying.family import CopyingAlone
 from mtpc.families.drafter import Drafter, save_drafter
 from mtpc.families.mtpc.config import MTPCConfig
 from mtpc.families.mtpc.family import MTPC
@@ -52,4 +55,12 @@ def make_drafter(folder: Path, target: Path, circuit: str = "btree", window: int
         with torch.no_grad():
             weight.copy_(unembedding + unembedding.std() * torch.randn_like(weight) / 2)
     save_drafter(folder, drafter, {"purpose": "tests"})
+    return folder
+
+
+def make_copying(folder: Path, target: Path) -> Path:
+    """A drafter that only copies, for ``target``."""
+    sizes = json.loads((target / "config.json").read_text())
+    config = CopyingConfig(hidden_size=sizes["hidden_size"], vocab_size=sizes["vocab_size"])
+    save_drafter(folder, Drafter(CopyingAlone(), config), {"purpose": "tests"})
     return folder

@@ -6,6 +6,8 @@ import torch
 from transformers import PreTrainedModel
 
 from mtpc.families import families
+from mtpc.families.copying.config import CopyingConfig
+from mtpc.families.copying.family import CopyingAlone
 from mtpc.families.drafter import Drafter
 from mtpc.serial.config import layer_of
 from tests.support.random_hybrid import know_the_family
@@ -39,6 +41,11 @@ def hybrid(circuit: str, **options: object) -> Drafter:
     return drafter.requires_grad_(False).eval()
 
 
+def copying() -> Drafter:
+    """One that only copies."""
+    return Drafter(CopyingAlone(), CopyingConfig(hidden_size=SIZE, vocab_size=VOCAB))
+
+
 @torch.no_grad()
 def scaled(drafter: Drafter) -> Drafter:
     """The drafter, less sure of itself: with few tokens that are next to impossible."""
@@ -58,4 +65,7 @@ EXAMPLES = {
     "fastmtp-qwen2": lambda: make_fastmtp(tiny_target("qwen2")),
     "hybrid-hmm": lambda: hybrid("hmm", leaves="table", sum_features=0),
     "hybrid-btree-token-input": lambda: hybrid("btree", token_input=True, **SHARED_LEAVES),
+    "copying": copying,
 }
+# Of these the ones that draft something of their own.
+WITH_PARTS = [name for name in EXAMPLES if name != "copying"]

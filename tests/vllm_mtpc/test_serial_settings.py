@@ -130,16 +130,17 @@ def test_model_runner_v2_copies_no_more_than_the_drafter_drafts(
     additional = {"mtpc": {"copy": True} | values}
     monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V1, touch_points.V2})
     engine_config(target, drafter, additional, num_speculative_tokens=drafts)  # vLLM is still to choose
-    config = family_of(drafter).read_config(drafter)
+    family = family_of(drafter)
+    config = family.read_config(drafter)
     monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V2})
     if not message:
         engine_config(target, drafter, additional, num_speculative_tokens=drafts)
-        assert static_copying(additional, config, drafts, drafter)
+        assert static_copying(additional, family, config, drafts, drafter)
         return
     assert message.format(drafter) in refused(target, drafter, additional, num_speculative_tokens=drafts)
     with pytest.raises(MTPCError, match="VLLM_USE_V2_MODEL_RUNNER=0"):  # so is it where the runner has been chosen
-        static_copying(additional, config, drafts, drafter)
-    assert not static_copying({}, config, drafts, drafter)
+        static_copying(additional, family, config, drafts, drafter)
+    assert not static_copying({}, family, config, drafts, drafter)
 
 
 def test_a_draft_vocabulary_is_no_setting_of_a_drafter_without_a_serial_part(target: Path, drafter: Path) -> None:

@@ -8,8 +8,9 @@ from operator import mul
 
 import numpy as np
 
-from mtpc.copying.request import CopyRequest, Proposal
+from mtpc.copying.request import NOTHING, CopyRequest, Proposal
 from mtpc.copying.shift import Shift
+from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
 from mtpc.lengths import StepCost, best_lengths
 
@@ -20,12 +21,15 @@ WORTH = 1.05  # by how much drafting must look better than not drafting: of two 
 class Request:
     """A request: its text, and what becomes of the drafter's drafts in it.
 
-    sure: corrects the drafter's own probability of the tokens that it drafts.  typical: how often one of them is
+    tenant, before: whose it is, and what of the same tenant may be copied, see `mtpc.copying.store`.  sure: corrects the drafter's own probability of the tokens that it drafts.  typical: how often one of them is
     accepted, to judge by before it drafts; while it does not draft, that goes back to what it was at first.
     """
 
-    def __init__(self, table: CopyTable, prompt: Sequence[int]) -> None:
-        self.copy, self.sure, self.typical = CopyRequest(table, prompt), Shift(), TYPICAL
+    def __init__(
+        self, table: CopyTable, prompt: Sequence[int], tenant: str | None = None, before: np.ndarray = NOTHING
+    ) -> None:
+        self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
+        self.sure, self.typical = Shift(table.own), TYPICAL
         self._drafted: tuple[list[int], list[float]] = [], []
 
     def drafted(self, tokens: list[int], chances: list[float]) -> None:
@@ -49,31 +53,45 @@ class Request:
 class BatchCopying:
     """All requests that are not finished, and what those of the batch at hand would go on with.
 
-    own: tokens that the drafter itself drafts, at most.  longest: tokens of a draft.
+    own: tokens that the drafter itself drafts, at most.  longest: tokens of a draft.  store: earlier answers that may be
+    copied; None: only a request's own text.
     """
 
-    def __init__(self, own: int, longest: int, cost: StepCost, table: CopyTable) -> None:
-        self.table, self.own, self.longest, self.cost = table, own, longest, cost
+    def __init__(self, own: int, longest: int, cost: StepCost, table: CopyTable, store: Store | None = None) -> None:
+        self.table, self.own, self.longest, self.costs, self.cost = table, own, longest, cost, cost
+        self.store = store
         self.requests: dict[Hashable, Request] = {}
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
+        self.foretold: list[list[float]] = []  # of each draft, the chances that its tokens are right after those before
 
     def forget(self, gone: Collection[Hashable]) -> None:
         """Requests that are finished."""
         for name in gone:
-            del self.requests[name]
+            request = self.requests.pop(name)
+            if self.store is not None:
+                self.store.add(request.tenant, request.copy.answer)
 
-    def begin(self) -> None:
-        """Of a step."""
-        self.batch, self.proposals = [], []
+    def begin(self, greedy: bool = True) -> None:
+        """Of a step, of requests that all have a temperature of 0 or do not."""
+        self.batch, self.proposals, self.cost = [], [], self.costs.of(greedy)
 
-    def add(self, name: Hashable, text: Callable[[], Sequence[int]], said: Sequence[int], waiting: bool) -> None:
+    def add(
+        self,
+        name: Hashable,
+        text: Callable[[], Sequence[int]],
+        said: Sequence[int],
+        waiting: bool,
+        tenant: str | None = None,
+    ) -> None:
         """The next row of the batch, and what the target has just said in it.
 
         text: what the request has been until then, asked for where it is new.  waiting: it gets no draft in this step.
+        tenant: whose request it is; None: nobody's, so that it shares nothing with others.
         """
         if name not in self.requests:
-            self.requests[name] = Request(self.table, text())
+            before = NOTHING if self.store is None else self.store.of(tenant)
+            self.requests[name] = Request(self.table, text(), tenant, before)
         request = self.requests[name]
         if waiting:
             self.batch.append(None)
@@ -107,16 +125,16 @@ class BatchCopying:
         on the others of the batch.
         """
         own, spent = sure.shape[1], self.cost.draft(len(tokens)) if sure.shape[1] else 0.0
-        reached, whole, chances = np.zeros((len(tokens), longest)), [], sure.tolist()
+        reached, whole, chances, foretold = np.zeros((len(tokens), longest)), [], sure.tolist(), []
         for row, (request, draft, proposal) in enumerate(zip(self.batch, tokens, self.proposals, strict=True)):
             copied = proposal.tokens[:longest].tolist()
             goes_on = draft == copied[:own]
             whole.append(copied if goes_on else draft)
             if request is not None:
                 chances[row] = request.sure.corrected(chances[row])
-                rest = proposal.chances[own:longest].tolist() if goes_on else []
-                along = list(accumulate([*chances[row], *rest], mul))
-                reached[row, : len(along)] = along
+            rest = proposal.chances[own:longest].tolist() if goes_on else []
+            foretold.append([] if request is None else [*chances[row], *rest])
+            reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
         ends = best_lengths(reached, self.cost, spent).of
         for row in np.flatnonzero(alone):
             spent = self.cost.draft(1) if own else 0.0
@@ -124,4 +142,5 @@ class BatchCopying:
         for request, draft, chance, end in zip(self.batch, tokens, chances, ends.tolist(), strict=True):
             if request is not None:
                 request.drafted(draft[:end], chance[:end])
+        self.foretold = [row[:end] for row, end in zip(foretold, ends.tolist(), strict=True)]
         return [text[:end] for text, end in zip(whole, ends.tolist(), strict=True)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from mtpc.copying.match import continuation, longest_match
 from mtpc.copying.shift import Shift
+from mtpc.copying.store import BREAK
 from mtpc.copying.table import CopyTable
 
 
@@ -30,19 +31,30 @@ class Proposal(NamedTuple):
         return cls(np.stack(tokens)[:, :count], np.stack(chances)[:, :count])
 
 
-class CopyRequest:
-    """The text of a request, which only grows, and how the table's chances are corrected in it."""
+NOTHING = np.empty(0, dtype=np.int32)
 
-    def __init__(self, table: CopyTable, prompt: Sequence[int]) -> None:
+
+class CopyRequest:
+    """The text of a request, which only grows, and how the table's chances are corrected in it.
+
+    before: int32 [n], what stands before the prompt and may be copied as well, see `mtpc.copying.store`.
+    """
+
+    def __init__(self, table: CopyTable, prompt: Sequence[int], before: np.ndarray = NOTHING) -> None:
         self.table, self.shift = table, Shift()
-        self._tokens = np.array(prompt, dtype=np.int32)
-        self._length = len(prompt)
+        self._tokens = np.concatenate([before, np.array(prompt, dtype=np.int32)])
+        self._begins, self._answer, self._length = len(before), len(self._tokens), len(self._tokens)
         self._proposed: Proposal | None = None
 
     @property
     def text(self) -> np.ndarray:
-        """int32 [T]."""
-        return self._tokens[: self._length]
+        """Prompt and output, int32 [T]."""
+        return self._tokens[self._begins : self._length]
+
+    @property
+    def answer(self) -> np.ndarray:
+        """What was said after the prompt, int32 [n]."""
+        return self._tokens[self._answer : self._length]
 
     def append(self, tokens: Sequence[int]) -> None:
         """What the target has said since the last proposal."""
@@ -52,17 +64,20 @@ class CopyRequest:
         end = self._length + len(tokens)
         if end > len(self._tokens):
             grown = np.empty(2 * end, dtype=np.int32)
-            grown[: self._length] = self.text
+            grown[: self._length] = self._tokens[: self._length]
             self._tokens = grown
         self._tokens[self._length : end] = tokens
         self._length = end
 
     def propose(self, count: int) -> Proposal:
         """So many tokens that the text would go on with."""
-        match = longest_match(self.text, self.table.longest)
+        text = self._tokens[: self._length]
+        match = longest_match(text, self.table.longest)
         if match.length:
-            chances = self.shift.corrected(self.table.along(match.length, count))
-            self._proposed = Proposal(continuation(self.text, match, count), np.array(chances, dtype=np.float32))
+            tokens = continuation(text, match, count)
+            chances = np.array(self.shift.corrected(self.table.along(match.length, count)), dtype=np.float32)
+            ended = np.logical_or.accumulate(tokens == BREAK)
+            self._proposed = Proposal(np.where(ended, 0, tokens), np.where(ended, np.float32(0.0), chances))
         else:
             self._proposed = Proposal.none(count)
         return self._proposed

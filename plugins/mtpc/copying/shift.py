@@ -12,8 +12,8 @@ SMALLEST, LARGEST = 1e-6, 0.995  # no chance is 1: what has always been right ma
 class Shift:
     """A number that is added to the logits of chances; it follows what comes true, by logistic regression online."""
 
-    def __init__(self) -> None:
-        self.value = 0.0
+    def __init__(self, value: float = 0.0) -> None:
+        self.value = value
 
     def corrected(self, chances: Iterable[float]) -> list[float]:
         """Of chances in [0, 1]; none stays none."""

@@ -18,18 +18,23 @@ COMMON = (0.22, 0.49, 0.62, 0.66, 0.70, 0.75, 0.78, 0.80, 0.83, 0.83, 0.84, 0.85
 
 
 class Chances(BaseModel):
-    """A `FILE`, as `benchmarks/copy_chances.py` writes it: beside the chances it says how they were counted."""
+    """A `FILE`, as `mtpc train copying` writes it: beside the chances it says how they were counted."""
 
     model_config = ConfigDict(strict=True)
 
     chances: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1, max_length=256)
+    own: Annotated[float, Field(ge=-3, le=3)] = 0.0
 
 
 @dataclass(frozen=True)
 class CopyTable:
-    """chances: of the next token, by the number of tokens that match, from 1 on; longer matches are as the last."""
+    """chances: of the next token, by the number of tokens that match, from 1 on; longer matches are as the last.
+
+    own: what is added to the logits of the drafter's own probabilities, which may be too sure or not sure enough.
+    """
 
     chances: tuple[float, ...] = COMMON
+    own: float = 0.0
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -44,7 +49,8 @@ class CopyTable:
             values = json.loads(file.read_text())
         except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise MTPCError(f"{file} cannot be read: {type(error).__name__}.") from None
-        return cls(tuple(declared(Chances, values, str(file)).chances))
+        stated = declared(Chances, values, str(file))
+        return cls(tuple(stated.chances), stated.own)
 
     @property
     def longest(self) -> int:

@@ -57,10 +57,12 @@ class Plan:
 class Scored:
     """What is computed of one drafter along each text.
 
-    Errors: `MTPCError` for more drafts than it can draft, or trees that it cannot grow.
+    Errors: `MTPCError` for more drafts than it can draft, trees that it cannot grow, or a drafter that only copies.
     """
 
     def __init__(self, name: str, drafter: Drafter, head: SharedHead, plan: Plan) -> None:
+        if drafter.family.copies:
+            raise MTPCError(f"{name} only copies: there is nothing to score; `mtpc bench` measures what is accepted.")
         self.name, self.drafter, self.head, self.plan = name, drafter, head, plan
         self.drafts = drafter.config.num_drafts if plan.num_drafts is None else plan.num_drafts
         check_drafts(drafter.config, self.drafts, "the number of drafts", name)

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from mtpc.errors import MTPCError
+from mtpc.families.copying.family import CopyingAlone
 from mtpc.families.family import DrafterConfig, Family
 from mtpc.families.fastmtp.family import FastMTP
 from mtpc.families.mtpc.family import MTPC
@@ -24,7 +25,7 @@ __all__ = ["DrafterConfig", "Family", "families", "family_of", "problems", "reco
 @cache
 def families() -> tuple[Family, ...]:
     """Every family: this project's, then those of other distributions that can be loaded (see `problems`)."""
-    return (MTPC(), FastMTP(), *(family for _, family in _others() if isinstance(family, Family)))
+    return (MTPC(), FastMTP(), CopyingAlone(), *(family for _, family in _others() if isinstance(family, Family)))
 
 
 def problems() -> dict[str, str]:

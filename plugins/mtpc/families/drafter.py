@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Drafter(nn.Module):
-    """The two parts of a drafter; each may be None, but not both."""
+    """The two parts of a drafter; each may be None.
+
+    Of a family that only copies the window is one without weights.
+    """
 
     def __init__(self, family: Family, config: DrafterConfig) -> None:
         super().__init__()
@@ -57,6 +60,11 @@ def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
     """How many of K drafts are the serial part's, and how many the window part's."""
     steps = num_drafts if config.serial_steps is None else min(config.serial_steps, num_drafts)
     return steps, num_drafts - steps
+
+
+def own_drafts(family: Family, config: DrafterConfig, num_drafts: int) -> int:
+    """How many of K drafts are the drafter's own where others are copied: those that it was made for."""
+    return 0 if family.copies else min(config.num_drafts, num_drafts)
 
 
 def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path | str, copies: bool = False) -> None:

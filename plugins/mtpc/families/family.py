@@ -1,8 +1,8 @@
 """What a family of drafters provides, and what every drafter of it can be asked: the contract.
 
 A drafter has a serial part, which engines run step by step, and a window part, drafted in one shot after it; each may
-be empty.  Adapters, `mtpc inspect` and the benchmark know these two and never a family's name: they find a family in
-the registry (`mtpc.families`) and ask it.
+be empty, and where both are, all drafts are copied.  Adapters, `mtpc inspect` and the benchmark know these two and
+never a family's name: they find a family in the registry (`mtpc.families`) and ask it.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class Family(ABC):
     architecture: ClassVar[str]  # in config.json; engines know their model classes by it
     algorithm: ClassVar[str]  # the name in SGLang
     config: ClassVar[type[Any]]  # a `DrafterConfig`
+    copies: ClassVar[bool] = False  # its drafters have nothing of their own to draft: all is copied (`mtpc.copying`)
 
     def to_json(self, config: DrafterConfig) -> dict[str, Any]:
         """The whole of config.json: what engines read, and the drafter's own section."""

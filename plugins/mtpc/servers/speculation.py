@@ -32,9 +32,10 @@ def speculative_config(drafter: Path, num_drafts: int) -> str:
 
 
 def speculative_arguments(drafter: Path) -> list[str]:
-    """SGLang's arguments: its algorithm is the family's.
+    """SGLang's arguments: its algorithm is the family's, and steps must not overlap where drafts are copied.
 
     Errors: `MTPCError` for a directory that holds no drafter.
     """
-    algorithm = family_of(drafter).algorithm
-    return ["--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(drafter)]
+    family = family_of(drafter)
+    arguments = ["--speculative-algorithm", family.algorithm, "--speculative-draft-model-path", str(drafter)]
+    return [*arguments, "--disable-overlap-schedule"] if family.copies else arguments

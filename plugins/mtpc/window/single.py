@@ -31,7 +31,10 @@ def drafting_for_one(window: WindowPart) -> Callable[..., Draft]:
     the draft states.  In float32 the draft is the window's own.  The window must not change afterwards: the compiled
     code looks only at its arguments.
     """
-    if next(window.parameters()).dtype == torch.bfloat16:
+    first = next(window.parameters(), None)
+    if first is None:  # nothing is computed
+        return window.draft
+    if first.dtype == torch.bfloat16:
         window = deepcopy(window)
         use_int8_weights(window)
     if not has_compiler():

@@ -86,3 +86,25 @@ def test_what_becomes_of_drafts_corrects_how_sure_they_are() -> None:
     assert cut.sure.value == 0 and cut.typical == TYPICAL
     wrong.said([1])
     assert wrong.sure.value < 0 and wrong.typical > TYPICAL * 0.9  # it is tried again after a while
+
+
+def test_steps_with_sampled_requests_have_costs_of_their_own() -> None:
+    batch = batch_of(NEW, cost=COST.model_copy(update={"sampled": line(1.0)}))
+    assert batch.drafter_pays(8)
+    batch.begin(greedy=False)
+    batch.add(0, lambda: NEW, [], False)
+    assert not batch.drafter_pays(8)
+    sure = np.full((1, 3), 0.9, np.float32)
+    assert batch.lengths([[1, 2, 3]], sure, 8, [False]) == [[]]
+    batch.begin()
+    batch.add(0, lambda: NEW, [], False)
+    assert batch.lengths([[1, 2, 3]], sure, 8, [False]) == [[1, 2, 3]]
+
+
+def test_the_table_says_how_sure_the_drafter_is_at_first() -> None:
+    sure = np.array([[0.5, 0.5]], np.float32)
+    for own, drafted in ((0.0, []), (2.0, [1, 2])):
+        batch = BatchCopying(2, 8, line(0.6, draft=0.0), CopyTable(own=own))
+        batch.begin()
+        batch.add(0, lambda: NEW, [], False)
+        assert batch.lengths([[1, 2]], sure, 8, [False]) == [drafted]

@@ -13,8 +13,9 @@ from mtpc.errors import MTPCError
 
 def test_a_directory_has_its_own_chances(tmp_path: Path) -> None:
     assert CopyTable.of(tmp_path).chances == COMMON
-    (tmp_path / FILE).write_text(json.dumps({"chances": [0.1, 0.5], "counts": [[0, 1]]}))
+    (tmp_path / FILE).write_text(json.dumps({"chances": [0.1, 0.5], "own": 0.3, "counts": [[0, 1]]}))
     table = CopyTable.of(tmp_path)
+    assert table.own == 0.3
     assert table.longest == 2
     assert table.along(1, 3) == [0.1, 0.5, 0.5]
     assert table.along(1, 1) == [0.1]
@@ -24,7 +25,16 @@ def test_a_directory_has_its_own_chances(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"chances": []}', '{"chances": [0.5, 1.0]}', '{"chances": ["0.5"]}', '{"chances": [NaN]}'],
+    [
+        "",
+        "[]",
+        "{}",
+        '{"chances": []}',
+        '{"chances": [0.5, 1.0]}',
+        '{"chances": ["0.5"]}',
+        '{"chances": [NaN]}',
+        '{"chances": [0.5], "own": 9}',
+    ],
 )
 def test_a_file_that_holds_none(text: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(text)

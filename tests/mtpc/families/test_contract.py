@@ -1,7 +1,7 @@
 """What every family of the registry is held to, the third one (tests/support/hybrid) included: its drafts.
 
 A session against the oracle that computes everything anew, and the law of what it draws.  Directories: see
-test_directories.py.
+test_directories.py.  What is only copied: see tests/mtpc/copying.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mtpc.target_head.shared import SharedHead
 from tests.oracles.drafting import DraftingOracle, along, most_probable
 from tests.statistics import REJECT_BELOW, chi_square_p_value
 from tests.support.random_hybrid import forget_the_family, know_the_family
-from tests.support.tiny_families import EXAMPLES, VOCAB, tiny_target
+from tests.support.tiny_families import EXAMPLES, VOCAB, WITH_PARTS, tiny_target
 from tests.support.tiny_models import SIZE
 
 PARTS = (5, 1, 3)  # positions that the target verifies in turn
 UNLIMITED = 4  # drafts of a family that sets no limit
 DRAWS, CELLS = 6000, 3  # drafts of the chi-square test, and tokens of each
 
-examples = pytest.mark.parametrize("example", EXAMPLES)
+examples = pytest.mark.parametrize("example", WITH_PARTS)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -61,7 +61,7 @@ def of_weights(change: Callable[[dict[str, Tensor], str], object]) -> Break:
 
     def edit(folder: Path, drafter: Drafter) -> None:
         weights = load_file(folder / WEIGHTS)
-        change(weights, max(drafter.tensors()))
+        change(weights, max(drafter.tensors(), default=""))
         save_file(weights, folder / WEIGHTS)
 
     return edit
@@ -133,8 +133,10 @@ def assert_refused(folder: Path, expected: str, target: Target = FITTING) -> Non
 def test_a_broken_directory_gets_one_sentence(folder: Path, example: str, case: str) -> None:
     drafter = saved(example, folder)
     breaks, expected = BROKEN[case]
+    if "{tensor}" in expected and not drafter.tensors():
+        pytest.skip("it has no tensors")
     breaks(folder, drafter)
-    assert_refused(folder, expected.format(name=drafter.family.name, tensor=max(drafter.tensors())))
+    assert_refused(folder, expected.format(name=drafter.family.name, tensor=max(drafter.tensors(), default="")))
 
 
 @examples
@@ -220,5 +222,7 @@ def test_what_is_no_drafter(tmp_path: Path) -> None:
         load_drafter(tmp_path / "nowhere")
     (tmp_path / CONFIG).write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
     assert recognise(tmp_path) is None
-    with pytest.raises(MTPCError, match="describes no drafter: it has no section 'mtpc', 'fastmtp', 'hybrid'"):
+    with pytest.raises(
+        MTPCError, match="describes no drafter: it has no section 'mtpc', 'fastmtp', 'copying', 'hybrid'"
+    ):
         family_of(tmp_path)

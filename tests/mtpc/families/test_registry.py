@@ -13,7 +13,7 @@ from mtpc.errors import MTPCError
 from mtpc.families import GROUP, families, family_of, problems
 from mtpc.families.fastmtp.family import FastMTP
 
-OWN = ["mtpc", "fastmtp"]
+OWN = ["mtpc", "fastmtp", "copying"]
 
 
 @pytest.fixture
@@ -58,5 +58,7 @@ def test_a_broken_one_is_told_and_leaves_the_others(
     assert [family.name for family in families()] == OWN
     assert reason in problems()["broken"]
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(MTPCError, match=r"no section 'mtpc', 'fastmtp'; the family 'broken' cannot be loaded"):
+    with pytest.raises(
+        MTPCError, match=r"no section 'mtpc', 'fastmtp', 'copying'; the family 'broken' cannot be loaded"
+    ):
         family_of(tmp_path)

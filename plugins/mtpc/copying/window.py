@@ -1,0 +1,75 @@
+"""A window that holds nothing but what is copied: for a drafter without parts, where shapes are fixed."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtpc.copying.mixture import Copying
+from mtpc.draft import Draft, Known, Mode, TreeDraft
+from mtpc.errors import MTPCError
+from mtpc.window.part import WindowPart
+
+
+class CopiedWindow(WindowPart):
+    """What would be copied, for certain: where the drafter has no part, the mixture has no other component.
+
+    Whether a token is worth its verification is not this window's to say (see `mtpc.lengths`); where there is nothing
+    to copy the drafts are token 0, which a target may accept as any other.
+    """
+
+    def __init__(self, vocab_size: int, num_drafts: int) -> None:
+        super().__init__()
+        self.vocab_size, self.num_drafts = vocab_size, num_drafts
+
+    @property
+    def max_drafts(self) -> int:
+        """As many as its drafter drafts unless the user says otherwise; a text can be gone on with for longer."""
+        return self.num_drafts
+
+    @property
+    def noise_size(self) -> int:
+        """None: nothing is drawn."""
+        return 0
+
+    @property
+    def leaf_shape(self) -> tuple[int, int, int]:
+        """There are no distributions to mix."""
+        return 0, 0, self.vocab_size
+
+    def draft(
+        self,
+        known: Known,
+        temperature: Tensor | None,
+        noise: Tensor | None,
+        num_drafts: int,
+        mode: Mode,
+        copying: Copying | None = None,
+    ) -> Draft:
+        """See `WindowPart.draft`; the distributions are one-hot, and the peaks are the chances that copying goes on."""
+        if copying is None:
+            tokens = known.tokens.new_zeros(len(known.tokens), num_drafts)
+            chances = torch.zeros(tokens.shape, device=tokens.device)
+        else:
+            tokens, chances = (rest[:, :num_drafts] for rest in copying.rest()[:2])
+        return Draft(tokens, None if mode == "greedy" else F.one_hot(tokens, self.vocab_size).float(), chances)
+
+    def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+        """Errors: `MTPCError`, as without the text before it a token has no probability here."""
+        raise MTPCError(
+            "a drafter that only copies has no distribution of its own; `mtpc bench` measures what it drafts."
+        )
+
+    def draft_tree(
+        self,
+        known: Known,
+        temperature: Tensor | None,
+        size: int,
+        max_children: int | None = None,
+        *,
+        depth: int | None = None,
+        width: int | None = None,
+    ) -> TreeDraft:
+        """Errors: `MTPCError`, as there is one continuation and no other."""
+        raise MTPCError("a drafter that only copies drafts chains, no trees.")

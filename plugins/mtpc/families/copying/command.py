@@ -1,0 +1,54 @@
+"""`mtpc train copying`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    target: Annotated[Path, typer.Option(help="The target, a Hugging Face folder.")],
+    out: Annotated[Path, typer.Option(help="The drafter directory that is written.")],
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help='JSON Lines with the field "text" or "user": the target writes on after each, and it is counted how '
+            "often its text goes on as it did before. None: chances that were counted with SmolLM2-135M-Instruct."
+        ),
+    ] = None,
+    num_drafts: Annotated[int, typer.Option(min=1, max=256, help="Drafts K of a step, at most.")] = 10,
+    count: Annotated[int, typer.Option(min=1, help="Prompts of each kind.")] = 60,
+    length: Annotated[int, typer.Option(min=1, help="Tokens after each prompt, at most.")] = 128,
+    longest: Annotated[int, typer.Option(min=1, max=256, help="Match that is told from longer ones.")] = 16,
+    temperature: Annotated[
+        list[float] | None, typer.Option(min=0.0, help="Of as many texts each; may be given again. [default: 0, 0.8]")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of what is sampled.")] = 0,
+) -> None:
+    """Make a drafter that copies what the request's own text went on with before, and has no trained part.
+
+    It is lossless at every temperature, needs no memory on the device, and helps where answers repeat: summaries,
+    extraction, code, edits. The directory's `copying.json` says how likely it is that a text goes on as before, by the
+    number of tokens that match; a trained drafter that copies as well reads that file in its own directory.
+
+    Examples:
+
+    mtpc train copying --target runs/smollm2 --out runs/copying
+
+    mtpc train copying --target runs/smollm2 --prompts questions.jsonl --out runs/copying
+    """
+    from mtpc.copying.table import COMMON
+    from mtpc.evaluation.prompts import prompts_of_file
+    from mtpc.families.copying.write import chances_of, write_drafter
+    from mtpc.targets.frozen import FrozenTarget, default_device
+
+    frozen = FrozenTarget(target, device=default_device())
+    if prompts is None:
+        counted = {"chances": list(COMMON)}
+    else:
+        asked = prompts_of_file(prompts, target, count)
+        counted = chances_of(frozen, asked, length, [0.0, 0.8] if temperature is None else temperature, longest, seed)
+    write_drafter(out, frozen, num_drafts, counted)
+    typer.echo(f"written to {out}")

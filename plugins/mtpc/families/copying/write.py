@@ -1,0 +1,52 @@
+"""The directory of a drafter that only copies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from mtpc.copying.count import chances, count
+from mtpc.copying.table import FILE
+from mtpc.evaluation.prompts import Prompts, check
+from mtpc.evaluation.texts import Text, write_texts
+from mtpc.families.copying.config import CopyingConfig
+from mtpc.families.copying.family import CopyingAlone
+from mtpc.families.drafter import Drafter, save_drafter
+from mtpc.table import Table
+from mtpc.targets.frozen import FrozenTarget
+
+
+def chances_of(
+    target: FrozenTarget, prompts: Prompts, length: int, temperatures: Sequence[float], longest: int, seed: int
+) -> dict[str, Any]:
+    """What the file of a `CopyTable` says, counted along what the target writes after prompts, and printed as a table.
+
+    length: tokens after each prompt, at most.  longest: tokens of a match that is told from longer ones.
+
+    Errors: `MTPCError` for prompts that are none, or another target's.
+    """
+    check(prompts, target.facts.vocab_size)
+    texts: list[Text] = []
+    for temperature in temperatures:
+        written = write_texts(target, prompts, length, temperature, seed)
+        texts += [text for of_kind in written.values() for text in of_kind]
+    counts = count(track(texts, "texts"), longest)
+    rows = [[str(i), str(times), f"{copied / times:.3f}" if times else "-"] for i, (copied, times) in enumerate(counts)]
+    Console().print(
+        Table("How often a text went on as before", ["tokens that match", "times", "copied"], rows).to_rich()
+    )
+    return {"chances": chances(counts), "counts": counts.tolist()}
+
+
+def write_drafter(folder: Path, target: FrozenTarget, num_drafts: int, counted: dict[str, Any]) -> None:
+    """Write a drafter directory; ``counted`` is what its file of a `CopyTable` says."""
+    config = CopyingConfig(
+        hidden_size=target.facts.hidden_size, vocab_size=target.facts.vocab_size, num_drafts=num_drafts
+    )
+    save_drafter(folder, Drafter(CopyingAlone(), config), {"target": target.folder.name})
+    (folder / FILE).write_text(json.dumps(counted, indent=2) + "\n")
