@@ -70,7 +70,7 @@ test-vllm: test-env  ## the tests of everything but the SGLang adapter (PYTEST=.
 test-sglang: test-env-sglang  ## the tests of the SGLang adapter (PYTEST=... passes arguments)
 	PATH=$(SGLANG_BIN):$$PATH $(SGLANG_BIN)/pytest $(SGLANG_TESTS) $(PYTEST)
 
-bench: env  ## measure vLLM with and without the drafter into runs/bench (BENCH=... passes arguments)
+bench: env  ## measure vLLM without a drafter, with it and with its own, into runs/bench (BENCH=... passes arguments)
 	$(BIN)/mtpc bench --target $(TARGET) --drafter $(DRAFTER) --out runs/bench $(BENCH)
 
 bench-sglang: env-sglang  ## the same with SGLang, into runs/bench-sglang

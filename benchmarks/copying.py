@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,14 +22,16 @@ from rich.console import Console
 
 from mtpc import provenance
 from mtpc.bench.measure import Measurement, measure
-from mtpc.bench.results import measurement_to_json
+from mtpc.bench.report import speed_cell
+from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, tokens_per_step
 from mtpc.errors import MTPCError
 from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.prompts import Prompt
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
 from mtpc.servers.load import Sampling
-from mtpc.servers.server import Server, running, tidy_end
+from mtpc.servers.ngram import Ngram
+from mtpc.servers.server import Server, side_by_side
 from mtpc.servers.speculation import drafts_of
 from mtpc.table import Table
 
@@ -38,19 +39,9 @@ WARM_UP = 32  # tokens
 ALL = "all"
 
 
-class Contestant(NamedTuple):
-    """A way to draft: arguments of the engine beside those of all."""
-
-    name: str
-    arguments: tuple[str, ...] = ()
-    drafter: Path | None = None
-    drafts: int = 0
-
-
 class Found(NamedTuple):
-    """A contestant's measurements by kind: of each question, or batch of questions."""
+    """The measurements of an engine with one way to draft, by kind: of each question, or batch of questions."""
 
-    contestant: Contestant
     by_kind: dict[str, list[Measurement]]
 
     def of(self, kind: str) -> list[Measurement]:
@@ -61,35 +52,26 @@ class Found(NamedTuple):
         """Tokens/s, of all tokens over all seconds."""
         return sum(one.tokens for one in self.of(kind)) / sum(one.seconds for one in self.of(kind))
 
-    def acceptance_length(self, kind: str) -> float:
-        """Tokens of a step, those steps included in which nothing was drafted."""
-        tokens = sum(one.tokens - one.requests for one in self.of(kind))  # the first comes of the prompt
-        return tokens / (tokens - sum(one.drafts.accepted for one in self.of(kind)))
 
+def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, ServerSettings]:
+    """All that is measured, by name, in the order of the columns.
 
-def ngram(setting: str) -> Contestant:
-    """vLLM's n-gram drafter: MIN-MAX:K, the tokens that must match and the tokens that are drafted."""
-    try:
-        lengths, drafts = setting.split(":")
-        shortest, longest = map(int, lengths.split("-"))
-        values = {"method": "ngram", "num_speculative_tokens": int(drafts)}
-    except ValueError:
-        raise MTPCError(f"--ngram is {setting!r}, but MIN-MAX:K is expected, as in 2-4:5.") from None
-    values |= {"prompt_lookup_min": shortest, "prompt_lookup_max": longest}
-    return Contestant(f"n-gram {setting}", ("--speculative-config", json.dumps(values)))
-
-
-def contestants(given: argparse.Namespace) -> list[Contestant]:
-    """All that is measured, in the order of the columns."""
+    longest_prompt: in tokens.
+    """
     own = drafts_of(given.drafter, None)
+    ngrams = {f"n-gram {setting}": Ngram.parse(setting) for setting in given.ngram}
+    most = max(own, given.copied_drafts, *(ngram.drafts for ngram in ngrams.values()))
+    length = longest_prompt + given.max_tokens + 1 + most
+    plain = ServerSettings(given.target, given.batch_size, length, extra=tuple(given.server_arg))
+    drafted = replace(plain, drafter=given.drafter, num_drafts=own)
     settings = {"copy": True} | ({} if given.step_cost is None else {"step_cost": given.step_cost})
-    copying = ("--additional-config", json.dumps({"mtpc": settings}))
-    return [
-        Contestant("no drafter"),
-        *map(ngram, given.ngram),
-        Contestant("drafter", (), given.drafter, own),
-        Contestant("drafter that copies", copying, given.drafter, max(own, given.copied_drafts)),
-    ]
+    copying = (*plain.extra, "--additional-config", json.dumps({"mtpc": settings}))
+    return {
+        NO_DRAFTER: plain,
+        **{name: replace(plain, ngram=ngram) for name, ngram in ngrams.items()},
+        DRAFTER: drafted,
+        "drafter that copies": replace(drafted, num_drafts=max(own, given.copied_drafts), extra=copying),
+    }
 
 
 class Benchmark:
@@ -101,38 +83,20 @@ class Benchmark:
         self.asked: dict[str, list[Prompt]] = {kind: list(asked.by_kind[kind]) for kind in asked.by_kind}
         self.sampling = Sampling(given.max_tokens, given.temperature, ignore_eos=not asked.answered)
         longest = max(len(prompt) for of_kind in asked.by_kind.values() for prompt in of_kind)
-        length = longest + given.max_tokens + 1
-        self.plain = ServerSettings(given.target, given.batch_size, length, extra=tuple(given.server_arg))
-        self.found: list[Found] = []
+        self.settings = contestants(given, longest)
+        self.found: dict[str, Found] = {name: Found({}) for name in self.settings}
 
-    def run(self, contestants: Sequence[Contestant]) -> None:
+    def run(self) -> None:
         """Every question, to every contestant in turn."""
-        out: Path = self.given.out
-        out.mkdir(parents=True, exist_ok=True)
-        with tidy_end(), ExitStack() as stack:
-            answering = [stack.enter_context(self._running(one, number)) for number, one in enumerate(contestants)]
-            servers = [answer() for answer in answering]
-            self.found = [Found(contestant, {}) for contestant in contestants]
+        with side_by_side(self.engine, self.settings, self.given.out) as servers:
             for kind, prompts in self.asked.items():
                 for start in range(0, len(prompts), self.given.batch_size):
                     batch = prompts[start : start + self.given.batch_size]
-                    for found, server in zip(self.found, servers, strict=True):
-                        found.by_kind.setdefault(kind, []).append(self._measure(server, batch))
-                told = ", ".join(f"{found.contestant.name} {found.speed(kind):.1f}" for found in self.found)
+                    for name, server in servers.items():
+                        self.found[name].by_kind.setdefault(kind, []).append(self._measure(server, batch))
+                told = ", ".join(f"{name} {found.speed(kind):.1f}" for name, found in self.found.items())
                 self.console.print(f"{kind}: {told} tokens/s", highlight=False)
                 self.write()
-
-    def _running(self, contestant: Contestant, number: int) -> AbstractContextManager[Callable[[], Server]]:
-        out: Path = self.given.out
-        settings = replace(
-            self.plain,
-            drafter=contestant.drafter,
-            num_drafts=contestant.drafts,
-            max_length=self.plain.max_length + contestant.drafts,
-            extra=(*self.plain.extra, *contestant.arguments),
-        )
-        times = None if contestant.drafter is None else out / f"draft_times_{number}.json"
-        return running(self.engine, settings, out / f"server_{number}.log", times)
 
     def _measure(self, server: Server, batch: Sequence[Prompt]) -> Measurement:
         short = replace(self.sampling, max_tokens=WARM_UP)
@@ -141,31 +105,29 @@ class Benchmark:
 
     def table(self) -> Table:
         """One row for each kind, one column for each contestant."""
-        plain, rows = self.found[0], []
+        (plain, *drafted), rows = self.found.values(), []
         for kind in [*plain.by_kind, ALL]:
             cells = [f"{plain.speed(kind):.1f}"]
-            for one in self.found[1:]:
-                speedup = one.speed(kind) / plain.speed(kind)
-                cells.append(f"{one.speed(kind):.1f} ({speedup:.2f} x, {one.acceptance_length(kind):.2f})")
+            for one in drafted:
+                speed = one.speed(kind)
+                cells.append(speed_cell(speed, speed / plain.speed(kind), tokens_per_step(one.of(kind))))
             rows.append([kind, *cells])
         where = f"T = {self.given.temperature:g}, batch {self.given.batch_size}"
-        names = [found.contestant.name for found in self.found]
-        return Table(f"Tokens/s (speed-up, tokens a step), {where}", ["kind", *names], rows)
+        return Table(f"Tokens/s (speed-up, tokens a step), {where}", ["kind", *self.found], rows)
 
     def write(self) -> None:
         """results.json and results.md."""
-        facts, plain = provenance.collect(), self.found[0]
+        facts, plain = provenance.collect(), self.found[NO_DRAFTER]
         found = [
             {
-                "name": one.contestant.name,
-                "arguments": one.contestant.arguments,
-                "drafts": one.contestant.drafts,
+                "name": name,
+                "server": asdict(self.settings[name]),
                 "speedup": one.speed(ALL) / plain.speed(ALL),
-                "acceptance_length": one.acceptance_length(ALL),
+                "tokens_per_step": tokens_per_step(one.of(ALL)),
                 "by_kind": {kind: [measurement_to_json(each) for each in all_] for kind, all_ in one.by_kind.items()},
                 "same_text": sum(a.texts == b.texts for a, b in zip(one.of(ALL), plain.of(ALL), strict=True)),
             }
-            for one in self.found
+            for name, one in self.found.items()
         ]
         questions = {kind: len(prompts) for kind, prompts in self.asked.items()}
         results = {"provenance": facts, "settings": vars(self.given), "questions": questions, "found": found}
@@ -202,7 +164,7 @@ def main(given: Sequence[str] | None = None) -> int:
         engine = find_engine("vllm", offline=True)
         must_be_installed(engine)
         benchmark = Benchmark(arguments, engine, console)
-        benchmark.run(contestants(arguments))
+        benchmark.run()
     except MTPCError as error:
         print(f"copying: {error}", file=sys.stderr)
         return 2

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,14 @@ from benchmarks.fastmtp_acceptance import Acceptance, answer_questions
 from benchmarks.fastmtp_setups import Setup, Tables, of_kind, read_questions, tables
 from benchmarks.fastmtp_tables import Found, make_tables
 from mtpc import provenance
+from mtpc.bench.results import DRAFTER, NO_DRAFTER
 from mtpc.bench.run import Plan, run_plan
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import load_drafter
 from mtpc.prompts import Prompt, prompt_length
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
-from mtpc.servers.server import Pair, Server, running, tidy_end
+from mtpc.servers.server import Server, running, tidy_end
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Rankings
@@ -81,10 +82,10 @@ class Benchmark:
             for number, (setup, found) in enumerate(self.found.items()):
                 settings = drafted(plain, self.folders[setup.drafter], setup, given.vocabulary)
                 with running(engine, settings, given.out / f"server_with_{number}.log") as with_drafter:
-                    self._run(engine, Pair(without, with_drafter()), found)
+                    self._run(engine, {NO_DRAFTER: without, DRAFTER: with_drafter()}, found)
                 self.write([without])
 
-    def _run(self, engine: Engine, servers: Pair, found: Found) -> None:
+    def _run(self, engine: Engine, servers: Mapping[str, Server], found: Found) -> None:
         given, setup = self.arguments, found.setup
         for kind in found.rates:
             prompts: list[Prompt] = [question.tokens for question in of_kind(self.questions, kind)]

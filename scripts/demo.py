@@ -22,6 +22,7 @@ from rich.rule import Rule
 from transformers import AutoTokenizer
 
 from mtpc.bench import report
+from mtpc.bench.results import DRAFTER, NO_DRAFTER
 from mtpc.bench.run import Plan, run_plan
 from mtpc.distill.template import ChatTemplate
 from mtpc.errors import MTPCError
@@ -29,7 +30,7 @@ from mtpc.prompts import Prompt, read_prompts
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
 from mtpc.servers.load import Sampling, events
-from mtpc.servers.server import Server, two_servers
+from mtpc.servers.server import Server, side_by_side
 from mtpc.servers.speculation import drafts_of
 
 MAX_LENGTH = 1024
@@ -123,17 +124,18 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
     with tempfile.TemporaryDirectory(prefix="mtpc-demo-") as folder:
         how = f"{drafter}, which copies" if copying else str(drafter)
         console.print(f"Starting {engine.title} twice on {target}: without a drafter, and with {how} ...")
-        with two_servers(engine, plain, drafted, Path(folder)) as servers:
+        with side_by_side(engine, {NO_DRAFTER: plain, DRAFTER: drafted}, Path(folder)) as servers:
             for title, text, temperature in programme.shown:
                 console.print(Rule(f"{title}, streamed from the server with the drafter", align="left"))
                 console.print(text, style="dim", end="" if chat is None else "\n", markup=False, highlight=False)
                 prompt = text if chat is None else chat.question(text)
                 sampling = Sampling(programme.shown_tokens, temperature, ignore_eos=chat is None)
-                asyncio.run(stream(servers.with_drafter, prompt, sampling, console))
+                asyncio.run(stream(servers[DRAFTER], prompt, sampling, console))
             plan = programme.plan
-            console.print(Rule(f"{plan.measurements} measurements, without and with in turn", align="left"))
+            number = plan.measurements(len(servers))
+            console.print(Rule(f"{number} measurements, without and with in turn", align="left"))
             points = run_plan(engine, servers, prompts, plan, lambda name, _: console.print(name, highlight=False))
-    commands = [shlex.join(server.command) for server in servers]
+    commands = [shlex.join(server.command) for server in servers.values()]
     report.write(out, points, {"plan": asdict(plan), "prompts": str(programme.prompts.name), "servers": commands})
     report.show(points, console)
 

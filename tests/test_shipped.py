@@ -13,6 +13,7 @@ from mtpc.directory.target import Target
 from mtpc.families import family_of
 from mtpc.families.drafter import load_drafter
 from mtpc.vocabulary.settings import open_vocabularies
+from sglang_mtpc import token_map
 
 yaml = pytest.importorskip("yaml", reason="the engine's environment brings it")
 
@@ -41,9 +42,11 @@ def read(config: Path) -> Served:
         copies = values.get("additional-config", {}).get("mtpc", {}).get("copy", False)
         return Served(values["model"], values["max-model-len"], drafter, drafts, copies)
     drafter, drafts = values.get("speculative-draft-model-path"), values.get("speculative-num-steps")
+    copied = token_map.copies(values.get("speculative-token-map"))
+    assert values.get("disable-overlap-schedule", False) == copied
     algorithm = None if drafter is None else family_of(ROOT / drafter).algorithm
     assert values.get("speculative-algorithm") == algorithm
-    return Served(values["model-path"], values["context-length"], drafter, drafts)
+    return Served(values["model-path"], values["context-length"], drafter, drafts, copied)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

@@ -11,6 +11,7 @@ import torch
 from mtpc.copying.mixture import Copied
 from mtpc.copying.request import CopyRequest, Proposal
 from mtpc.copying.table import CopyTable
+from mtpc.draft import Draft, concatenated
 
 
 class WorkerCopying:
@@ -36,3 +37,16 @@ class WorkerCopying:
         text = self.texts[request]
         text.append(request.output_ids[len(text.text) - len(request.origin_input_ids) :])
         return text
+
+
+def lengthened(draft: Draft, copied: Copied) -> Draft:
+    """A draft that goes on with what would be copied after it, as long as that is: [B, m].
+
+    These tokens are certain, and stated so.  All drafts of SGLang's have one length, so they are there also where the
+    draft itself was not copied, and are then seldom accepted.
+    """
+    tokens = copied.tokens[:, draft.tokens.shape[1] :]
+    if draft.probs is None:
+        return concatenated([draft, Draft(tokens, None)])
+    certain = draft.probs.new_zeros(*tokens.shape, draft.probs.shape[2]).scatter_(2, tokens[:, :, None], 1.0)
+    return concatenated([draft, Draft(tokens, certain)])

@@ -3,6 +3,9 @@
 SGLang drafts the first token at the end of the step before, where it computes the keys of what was accepted.  A window
 part follows after one serial step (see `settings`), so it drafts from that state and token, and no draft forward pass
 is left to run: between steps a request carries the target's state beside the layer's, [B, 2 d] in one tensor.
+
+With copying the first token is drawn once more when the next step begins: until then nobody has read on the host what
+the target has said.  All that follows goes on from this draw.
 """
 
 from __future__ import annotations
@@ -12,19 +15,27 @@ from typing import Any
 
 import torch
 from sglang.srt.runtime_context import get_parallel, get_spec
+from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 from torch import Tensor
 
+from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Known
 from mtpc.draft_clock import DraftClock
+from mtpc.draw import choose
 from mtpc.families.drafter import split_drafts
+from mtpc.noise import counter_uniforms
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import served, verify
+from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.request_vocabularies import RequestVocabularies
 from sglang_mtpc.shape import Shape
-from sglang_mtpc.step import Steps
+from sglang_mtpc.step import Step, Steps
 from sglang_mtpc.token_map import vocabulary_values
+
+_FIRST_STREAM = 0x6669727374  # keeps the uniforms of first drafts apart from those of the window in the same step
 
 
 class SerialDraftWorker(EagleDraftWorker):
@@ -38,12 +49,15 @@ class SerialDraftWorker(EagleDraftWorker):
         self.vocabularies = open_vocabularies(values, Path(served.folder()), config.vocab_size)
         self.requests: RequestVocabularies | None = None
         self.window: Drafting | None = None
+        self.copying: WorkerCopying | None = None
+        if served.copies():
+            self.copying = WorkerCopying(CopyTable.of(Path(served.folder())), torch.device(self.device))
         self.shape = served.shape()
-        serial, rest = split_drafts(served.config(), self.shape.depth)
+        # SGLang then prepares draft forward passes for the serial part's drafts only.
+        self.speculative_num_steps, rest = split_drafts(served.config(), served.own_shape().depth)
         if rest:
-            self.speculative_num_steps = serial  # SGLang then prepares no draft forward passes but the first
             part = served.window(config, torch.device(self.device))
-            self.window = Drafting(part, Shape(rest, 1, rest))
+            self.window = Drafting(part, Shape(rest, 1, rest), self.copying is not None)
 
     def init_token_map(self) -> None:
         """None of SGLang's kind, whose drafts would lie outside of the distribution that is verified."""
@@ -69,22 +83,51 @@ class SerialDraftWorker(EagleDraftWorker):
             states = torch.zeros(2, config.hidden_size, dtype=config.dtype, device=self.device)
             self.window.prepare(self.target_worker.model_runner, states)
 
+    def _capture_cuda_graphs(self) -> None:
+        """SGLang's, with copying without that of its draft loop, which is as long as what is verified."""
+        steps = self.speculative_num_steps
+        if self.copying is not None:
+            self.speculative_num_steps = 1  # of no loop
+        super()._capture_cuda_graphs()
+        self.speculative_num_steps = steps
+
     def draft(self, batch: Any, **options: Any) -> Any:
         """All drafts but the first, from it, and their input for verification."""
         with self.clock:
-            return super().draft(batch, **options) if self.window is None else self._draft_window(batch, self.window)
+            if self.window is None and self.copying is None:
+                return super().draft(batch, **options)
+            draft_input, step = batch.spec_info, self.steps.begin(batch)
+            mixing = None if self.copying is None else _mix_first(batch, step, self.copying, self.shape.depth)
+            if self.window is None:
+                drafts = self._draft_serially(batch)
+            else:
+                drafts = self._draft_window(draft_input, step, mixing, self.window)
+            if mixing is not None:
+                drafts = lengthened(drafts, mixing.copying.copied)
+            return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
-    def _draft_window(self, batch: Any, window: Drafting) -> Any:
-        """What is known -> window -> both parts' drafts -> verification input."""
-        draft_input, step = batch.spec_info, self.steps.begin(batch)
-        first = draft_input.topk_index  # int64 [B, 1], the serial part's
+    def _draft_window(self, draft_input: Any, step: Step, mixing: Mixing | None, window: Drafting) -> Draft:
+        """What is known -> window -> both parts' drafts."""
+        first, copied = draft_input.topk_index, None  # int64 [B, 1], the serial part's
+        if mixing is not None:
+            mixing.drafted(first[:, 0])
+            copied = mixing.copying.remaining().first(window.shape.depth)
         states = draft_input.hidden_states.view(len(first), 2, -1)
         known = Known(states, torch.cat([draft_input.bonus_tokens[:, None].long(), first], 1))
-        drafts = window(Inputs.of(known, step), step.mode)
+        drafts = window(Inputs.of(known, step, copied), step.mode)
         assert isinstance(drafts, Draft)
         probs = None if drafts.probs is None else torch.cat([draft_input.draft_probs[:, None], drafts.probs], 1)
-        both = Draft(torch.cat([first, drafts.tokens], 1), probs)
-        return verify.verify_input(batch, draft_input, both, self.shape, self.target_worker)
+        return Draft(torch.cat([first, drafts.tokens], 1), probs)
+
+    def _draft_serially(self, batch: Any) -> Draft:
+        """SGLang's draft loop from the first draft on, of fewer drafts than will be verified."""
+        runner, steps = self.draft_runner, self.speculative_num_steps
+        prepared = prepare_for_draft(batch.spec_info, self.req_to_token_pool, batch, None, runner, 1, steps)[0]
+        if steps > 1:
+            self.draft_attn_backend.init_forward_metadata(prepared)
+            prepared.mark_forward_metadata_ready()
+        _, _, tokens, probs = self.draft_forward(prepared)
+        return Draft(tokens, probs)
 
     def _draft_extend_for_prefill(self, batch: Any, target_hidden_states: Tensor, *args: Any, **options: Any) -> Any:
         """The keys of a prompt, and the first draft: of a greedy request the likeliest token, where SGLang draws one.
@@ -113,6 +156,18 @@ class SerialDraftWorker(EagleDraftWorker):
             if own is not None:
                 next_input = batch_result.next_draft_input
                 next_input.hidden_states = _beside(own, next_input.hidden_states)
+
+
+def _mix_first(batch: Any, step: Step, copying: WorkerCopying, drafts: int) -> Mixing:
+    """Mix the stated distributions of the first drafts with what would be copied, and draw these drafts anew."""
+    draft_input = batch.spec_info
+    mixing = Mixing(copying.copied(batch.reqs, drafts), batch.sampling_info.temperatures)
+    probs = mixing.mixed(draft_input.draft_probs)
+    uniforms = counter_uniforms(step.seeds + _FIRST_STREAM, step.positions, 1)[:, 0]
+    token = choose(probs, step.temperature, uniforms, step.mode)[:, None]
+    draft_input.topk_index, draft_input.topk_p, draft_input.draft_probs = token, probs.gather(1, token), probs
+    draft_input.mixing = mixing  # for the layer's passes in SGLang's loop
+    return mixing
 
 
 def _beside(own: Tensor, serial: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from mtpc.directory.target import Target
 from mtpc.families import DrafterConfig, Family, family_of
 from mtpc.families.drafter import load_drafter
 from mtpc.window.part import WindowPart
+from sglang_mtpc import token_map
 from sglang_mtpc.shape import Shape
 
 
@@ -45,6 +46,16 @@ def shape() -> Shape:
     """Of the drafts, once the settings are complete."""
     spec = get_spec()
     return Shape(spec.speculative_num_steps, spec.speculative_eagle_topk, spec.speculative_num_draft_tokens - 1)
+
+
+def copies() -> bool:
+    """Whether drafts are also copied from the request's own text."""
+    return token_map.copies(get_spec().speculative_token_map)
+
+
+def own_shape() -> Shape:
+    """Of what the drafter itself drafts."""
+    return shape().own(config()) if copies() else shape()
 
 
 def window(model_config: Any, device: torch.device) -> WindowPart:

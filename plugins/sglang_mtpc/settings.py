@@ -9,7 +9,7 @@ from typing import Any
 from mtpc.copying.table import CopyTable
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
-from mtpc.families import DrafterConfig, Family, families, family_of, recognise
+from mtpc.families import Family, families, family_of, recognise
 from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import touch_points
@@ -69,12 +69,13 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     vocabularies = None
     values, copied = vocabulary_values(settings.speculative_token_map), copies(settings.speculative_token_map)
     if copied:
-        _check_copying(settings, config, shape, folder)
+        _check_copying(settings, shape, folder)
     if config.serial is not None:
         vocabularies = open_vocabularies(values, Path(folder), model.vocab_size)
         config.serial.check_ranks(settings.tp_size, folder)
-        _check_seam(*split_drafts(config, shape.depth), folder)
-    for problem in touch_points.problems(touch_points.groups_used(config, settings.device, vocabularies is not None)):
+        _check_seam(*split_drafts(config, (shape.own(config) if copied else shape).depth), folder)
+    used = touch_points.groups_used(config, settings.device, vocabularies is not None, copied)
+    for problem in touch_points.problems(used):
         raise MTPCError(problem)
     means_something = config.serial is not None or (copied and not values)
     _check_fixed(given, _defaults(given, HEEDED | {MAP} if means_something else HEEDED), family)
@@ -91,14 +92,12 @@ def _recognised(folder: str) -> Family | None:
         return None
 
 
-def _check_copying(settings: Any, config: DrafterConfig, shape: Shape, folder: str) -> None:
+def _check_copying(settings: Any, shape: Shape, folder: str) -> None:
     """Whether drafts can be copied from the request's own text.
 
     Errors: `MTPCError`.
     """
     setting = f"the {COPY!r} of {flag(MAP)}"
-    if config.serial is not None:
-        raise MTPCError(f"{setting} is for drafters without a serial part with SGLang, but {folder} has one.")
     if shape.children > 1:
         raise MTPCError(f"{setting} is for chains; with a tree of drafts it must be left out.")
     if not settings.disable_overlap_schedule:

@@ -9,6 +9,7 @@ from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, family_of
 from mtpc.families.drafter import check_drafts, split_drafts
 from mtpc.window.tree import level_widths
+from sglang_mtpc.token_map import copies
 
 RUNNING_REQUESTS = 48  # at most, unless the user says otherwise: SGLang's own default for speculative decoding
 
@@ -22,6 +23,11 @@ class Shape(NamedTuple):
     depth: int
     children: int
     nodes: int
+
+    def own(self, config: DrafterConfig) -> Shape:
+        """What the drafter itself drafts of a chain that goes on being copied: no more than it is made for."""
+        own = min(config.num_drafts, self.depth)
+        return Shape(own, 1, own)
 
 
 def flag(key: str) -> str:
@@ -48,7 +54,8 @@ def _chain(settings: Any, config: DrafterConfig) -> Shape:
     depth, tokens, asked = settings.speculative_num_steps, settings.speculative_num_draft_tokens, STEPS
     if depth is None:
         depth, asked = (config.num_drafts, STEPS) if tokens is None else (tokens - 1, f"{TOKENS} less 1")
-    check_drafts(config, depth, asked, settings.speculative_draft_model_path)
+    copied = copies(settings.speculative_token_map)
+    check_drafts(config, depth, asked, settings.speculative_draft_model_path, copied)
     if tokens not in (None, depth + 1):
         raise MTPCError(
             f"{TOKENS} is {tokens}, but a chain of {depth} drafts is verified as {depth + 1} tokens; for a tree, set "

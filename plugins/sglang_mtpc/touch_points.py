@@ -24,7 +24,8 @@ STEP, SAMPLING = "every step", "sampling where SGLang has no correct rule"
 GRAPHS, WINDOW_ALONE = "a window part in CUDA graphs", "a drafter without a serial part"
 SERIAL = "a serial part"
 LLAMA, QWEN2 = "a serial part of kind llama", "a serial part of kind qwen2"
-VOCABULARIES = "draft vocabularies"
+VOCABULARIES, TEXTS = "draft vocabularies", "draft vocabularies by language, or copying"
+COPYING = "copying beside a serial part"
 KINDS = {"llama": LLAMA, "qwen2": QWEN2}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
@@ -169,8 +170,25 @@ TABLE = (
         "hooked", "timed; the target's states are kept for a window part",
     ),
     TouchPoint(
-        VOCABULARIES, f"{_SRT}.managers.schedule_batch", "Req.__init__", "self rid origin_input_text origin_input_ids",
-        "called", "by SGLang: the name, prompt and output_ids of a request, from which its language is found",
+        COPYING, f"{_SPEC}.eagle_worker_common", "prepare_for_draft",
+        "draft_input req_to_token_pool batch cuda_graph_runner draft_model_runner topk num_steps",
+        "called", "slots and positions of the drafts that SGLang's loop makes; the first thing that it returns is used",
+    ),
+    TouchPoint(
+        COPYING, f"{_SRT}.model_executor.forward_batch_info", "ForwardBatch.mark_forward_metadata_ready", "self",
+        "called", "what the loop's attention reads is laid out once, before it",
+    ),
+    TouchPoint(
+        COPYING, _EAGLE, "EagleDraftWorker.draft_forward", "self forward_batch",
+        "called", "the loop; it draws the drafts from logits of the mixture, and returns them with its distributions",
+    ),
+    TouchPoint(
+        COPYING, _EAGLE, "EagleDraftWorker._capture_cuda_graphs", "self",
+        "hooked", "the loop, which is shorter than what is verified, is not captured",
+    ),
+    TouchPoint(
+        TEXTS, f"{_SRT}.managers.schedule_batch", "Req.__init__", "self rid origin_input_text origin_input_ids",
+        "called", "by SGLang: the name, prompt and output_ids of a request, to find its language and what it repeats",
     ),
     TouchPoint(
         VOCABULARIES, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",
@@ -220,15 +238,17 @@ TABLE = (
 )  # fmt: skip
 
 
-def groups_used(config: DrafterConfig, device: str, vocabularies: bool) -> set[str]:
-    """The groups that a drafter uses on a device (as SGLang names it), with or without draft vocabularies."""
+def groups_used(config: DrafterConfig, device: str, vocabularies: bool, copies: bool) -> set[str]:
+    """The groups that a drafter uses on a device (as SGLang names it), with draft vocabularies or copying or not."""
     used = {START, STEP, SAMPLING}
     if config.serial is None:
         used.add(WINDOW_ALONE)
     else:
-        used |= {SERIAL, KINDS[config.serial.layer]}
+        used |= {SERIAL, KINDS[config.serial.layer]} | ({COPYING} if copies else set())
     if split_drafts(config, config.num_drafts)[1] and device != "cpu":
         used.add(GRAPHS)
+    if vocabularies or copies:
+        used.add(TEXTS)
     return used | {VOCABULARIES} if vocabularies else used
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
-from sglang.srt.runtime_context import get_parallel, get_spec
+from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
@@ -16,13 +16,12 @@ from sglang.srt.speculative.spec_utils import get_plan_stream
 from torch import Tensor
 
 from mtpc.copying.table import CopyTable
-from mtpc.draft import Known
+from mtpc.draft import Draft, Known
 from mtpc.draft_clock import DraftClock
 from sglang_mtpc import served, verify
-from sglang_mtpc.copying import WorkerCopying
+from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.step import Steps
-from sglang_mtpc.token_map import copies
 
 
 class WindowWorker(BaseSpecWorker):
@@ -40,10 +39,10 @@ class WindowWorker(BaseSpecWorker):
         self.device = torch.device(runner.device)
         self.shape = served.shape()
         self.copying: WorkerCopying | None = None
-        if copies(get_spec().speculative_token_map):
+        if served.copies():
             self.copying = WorkerCopying(CopyTable.of(Path(served.folder())), self.device)
         window = served.window(runner.model_config, self.device)
-        self.drafting = Drafting(window, self.shape, self.copying is not None)
+        self.drafting = Drafting(window, served.own_shape(), self.copying is not None)
         self.steps = Steps(target_worker.random_seed)
         self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
         self.clock = DraftClock.from_environment(self.device, parallel.tp_rank, parallel.dp_rank)
@@ -93,7 +92,11 @@ class WindowWorker(BaseSpecWorker):
             step = self.steps.begin(batch)
             known = Known.of_target(draft_input.hidden_states, draft_input.bonus_tokens.long())
             copied = None if self.copying is None else self.copying.copied(batch.reqs, self.shape.depth)
-            drafts = self.drafting(Inputs.of(known, step, copied), step.mode)
+            own = None if copied is None else copied.first(self.drafting.shape.depth)
+            drafts = self.drafting(Inputs.of(known, step, own), step.mode)
+            if copied is not None:
+                assert isinstance(drafts, Draft)  # part of the settings
+                drafts = lengthened(drafts, copied)
         return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
     def _verify(self, batch: Any, grammar_barrier: Any) -> Any:

@@ -6,12 +6,10 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
-import pytest
-
-from benchmarks.copying import ALL, Contestant, Found, contestants, ngram
+from benchmarks.copying import ALL, Found, contestants
 from mtpc.bench.measure import Measurement
-from mtpc.errors import MTPCError
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
+from mtpc.servers.ngram import Ngram
 
 DRAFTER = Path(__file__).parents[2] / "weights" / "byte-mtpc-hmm-n8"
 
@@ -23,26 +21,18 @@ def measurement(tokens: int, seconds: float, drafts: DraftCounters = NO_DRAFTS) 
 def test_speeds_are_of_all_tokens_over_all_seconds() -> None:
     questions = [measurement(50, 0.5, DraftCounters(5, 35, 20, ())), measurement(50, 0.5, DraftCounters(5, 35, 26, ()))]
     code = [measurement(300, 1.0, DraftCounters(90, 630, 198, ()))]
-    found = Found(Contestant("drafter"), {"qa": questions, "code": code})
+    found = Found({"qa": questions, "code": code})
     assert found.speed("qa") == 100
     assert found.speed(ALL) == 200
-    # 96 tokens after the prompts in 50 steps: those without a draft count.
-    assert found.acceptance_length("qa") == 96 / 50
-    assert found.acceptance_length(ALL) == pytest.approx(394 / 150)
-
-
-def test_settings_of_the_ngram_drafter() -> None:
-    flag, values = ngram("2-4:5").arguments
-    assert flag == "--speculative-config"
-    expected = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
-    assert json.loads(values) == expected
-    with pytest.raises(MTPCError, match="MIN-MAX:K is expected"):
-        ngram("5")
 
 
 def test_the_one_that_copies_drafts_longer() -> None:
-    given = Namespace(drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12, step_cost={"drafting": [[1, 0.1]]})
+    given = Namespace(target=Path("target"), drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12, server_arg=["--x"])
+    given.max_tokens, given.batch_size, given.step_cost = 20, 4, {"drafting": [[1, 0.1]]}
+    found = contestants(given, longest_prompt=100)
     names = ["no drafter", "n-gram 2-4:5", "drafter", "drafter that copies"]
-    assert [(one.name, one.drafts) for one in contestants(given)] == list(zip(names, (0, 0, 7, 12), strict=True))
-    settings = json.loads(contestants(given)[-1].arguments[-1])
+    assert [(name, one.num_drafts) for name, one in found.items()] == list(zip(names, (0, 0, 7, 12), strict=True))
+    assert [one.ngram for one in found.values()] == [None, Ngram(2, 4, 5), None, None]
+    assert {(one.max_batch, one.max_length, one.extra[0]) for one in found.values()} == {(4, 133, "--x")}
+    settings = json.loads(found["drafter that copies"].extra[-1])
     assert settings == {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}

@@ -44,6 +44,11 @@ def test_offline_engines_are_measured(tmp_path: Path, random_models: Models) -> 
         assert plain["tokens"] == drafted["tokens"] == TOKENS * REQUESTS
         assert plain["drafts"] == 0
         assert drafted["drafts"] >= REQUESTS
+        own = point["others"]["n-gram 2-4:5"]
+        assert own["identical_greedy_share"] == 1.0
+        assert own["rounds_with"][0]["tokens"] == TOKENS * REQUESTS
+        assert own["rounds_with"][0]["drafts"] < drafted["drafts"]
+        assert 1 <= own["tokens_per_step"] < own["acceptance_length"]  # it drafts in some steps only
         assert plain["requests_in_flight"] == pytest.approx(point["batch_size"], rel=0.2)
 
 

@@ -48,7 +48,7 @@ class SteppingSession(Session):
 
 
 class CopyingSession(Session):
-    """Mixes each draft with what its text would go on with; notes what it drafts."""
+    """Mixes its drafts with what its text would go on with, and goes on with that alone; notes what it drafts."""
 
     def __init__(self, loop: SteppedLoop, prompt: list[int]) -> None:
         super().__init__(loop.drafter, loop.head)
@@ -65,7 +65,9 @@ class CopyingSession(Session):
         tokens, chances = self.text.propose(num_drafts)
         self.loop.copied += bool(chances.any())
         copied = Copied(torch.from_numpy(tokens)[None], torch.from_numpy(chances)[None])
-        draft = super().draft(hidden, following, num_drafts, *rest, copied=copied)
+        own = min(num_drafts, self.drafter.config.num_drafts)
+        draft = super().draft(hidden, following, own, *rest, copied=copied)
+        draft = draft._replace(tokens=torch.cat([draft.tokens, copied.tokens[:, own:]], 1))
         self.drafts.append(draft.tokens[0].tolist())
         return draft
 

@@ -48,3 +48,7 @@ def test_served_engines_are_measured(random_models: Models, tmp_path: Path) -> N
         # Each request's first token comes from its prompt; its last step may bring more than is left to complete.
         surplus = REQUESTS + drafts + accepted - drafted["tokens"]
         assert 0 <= surplus <= REQUESTS * DRAFTS
+        own = point["others"]["n-gram 1-7:11"]
+        assert own["identical_greedy_share"] == 1.0
+        assert own["rounds_with"][0]["tokens"] == TOKENS * REQUESTS
+        assert own["tokens_per_step"] > 1

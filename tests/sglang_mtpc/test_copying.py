@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from mtpc.copying.mixture import Copied
 from mtpc.copying.request import CopyRequest
 from mtpc.copying.table import CopyTable
-from sglang_mtpc.copying import WorkerCopying
+from mtpc.draft import Draft
+from sglang_mtpc.copying import WorkerCopying, lengthened
 
 TABLE = CopyTable((0.2, 0.5, 0.8))
 
@@ -62,3 +64,25 @@ def test_a_request_that_is_gone_is_forgotten() -> None:
     del one
     gc.collect()
     assert not copying.texts
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_what_follows_a_draft_is_certain(stated: bool) -> None:
+    copied = Copied(torch.tensor([[1, 2, 3, 0], [0, 0, 0, 0]]), torch.tensor([[0.9] * 4, [0.0] * 4]))
+    probs = torch.rand(2, 2, 5).softmax(-1) if stated else None
+    longer = lengthened(Draft(torch.tensor([[1, 2], [4, 3]]), probs), copied)
+    assert longer.tokens.tolist() == [[1, 2, 3, 0], [4, 3, 0, 0]]
+    if probs is None:
+        assert longer.probs is None
+        return
+    assert longer.probs is not None
+    assert torch.equal(longer.probs[:, :2], probs)
+    assert torch.equal(longer.probs[:, 2:], torch.nn.functional.one_hot(longer.tokens[:, 2:], 5).float())
+
+
+def test_a_draft_that_is_long_enough_stays_as_it_is() -> None:
+    draft, copied = (
+        Draft(torch.tensor([[1, 2]]), torch.ones(1, 2, 5)),
+        Copied(torch.ones(1, 2).long(), torch.ones(1, 2)),
+    )
+    assert all(torch.equal(a, b) for a, b in zip(lengthened(draft, copied)[:2], draft[:2], strict=True))

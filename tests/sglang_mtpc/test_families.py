@@ -16,6 +16,7 @@ from mtpc.families import families, family_of
 from sglang_mtpc import _worker, served
 from sglang_mtpc.algorithm import DrafterAlgorithm
 from sglang_mtpc.settings import _check_seam
+from sglang_mtpc.shape import Shape
 from tests.sglang_mtpc.resolving import refused, resolved
 
 pytestmark = pytest.mark.usefixtures("loaded")
@@ -75,6 +76,28 @@ def test_what_is_left_open_is_completed(target: Path, folder: Path) -> None:
 )
 def test_settings_of_both_parts(target: Path, hybrid: Path, arguments: tuple[str, ...], sentence: str) -> None:
     refused(sentence, target, PATH, str(hybrid), *arguments, algorithm="HYBRID")
+
+
+def test_drafts_of_both_parts_go_on_being_copied(target: Path, hybrid: Path) -> None:
+    arguments = (PATH, str(hybrid), "--speculative-num-steps", "6", "--disable-overlap-schedule")
+    found = resolved(target, *arguments, "--speculative-token-map", "?copy=true", algorithm="HYBRID")
+    assert found.speculative_num_draft_tokens == 7
+
+
+@pytest.mark.parametrize(("copies", "asked", "own"), [(False, 3, 3), (True, 3, 3), (True, 9, 4)])
+def test_what_the_drafter_drafts_itself(
+    hybrid: Path, monkeypatch: pytest.MonkeyPatch, copies: bool, asked: int, own: int
+) -> None:
+    spec = SimpleNamespace(
+        speculative_draft_model_path=str(hybrid),
+        speculative_token_map="?copy=true" if copies else None,
+        speculative_num_steps=asked,
+        speculative_eagle_topk=1,
+        speculative_num_draft_tokens=asked + 1,
+    )
+    monkeypatch.setattr(served, "get_spec", lambda: spec)
+    assert served.shape() == Shape(asked, 1, asked)
+    assert served.own_shape() == Shape(own, 1, own)
 
 
 def test_a_family_by_another_name(target: Path, hybrid: Path) -> None:

@@ -172,9 +172,16 @@ def test_a_token_map_that_says_whether_drafts_are_copied() -> None:
         copies("?copy=yes")
 
 
-def test_copying_is_for_drafters_without_a_serial_part(target: Path, fastmtp: Path) -> None:
-    arguments = (PATH, str(fastmtp), "--speculative-token-map", "?copy=true", "--disable-overlap-schedule")
-    refused("is for drafters without a serial part", target, *arguments, algorithm="FASTMTP")
+def test_copying(target: Path, fastmtp: Path, tmp_path: Path) -> None:
+    file = make_vocabulary(tmp_path / "words.json", VOCAB)
+    copies = (PATH, str(fastmtp), "--speculative-token-map", f"{file}?size=20&copy=true")
+    synchronous = (*copies, "--disable-overlap-schedule")
+    assert resolved(target, *synchronous, algorithm="FASTMTP").speculative_num_draft_tokens == 4
+    longer = resolved(target, *synchronous, "--speculative-num-steps", "9", algorithm="FASTMTP")
+    assert longer.speculative_num_draft_tokens == 10
+    refused("it needs --disable-overlap-schedule", target, *copies, algorithm="FASTMTP")
+    tree = (*BEAM, "--speculative-num-draft-tokens", "4")
+    refused("is for chains", target, *synchronous, *tree, algorithm="FASTMTP")
 
 
 @pytest.mark.parametrize("given", ["a.json?size", "a.json?size=1&size=2", "?vocabulary=a.json", "a.json?size=1&&"])

@@ -12,14 +12,23 @@ import torch
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import nn
 
+from mtpc.copying.mixture import Copied, Copying
+from mtpc.copying.table import CopyTable
+from mtpc.draft import Draft, Known
 from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
+from mtpc.families.drafter import load_drafter
+from mtpc.noise import counter_uniforms
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
+from sglang_mtpc import serial_worker, verify
+from sglang_mtpc.copying import WorkerCopying
+from sglang_mtpc.drafting import Drafting
 from sglang_mtpc.models import serial
 from sglang_mtpc.models.serial import SerialModel
 from sglang_mtpc.serial_worker import SerialDraftWorker
 from sglang_mtpc.shape import Shape
+from sglang_mtpc.step import Steps
 
 VOCABULARIES = DraftVocabularies(Rankings(6, {"low": Ranking((0, 1, 2))}), VocabularySettings(size=3))
 
@@ -28,6 +37,7 @@ def worker(file: Path | None, window: Any = None) -> Any:
     """One that SGLang has not made."""
     made = SerialDraftWorker.__new__(SerialDraftWorker)
     made.clock, made.window, made.shape = DraftClock(file), window, Shape(2, 1, 2)
+    made.copying, made.steps = None, Steps(7)
     return made
 
 
@@ -73,6 +83,139 @@ def test_greedy_requests_draft_greedily_after_their_prompt(
     batch = SimpleNamespace(extend_lens=[2, 3], sampling_info=SimpleNamespace(top_ks=torch.tensor([1, 50])))
     made = worker(None)._draft_extend_for_prefill(batch, torch.zeros(5, 4), None)
     assert made.topk_index.tolist() == ([[1], [1]] if probs is not None else drawn.tolist())
+
+
+CHANCES, VOCAB = torch.tensor([0.7, 0.9, 0.8, 0.6, 0.5, 0.4]), 258
+
+
+class Texts(WorkerCopying):
+    """Every other request would go on with 1, 2, 3 and so on; the others have nothing to copy."""
+
+    def __init__(self) -> None:
+        super().__init__(CopyTable(), torch.device("cpu"))
+
+    def copied(self, requests: Any, drafts: int) -> Copied:
+        copies = (torch.arange(len(requests)) % 2)[:, None]
+        tokens = torch.arange(1, drafts + 1).repeat(len(requests), 1)
+        return Copied(tokens * copies, CHANCES[:drafts] * copies)
+
+
+def batch_of(rows: int, mode: str, hidden: torch.Tensor | None = None) -> tuple[Any, torch.Tensor]:
+    """What is read of SGLang's ``ScheduleBatch``, whose first drafts have been made, and which rows are greedy."""
+    greedy = torch.full((rows,), mode == "greedy") | ((torch.arange(rows) % 4 > 2) & (mode == "mixed"))
+    info = SimpleNamespace(
+        temperatures=torch.ones(rows, 1),
+        top_ks=torch.where(greedy, 1, 1 << 30),
+        is_all_greedy=bool(greedy.all()),
+        is_any_greedy=bool(greedy.any()),
+        sampling_seed=None,
+    )
+    probs = torch.randn(VOCAB, generator=torch.Generator().manual_seed(3)).softmax(-1).repeat(rows, 1)
+    draft_input = SimpleNamespace(
+        draft_probs=probs,
+        topk_index=probs.argmax(1, keepdim=True),
+        topk_p=probs.amax(1, keepdim=True),
+        hidden_states=hidden,
+        bonus_tokens=torch.arange(rows) % VOCAB,
+    )
+    reqs, lengths = list(range(rows)), torch.full((rows,), 9)
+    return SimpleNamespace(spec_info=draft_input, sampling_info=info, reqs=reqs, seq_lens=lengths), greedy
+
+
+@pytest.fixture
+def verified(monkeypatch: pytest.MonkeyPatch) -> list[Draft]:
+    """The drafts that are to be verified."""
+    drafts: list[Draft] = []
+    monkeypatch.setattr(verify, "verify_input", lambda batch, given, draft, *rest: drafts.append(draft))
+    return drafts
+
+
+def copying_worker(drafts: int, window: Any = None) -> Any:
+    """One that copies, for drafts of this length."""
+    made = worker(None, window)
+    made.copying, made.shape, made.target_worker = Texts(), Shape(drafts, 1, drafts), None
+    return made
+
+
+@pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
+def test_a_serial_part_drafts_from_the_mixture(
+    mode: str, monkeypatch: pytest.MonkeyPatch, verified: list[Draft]
+) -> None:
+    """The first draft is drawn from what is stated of it, the loop mixes the rest, and what follows them is certain."""
+    rows, seen = 4000, []
+    batch, greedy = batch_of(rows, mode)
+    own, made = batch.spec_info.draft_probs.clone(), copying_worker(5)
+
+    def loop(self: Any, prepared: Any) -> tuple[Any, ...]:
+        given = prepared.spec_info
+        seen.append(given.mixing)
+        second = torch.zeros(rows, 1, dtype=torch.int64)
+        probs = torch.stack([given.draft_probs, given.draft_probs], 1)
+        return None, None, torch.cat([given.topk_index, second], 1), None if mode == "greedy" else probs
+
+    def prepare(given: Any, pool: Any, asked: Any, graphs: Any, runner: Any, topk: int, steps: int) -> tuple[Any, ...]:
+        assert (graphs, topk, steps) == (None, 1, 2)
+        return SimpleNamespace(spec_info=given, mark_forward_metadata_ready=lambda: seen.append("ready")), None
+
+    monkeypatch.setattr(EagleDraftWorker, "draft_forward", loop)
+    monkeypatch.setattr(serial_worker, "prepare_for_draft", prepare)
+    made.speculative_num_steps, made.req_to_token_pool, made.draft_runner = 2, None, None
+    made.draft_attn_backend = SimpleNamespace(init_forward_metadata=lambda prepared: seen.append("laid out"))
+    made.draft(batch)
+    ((tokens, probs, _),), (laid_out, ready, mixing) = verified, seen
+    assert (laid_out, ready) == ("laid out", "ready")
+
+    copying = Copying.begin(made.copying.copied(batch.reqs, 5))
+    expected = copying.mixed(own)
+    assert torch.equal(tokens[greedy, 0], expected[greedy].argmax(1))
+    following = copying.drafted(tokens[:, 0], copying.of(own)).mixed(own)
+    assert torch.allclose(mixing.logits(tokens[:, 0], own.log()).softmax(-1), following, atol=1e-6)
+    assert tokens[:, 2:].tolist() == [[3, 4, 5], [0, 0, 0]][::-1] * (rows // 2)
+    if mode == "greedy":
+        assert probs is None
+        return
+    assert torch.equal(probs[:, 0], expected)
+    assert torch.equal(probs[:, 2:].argmax(2), tokens[:, 2:])
+    assert torch.equal(probs[:, 2:].amax(2), torch.ones(rows, 3))
+    for kind in (0, 1):  # drawn as often as stated
+        drawn = tokens[kind::2, 0][~greedy[kind::2]]
+        counts = torch.bincount(drawn, minlength=VOCAB).double() / len(drawn)
+        assert (counts - expected[kind]).abs().max() < 4 * (0.25 / len(drawn)) ** 0.5
+
+
+@pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
+def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: list[Draft]) -> None:
+    part = load_drafter(hybrid).window
+    assert part is not None
+    rows, window = 12, Drafting(part, Shape(3, 1, 3), copies=True)
+    states = torch.randn(rows, 2, 64, generator=torch.Generator().manual_seed(5))
+    batch, _ = batch_of(rows, mode, states.view(rows, -1))
+    own, made = batch.spec_info.draft_probs.clone(), copying_worker(6, window)
+    made.draft(batch)
+    ((tokens, probs, _),) = verified
+    assert tokens.shape == (rows, 6)
+
+    copying = Copying.begin(made.copying.copied(batch.reqs, 6))
+    step = Steps(7).begin(batch)
+    known = Known(states, torch.stack([batch.spec_info.bonus_tokens, tokens[:, 0]], 1))
+    noise = None if mode == "greedy" else counter_uniforms(step.seeds, step.positions, window.window.noise_size)
+    after = copying.drafted(tokens[:, 0], copying.of(own))
+    expected = part.draft(known, step.temperature, noise, 3, step.mode, after)
+    assert torch.equal(tokens[:, 1:4], expected.tokens)
+    assert torch.equal(tokens[1::2, 1:4], torch.tensor([[2, 3, 4]]).repeat(rows // 2, 1)) or mode != "greedy"
+    assert torch.equal(tokens[:, 4:], after.copied.tokens[:, 4:])
+    if expected.probs is not None:
+        assert torch.allclose(probs[:, :4], torch.cat([copying.mixed(own)[:, None], expected.probs], 1), atol=1e-6)
+
+
+@pytest.mark.parametrize(("copies", "captured"), [(True, 1), (False, 3)])
+def test_a_loop_that_copies_is_not_captured(copies: bool, captured: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    monkeypatch.setattr(EagleDraftWorker, "_capture_cuda_graphs", lambda self: steps.append(self.speculative_num_steps))
+    made = copying_worker(5) if copies else worker(None)
+    made.speculative_num_steps = 3
+    made._capture_cuda_graphs()
+    assert (steps, made.speculative_num_steps) == ([captured], 3)
 
 
 class Head(nn.Module):

@@ -66,6 +66,8 @@ USED = {  # of each group but the start's: the shapes of drafters that a line of
     touch_points.LLAMA: ({"serial", "both"}, {"serial", "both"}),
     touch_points.QWEN2: (set(), set()),
     touch_points.VOCABULARIES: (set(), set()),
+    touch_points.TEXTS: (set(), set()),
+    touch_points.COPYING: (set(), set()),
 }
 
 
@@ -82,15 +84,30 @@ def test_a_line_refuses_only_those_that_use_it(
     refused = set()
     for shape, name in SHAPES.items():
         config = read(str(request.getfixturevalue(name)))[1]
-        if list(touch_points.problems(touch_points.groups_used(config, device, False))):
+        if list(touch_points.problems(touch_points.groups_used(config, device, False, False))):
             refused.add(shape)
     assert refused == USED[group][device != "cpu"]
 
 
-def test_draft_vocabularies_have_lines_of_their_own(fastmtp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=touch_points.VOCABULARIES)])
-    config = read(str(fastmtp))[1]
-    assert list(touch_points.problems(touch_points.groups_used(config, "cpu", True)))
+@pytest.mark.parametrize(
+    ("group", "name", "by"),
+    [
+        (touch_points.VOCABULARIES, "fastmtp", {"vocabularies"}),
+        (touch_points.TEXTS, "fastmtp", {"vocabularies", "copies"}),
+        (touch_points.TEXTS, "drafter", {"vocabularies", "copies"}),
+        (touch_points.COPYING, "fastmtp", {"copies"}),
+        (touch_points.COPYING, "hybrid", {"copies"}),
+        (touch_points.COPYING, "drafter", set()),
+    ],
+)
+def test_draft_vocabularies_and_copying_have_lines_of_their_own(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, group: str, name: str, by: set[str]
+) -> None:
+    monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=group)])
+    config, settings = read(str(request.getfixturevalue(name)))[1], ("vocabularies", "copies")
+    for setting in settings:
+        used = touch_points.groups_used(config, "cpu", *(one == setting for one in settings))
+        assert bool(list(touch_points.problems(used))) == (setting in by)
 
 
 @pytest.mark.usefixtures("loaded")

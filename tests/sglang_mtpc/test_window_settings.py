@@ -11,8 +11,10 @@ import pytest
 from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
 from sglang.srt.server_args import prepare_server_args
 
+from mtpc.bench.configuration import Served, configuration, write
 from mtpc.errors import MTPCError
 from sglang_mtpc.settings import check_settings
+from sglang_mtpc.token_map import copies
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.broken_drafters import BROKEN, Broken, broken_copy
 from tests.support.broken_settings import SGLANG_SETTINGS, TREE
@@ -67,6 +69,20 @@ def test_a_configuration_that_ships(name: str, monkeypatch: pytest.MonkeyPatch) 
     given = prepare_server_args(["--config", f"serve_configs/sglang/{name}", "--device", "cpu"])
     given.resolve_once()
     assert resolving_view(given).speculative_num_draft_tokens == (16 if "tree" in name else 8)
+
+
+@pytest.mark.parametrize("copying", [None, {"mtpc": {"copy": True}}])
+def test_a_configuration_of_mtpc_plan(copying: Any, target: Path, drafter: Path, tmp_path: Path) -> None:
+    file, served = tmp_path / "own.yaml", Served("sglang", str(target), str(drafter))
+    write(file, "sglang", configuration(served, [[1, 4, 5], [5, 20, 0]], copying))
+    given = prepare_server_args(["--config", str(file), "--device", "cpu"])
+    given.resolve_once()
+    found = resolving_view(given)
+    assert (found.speculative_algorithm, found.speculative_num_draft_tokens) == ("MTPC", 6)
+    assert found.max_running_requests == 20
+    assert copies(found.speculative_token_map) is (copying is not None)
+    write(file, "sglang", configuration(served, [[1, 20, 0]], copying))
+    assert prepare_server_args(["--config", str(file)]).speculative_algorithm is None
 
 
 def test_a_tree(target: Path, drafter: Path) -> None:
@@ -126,6 +142,8 @@ def test_copying(target: Path, drafter: Path, tmp_path: Path) -> None:
     folder = ("--speculative-draft-model-path", str(drafter))
     synchronous = (*folder, *COPY, "--disable-overlap-schedule")
     assert resolved(target, *synchronous).speculative_token_map == "?copy=true"
+    assert resolved(target, *synchronous, "--speculative-num-steps", "12").speculative_num_draft_tokens == 13
+    refused("whole number of at least 1", target, *synchronous, "--speculative-num-steps", "0")
     refused("it needs --disable-overlap-schedule", target, *folder, *COPY)
     refused("is for chains", target, *synchronous, *TREE)
     refused("--speculative-token-map is 'a.json?copy=true'", target, *synchronous, COPY[0], "a.json?copy=true")

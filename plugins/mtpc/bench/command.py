@@ -13,12 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mtpc.bench import report
 from mtpc.bench.measure import Measurement
+from mtpc.bench.results import DRAFTER, NO_DRAFTER
 from mtpc.bench.run import Plan, run_plan
 from mtpc.errors import MTPCError
 from mtpc.prompts import Prompt, prompt_length, read_prompts
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
-from mtpc.servers.server import Pair, Server, two_servers
+from mtpc.servers.ngram import Ngram
+from mtpc.servers.server import Server, side_by_side
 from mtpc.servers.speculation import drafts_of
 
 
@@ -31,9 +33,11 @@ class Request:
     target: Path | None
     drafter: Path | None
     num_drafts: int | None
+    ngram: Ngram | None  # None: as the engine's own n-gram drafter is set where nothing is said
+    no_ngram: bool
     url: str | None
     baseline_url: str | None
-    server_arguments: tuple[str, ...]  # of both servers
+    server_arguments: tuple[str, ...]  # of all servers
     drafter_arguments: tuple[str, ...]  # of the one with the drafter
     draft_times: bool
     prompts: Path
@@ -52,10 +56,32 @@ class Request:
             raise MTPCError(
                 "give either --target and --drafter, to start servers, or --url and --baseline-url of running ones."
             )
+        if self.ngram is not None and (self.no_ngram or self.url is not None):
+            raise MTPCError("--ngram is for a server that is started; it goes neither with --url nor with --no-ngram.")
 
 
-def server_settings(request: Request, plan: Plan, longest_prompt: int) -> tuple[ServerSettings, ServerSettings]:
-    """The settings without and with the drafter: equal but for it.
+def own_ngram(request: Request, plan: Plan, engine: Engine, console: Console) -> Ngram | None:
+    """How the engine's own n-gram drafter is measured; None where it is not, which the user is told.
+
+    Errors: `MTPCError` where the user set it and it cannot be measured.
+    """
+    if request.no_ngram:
+        return None
+    ngram = request.ngram or engine.ngram
+    obstacle = engine.ngram_obstacle(ngram, plan.temperatures)
+    if obstacle is None:
+        return ngram
+    sentence = f"{engine.title}'s own n-gram drafter cannot be measured: {obstacle}."
+    if request.ngram is not None:
+        raise MTPCError(sentence)
+    console.print(sentence, highlight=False)
+    return None
+
+
+def server_settings(
+    request: Request, plan: Plan, longest_prompt: int, ngram: Ngram | None
+) -> dict[str, ServerSettings]:
+    """What is started: without a drafter, with the drafter and with the engine's own, by name; equal but for that.
 
     longest_prompt: in tokens.
     """
@@ -63,24 +89,28 @@ def server_settings(request: Request, plan: Plan, longest_prompt: int) -> tuple[
     if not (request.target / "config.json").is_file():
         raise MTPCError(f"{request.target} is not a model folder: it has no config.json.")
     num_drafts = drafts_of(request.drafter, request.num_drafts)
-    length = longest_prompt + plan.max_tokens + num_drafts
+    length = longest_prompt + plan.max_tokens + max(num_drafts, 0 if ngram is None else ngram.drafts)
     plain = ServerSettings(request.target, max(plan.batch_sizes), length, extra=request.server_arguments)
     extra = plain.extra + request.drafter_arguments
-    return plain, replace(plain, drafter=request.drafter, num_drafts=num_drafts, extra=extra)
+    drafted = replace(plain, drafter=request.drafter, num_drafts=num_drafts, extra=extra)
+    own = {} if ngram is None else {f"n-gram {ngram}": replace(plain, ngram=ngram)}
+    return {NO_DRAFTER: plain, DRAFTER: drafted, **own}
 
 
 @contextmanager
 def servers_of(
     request: Request, plan: Plan, engine: Engine, prompts: Sequence[Prompt], console: Console
-) -> Iterator[Pair]:
-    """The two servers that the request names, or that it has started; those are gone afterwards."""
+) -> Iterator[dict[str, Server]]:
+    """The servers that the request names, or that it has started; those are gone afterwards."""
     if request.url is not None and request.baseline_url is not None:
-        yield Pair(Server(request.baseline_url.rstrip("/"), []), Server(request.url.rstrip("/"), []))
+        urls = {NO_DRAFTER: request.baseline_url, DRAFTER: request.url}
+        yield {name: Server(url.rstrip("/"), []) for name, url in urls.items()}
         return
-    settings = server_settings(request, plan, max(map(prompt_length, prompts)))
     must_be_installed(engine)
-    console.print(f"starting {engine.title} twice ...")
-    with two_servers(engine, *settings, request.out, request.draft_times) as servers:
+    ngram = own_ngram(request, plan, engine, console)
+    settings = server_settings(request, plan, max(map(prompt_length, prompts)), ngram)
+    console.print(f"starting {engine.title} for each of: {', '.join(settings)} ...", highlight=False)
+    with side_by_side(engine, settings, request.out, request.draft_times) as servers:
         yield servers
 
 
@@ -95,16 +125,23 @@ def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
     prompts = [prompt for prompt, _ in read_prompts(request.prompts, request.target)]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     progress = Progress(*columns, TimeRemainingColumn(), console=console)
-    bar = progress.add_task("measuring", total=plan.measurements)
+    bar = progress.add_task("measuring", total=None)
 
     def told(name: str, measurement: Measurement) -> None:
         progress.console.print(f"{name}: {measurement.tokens_per_second:.1f} tokens/s", highlight=False)
         progress.advance(bar)
 
     with servers_of(request, plan, engine, prompts, console) as servers, progress:
+        progress.update(bar, total=plan.measurements(len(servers)))
         points = run_plan(engine, servers, prompts, plan, told)
-    commands = [shlex.join(server.command) for server in servers]
-    facts = {"plan": asdict(plan), "prompts": str(request.prompts), "servers": commands}
+    facts = {
+        "plan": asdict(plan),
+        "prompts": str(request.prompts),
+        "servers": [shlex.join(server.command) for server in servers.values()],
+        "engine": request.engine,
+        "target": None if request.target is None else str(request.target),
+        "drafter": None if request.drafter is None else str(request.drafter),
+    }
     report.write(request.out, points, facts)
     plot.save(request.out / "results.png", points)
     report.show(points, console)

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from mtpc import provenance
-from mtpc.bench.results import Point, drafts_by_temperature
+from mtpc.bench.results import NO_DRAFTER, Point, by_drafter, drafts_by_temperature
 from mtpc.table import Table
 
 
@@ -20,27 +20,41 @@ def _percent(value: float | None) -> str:
 
 
 def speed_table(points: Sequence[Point]) -> Table:
-    """One row for each point: throughput with and without, and what explains it."""
-    columns = ["T", "batch", "without", "with", "speed-up", "each round", "acceptance length", "drafting", "same text"]
+    """One row for each point, one column for each drafter."""
+    drafters = by_drafter(points)
+    rows = []
+    for point, *drafted in zip(points, *drafters.values(), strict=True):
+        cells = [speed_cell(one.rate_with, one.speedup, one.tokens_per_step) for one in drafted]
+        rows.append([f"{point.temperature:g}", str(point.batch_size), f"{point.rate_without:.1f}", *cells])
+    return Table("Tokens/s (speed-up, tokens a step)", ["T", "batch", NO_DRAFTER, *drafters], rows)
+
+
+def speed_cell(rate: float, speedup: float, tokens_per_step: float) -> str:
+    """Tokens/s with a drafter, and what explains it."""
+    return f"{rate:.1f} ({speedup:.2f} x, {tokens_per_step:.2f})"
+
+
+def rounds_table(points: Sequence[Point]) -> Table:
+    """One row for each point and drafter: how sure its figures are."""
+    columns = ["T", "batch", "with", "speed-up of each round", "drafting", "same text"]
+    drafters = by_drafter(points)
     rows = [
         [
             f"{point.temperature:g}",
             str(point.batch_size),
-            f"{point.rate_without:.1f}",
-            f"{point.rate_with:.1f}",
-            f"{point.speedup:.2f}",
+            name,
             " ".join(f"{speedup:.2f}" for speedup in point.speedups),
-            f"{point.drafts.acceptance_length:.2f}",
             _percent(point.drafting_share),
             _percent(point.identical),
         ]
-        for point in points
+        for drafted in zip(*drafters.values(), strict=True)
+        for name, point in zip(drafters, drafted, strict=True)
     ]
-    return Table("Tokens/s without and with the drafter; drafting as a share of a step", columns, rows)
+    return Table("Each round; drafting as a share of a step; completions that are as without a drafter", columns, rows)
 
 
 def acceptance_table(points: Sequence[Point]) -> Table:
-    """One row for each position of the draft, all batch sizes together: marginal and conditional rates."""
+    """One row for each position of the drafter's draft, all batch sizes together: marginal and conditional rates."""
     columns, rates = ["draft"], []
     for temperature, drafts in drafts_by_temperature(points).items():
         columns += [f"marginal, T = {temperature:g}", f"conditional, T = {temperature:g}"]
@@ -51,7 +65,7 @@ def acceptance_table(points: Sequence[Point]) -> Table:
 
 def tables(points: Sequence[Point]) -> list[Table]:
     """All tables of a benchmark."""
-    return [speed_table(points), acceptance_table(points)]
+    return [speed_table(points), rounds_table(points), acceptance_table(points)]
 
 
 def show(points: Sequence[Point], console: Console) -> None:

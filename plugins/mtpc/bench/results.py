@@ -1,10 +1,10 @@
-"""The figures of a benchmark: points over batch size and temperature, each with and without the drafter."""
+"""The figures of a benchmark: points over batch size and temperature, each without and with a drafter."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 from typing import Any
@@ -12,15 +12,21 @@ from typing import Any
 from mtpc.bench.measure import Measurement
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 
+NO_DRAFTER, DRAFTER = "no drafter", "drafter"  # names of what is measured, in tables and of files
+
 
 @dataclass(frozen=True)
 class Point:
-    """One batch size at one temperature; a pair of measurements for each round, taken one after the other."""
+    """One batch size at one temperature; a pair of measurements for each round, taken one after the other.
+
+    others: the same for other drafters that were measured in the same rounds, by their names.
+    """
 
     batch_size: int
     temperature: float
     without: tuple[Measurement, ...]
     with_drafter: tuple[Measurement, ...]
+    others: Mapping[str, Point] = field(default_factory=dict)
 
     @property
     def rate_without(self) -> float:
@@ -49,6 +55,11 @@ class Point:
         return reduce(add, (measurement.drafts for measurement in self.with_drafter))
 
     @property
+    def tokens_per_step(self) -> float:
+        """With the drafter, see the function of this name."""
+        return tokens_per_step(self.with_drafter)
+
+    @property
     def drafting_share(self) -> float:
         """Share of a step that drafting takes, mean over the rounds."""
         return _mean(measurement.drafting_share for measurement in self.with_drafter)
@@ -75,12 +86,14 @@ class Point:
             "speedup": self.speedup,
             "speedup_of_each_round": self.speedups,
             "acceptance_length": _known(self.drafts.acceptance_length),
+            "tokens_per_step": _known(self.tokens_per_step),
             "marginal_acceptance_rates": [_known(rate) for rate in self.drafts.marginal_rates],
             "conditional_acceptance_rates": [_known(rate) for rate in self.drafts.conditional_rates],
             "drafting_share_of_a_step": _known(self.drafting_share),
             "identical_greedy_share": self.identical,
             "rounds_without": [measurement_to_json(measurement) for measurement in self.without],
             "rounds_with": [measurement_to_json(measurement) for measurement in self.with_drafter],
+            "others": {name: other.to_json() for name, other in self.others.items()},
         }
 
 
@@ -101,6 +114,24 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
         "seconds_of_a_drafting_call": _known(measurement.draft_seconds),
         "seconds_of_a_step": _known(measurement.step_seconds),
     }
+
+
+def tokens_per_step(measurements: Sequence[Measurement]) -> float:
+    """Tokens that a step brings to a request, those steps included in which nothing was drafted.
+
+    A request's first token comes of its prompt; what its last step accepted may be more than was asked for.  NaN where
+    no request has a second token.
+    """
+    tokens = sum(one.tokens - one.requests for one in measurements)
+    drafts = reduce(add, (one.drafts for one in measurements))
+    steps = max(tokens - drafts.accepted, drafts.drafts)
+    return tokens / steps if steps else float("nan")
+
+
+def by_drafter(points: Sequence[Point]) -> dict[str, list[Point]]:
+    """The points of every drafter that was measured; first those of the drafter that the benchmark is about."""
+    others = {name: [point.others[name] for point in points] for name in points[0].others}
+    return {DRAFTER: list(points), **others}
 
 
 def drafts_by_temperature(points: Iterable[Point]) -> dict[float, DraftCounters]:

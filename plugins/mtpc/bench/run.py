@@ -1,9 +1,9 @@
-"""All points of a benchmark, measured on two servers in turn."""
+"""All points of a benchmark, measured on its servers in turn."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mtpc.bench.measure import Measurement, measure
@@ -12,7 +12,7 @@ from mtpc.errors import MTPCError
 from mtpc.prompts import Prompt
 from mtpc.servers.engine import Engine
 from mtpc.servers.load import Sampling
-from mtpc.servers.server import Pair
+from mtpc.servers.server import Server
 
 WARM_UP_TOKENS = 32
 
@@ -24,7 +24,7 @@ class Plan:
     batch_sizes: tuple[int, ...]
     temperatures: tuple[float, ...]
     max_tokens: int
-    rounds: int = 2  # pairs of measurements of each point; neighbours in time, so that machine drift cancels
+    rounds: int = 2  # measurements of each server at each point; neighbours in time, so that machine drift cancels
     requests: int = 8  # at least so many requests in each measurement, and at least two for each slot of the batch
 
     def __post_init__(self) -> None:
@@ -38,10 +38,9 @@ class Plan:
             if getattr(self, name) < 1:
                 raise MTPCError(f"{name} must be at least 1, not {getattr(self, name)}.")
 
-    @property
-    def measurements(self) -> int:
-        """Measurements of the whole plan."""
-        return 2 * self.rounds * len(self.batch_sizes) * len(self.temperatures)
+    def measurements(self, servers: int) -> int:
+        """Measurements of the whole plan on so many servers."""
+        return servers * self.rounds * len(self.batch_sizes) * len(self.temperatures)
 
 
 def choose_prompts(prompts: Sequence[Prompt], plan: Plan, batch_size: int) -> list[Prompt]:
@@ -52,34 +51,37 @@ def choose_prompts(prompts: Sequence[Prompt], plan: Plan, batch_size: int) -> li
 
 def run_plan(
     engine: Engine,
-    servers: Pair,
+    servers: Mapping[str, Server],
     prompts: Sequence[Prompt],
     plan: Plan,
     progress: Callable[[str, Measurement], None],
 ) -> list[Point]:
-    """Measure every point, the two servers in turn; ``progress`` is told of each measurement.
+    """Measure every point, the servers in turn; ``progress`` is told of each measurement.
 
-    Text is completed to the plan's full length; the answers to a chat end where the model ends them.
+    servers: by name; the first is without a drafter, the second with the drafter that it is about, and then may come
+    others.  Text is completed to the plan's full length; the answers to a chat end where the model ends them.
 
     Errors: `MTPCError` when a server breaks off, or when the second one counts no draft.
     """
-    models = {server.url: server.model() for server in servers}
+    models = {name: server.model() for name, server in servers.items()}
     full_length = all(isinstance(prompt, str) for prompt in prompts)
     points = []
     for temperature, batch_size in itertools.product(plan.temperatures, plan.batch_sizes):
         chosen = choose_prompts(prompts, plan, batch_size)
         sampling = Sampling(plan.max_tokens, temperature, full_length)
-        measurements: dict[str, list[Measurement]] = {server.url: [] for server in servers}
+        measured: dict[str, tuple[Measurement, ...]] = dict.fromkeys(servers, ())
         for _ in range(plan.rounds):
-            for name, server in zip(("without", "with"), servers, strict=True):
-                model = models[server.url]
+            for name, server in servers.items():
                 warm_up = replace(sampling, max_tokens=min(WARM_UP_TOKENS, plan.max_tokens))
-                engine.load(server.url, model, chosen[:batch_size], warm_up, batch_size)
-                measurement = measure(engine, server, model, chosen, sampling, batch_size)
-                measurements[server.url].append(measurement)
+                engine.load(server.url, models[name], chosen[:batch_size], warm_up, batch_size)
+                server.forget()
+                measurement = measure(engine, server, models[name], chosen, sampling, batch_size)
+                measured[name] += (measurement,)
                 progress(f"temperature {temperature:g}, batch {batch_size}, {name}", measurement)
-        point = Point(batch_size, temperature, *(tuple(measurements[server.url]) for server in servers))
+        (_, without), (drafter, drafted), *others = measured.items()
+        beside = {name: Point(batch_size, temperature, without, found) for name, found in others}
+        point = Point(batch_size, temperature, without, drafted, beside)
         if not point.drafts.drafts:
-            raise MTPCError(f"{servers.with_drafter.url} counted no draft: it does not serve with a drafter.")
+            raise MTPCError(f"{servers[drafter].url} counted no draft: it does not serve with a drafter.")
         points.append(point)
     return points

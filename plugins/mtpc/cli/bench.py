@@ -21,20 +21,31 @@ def bench(
     num_drafts: Annotated[
         int | None, typer.Option(help="Drafts in each step [default: those it was trained for].")
     ] = None,
+    ngram: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MIN-MAX:K",
+            help="The engine's own n-gram drafter: K drafts where MIN to MAX tokens match "
+            "[default: 2-4:5 of vLLM, 1-7:11 of SGLang].",
+        ),
+    ] = None,
+    no_ngram: Annotated[
+        bool, typer.Option("--no-ngram", help="Leave out the engine's own n-gram drafter: one server less.")
+    ] = False,
     batch_sizes: Annotated[str, typer.Option(help="Requests at a time, with commas.")] = "1,2,4,8,16",
     temperatures: Annotated[str, typer.Option(help="Sampling temperatures, with commas; 0 is greedy.")] = "0,1",
     max_tokens: Annotated[int, typer.Option(help="Tokens in each completion; of an answer to a chat, at most.")] = 256,
     prompts: Annotated[
         Path, typer.Option(help='JSON Lines with the field "text", or "user" for the chat template of the target.')
     ] = Path("benchmarks/prompts.jsonl"),
-    rounds: Annotated[int, typer.Option(help="Measurements of each point, with and without in turn.")] = 2,
+    rounds: Annotated[int, typer.Option(help="Measurements of each point, all servers in turn.")] = 2,
     requests: Annotated[int, typer.Option(help="Requests in each measurement, at least.")] = 8,
     out: Annotated[Path, typer.Option(help="Where results and logs go.")] = Path("runs/bench"),
     draft_times: Annotated[
         bool, typer.Option(help="Time the drafting calls; on a GPU this waits for the device around each.")
     ] = True,
     server_arg: Annotated[
-        list[str] | None, typer.Option(help="An argument for both servers, as in --server-arg=--dtype=float32.")
+        list[str] | None, typer.Option(help="An argument for all servers, as in --server-arg=--dtype=float32.")
     ] = None,
     drafter_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for the server with the drafter alone.")
@@ -42,13 +53,18 @@ def bench(
     url: Annotated[str | None, typer.Option(help="A running server with the drafter; none is started then.")] = None,
     baseline_url: Annotated[str | None, typer.Option(help="A running server without, for --url.")] = None,
 ) -> None:
-    """Measure an engine with and without a drafter, side by side.
+    """Measure an engine without a drafter, with one, and with the n-gram drafter that it brings itself, side by side.
 
-    Two servers (with --offline, two processes that each hold an engine and nothing else) are started with the same
-    settings, one of them with the drafter, and are measured in turn, so that a machine that slows down slows both.
-    Reported are tokens/s, speed-up, acceptance length (1 + accepted drafts per step), marginal and conditional
-    acceptance rates by position, the share of a step that drafting takes and, at temperature 0, how many completions
-    are the same. results.json, results.md and results.png are written.
+    Three servers (with --offline, three processes that each hold an engine and nothing else) are started with the same
+    settings but for what drafts, and are measured in turn, so that a machine that slows down slows all. On a GPU they
+    share its memory: give each a part, as in --server-arg=--gpu-memory-utilization=0.3 of vLLM.
+
+    Reported are tokens/s, speed-up, the tokens that a step brings (those steps included in which nothing is drafted),
+    marginal and conditional acceptance rates by position, the share of a step that drafting takes and, at temperature
+    0, how many completions are the same. results.json, results.md and results.png are written.
+
+    The engine's n-gram drafter, which needs no training, drafts what followed the text's last tokens where they stood
+    before. SGLang's also learns from the answers to other requests; it is made to forget them before each measurement.
 
     Prompts of text are completed to the full length. What a user says to a chat model (the field "user") goes through
     the target's chat template, and answers end where the model ends them.
@@ -61,9 +77,13 @@ def bench(
 
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --offline
 
+    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --ngram 5-8:8
+
+    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --no-ngram
+
     mtpc bench --target runs/smollm2 --drafter runs/smollm2-fastmtp --prompts benchmarks/chat_prompts.jsonl
 
-    mtpc bench --engine sglang --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
+    mtpc bench --engine sglang --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --temperatures 0
 
     mtpc bench --engine sglang --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
     --drafter-arg=--speculative-eagle-topk=4 --drafter-arg=--speculative-num-draft-tokens=16
@@ -72,6 +92,7 @@ def bench(
     """
     from mtpc.bench.command import Request, run_benchmark
     from mtpc.bench.run import Plan
+    from mtpc.servers.ngram import Ngram
 
     plan = Plan(
         batch_sizes=numbers(batch_sizes, int, "--batch-sizes"),
@@ -86,6 +107,8 @@ def bench(
         target=target,
         drafter=drafter,
         num_drafts=num_drafts,
+        ngram=None if ngram is None else Ngram.parse(ngram),
+        no_ngram=no_ngram,
         url=url,
         baseline_url=baseline_url,
         server_arguments=tuple(server_arg or ()),

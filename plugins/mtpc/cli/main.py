@@ -24,9 +24,9 @@ From text to a served drafter:
 
 5. mtpc inspect DIR                what a drafter directory holds, and the line that serves it
 
-6. mtpc bench                      the engine with and without the drafter, side by side
+6. mtpc bench                      the engine without it, with it and with its own n-gram drafter
 
-7. mtpc plan                       from that, the lengths of drafts that pay on this machine
+7. mtpc plan                       from that, what pays on this machine, as a configuration to serve
 
 For a chat model, in place of 1 to 3: mtpc target smollm2, mtpc distill, mtpc train fastmtp, mtpc vocab build.
 `mtpc train --help` lists the families of drafters. A drafter that others have published: mtpc convert.

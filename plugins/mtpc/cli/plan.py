@@ -13,6 +13,16 @@ from rich.console import Console
 def plan(
     results: Annotated[Path, typer.Argument(help="The results.json of `mtpc bench`, of two batch sizes or more.")],
     max_batch: Annotated[int, typer.Option(min=1, help="Requests at a time that the server takes.")] = 16,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.yaml", help="Write a configuration for the engine's --config.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="The engine that --out is for, vllm or sglang [default: that was measured].")
+    ] = None,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Let drafts of --out also go on as the request's own text did before.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Let --out replace a file.")] = False,
 ) -> None:
     """What to serve with on this machine, from what `mtpc bench` measured on it.
 
@@ -21,15 +31,33 @@ def plan(
     number of drafts that pays at each batch size, 0 where none does. Printed are vLLM's settings for it:
     `num_speculative_tokens_per_batch_size`, and with copying `step_cost`, by which the length of every draft is chosen.
 
+    With --out they are written as a configuration, ready to serve the target and the drafter that were measured; where
+    drafting pays at no batch size, without the drafter. SGLang's drafts all have one length: that which pays for one
+    request at a time. Arguments that the servers of the benchmark were given besides are yours to add.
+
     Examples:
 
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --batch-sizes 1,4,16 --out runs/bench
 
     mtpc plan runs/bench/results.json
+
+    mtpc plan runs/bench/results.json --out runs/byte.yaml
+
+    vllm serve --config runs/byte.yaml
+
+    mtpc plan runs/bench/results.json --copy --out runs/byte-copying.yaml
+
+    mtpc plan runs/bench/results.json --engine sglang --out runs/byte-sglang.yaml
     """
+    from mtpc.bench import configuration
     from mtpc.bench.plan import best_drafts, measured, predicted, read_results, schedule
+    from mtpc.errors import MTPCError
     from mtpc.table import Table
 
+    if out is not None:
+        configuration.check_writable(out, force)
+    elif engine is not None or copy or force:
+        raise MTPCError("--engine, --copy and --force are about the file that --out writes: name one.")
     console, timed = Console(), read_results(results)
     found = measured(timed)
     rows = []
@@ -51,8 +79,17 @@ def plan(
     cost = found.cost
     console.print(f"A step without drafts says one token to one request in {1000 * found.seconds:.2f} ms.")
     greedy = min(timed, key=lambda point: point.temperature)
-    told = {"num_speculative_tokens_per_batch_size": schedule(cost, greedy.rates, max_batch)}
+    ranges = schedule(cost, greedy.rates, max_batch)
+    told = {"num_speculative_tokens_per_batch_size": ranges}
     copying = {"mtpc": {"copy": True, "step_cost": cost.model_dump()}}
     for title, values in (("In --speculative-config:", told), ("With copying, --additional-config:", copying)):
         console.print(title, highlight=False)
         console.out(json.dumps(values), highlight=False)
+    if out is not None:
+        served = configuration.read_served(results)
+        served = served if engine is None else served._replace(engine=engine)
+        settings = configuration.configuration(served, ranges, copying if copy else None)
+        configuration.write(out, served.engine, settings)
+        if not configuration.has_drafter(settings):
+            console.print("No draft pays: the configuration is without the drafter.", highlight=False)
+        console.out(f"written to {out}: {configuration.serve_command(served.engine, out)}", highlight=False)

@@ -27,6 +27,10 @@ class Copied(NamedTuple):
     tokens: Tensor
     chances: Tensor
 
+    def first(self, count: int) -> Self:
+        """So many tokens."""
+        return self._replace(tokens=self.tokens[:, :count], chances=self.chances[:, :count])
+
 
 class Copying(NamedTuple):
     """How far a draft has come: copied, of which ``done`` tokens are drafted, and w of the next, float32 [B]."""
@@ -52,6 +56,11 @@ class Copying(NamedTuple):
     def rest(self) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens and chances of what is still to be drafted, and w of the first of them."""
         return self.copied.tokens[:, self.done :], self.copied.chances[:, self.done :], self.weight
+
+    def remaining(self) -> Copied:
+        """What is still to be drafted, for a draft that begins here: w of its first token is the first chance."""
+        tokens, chances, weight = self.rest()
+        return Copied(tokens, torch.cat([weight[:, None], chances[:, 1:]], 1))
 
     def mixed(self, own: Tensor) -> Tensor:
         """q(x_i | x_<i), float32 [B, V], of the drafter's own q_d(x_i | x_<i), [B, V]."""

@@ -11,11 +11,14 @@ from prometheus_client.samples import Sample
 from mtpc.prompts import Prompt
 from mtpc.servers.draft_counters import DraftCounters
 from mtpc.servers.load import Load, Sampling, run_load
+from mtpc.servers.ngram import Ngram
+
+NGRAM = Ngram(shortest=2, longest=4, drafts=5)
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What a server is started with; the same with and without a drafter."""
+    """What a server is started with; the same with and without a drafter, or with the engine's own n-gram drafter."""
 
     target: Path
     max_batch: int  # largest number of requests at once
@@ -23,6 +26,7 @@ class ServerSettings:
     drafter: Path | None = None
     num_drafts: int = 0
     extra: tuple[str, ...] = ()  # arguments passed on as they are
+    ngram: Ngram | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,10 @@ class Engine:
     """An engine that can be measured, behind its server or offline.
 
     counters reads its page of metrics; None where its answers bring the counts of their own drafts.
+    ngram is how its own n-gram drafter is set unless the user says otherwise, and ngram_obstacle why it cannot be
+    measured so at some temperatures, None where it can: the rest of a sentence.
+    forgets makes a server forget the texts of earlier requests, from which its n-gram drafter drafts as well; None
+    where that does not.
     """
 
     name: str  # of its Python package
@@ -38,3 +46,6 @@ class Engine:
     counters: Callable[[Sequence[Sample]], DraftCounters] | None = None
     environment: Callable[[], dict[str, str]] = dict
     load: Callable[[str, str, Sequence[Prompt], Sampling, int], Load] = run_load  # see `mtpc.servers.load`
+    ngram: Ngram = NGRAM
+    ngram_obstacle: Callable[[Ngram, Sequence[float]], str | None] = lambda ngram, temperatures: None
+    forgets: Callable[[str], None] | None = None  # of the server's URL

@@ -12,10 +12,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from mtpc.draft_clock import VARIABLE
 from mtpc.errors import MTPCError
@@ -46,12 +45,28 @@ def fetch(url: str, timeout: float = 10.0) -> str:
 
 
 class Server:
-    """A running server; ``draft_times`` is where its adapter writes what drafting costs."""
+    """A running server.
 
-    def __init__(self, url: str, command: list[str], draft_times: Path | None = None) -> None:
+    draft_times: where its adapter writes what drafting costs.  forgets: see `Engine`; None where nothing drafts from
+    the texts of earlier requests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        command: list[str],
+        draft_times: Path | None = None,
+        forgets: Callable[[str], None] | None = None,
+    ) -> None:
         self.url = url
         self.command = command
         self.draft_times = draft_times
+        self.forgets = forgets
+
+    def forget(self) -> None:
+        """Before a measurement: draft from no text of before."""
+        if self.forgets is not None:
+            self.forgets(self.url)
 
     def metrics(self) -> str:
         """Its page of metrics."""
@@ -62,20 +77,14 @@ class Server:
         return str(json.loads(fetch(f"{self.url}/v1/models"))["data"][0]["id"])
 
 
-class Pair(NamedTuple):
-    """The two servers that are compared."""
-
-    without: Server
-    with_drafter: Server
-
-
 class Launch:
     """A server that is on its way; `wait` until it answers, `stop` it whatever happens."""
 
     def __init__(self, engine: Engine, settings: ServerSettings, log: Path, draft_times: Path | None = None) -> None:
         port = free_port()
         self.log = log
-        self.server = Server(f"http://127.0.0.1:{port}", engine.command(settings, port), draft_times)
+        forgets = None if settings.ngram is None else engine.forgets
+        self.server = Server(f"http://127.0.0.1:{port}", engine.command(settings, port), draft_times, forgets)
         environment = {**os.environ, **engine.environment()}
         if draft_times is not None:
             environment[VARIABLE] = str(draft_times.resolve())
@@ -143,23 +152,23 @@ def running(
 
 
 @contextmanager
-def two_servers(
-    engine: Engine, plain: ServerSettings, drafted: ServerSettings, out: Path, draft_times: bool = True
-) -> Iterator[Pair]:
-    """Start a server without and one with a drafter side by side, logs in ``out``; both are gone afterwards.
+def side_by_side(
+    engine: Engine, settings: Mapping[str, ServerSettings], out: Path, draft_times: bool = True
+) -> Iterator[dict[str, Server]]:
+    """Start servers side by side, by names, logs in ``out``; all are gone afterwards.
 
     draft_times: have the adapter time its drafting calls, into ``out``.
     """
     out.mkdir(parents=True, exist_ok=True)
-    times = out / "draft_times.json" if draft_times else None
-    if times is not None:
-        times.unlink(missing_ok=True)
-    with (
-        tidy_end(),
-        running(engine, plain, out / "server_without.log") as without,
-        running(engine, drafted, out / "server_with.log", times) as with_drafter,
-    ):
-        yield Pair(without(), with_drafter())
+    with tidy_end(), ExitStack() as stack:
+        answering: dict[str, Callable[[], Server]] = {}
+        for name, one in settings.items():
+            stem = re.sub(r"\W+", "-", name)
+            times = out / f"draft_times_{stem}.json" if draft_times and one.drafter is not None else None
+            if times is not None:
+                times.unlink(missing_ok=True)
+            answering[name] = stack.enter_context(running(engine, one, out / f"server_{stem}.log", times))
+        yield {name: answer() for name, answer in answering.items()}
 
 
 def last_error(log: Path) -> str:

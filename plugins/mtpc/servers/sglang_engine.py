@@ -7,7 +7,9 @@ for each request a histogram of how many drafts its steps accepted.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -17,9 +19,12 @@ import torch
 from mtpc.servers.draft_counters import DraftCounters
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.load import CountsInAnswers, run_load
+from mtpc.servers.ngram import Ngram, ngram_arguments
+from mtpc.servers.server import fetch
 from mtpc.servers.speculation import speculative_arguments
 
 RESERVED = 256  # slots of the KV cache for the drafts of each request: SGLang holds those of two steps
+CORPUS = 1_000_000  # tokens that the n-gram drafter keeps on a CPU: SGLang's own number takes gigabytes
 
 
 def sglang_command(settings: ServerSettings, port: int) -> list[str]:
@@ -35,8 +40,12 @@ def sglang_command(settings: ServerSettings, port: int) -> list[str]:
     if not torch.cuda.is_available():
         slots = settings.max_batch * (settings.max_length + RESERVED)
         command += ["--device", "cpu", "--max-total-tokens", str(slots)]
+        if settings.ngram is not None:
+            command += ["--speculative-ngram-capacity", str(CORPUS)]
     if settings.drafter is not None:
         command += [*speculative_arguments(settings.drafter), "--speculative-num-steps", str(settings.num_drafts)]
+    if settings.ngram is not None:
+        command += ngram_arguments(settings.ngram)
     return [*command, *settings.extra]
 
 
@@ -66,7 +75,34 @@ def read_details(event: dict[str, Any]) -> DraftCounters | None:
     )
 
 
+def ngram_obstacle(ngram: Ngram, temperatures: Sequence[float]) -> str | None:
+    """Why SGLang's n-gram drafter cannot be measured, as the rest of a sentence; None where it can."""
+    if ngram.shortest > 1:
+        return f"it drafts after every match, so the MIN of --ngram must be 1, not {ngram.shortest}"
+    if max(temperatures) > 0 and not torch.cuda.is_available():
+        return "on a CPU it says the most likely tokens at every temperature (measure it with --temperatures 0)"
+    for tool in (os.environ.get("CXX", "c++"), "ninja"):
+        if shutil.which(tool) is None:
+            return f"SGLang compiles it when it starts, and {tool} is not installed"
+    return None
+
+
+def forget(url: str) -> None:
+    """Empty a server's caches: its n-gram drafter drafts from the answers to earlier requests, too.
+
+    Errors: `MTPCError` where it does not do so.
+    """
+    fetch(f"{url}/flush_cache?timeout=10", timeout=30.0)
+
+
 DETAILS = CountsInAnswers({"return_spec_tokens_details": True}, read_details)
 SGLANG = Engine(
-    "sglang", "SGLang", sglang_command, environment=sglang_environment, load=partial(run_load, counts=DETAILS)
+    "sglang",
+    "SGLang",
+    sglang_command,
+    environment=sglang_environment,
+    load=partial(run_load, counts=DETAILS),
+    ngram=Ngram(1, 7, 11),  # SGLang's own numbers
+    ngram_obstacle=ngram_obstacle,
+    forgets=forget,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from mtpc.families import family_of
 from mtpc.families.drafter import check_drafts
@@ -20,15 +21,19 @@ def drafts_of(drafter: Path, wanted: int | None) -> int:
     return number
 
 
-def speculative_config(drafter: Path, num_drafts: int) -> str:
-    """vLLM's ``--speculative-config``, as JSON.  Every family is served under the same method."""
-    values = {
+def speculative_values(drafter: Path, num_drafts: int) -> dict[str, Any]:
+    """What vLLM's ``--speculative-config`` says.  Every family is served under the same method."""
+    return {
         "method": "eagle",
         "model": str(drafter),
         "num_speculative_tokens": num_drafts,
         "draft_sample_method": "probabilistic",
     }
-    return json.dumps(values, separators=(",", ":"))
+
+
+def speculative_config(drafter: Path, num_drafts: int) -> str:
+    """The same as JSON."""
+    return json.dumps(speculative_values(drafter, num_drafts), separators=(",", ":"))
 
 
 def speculative_arguments(drafter: Path) -> list[str]:

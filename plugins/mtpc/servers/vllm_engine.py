@@ -12,6 +12,7 @@ from prometheus_client.samples import Sample
 from mtpc.servers.draft_counters import DraftCounters
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.load import run_offline
+from mtpc.servers.ngram import ngram_config
 from mtpc.servers.prometheus import total, totals_by
 from mtpc.servers.speculation import speculative_config
 from mtpc.window.single import has_compiler
@@ -25,6 +26,8 @@ def vllm_arguments(settings: ServerSettings) -> list[str]:
         arguments += ["--enforce-eager"]
     if settings.drafter is not None:
         arguments += ["--speculative-config", speculative_config(settings.drafter, settings.num_drafts)]
+    if settings.ngram is not None:
+        arguments += ["--speculative-config", ngram_config(settings.ngram)]
     return [*arguments, *settings.extra]
 
 

@@ -22,6 +22,7 @@ from mtpc.serial.config import SerialConfig
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
+from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, VocabularyHead
 
 PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what they say; those of FP8 are scaled
@@ -149,7 +150,11 @@ class SerialModel(nn.Module):
         if self.draft_logits is not None:
             numbers = None if self.numbers is None else self.numbers[: forward_batch.batch_size]
             head = VocabularyHead(self.draft_logits, numbers)
-        return self.logits_processor(input_ids, states, head, forward_batch)
+        output = self.logits_processor(input_ids, states, head, forward_batch)
+        mixing: Mixing | None = getattr(forward_batch.spec_info, "mixing", None)  # in the loop of drafts, with copying
+        if mixing is not None:
+            output.next_token_logits = mixing.logits(input_ids, output.next_token_logits)
+        return output
 
 
 def serial_names(family: Family, config: DrafterConfig) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Measurements made up for the tests."""
 
+from dataclasses import replace
+
 from mtpc.bench.measure import Measurement
 from mtpc.bench.results import Point
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
@@ -24,12 +26,14 @@ def measurement(
     )
 
 
-def point(batch_size: int = 1, temperature: float = 0.0) -> Point:
-    """Two rounds: 100 and 100 tokens/s without, 200 and 300 with the drafter."""
-    drafts = DraftCounters(40, 80, 60, (40, 20))
-    return Point(
-        batch_size,
-        temperature,
-        (measurement(100, 1.0, texts=("a", "b")), measurement(100, 1.0, texts=("a", "c"))),
-        (measurement(100, 0.5, drafts, ("a", "b")), measurement(300, 1.0, drafts, ("a", "d"))),
-    )
+def point(batch_size: int = 1, temperature: float = 0.0, ngram: bool = False) -> Point:
+    """Two rounds: 100 and 100 tokens/s without, 200 and 300 with the drafter.
+
+    ngram: beside them 150 and 150 with an n-gram drafter, which drafts in few steps.
+    """
+    drafts, few = DraftCounters(40, 80, 60, (40, 20)), DraftCounters(10, 50, 18, (9, 9))
+    without = measurement(100, 1.0, texts=("a", "b")), measurement(100, 1.0, texts=("a", "c"))
+    drafted = measurement(100, 0.5, drafts, ("a", "b")), measurement(300, 1.0, drafts, ("a", "d"))
+    found = replace(measurement(75, 0.5, few, ("a", "b")), draft_seconds=NAN), measurement(75, 0.5, texts=("a", "c"))
+    others = {"n-gram 2-4:5": Point(batch_size, temperature, without, found)} if ngram else {}
+    return Point(batch_size, temperature, without, drafted, others)

@@ -1,37 +1,137 @@
 """A whole benchmark, as far as it goes without an engine."""
 
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
-from mtpc.bench.command import Request, run_benchmark
+from mtpc.bench import command
+from mtpc.bench.command import Request, run_benchmark, server_settings
 from mtpc.bench.run import Plan
+from mtpc.cli.main import app
 from mtpc.errors import MTPCError
 from mtpc.servers import engines
+from mtpc.servers.engine import Engine
+from mtpc.servers.ngram import Ngram
+from mtpc.servers.vllm_engine import vllm_counters
+
+WEIGHTS = Path(__file__).parents[3] / "weights"
+FAKE = Path(__file__).parents[1] / "servers" / "fake_server.py"
+PLAN = Plan((1,), (0.0,), max_tokens=4, rounds=1, requests=2)
 
 
-def test_nothing_is_started_without_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda _: None)
+@pytest.fixture
+def request_(tmp_path: Path) -> Request:
+    """Everything as it is where the user says nothing."""
     (tmp_path / "prompts.jsonl").write_text('{"text": "x"}\n')
-    weights = Path(__file__).parents[3] / "weights"
-    request = Request(
-        engine="sglang",
+    return Request(
+        engine="vllm",
         offline=False,
-        target=weights / "byte-target",
-        drafter=weights / "byte-mtpc-hmm-n8",
+        target=WEIGHTS / "byte-target",
+        drafter=WEIGHTS / "byte-mtpc-hmm-n8",
         num_drafts=None,
+        ngram=None,
+        no_ngram=False,
         url=None,
         baseline_url=None,
-        server_arguments=(),
-        drafter_arguments=(),
+        server_arguments=("--both",),
+        drafter_arguments=("--one",),
         draft_times=True,
         prompts=tmp_path / "prompts.jsonl",
         out=tmp_path / "out",
     )
-    console = Console(file=StringIO())
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=StringIO(), width=200)
+
+
+def printed(console: Console) -> str:
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_nothing_is_started_without_the_engine(
+    request_: Request, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda _: None)
     with pytest.raises(MTPCError, match="SGLang is not installed"):
-        run_benchmark(request, Plan((1,), (0.0,), 4), console)
-    assert console.file.getvalue() == ""  # type: ignore[attr-defined]
-    assert not (tmp_path / "out").exists()
+        run_benchmark(replace(request_, engine="sglang"), PLAN, console)
+    assert printed(console) == ""
+    assert not request_.out.exists()
+
+
+def test_servers_differ_in_what_drafts_alone(request_: Request) -> None:
+    plain, drafted, own = server_settings(request_, PLAN, 100, Ngram(2, 4, 9)).values()
+    assert plain.max_length == 100 + 4 + 9  # the longest draft of any
+    assert drafted == replace(plain, drafter=request_.drafter, num_drafts=7, extra=("--both", "--one"))
+    assert own == replace(plain, ngram=Ngram(2, 4, 9))
+    assert list(server_settings(request_, PLAN, 100, None)) == ["no drafter", "drafter"]
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, **more: object) -> list[list[str]]:
+    """An engine that completes without computing; what it was started with."""
+    started: list[list[str]] = []
+
+    def start(settings: object, port: int) -> list[str]:
+        started.append([str(settings)])
+        return [sys.executable, str(FAKE), str(port)]
+
+    engine = Engine("fake", "Fake", start, vllm_counters, **more)  # type: ignore[arg-type]
+    monkeypatch.setattr(command, "find_engine", lambda *_: engine)
+    monkeypatch.setattr(command, "must_be_installed", lambda _: None)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("asked", "columns"),
+    [
+        ({}, ["n-gram 2-4:5"]),
+        ({"ngram": Ngram(3, 5, 7)}, ["n-gram 3-5:7"]),
+        ({"no_ngram": True}, []),
+    ],
+)
+def test_the_engines_own_drafter_is_a_column(
+    asked: dict[str, object],
+    columns: list[str],
+    request_: Request,
+    console: Console,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = fake(monkeypatch)
+    run_benchmark(replace(request_, **asked), PLAN, console)
+    assert len(started) == 2 + len(columns)
+    results = json.loads((request_.out / "results.json").read_text())
+    (point,) = results["points"]
+    assert list(point["others"]) == columns
+    assert [server.split()[1] for server in results["settings"]["servers"]] == [str(FAKE)] * len(started)
+    assert all(column in printed(console) for column in columns)
+
+
+def test_a_drafter_that_cannot_be_measured_is_left_out_and_said_so(
+    request_: Request, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = fake(monkeypatch, ngram_obstacle=lambda ngram, temperatures: f"it is {ngram} at {temperatures[0]}")
+    run_benchmark(request_, PLAN, console)
+    assert len(started) == 2
+    assert "Fake's own n-gram drafter cannot be measured: it is 2-4:5 at 0.0.\n" in printed(console)
+    with pytest.raises(MTPCError, match=r"cannot be measured: it is 2-9:5 at 0.0.$"):
+        run_benchmark(replace(request_, ngram=Ngram(2, 9, 5)), PLAN, console)
+    assert len(started) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--target", "t", "--drafter", "d", "--no-ngram"], ["--url", "http://x", "--baseline-url", "http://y"]],
+)
+def test_a_setting_of_what_is_not_measured(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["bench", "--ngram", "2-4:5", *arguments])
+    assert result.exit_code == 2
+    assert "it goes neither with --url nor with --no-ngram." in result.output

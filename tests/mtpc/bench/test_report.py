@@ -1,6 +1,7 @@
 """From measurements to tables, JSON and a picture."""
 
 import json
+import math
 from io import StringIO
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from mtpc.bench import plot, report
 from mtpc.bench.measure import summarise
-from mtpc.bench.results import Point
+from mtpc.bench.results import Point, tokens_per_step
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.servers.draft_times import DraftTimes
 from mtpc.servers.load import Completion, Load
@@ -36,20 +37,39 @@ def test_same_text_is_counted_only_where_it_must_be_the_same() -> None:
     assert point(temperature=1).identical is None
 
 
-def test_markdown_has_a_row_for_each_point() -> None:
+def test_tokens_of_a_step_are_of_all_steps() -> None:
+    # 2 x 75 tokens, of which 4 come of prompts and 18 were accepted: in 128 steps, 10 of them with a draft.
+    assert point(ngram=True).others["n-gram 2-4:5"].tokens_per_step == 146 / 128
+    # All steps have a draft, the last of which go beyond the end.
+    assert tokens_per_step([measurement(102, 1.0, DraftCounters(30, 210, 75, ()))]) == 100 / 30
+    assert math.isnan(tokens_per_step([measurement(2, 1.0)]))
+
+
+def test_markdown_has_a_row_for_each_point_and_a_column_for_each_drafter() -> None:
     lines = report.speed_table([point(1), point(8)]).to_markdown().splitlines()
-    assert lines[2].startswith("| T | batch | without | with |")
-    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 | 2.67 | 2.00 3.00 | 2.50 | 3.0 % | 75.0 % |"
+    assert lines[2] == "| T | batch | no drafter | drafter |"
+    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 (2.67 x, 1.43) |"
     assert lines[5].startswith("| 0 | 8 |")
+    lines = report.speed_table([point(1, ngram=True), point(8, ngram=True)]).to_markdown().splitlines()
+    assert lines[2] == "| T | batch | no drafter | drafter | n-gram 2-4:5 |"
+    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 (2.67 x, 1.43) | 150.0 (1.50 x, 1.14) |"
+
+
+def test_each_round_of_each_drafter() -> None:
+    rows = report.rounds_table([point(1, ngram=True), point(1, 1.0, ngram=True)]).rows
+    assert rows[0] == ["0", "1", "drafter", "2.00 3.00", "3.0 %", "75.0 %"]
+    assert [row[2] for row in rows] == ["drafter", "n-gram 2-4:5"] * 2
+    assert rows[1] == ["0", "1", "n-gram 2-4:5", "1.50 1.50", "-", "100.0 %"]
 
 
 def test_the_tables_fit_a_narrow_terminal() -> None:
     console = Console(width=80, file=StringIO())
-    report.show([point(1), point(16), point(1, 1.0)], console)
+    report.show([point(1, ngram=True), point(16, ngram=True), point(1, 1.0, ngram=True)], console)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in shown
-    words = ["0", "16", "100.0", "266.7", "2.67", "2.00", "3.00", "2.50", "3.0", "%", "75.0", "%"]
-    assert words in [line.split() for line in shown.splitlines()]
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "0 16 100.0 266.7 (2.67 x, 1.43) 150.0 (1.50 x, 1.14)" in lines
+    assert "0 16 n-gram 2-4:5 1.50 1.50 - 100.0 %" in lines
 
 
 def test_acceptance_is_shown_by_position_and_temperature() -> None:
@@ -73,18 +93,45 @@ def test_what_is_not_known_is_null_in_the_json(tmp_path: Path) -> None:
     assert found["points"][0]["speedup"] == 1
     assert found["settings"] == {"plan": "x"}
     assert {"command", "commit", "versions", "hardware"} <= set(found["provenance"])
+    assert found["points"][0]["others"] == {}
     assert "| 1 | 1 | 10.0 |" in (tmp_path / "results.md").read_text()
+
+
+def test_the_json_has_each_drafter(tmp_path: Path) -> None:
+    report.write(tmp_path, [point(ngram=True)], {})
+    (found,) = json.loads((tmp_path / "results.json").read_text())["points"]
+    own = found["others"]["n-gram 2-4:5"]
+    assert (own["tokens_per_second_with"], own["speedup"], own["identical_greedy_share"]) == (150, 1.5, 1)
+    assert (own["tokens_per_step"], own["acceptance_length"]) == (146 / 128, 1 + 18 / 10)
+    assert own["rounds_without"] == found["rounds_without"]
+    assert len(own["rounds_with"]) == 2
+    assert "150.0 (1.50 x, 1.14)" in (tmp_path / "results.md").read_text()
 
 
 def test_the_picture_shows_each_temperature(tmp_path: Path) -> None:
     points = [point(1), point(4), point(1, 1.0), point(4, 1.0)]
     speed, length, rates = plot.draw(points).axes
     for axes in (speed, length, rates):
-        assert axes.get_legend_handles_labels()[1] == ["temperature 0", "temperature 1"]
+        assert axes.get_legend_handles_labels()[1] == ["drafter, temperature 0", "drafter, temperature 1"]
     assert list(length.lines[0].get_xdata()) == [1, 4]
+    assert list(length.lines[0].get_ydata()) == [point().tokens_per_step] * 2
     assert list(rates.lines[0].get_ydata()) == [1.0, 0.5]
     plot.save(tmp_path / "results.png", points)
     assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_shows_each_drafter() -> None:
+    points = [point(1, ngram=True), point(4, ngram=True), point(1, 1.0, ngram=True), point(4, 1.0, ngram=True)]
+    speed, length, rates = plot.draw(points).axes
+    labels = [f"{name}, temperature {number}" for name in ("drafter", "n-gram 2-4:5") for number in (0, 1)]
+    for axes in (speed, length, rates):
+        handles, found = axes.get_legend_handles_labels()
+        assert found == labels
+        lines = [handle[0] if axes is speed else handle for handle in handles]
+        assert len({line.get_linestyle() for line in lines}) == 2
+        assert [line.get_color() for line in lines] == ["C0", "C1"] * 2
+    assert list(length.lines[2].get_ydata()) == [146 / 128] * 2
+    assert list(rates.lines[2].get_ydata()) == [0.9, 1.0]
 
 
 def test_a_run_is_summarised_by_medians_and_differences(tmp_path: Path) -> None:

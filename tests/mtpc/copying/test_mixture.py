@@ -59,6 +59,22 @@ def test_conditionals_are_those_of_the_joint(seed: int, chances: list[float]) ->
     assert total == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("done", range(1, DRAFTS))
+def test_what_remains_goes_on_as_the_whole(done: int) -> None:
+    generator = torch.Generator().manual_seed(done)
+    whole = Copying.begin(Copied(COPIED, torch.tensor([[0.6, 0.9, 0.8, 0.7]])))
+    for place in range(DRAFTS):
+        if place == done:
+            rest = Copying.begin(whole.remaining())
+            assert torch.equal(rest.copied.first(1).tokens, COPIED[:, done : done + 1])
+        own = torch.rand(1, VOCAB, generator=generator).softmax(-1)
+        token = COPIED[:, place]
+        if place >= done:
+            assert torch.equal(rest.mixed(own), whole.mixed(own))
+            rest = rest.drafted(token, rest.of(own))
+        whole = whole.drafted(token, whole.of(own))
+
+
 def test_without_a_chance_the_drafter_is_left_as_it_is() -> None:
     own = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
     copying = Copying.begin(Copied(torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3)))

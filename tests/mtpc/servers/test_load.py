@@ -6,7 +6,7 @@ from mtpc.bench.run import Plan, choose_prompts, run_plan
 from mtpc.errors import MTPCError
 from mtpc.servers.engines import find_engine
 from mtpc.servers.load import Sampling, run_load, run_offline
-from mtpc.servers.server import Pair, Server
+from mtpc.servers.server import Server
 from tests.mtpc.servers.fake_server import serving
 
 SAMPLING = Sampling(max_tokens=3, temperature=0.5)
@@ -48,38 +48,46 @@ def test_nobody_there() -> None:
         run_load(url, "some-model", ["abc"], SAMPLING, 1)
 
 
-def test_a_plan_measures_both_servers_the_same_number_of_times() -> None:
+def test_a_plan_measures_all_servers_the_same_number_of_times() -> None:
     plan = Plan(batch_sizes=(1, 2), temperatures=(0.0,), max_tokens=5, rounds=2, requests=4)
     told: list[str] = []
-    with serving(drafting=False) as (plain, seen), serving() as (drafted, seen_too):
+    with serving(False) as (plain, seen), serving() as (drafted, seen_too), serving(False) as (third, seen_third):
         points = run_plan(
             find_engine("vllm"),
-            Pair(Server(plain, []), Server(drafted, [])),
+            {"no drafter": Server(plain, []), "drafter": Server(drafted, []), "n-gram": Server(third, [])},
             ["one", "two"],
             plan,
             lambda name, _: told.append(name),
         )
-    assert len(told) == plan.measurements == 8
-    assert len(seen.bodies) == len(seen_too.bodies)
+    assert len(told) == plan.measurements(3) == 12
+    assert told[:3] == [f"temperature 0, batch 1, {name}" for name in ("no drafter", "drafter", "n-gram")]
+    assert len(seen.bodies) == len(seen_too.bodies) == len(seen_third.bodies)
     assert [point.batch_size for point in points] == [1, 2]
     # The counters of the warm-up are not part of a measurement: 4 requests of 5 "drafts", half of them accepted.
     assert [m.drafts.drafts for m in points[0].with_drafter] == [20, 20]
     assert points[0].drafts.acceptance_length == pytest.approx(1.5, abs=0.05)
     assert points[1].identical == 1
+    # One that finds nothing to draft is measured all the same.
+    assert [list(point.others) for point in points] == [["n-gram"], ["n-gram"]]
+    assert points[0].others["n-gram"].without is points[0].without
+    assert len(points[0].others["n-gram"].with_drafter) == 2
+    assert points[0].others["n-gram"].tokens_per_step == 1
 
 
 def test_a_server_that_drafts_nothing_is_not_called_a_drafter() -> None:
     plan = Plan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
-    with serving(drafting=False) as (url, _), pytest.raises(MTPCError, match="counted no draft"):
-        run_plan(find_engine("vllm"), Pair(Server(url, []), Server(url, [])), ["x"], plan, lambda *_: None)
+    with serving(drafting=False) as (url, _):
+        servers = {name: Server(url, []) for name in ("no drafter", "drafter")}
+        with pytest.raises(MTPCError, match="counted no draft"):
+            run_plan(find_engine("vllm"), servers, ["x"], plan, lambda *_: None)
 
 
 def test_text_is_completed_to_its_full_length_and_answers_to_a_chat_are_not() -> None:
     plan = Plan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
     for prompts, full_length in ((["hi"], True), ([[104, 105]], False)):
         with serving(drafting=False) as (plain, _), serving() as (drafted, state):
-            pair = Pair(Server(plain, []), Server(drafted, []))
-            (point,) = run_plan(find_engine("vllm"), pair, prompts, plan, lambda *_: None)
+            servers = {"no drafter": Server(plain, []), "drafter": Server(drafted, [])}
+            (point,) = run_plan(find_engine("vllm"), servers, prompts, plan, lambda *_: None)
         assert {body["ignore_eos"] for body in state.bodies} == {full_length}  # that of the warm-up as well
         assert {str(body["prompt"]) for body in state.bodies} == {str(prompts[0])}
         assert point.with_drafter[0].texts == ("HI", "HI")

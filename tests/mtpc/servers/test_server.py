@@ -4,14 +4,15 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mtpc.errors import MTPCError
 from mtpc.servers.draft_counters import NO_DRAFTS
-from mtpc.servers.engine import Engine, ServerSettings
-from mtpc.servers.server import Launch, free_port, last_error, two_servers
+from mtpc.servers.engine import NGRAM, Engine, ServerSettings
+from mtpc.servers.server import Launch, free_port, last_error, side_by_side
 
 SETTINGS = ServerSettings(Path("target"), max_batch=4, max_length=512)
 FAKE = Path(__file__).parent / "fake_server.py"
@@ -37,22 +38,26 @@ def alive(pid: int) -> bool:
 
 def test_a_server_answers_and_is_gone_afterwards(tmp_path: Path) -> None:
     fake = engine(sys.executable, str(FAKE), "PORT")
-    with two_servers(fake, SETTINGS, SETTINGS, tmp_path) as servers:
-        assert servers.without.model() == servers.with_drafter.model() == "some-model"
-        assert servers.without.draft_times is None
-        assert servers.with_drafter.draft_times == tmp_path / "draft_times.json"
-        url = servers.without.url
+    drafted = replace(SETTINGS, drafter=Path("drafter"))
+    with side_by_side(fake, {"no drafter": SETTINGS, "one 2-4:5": drafted}, tmp_path) as servers:
+        plain, other = servers.values()
+        assert list(servers) == ["no drafter", "one 2-4:5"]
+        assert plain.model() == other.model() == "some-model"
+        assert plain.draft_times is None
+        assert other.draft_times == tmp_path / "draft_times_one-2-4-5.json"
     with pytest.raises(MTPCError, match="does not answer"):
-        servers.without.metrics()
-    assert url != servers.with_drafter.url
+        plain.metrics()
+    assert plain.url != other.url
+    assert {file.name for file in tmp_path.iterdir()} == {"server_no-drafter.log", "server_one-2-4-5.log"}
 
 
 def test_a_benchmark_that_is_told_to_end_takes_its_servers_with_it(tmp_path: Path) -> None:
     fake = engine(sys.executable, str(FAKE), "PORT")
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit), two_servers(fake, SETTINGS, SETTINGS, tmp_path) as servers:
+    settings = dict.fromkeys(("one", "other", "third"), SETTINGS)
+    with pytest.raises(SystemExit), side_by_side(fake, settings, tmp_path) as servers:
         os.kill(os.getpid(), signal.SIGTERM)
-    for server in servers:
+    for server in servers.values():
         with pytest.raises(MTPCError, match="does not answer"):
             server.metrics()
     assert signal.getsignal(signal.SIGTERM) is before
@@ -108,6 +113,16 @@ def test_last_error_of_a_log(tmp_path: Path) -> None:
     assert last_error(log) == "only this"
     log.write_text("")
     assert last_error(log) == "it printed nothing"
+
+
+def test_only_the_engines_own_drafter_is_made_to_forget(tmp_path: Path) -> None:
+    forgotten: list[str] = []
+    fake = replace(engine("true"), forgets=forgotten.append)
+    launches = [Launch(fake, settings, tmp_path / "log") for settings in (SETTINGS, replace(SETTINGS, ngram=NGRAM))]
+    for launch in launches:
+        launch.process.wait(10)
+        launch.server.forget()
+    assert forgotten == [launches[1].server.url]
 
 
 def test_a_free_port_is_free() -> None:

@@ -8,11 +8,20 @@ import pytest
 import torch
 
 from mtpc.bench.run import Plan, run_plan
+from mtpc.errors import MTPCError
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.servers.engine import ServerSettings
 from mtpc.servers.load import Sampling
-from mtpc.servers.server import Pair, Server
-from mtpc.servers.sglang_engine import SGLANG, read_details, sglang_command, sglang_environment
+from mtpc.servers.ngram import Ngram
+from mtpc.servers.server import Server
+from mtpc.servers.sglang_engine import (
+    SGLANG,
+    forget,
+    ngram_obstacle,
+    read_details,
+    sglang_command,
+    sglang_environment,
+)
 from tests.mtpc.servers.fake_server import serving
 from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_hybrid import make_hybrid
@@ -63,10 +72,26 @@ def test_counts_come_from_the_answers() -> None:
 def test_a_measurement_needs_no_page_of_metrics() -> None:
     plan = Plan((2,), (0.0,), max_tokens=4, rounds=1, requests=2)
     with serving(drafting=False) as (plain, _), serving() as (drafted, state):
-        (point,) = run_plan(SGLANG, Pair(Server(plain, []), Server(drafted, [])), ["x"], plan, lambda *_: None)
+        servers = {"no drafter": Server(plain, []), "drafter": Server(drafted, [])}
+        (point,) = run_plan(SGLANG, servers, ["x"], plan, lambda *_: None)
     assert (point.drafts.drafts, point.drafts.accepted) == (16, 8)
     assert point.without[0].drafts == NO_DRAFTS
     assert state.pages == ["/v1/models"]
+
+
+def test_answers_of_the_warm_up_are_forgotten_before_a_measurement() -> None:
+    plan, seen = Plan((1,), (0.0,), max_tokens=4, rounds=2, requests=2), []
+    with serving() as (url, _), serving() as (own, state):
+        forgets = Server(own, [], forgets=lambda url: seen.append((url, len(state.bodies))))
+        servers = {"no drafter": Server(url, []), "drafter": Server(url, []), "n-gram": forgets}
+        run_plan(SGLANG, servers, ["x"], plan, lambda *_: None)
+    assert seen == [(own, 1), (own, 4)]  # one to warm up, two that are measured
+
+
+def test_a_server_that_does_not_forget_is_not_measured() -> None:
+    with serving() as (url, state), pytest.raises(MTPCError, match=r"flush_cache.*404"):
+        forget(url)
+    assert state.pages == ["/flush_cache?timeout=10"]
 
 
 def test_the_two_command_lines_differ_only_in_the_drafter() -> None:
@@ -75,6 +100,39 @@ def test_the_two_command_lines_differ_only_in_the_drafter() -> None:
     assert drafted[: len(plain)] == plain
     expected = f"--speculative-algorithm MTPC --speculative-draft-model-path {SHIPPED} --speculative-num-steps 7"
     assert " ".join(drafted[len(plain) :]) == expected
+
+
+def test_the_engines_own_ngram_drafter() -> None:
+    command = " ".join(sglang_command(replace(SETTINGS, ngram=SGLANG.ngram), 1))
+    # What SGLang would take by itself: 12 tokens verified, a trie of depth 18.
+    assert "--speculative-algorithm NGRAM --speculative-num-draft-tokens 12" in command
+    assert command.endswith("--speculative-ngram-max-trie-depth 18")
+
+
+@pytest.mark.parametrize(
+    ("ngram", "temperatures", "missing", "gpu", "reason"),
+    [
+        (SGLANG.ngram, (0.0,), None, False, None),
+        (SGLANG.ngram, (0.0, 1.0), None, True, None),
+        (SGLANG.ngram, (0.0, 1.0), None, False, "the most likely tokens at every temperature"),
+        (SGLANG.ngram, (0.0,), "ninja", False, "ninja is not installed"),
+        (SGLANG.ngram, (1.0,), "c++", True, "c++ is not installed"),
+        (Ngram(2, 4, 5), (0.0,), None, True, "MIN of --ngram must be 1, not 2"),
+    ],
+)
+def test_where_sglangs_ngram_drafter_cannot_be_measured(
+    ngram: Ngram,
+    temperatures: tuple[float, ...],
+    missing: str | None,
+    gpu: bool,
+    reason: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: None if name == missing else f"/usr/bin/{name}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    found = ngram_obstacle(ngram, temperatures)
+    assert found is reason is None or (reason or "-") in (found or "")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """How vLLM is started, and its counters."""
 
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mtpc.servers.draft_counters import DraftCounters
 from mtpc.servers.engine import ServerSettings
+from mtpc.servers.ngram import Ngram
 from mtpc.servers.prometheus import parse
 from mtpc.servers.vllm_engine import vllm_command, vllm_counters, vllm_environment
 from tests.mtpc.servers.test_prometheus import PAGE
@@ -20,6 +23,13 @@ def test_the_two_command_lines_differ_only_in_the_drafter() -> None:
     assert drafted[: len(plain)] == plain
     assert drafted[len(plain)] == "--speculative-config"
     assert '"num_speculative_tokens":7' in drafted[-1]
+
+
+def test_the_engines_own_ngram_drafter() -> None:
+    flag, values = vllm_command(replace(SETTINGS, ngram=Ngram.parse("2-4:5")), 1)[-2:]
+    assert flag == "--speculative-config"
+    expected = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    assert json.loads(values) == expected
 
 
 @pytest.mark.parametrize("compiler", [True, False])
