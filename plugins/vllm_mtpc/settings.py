@@ -11,7 +11,7 @@ from mtpc.copying.table import CopyTable
 from mtpc.declared import declared
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
-from mtpc.families import family_of, recognise
+from mtpc.families import DrafterConfig, Family, family_of, recognise
 from mtpc.families.drafter import check_drafts, load_drafter
 from mtpc.lengths import StepCost
 from mtpc.serial.config import SerialConfig
@@ -54,15 +54,18 @@ def check_settings(
     family = family_of(folder)
     config = family.read_config(folder)
     serial = config.serial
-    for problem in touch_points.problems(serial=serial is not None, window=config.serial_steps is not None):
+    copying, window = copying_cost(additional, family.copies) is not None, config.serial_steps is not None
+    for problem in touch_points.problems(serial=serial is not None, window=window, copying=copying):
         raise MTPCError(problem)
     served = target_of(target)
     load_drafter(folder, served)
     _check_keys(settings, FIXED if serial is None else SERIAL_FIXED)
     if settings.get("method") != METHOD:
         raise MTPCError(f"{folder} is {family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
-    copying = copying_cost(additional, family.copies) is not None
-    check_drafts(config, settings.get("num_speculative_tokens"), "num_speculative_tokens", folder, copying)
+    drafts: Any = settings.get("num_speculative_tokens")
+    check_drafts(config, drafts, "num_speculative_tokens", folder, copying)
+    if touch_points.runners() == {touch_points.V2}:  # where it may be either, vLLM decides after this
+        static_copying(additional, family, config, drafts, folder)
     if copying:
         CopyTable.of(folder)
     if serial is None:
@@ -133,6 +136,23 @@ def copying_cost(additional: Any, always: bool = False) -> StepCost | None:
             raise MTPCError(f"the {COST!r} of {SECTION!r} in additional-config is for copying: add {COPY!r}.")
         return None
     return StepCost() if cost is None else declared(StepCost, cost, f"the {COST!r} of {SECTION!r}")
+
+
+def static_copying(additional: Any, family: Family, config: DrafterConfig, drafts: int, folder: Path) -> bool:
+    """Whether drafts are also copied on Model Runner V2, where they are no longer than the drafter's own.
+
+    Errors: `MTPCError` for what only drafts of different lengths can have.
+    """
+    if copying_cost(additional, family.copies) is None:
+        return False
+    v1 = "only the V1 model runner (VLLM_USE_V2_MODEL_RUNNER=0)"
+    if COST in _own(additional):
+        raise MTPCError(f"the {COST!r} of {SECTION!r} in additional-config is for drafts of any length: {v1} has them.")
+    if not family.copies and drafts > config.num_drafts:
+        raise MTPCError(
+            f"num_speculative_tokens is {drafts}, but {folder} drafts {config.num_drafts}: {v1} copies more than that."
+        )
+    return True
 
 
 def _own(additional: Any) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,18 +14,19 @@ from vllm.config.compilation import CUDAGraphMode
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.model_executor.model_loader import get_model
 from vllm.model_executor.model_loader.utils import get_draft_load_config
-from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
+from mtpc.copying.table import CopyTable
 from mtpc.draft import Known
 from mtpc.draft_clock import DraftClock
-from mtpc.errors import MTPCError
 from mtpc.families.drafter import split_drafts
 from mtpc.noise import counter_uniforms
+from vllm_mtpc.device_copying import DeviceCopying, texts_on_device
 from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
+from vllm_mtpc.graphs import BatchGraphs
 from vllm_mtpc.request_vocabularies import RequestVocabularies
-from vllm_mtpc.settings import copying_cost
+from vllm_mtpc.settings import static_copying
 
 FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
 
@@ -32,23 +35,24 @@ class Speculator(EagleSpeculator):
     """Drafts with both parts of a drafter, each of which may be missing; see `propose`.
 
     What one step needs lies in buffers that never move, so that both parts can be captured in CUDA graphs, one for each
-    batch size: vLLM captures the serial part, this class the window part.  Noise is a function of the request's seed
-    and position, so every tensor-parallel rank drafts the same, the window from its own whole copy; there nothing is
-    exchanged, and data-parallel ranks need not agree on a shape.
+    batch size: vLLM captures the serial part, this class the window part and what may be copied instead.  Noise is a
+    function of the request's seed and position, so every tensor-parallel rank drafts the same, the window from its own
+    whole copy; there nothing is exchanged, and data-parallel ranks need not agree on a shape.
 
-    With a window part ``draft_logits`` is of float32: its distributions rounded to bfloat16 are not the ones that were
-    drawn from.  The serial part draws from logits of the head's type, which the cache keeps as they are.
+    With a window part or copying ``draft_logits`` is of float32: a window's distributions rounded to bfloat16 are not
+    the ones that were drawn from.  The serial part draws from logits of the cache's type, which keeps them as they are.
     """
 
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
-        if copying_cost(vllm_config.additional_config) is not None:
-            raise MTPCError("copying is for the V1 model runner: set VLLM_USE_V2_MODEL_RUNNER=0.")
         settings = vllm_config.speculative_config
-        (_, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
+        (family, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
+        folder = Path(settings.draft_model_config.model)
+        copies = static_copying(vllm_config.additional_config, family, drafter, drafts, folder)
         self.serial_drafts, self.window_drafts = split_drafts(drafter, drafts)
         probabilistic = settings.draft_sample_method == "probabilistic"
+        own_logits = bool(self.window_drafts) or copies
         plain = copy(vllm_config)
-        if self.window_drafts:  # vLLM's own cache of logits has no room for padded rows: it is not to be made
+        if own_logits:  # vLLM's own cache of logits has no room for padded rows: it is not to be made
             plain.speculative_config = copy(settings)
             plain.speculative_config.draft_sample_method = "greedy"
         super().__init__(plain, device)
@@ -58,16 +62,21 @@ class Speculator(EagleSpeculator):
         self.numbers = torch.zeros(rows, dtype=torch.int64, device=device)  # of the requests' draft vocabularies
         self.vocabularies: RequestVocabularies | None = None
         self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
-        self.graphs: CudaGraphManager | None = None
+        self.copy_graphs, self.window_graphs = BatchGraphs(self._find_copies), BatchGraphs(self._draft_window)
+        self.copying: DeviceCopying | None = None
+        if copies:
+            texts, lengths = texts_on_device(req_states, device), req_states.total_len.gpu
+            self.copying = copying = DeviceCopying(CopyTable.of(folder), texts, lengths, rows, drafts)
+            self._follow(lambda request, _: copying.slots.begin(req_states.req_id_to_index[request]))
         self.slot_logits: Tensor | None = None  # [slots + 1, K, V]; padded rows write to the last one
+        if own_logits and probabilistic:
+            self.slot_logits = torch.zeros(rows + 1, drafts, self.vocab_size, dtype=torch.float32, device=device)
+            self.draft_logits = self.slot_logits[:rows]
         if self.window_drafts:
             places = self.serial_drafts + 1  # what the window is conditioned on, see `Known`
             self.states = torch.zeros(rows, places, self.hidden_size, dtype=self.dtype, device=device)
             self.tokens = torch.zeros(rows, places, dtype=torch.int64, device=device)
             self.positions = torch.zeros(rows, dtype=torch.int64, device=device)
-            if probabilistic:
-                self.slot_logits = torch.zeros(rows + 1, drafts, self.vocab_size, dtype=torch.float32, device=device)
-                self.draft_logits = self.slot_logits[:rows]
 
     def load_draft_model(self, target_model: nn.Module, target_attn_layer_names: set[str]) -> nn.Module:
         """Load the drafter; a serial part shares embedding and head of the target."""
@@ -80,23 +89,29 @@ class Speculator(EagleSpeculator):
         model.gather_rows(static=True)
         self.vocabularies = RequestVocabularies.of(model.vocabularies, self.device)
         if self.vocabularies is not None:
-            self._follow(self.vocabularies)
+            self._follow(self.vocabularies.begin, self.vocabularies.forget)
         return model
 
-    def _follow(self, vocabularies: RequestVocabularies) -> None:
-        """Learn of the runner's requests as they come and go: a preempted one comes again with all of its text."""
+    def _follow(
+        self, begin: Callable[[str, list[int]], None], forget: Callable[[list[str]], None] | None = None
+    ) -> None:
+        """Tell of the runner's requests as they come and go: a preempted one comes again with all of its text.
+
+        begin: takes the id of a request that has its slot, and its text.  forget: takes ids.
+        """
         add, remove = self.req_states.add_request, self.req_states.remove_request
 
         @functools.wraps(add)
         def add_request(
             req_id: str, prompt_len: int, all_token_ids: list[int], num_computed_tokens: int, max_tokens: int
         ) -> None:
-            vocabularies.begin(req_id, all_token_ids)
             add(req_id, prompt_len, all_token_ids, num_computed_tokens, max_tokens)
+            begin(req_id, all_token_ids)
 
         @functools.wraps(remove)
         def remove_request(req_id: str) -> Any:
-            vocabularies.forget([req_id])
+            if forget is not None:
+                forget([req_id])
             return remove(req_id)
 
         self.req_states.add_request, self.req_states.remove_request = add_request, remove_request
@@ -118,27 +133,27 @@ class Speculator(EagleSpeculator):
         """One graph of each part for each batch size, if the target's decoding steps run in graphs."""
         if self.serial:
             super().init_cudagraph_manager(cudagraph_mode)
-        if self.window_drafts:
-            self._init_window_graphs(cudagraph_mode)
+        self._prepare_graphs(cudagraph_mode)
 
     def capture(self) -> None:
         """Capture both parts for every batch size."""
         if self.serial:
             super().capture()
-        if self.window_drafts:
-            self._capture_windows()
+        self._capture_graphs()
 
-    def _init_window_graphs(self, cudagraph_mode: CUDAGraphMode) -> None:
-        full = cudagraph_mode.decode_mode() == CUDAGraphMode.FULL and not self.speculative_config.enforce_eager
-        mode = CUDAGraphMode.FULL_DECODE_ONLY if full else CUDAGraphMode.NONE
-        self.graphs = CudaGraphManager(self.vllm_config, self.device, mode, decode_query_len=1)
+    def _graphs(self) -> dict[str, BatchGraphs]:
+        """Those that are not vLLM's, by what they hold."""
+        used = {"copying": self.copy_graphs} if self.copying is not None else {}
+        return used | ({"windows": self.window_graphs} if self.window_drafts else {})
 
-    def _capture_windows(self) -> None:
-        assert self.graphs is not None
+    def _prepare_graphs(self, cudagraph_mode: CUDAGraphMode) -> None:
+        for graphs in self._graphs().values():
+            graphs.prepare(self.vllm_config, self.device, cudagraph_mode)
+
+    def _capture_graphs(self) -> None:
         self.idx_mapping.fill_(-1)
-        self.graphs.capture(
-            lambda desc, warmup: lambda mode: self._draft_window(desc.num_reqs), "Capturing windows in CUDA graphs"
-        )
+        for held, graphs in self._graphs().items():
+            graphs.capture(f"Capturing {held} in CUDA graphs")
 
     @torch.inference_mode()
     def propose(
@@ -172,6 +187,11 @@ class Speculator(EagleSpeculator):
             if self.vocabularies is not None and not dummy_run:
                 self._choose_vocabularies(self.vocabularies, input_batch, num_sampled)
             states = self.final_norm(last_hidden_states)
+            if self.copying is not None or not self.serial:
+                self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
+            if self.copying is not None:
+                self.copying.said[:rows] = num_sampled[:rows]
+                self.copy_graphs.run(rows, eager=is_profile)
             if drafts > serial:
                 self._begin_window(input_batch, states, num_sampled, num_rejected, last_sampled, next_prefill_tokens)
             if self.serial:  # also where it drafts nothing: its keys and values of these tokens are for later steps
@@ -180,10 +200,8 @@ class Speculator(EagleSpeculator):
                     last_sampled, next_prefill_tokens, temperature, seeds, dummy_run=dummy_run, is_profile=is_profile,
                     num_speculative_tokens=serial, **named,
                 )  # fmt: skip
-            else:
-                self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
             if drafts > serial:
-                self._run_window(rows, eager=is_profile)
+                self.window_graphs.run(rows, eager=is_profile)
         return self.draft_tokens[:rows]
 
     def _choose_vocabularies(self, vocabularies: RequestVocabularies, input_batch: Any, num_sampled: Tensor) -> None:
@@ -214,8 +232,15 @@ class Speculator(EagleSpeculator):
         )
 
     def compute_draft_logits(self, hidden_states: Tensor, spec_step_idx: int) -> Tensor:
-        """Called by vLLM's loop: logits of the serial part, [B, V], each row of its draft vocabulary."""
-        logits: Tensor = self.model.compute_logits(hidden_states, self.numbers[: len(hidden_states)])
+        """Called by vLLM's loop: logits of the serial part, [B, V], each row of its draft vocabulary.
+
+        With copying they are those of the mixture at the requests' temperatures.
+        """
+        rows = len(hidden_states)
+        logits: Tensor = self.model.compute_logits(hidden_states, self.numbers[:rows])
+        if self.copying is not None:
+            temperature = None if self.draft_logits is None else self.temperature[self.idx_mapping[:rows]]
+            return self.copying.mixed(logits, self.current_draft_step, temperature)
         return logits if self.draft_logits is None else logits.to(self.draft_logits.dtype)
 
     def sample_draft(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Tensor:
@@ -224,35 +249,33 @@ class Speculator(EagleSpeculator):
         Where they are kept follows from the step's number on the device: in a graph no number of Python's counts.
         """
         tokens: Tensor = super().sample_draft(hidden_states, *arguments, **named)
+        if self.copying is not None:
+            self.copying.drafted(tokens, self.current_draft_step)
         if self.window_drafts:
             rows, place = len(hidden_states), self.current_draft_step[None] + 1
             self.states[:rows].index_copy_(1, place, hidden_states[:, None].to(self.dtype))
             self.tokens[:rows].index_copy_(1, place, tokens[:, None])
         return tokens
 
+    def _find_copies(self, rows: int) -> None:
+        """From buffers to buffers: what may be copied."""
+        assert self.copying is not None
+        self.copying.propose(self.idx_mapping[:rows])
+
     def _draft_window(self, rows: int) -> None:
         """From buffers to buffers: the window's `draft_tokens` [:rows] and, by request slot, `slot_logits`."""
         serial, window, drafts = self.serial_drafts, self.model.window, self.window_drafts
         known = Known(self.states[:rows], self.tokens[:rows])
+        copying = None if self.copying is None else self.copying.after(serial, rows)
         if self.slot_logits is None:
-            self.draft_tokens[:rows, serial:] = window.draft(known, None, None, drafts, "greedy").tokens
+            self.draft_tokens[:rows, serial:] = window.draft(known, None, None, drafts, "greedy", copying).tokens
             return
         slots = self.idx_mapping[:rows]  # [B], -1 for padded rows
         temperature = self.temperature[slots]
         noise = counter_uniforms(self.seeds[slots], self.positions[:rows], window.noise_size)
-        draft = window.draft(known, temperature, noise, drafts, "mixed")
+        draft = window.draft(known, temperature, noise, drafts, "mixed", copying)
         self.draft_tokens[:rows, serial:] = draft.tokens
         # vLLM divides by the temperature when it reads: T log q comes back as exactly q.
         scale = torch.where(temperature > 0, temperature, 1.0)
         logits = draft.probs.clamp_min(FLOOR).log() * scale[:, None, None]
         self.slot_logits[:, serial:].index_copy_(0, torch.where(slots < 0, self.max_num_reqs, slots), logits)
-
-    def _run_window(self, rows: int, eager: bool) -> None:
-        """Replay the graph of the next larger batch size, or draft eagerly where there is none."""
-        if not eager:
-            assert self.graphs is not None
-            batch = self.graphs.dispatch(rows, rows, uniform_token_count=1, num_active_loras=0)
-            if batch.cg_mode == CUDAGraphMode.FULL:
-                self.graphs.run_fullgraph(batch)
-                return
-        self._draft_window(rows)

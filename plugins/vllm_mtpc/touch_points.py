@@ -21,17 +21,19 @@ VERSIONS = ">=0.32,<0.34"
 MEND = f"install a vLLM version {VERSIONS}, or a release of mtpc-plugins made for the installed one"
 logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that its handlers show it
 
-# What a line serves: start-up, a part of a drafter, a runner, a device, or several of these at once.
-START, SERIAL, WINDOW, V1, V2, CPU = "start-up", "serial part", "window part", "V1 runner", "V2 runner", "CPU"
+# What a line serves: start-up, a part of a drafter, copying, a runner, a device, or several of these at once.
+START, SERIAL, WINDOW, COPYING, GRAPHS = "start-up", "serial part", "window part", "copying", "graphs of our own"
+V1, V2, CPU = "V1 runner", "V2 runner", "CPU"
 JOIN = ", "
 V1_SERIAL, V1_WINDOW, V1_CPU = (JOIN.join((V1, other)) for other in (SERIAL, WINDOW, CPU))
 V2_SERIAL, V2_WINDOW = (JOIN.join((V2, other)) for other in (SERIAL, WINDOW))
+V2_COPYING, V2_GRAPHS = (JOIN.join((V2, other)) for other in (COPYING, GRAPHS))
 _EAGLE = "vllm.v1.spec_decode.eagle"
 _PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", "vllm.v1.worker.gpu.spec_decode.speculator"
 _LOOP_V2, _STATES = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator", "vllm.v1.worker.gpu.states"
 _LAYERS, _MODELS = "vllm.model_executor.layers", "vllm.model_executor.models"
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
-_GRAPHS, _SAMPLER = "vllm.v1.worker.gpu.cudagraph_utils", "vllm.v1.sample.rejection_sampler"
+_CUDA, _SAMPLER = "vllm.v1.worker.gpu.cudagraph_utils", "vllm.v1.sample.rejection_sampler"
 _PROPOSE_V1 = (
     "self num_speculative_tokens target_token_ids target_positions target_hidden_states next_token_ids "
     "token_indices_to_sample common_attn_metadata sampling_metadata mm_embed_inputs num_rejected_tokens_gpu "
@@ -165,19 +167,19 @@ TABLE = (
     ),
     TouchPoint(
         V2_SERIAL, _SPECULATOR, "DraftModelSpeculator.compute_draft_logits", "self hidden_states spec_step_idx",
-        "extended", "each row's logits are of its request's draft vocabulary",
+        "extended", "each row's logits are of its request's draft vocabulary, mixed with what may be copied",
     ),
     TouchPoint(
         V2_SERIAL, _SPECULATOR, "DraftModelSpeculator.sample_draft",
         "self hidden_states sample_src_positions idx_mapping temperature seeds draft_step draft_logits spec_step_idx",
-        "extended", "the window part reads the states and drafts of the serial part",
+        "extended", "the window part reads the states and drafts of the serial part, copying the drafts",
     ),
     TouchPoint(
         V2_SERIAL, _LOOP_V2, "TargetDependentARSpeculator._configure_decode_metadata_update", "self",
         "extended", "no graph of the whole loop, which has a step for every draft, where a window part drafts the rest",
     ),
     TouchPoint(
-        V2_WINDOW, _SPECULATOR, "DraftModelSpeculator._copy_request_inputs",
+        V2_GRAPHS, _SPECULATOR, "DraftModelSpeculator._copy_request_inputs",
         "self num_reqs idx_mapping temperature seeds dummy_run",
         "called", "fills the buffers that a captured graph reads; padded rows get slot -1",
     ),
@@ -194,19 +196,28 @@ TABLE = (
         "called", "loads the drafter",
     ),
     TouchPoint(
-        V2_WINDOW, _GRAPHS, "CudaGraphManager.__init__", "self vllm_config device cudagraph_mode decode_query_len",
-        "called", "one CUDA graph of the window for each batch size",
+        V2_GRAPHS, _CUDA, "CudaGraphManager.__init__", "self vllm_config device cudagraph_mode decode_query_len",
+        "called", "one CUDA graph of the window, and of copying, for each batch size",
     ),
     TouchPoint(
-        V2_WINDOW, _GRAPHS, "CudaGraphManager.capture", "self create_forward_fn", "called", "captures the window",
+        V2_GRAPHS, _CUDA, "CudaGraphManager.capture", "self create_forward_fn", "called", "captures both",
     ),
     TouchPoint(
-        V2_WINDOW, _GRAPHS, "CudaGraphManager.run_fullgraph", "self desc", "called", "replays the window",
+        V2_GRAPHS, _CUDA, "CudaGraphManager.run_fullgraph", "self desc", "called", "replays one",
     ),
     TouchPoint(
-        V2_WINDOW, _GRAPHS, "CudaGraphManager.dispatch",
+        V2_GRAPHS, _CUDA, "CudaGraphManager.dispatch",
         "self num_reqs num_tokens uniform_token_count num_active_loras",
         "called", "finds the graph for a batch size",
+    ),
+    TouchPoint(
+        V2_COPYING, _STATES, "RequestState.add_request",
+        "self req_id prompt_len all_token_ids num_computed_tokens max_tokens",
+        "wrapped", "how well copying did in a slot is forgotten when a request comes into it",
+    ),
+    TouchPoint(
+        V2_COPYING, "vllm.v1.worker.gpu.buffer_utils", "StagedWriteTensor.__init__", "self size dtype device",
+        "called", "the requests' texts, which are read whole in every step, lie on the device",
     ),
     TouchPoint(
         V1_CPU, _SAMPLER, "expand_batch_to_tokens", "x cu_num_tokens num_tokens replace_from replace_to",
@@ -269,7 +280,7 @@ def _on_a_cpu() -> bool:
     return bool(current_platform.is_cpu())
 
 
-def _runners() -> set[str]:
+def runners() -> set[str]:
     """Those that may serve here: which of both it is, vLLM decides later, unless it is told to or lacks Triton."""
     from vllm import envs
     from vllm.triton_utils import HAS_TRITON
@@ -280,9 +291,10 @@ def _runners() -> set[str]:
     return {V2 if second else V1}
 
 
-def problems(*, serial: bool, window: bool) -> Iterator[str]:
+def problems(*, serial: bool, window: bool, copying: bool = False) -> Iterator[str]:
     """One sentence for each line that does not hold in the installed vLLM, of those that such a drafter needs here."""
-    needed = {START, *_runners(), *[SERIAL] * serial, *[WINDOW] * window, *[CPU] * _on_a_cpu()}
+    parts = [*[SERIAL] * serial, *[WINDOW] * window, *[COPYING] * copying, *[GRAPHS] * (window or copying)]
+    needed = {START, *runners(), *parts, *[CPU] * _on_a_cpu()}
     return sentences((line for line in TABLE if needed.issuperset(line.group.split(JOIN))), MEND)
 
 

@@ -13,6 +13,7 @@ from transformers import DynamicCache
 
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
+from mtpc.copying.request import CopyRequest
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.families.drafter import load_drafter, own_drafts
@@ -44,6 +45,7 @@ class RecordingSession(Session):
         detector = loop.vocabularies.detector if loop.vocabularies is not None else None
         self.languages = None if detector is None else RequestLanguages(detector)
         self.copying: BatchCopying | None = None
+        self.copies: CopyRequest | None = None
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
         self.text.extend(following[0].tolist())
@@ -53,6 +55,8 @@ class RecordingSession(Session):
             self.head = self.loop.head.restricted(self.loop.vocabularies.ids[number])
         if self.loop.cost is not None:
             draft = self.draft_copying(hidden, following, num_drafts, *rest)
+        elif self.loop.copies:
+            draft = self.draft_mixed(hidden, following, num_drafts, *rest)
         else:
             draft = super().draft(hidden, following, num_drafts, *rest)
         self.drafts.append(draft.tokens[0].tolist())
@@ -77,18 +81,36 @@ class RecordingSession(Session):
         self.loop.kinds[(own > 0, len(cut) - own)] += 1
         return draft._replace(tokens=torch.tensor([cut], dtype=torch.int64).view(1, -1))
 
+    def draft_mixed(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
+        """The drafter's own drafts mixed with what may be copied."""
+        said = following[0].tolist()
+        if self.copies is None:
+            self.copies, said = CopyRequest(self.loop.table, self.text[:-1]), self.text[-1:]
+        self.copies.append(said)
+        tokens, chances = self.copies.propose(num_drafts)
+        self.loop.copied += bool(chances.any())
+        copied = Copied(torch.from_numpy(tokens)[None], torch.from_numpy(chances)[None])
+        return super().draft(hidden, following, num_drafts, *rest, copied=copied)
+
 
 class Loop:
     """A target in transformers and a drafter of any family, float32, decoding one text at a time.
 
     used: how many drafts were made with each draft vocabulary.  cost: of steps, where drafts may be copied from the
     text.  kinds: how often the drafter drafted or did not, and how much longer than its own the draft was.
+    copies: whether drafts of the drafter's own length are mixed with what may be copied, and copied: how often.
     """
 
     def __init__(
-        self, target: Path, drafter: Path, vocabularies: DraftVocabularies | None = None, cost: StepCost | None = None
+        self,
+        target: Path,
+        drafter: Path,
+        vocabularies: DraftVocabularies | None = None,
+        cost: StepCost | None = None,
+        copies: bool = False,
     ) -> None:
         self.cost, self.table = cost, CopyTable.of(drafter)
+        self.copies, self.copied = copies, 0
         self.kinds: Counter[tuple[bool, int]] = Counter()
         self.target = FrozenTarget(target)
         self.drafter = load_drafter(drafter)

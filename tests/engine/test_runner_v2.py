@@ -26,7 +26,7 @@ from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
-from tests.support.random_models import make_drafter, make_target
+from tests.support.random_models import make_copying, make_drafter, make_target
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -70,6 +70,8 @@ class Case(NamedTuple):
     length: int  # of the greedy texts
     samples: int
     vocabulary: dict[str, Any] | None = None  # settings of the draft vocabulary
+    prompts: list[list[int]] = PROMPTS
+    copies: bool = False
 
 
 def mtpc(folder: Path) -> Case:
@@ -88,14 +90,28 @@ def mimo(folder: Path) -> Case:
 
 
 def hybrid(folder: Path) -> Case:
-    """A layer that drafts from the vocabulary of the request's language, and a circuit."""
+    """A layer that drafts from the vocabulary of the request's language, a circuit, and copying beside both."""
     target = make_target(folder / "target")
     drafter = make_hybrid(folder / "drafter", target)
     make_vocabulary(drafter / "vocabulary.json", 258)
-    return Case(Models(target, drafter, 4), target, 12, 200, {"size": 120})
+    return Case(Models(target, drafter, 4), target, 12, 200, {"size": 120}, foretelling(target), copies=True)
 
 
-CASES = {"mtpc": mtpc, "fastmtp, MiMo": mimo, "hybrid": hybrid}
+def copying_alone(folder: Path) -> Case:
+    """Neither part: what is drafted is copied, or token 0."""
+    target = make_target(folder / "target")
+    return Case(
+        Models(target, make_copying(folder / "drafter", target), 4), target, 12, 200, None, foretelling(target), True
+    )
+
+
+def foretelling(target: Path) -> list[list[int]]:
+    """Prompts in which the tokens that are likely to come next have been before: they are there to be copied."""
+    exact, prompts = Reference(target), [prompt[:10] for prompt in PROMPTS]
+    return [exact.next_probs([prompt], SAMPLING)[0].topk(10).indices.tolist() + prompt for prompt in prompts]
+
+
+CASES = {"mtpc": mtpc, "fastmtp, MiMo": mimo, "hybrid, copying": hybrid, "copying": copying_alone}
 
 
 class Said(NamedTuple):
@@ -112,14 +128,14 @@ def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp(request.param)
     case, file = CASES[request.param](folder), folder / "drafts"
     sampled = ("--samples", str(case.samples), "--temperature", str(SAMPLING.temperature))
-    additional = {} if case.vocabulary is None else {"mtpc": case.vocabulary}
+    additional = ("--additional", json.dumps({"mtpc": {"copy": case.copies} | (case.vocabulary or {})}))
     arguments = ("--replay", "--greedy-length", str(case.length), "--record", str(file), "--switch", f"{folder}/switch")
-    return Said(case, session(case.models, PROMPTS, *arguments, *sampled, "--additional", json.dumps(additional)), file)
+    return Said(case, session(case.models, case.prompts, *arguments, *sampled, *additional), file)
 
 
 def test_greedy_text(said: Said) -> None:
     exact = Reference(said.case.plain)
-    assert said.output["greedy"] == [exact.greedy(prompt, said.case.length) for prompt in PROMPTS]
+    assert said.output["greedy"] == [exact.greedy(prompt, said.case.length) for prompt in said.case.prompts]
     assert 0 < said.output["accepted"] < said.output["drafted"]
 
 
@@ -132,14 +148,21 @@ def assert_recorded(file: Path, prompts: list[list[int]], loop: Loop, length: in
 
 
 def test_drafts_are_those_of_the_plain_loop(said: Said) -> None:
-    (_, drafter, drafts), vocabulary = said.case.models, said.case.vocabulary
-    vocabularies = None if vocabulary is None else open_vocabularies(vocabulary, drafter, 258)
-    assert_recorded(said.drafts, PROMPTS, Loop(said.case.plain, drafter, vocabularies), said.case.length, drafts)
+    case, (_, drafter, drafts) = said.case, said.case.models
+    vocabularies = None if case.vocabulary is None else open_vocabularies(case.vocabulary, drafter, 258)
+    loop = Loop(case.plain, drafter, vocabularies, copies=case.copies)
+    assert_recorded(said.drafts, case.prompts, loop, case.length, drafts)
+    in_greedy, *in_samples = said.output["copied"]
+    if not case.copies:
+        assert not in_greedy
+        return
+    assert in_greedy >= loop.copied > 2 * len(case.prompts)
+    assert min(in_samples) > 0.8 * case.samples
 
 
 @pytest.mark.parametrize("name", ["samples", "misstated"])
 def test_joint_of_the_first_tokens(said: Said, name: str) -> None:
-    expected = cells(Reference(said.case.plain), PROMPTS[0], SAMPLING, said.case.samples)
+    expected = cells(Reference(said.case.plain), said.case.prompts[0], SAMPLING, said.case.samples)
     assert len(expected) > 10
     p = p_value([tuple(window) for window in said.output[name]], expected)
     assert (p < REJECT_BELOW) == (name == "misstated")
@@ -151,11 +174,13 @@ def test_windows_were_replayed(said: Said) -> None:
         assert said.output["padded"] > 5  # six requests in a graph of seven
 
 
-def test_the_drafter_that_ships_with_greedy_drafts(models: Models, reference: Reference) -> None:
+def test_the_drafter_that_ships_with_greedy_drafts_and_copying(models: Models, reference: Reference) -> None:
+    asked = [(prompt[:8] * 3)[:20] for prompt in PROMPTS[:3]]
     arguments = ("--greedy-length", "32", "--replay", "--draft-sample-method", "greedy")
-    output = session(models, PROMPTS[:3], *arguments)
-    assert output["greedy"] == [reference.greedy(prompt, 32) for prompt in PROMPTS[:3]]
+    output = session(models, asked, *arguments, "--additional", '{"mtpc": {"copy": true}}')
+    assert output["greedy"] == [reference.greedy(prompt, 32) for prompt in asked]
     assert output["accepted"] > 0
+    assert output["copied"][0] > 10
     assert output["replays"] > 5
     assert output["padded"] > 5  # three requests in a graph of seven
 

@@ -13,8 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
 from vllm import LLM, SamplingParams, TokensPrompt
 
+from mtpc.copying.mixture import Copied
+from mtpc.copying.slots import SlotCopying
 from tests.support.replayed_graphs import Replays, replay_instead_of_capture
 
 
@@ -22,6 +25,20 @@ def plugin(name: str) -> None:
     """Register a test's plugin."""
     sys.path.append(str(Path(__file__).parents[1] / "support" / name))
     import_module(name).register()
+
+
+def count_copies() -> list[int]:
+    """How many requests had something to copy in each step from now on."""
+    counts: list[int] = []
+    propose = SlotCopying.propose
+
+    def counted(self: SlotCopying, table: Tensor, lengths: Tensor, slots: Tensor, said: Tensor) -> Copied:
+        copied = propose(self, table, lengths, slots, said)
+        counts.append(int((copied.chances[slots >= 0] > 0).any(1).sum()))
+        return copied
+
+    SlotCopying.propose = counted  # type: ignore[method-assign]
+    return counts
 
 
 def main() -> None:
@@ -47,6 +64,7 @@ def main() -> None:
     if options.record:
         os.environ["RECORDED_DRAFTS"] = options.record
         plugin("recorded_drafts")
+    copies = count_copies()
     replays = replay_instead_of_capture((1, 2, 7)) if options.replay else Replays()
     llm = LLM(
         str(options.target),
@@ -67,6 +85,7 @@ def main() -> None:
     prompts = [TokensPrompt(prompt_token_ids=prompt) for prompt in options.prompts]
     greedy = SamplingParams(temperature=0, max_tokens=options.greedy_length, ignore_eos=True)
     said: dict[str, Any] = {"greedy": [list(out.outputs[0].token_ids) for out in llm.generate(prompts, greedy)]}
+    said["copied"] = [sum(copies)]
     if options.samples:
         sampled = SamplingParams(
             temperature=options.temperature, max_tokens=options.sample_length, ignore_eos=True, n=options.samples
@@ -75,7 +94,9 @@ def main() -> None:
         for name in ("samples", "misstated") if options.switch else ("samples",):
             if name == "misstated":
                 Path(options.switch).touch()
+            copies.clear()
             said[name] = [list(choice.token_ids) for choice in llm.generate(prompts[:1], sampled)[0].outputs]
+            said["copied"].append(sum(copies))
     counters = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
     said["accepted"] = counters["vllm:spec_decode_num_accepted_tokens"]
     said["drafted"] = counters["vllm:spec_decode_num_draft_tokens"]

@@ -13,6 +13,7 @@ from typing import Any
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.worker.gpu import cudagraph_utils
 
+from vllm_mtpc.graphs import BatchGraphs
 from vllm_mtpc.speculator import Speculator
 
 
@@ -30,9 +31,9 @@ class _Graph:
 
 
 def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
-    """Make every window of up to ``max(sizes)`` requests in this process a replay."""
+    """Make every window of up to ``max(sizes)`` requests in this process a replay, and what is copied likewise."""
     replays = Replays()
-    initialise, run = Speculator._init_window_graphs, Speculator._run_window
+    initialise, run = Speculator._prepare_graphs, BatchGraphs.run
 
     def capture(self: Any, create_forward_fn: Any, progress_bar_desc: str = "") -> None:
         for batches in self._capture_descs.values():
@@ -41,15 +42,15 @@ def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
                 self.graphs[batch] = _Graph(lambda call=call: call(CUDAGraphMode.NONE))
         self._graphs_captured = True
 
-    def init_window_graphs(self: Speculator, cudagraph_mode: CUDAGraphMode) -> None:
+    def prepare_graphs(self: Speculator, cudagraph_mode: CUDAGraphMode) -> None:
         settings = self.vllm_config.compilation_config
         settings.cudagraph_capture_sizes, settings.max_cudagraph_capture_size = list(sizes), max(sizes)
         self.speculative_config.enforce_eager = False
         initialise(self, CUDAGraphMode.FULL_DECODE_ONLY)
         settings.cudagraph_capture_sizes = []
-        self._capture_windows()
+        self._capture_graphs()
 
-    def counted(self: Speculator, rows: int, eager: bool) -> None:
+    def counted(self: BatchGraphs, rows: int, eager: bool) -> None:
         if not eager and rows <= max(sizes):
             replays.replayed += 1
             replays.padded += rows not in sizes
@@ -57,6 +58,6 @@ def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
 
     cudagraph_utils.CudaGraphManager.capture = capture
     cudagraph_utils.current_platform.get_global_graph_pool = lambda: None
-    Speculator._init_window_graphs = init_window_graphs  # type: ignore[method-assign]
-    Speculator._run_window = counted  # type: ignore[method-assign]
+    Speculator._prepare_graphs = prepare_graphs  # type: ignore[method-assign]
+    BatchGraphs.run = counted  # type: ignore[method-assign]
     return replays

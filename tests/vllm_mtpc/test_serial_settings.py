@@ -13,10 +13,13 @@ from safetensors.torch import load_file, save_file
 from vllm.engine.arg_utils import EngineArgs
 
 from mtpc.errors import MTPCError
+from mtpc.families import family_of
 from tests.support.random_fastmtp import make_vocabulary
-from vllm_mtpc.settings import check_settings, vocabulary_values
+from vllm_mtpc import touch_points
+from vllm_mtpc.settings import check_settings, static_copying, vocabulary_values
 
 VOCAB = 258
+COST = {"plain": [[1, 1.0]], "verifying": [[1, 1.0]], "drafting": [[1, 0.1]]}
 
 
 def engine_config(target: Path, drafter: Path, additional: dict[str, Any], ranks: int = 1, **settings: Any) -> Any:
@@ -111,6 +114,33 @@ def test_copying_makes_drafts_longer_than_the_drafters_own(target: Path, drafter
     assert "from 1 to 7" in refused(target, drafter, {"mtpc": {"copy": False}}, **longer)
     assert "from 1 to 256" in refused(target, drafter, {"mtpc": {"copy": True}}, num_speculative_tokens=0)
     assert "is for drafters with a serial part" in refused(target, drafter, {"mtpc": {"copy": True, "size": 40}})
+
+
+@pytest.mark.parametrize(
+    ("drafts", "values", "message"),
+    [
+        (8, {}, "num_speculative_tokens is 8, but {} drafts 7: only the V1 model runner"),
+        (7, {"step_cost": COST}, "the 'step_cost' of 'mtpc' in additional-config is for drafts of any length"),
+        (7, {}, ""),
+    ],
+)
+def test_model_runner_v2_copies_no_more_than_the_drafter_drafts(
+    target: Path, drafter: Path, monkeypatch: pytest.MonkeyPatch, drafts: int, values: dict[str, Any], message: str
+) -> None:
+    additional = {"mtpc": {"copy": True} | values}
+    monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V1, touch_points.V2})
+    engine_config(target, drafter, additional, num_speculative_tokens=drafts)  # vLLM is still to choose
+    family = family_of(drafter)
+    config = family.read_config(drafter)
+    monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V2})
+    if not message:
+        engine_config(target, drafter, additional, num_speculative_tokens=drafts)
+        assert static_copying(additional, family, config, drafts, drafter)
+        return
+    assert message.format(drafter) in refused(target, drafter, additional, num_speculative_tokens=drafts)
+    with pytest.raises(MTPCError, match="VLLM_USE_V2_MODEL_RUNNER=0"):  # so is it where the runner has been chosen
+        static_copying(additional, family, config, drafts, drafter)
+    assert not static_copying({}, family, config, drafts, drafter)
 
 
 def test_a_draft_vocabulary_is_no_setting_of_a_drafter_without_a_serial_part(target: Path, drafter: Path) -> None:

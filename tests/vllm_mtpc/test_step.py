@@ -82,9 +82,16 @@ def test_no_drafts_at_all() -> None:
     assert draft.probs is None
 
 
+def bare_speculator() -> Any:
+    """One that knows nothing yet."""
+    speculator: Any = Speculator.__new__(Speculator)
+    speculator.copying = None
+    return speculator
+
+
 def test_a_replayed_graph_keeps_each_state_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EagleSpeculator, "sample_draft", lambda self, states: states[:, 0].long())
-    speculator: Any = Speculator.__new__(Speculator)
+    speculator = bare_speculator()
     speculator.window_drafts, speculator.dtype = 2, torch.float32
     speculator.states, speculator.tokens = torch.zeros(ROWS + 1, 3, SIZE), torch.zeros(ROWS + 1, 3, dtype=torch.int64)
     speculator.current_draft_step = torch.tensor(0)
@@ -106,7 +113,7 @@ def test_a_window_lies_behind_the_serial_drafts_in_its_requests_slot() -> None:
     torch.manual_seed(0)
     config = CircuitConfig(circuit="hmm", window=3, rank=2, hidden_size=SIZE, vocab_size=VOCABULARY, leaves="table")
     window, drafts, slots = CircuitWindow(config), 2, torch.tensor([2, 0, -1])  # the last row is padding
-    speculator: Any = Speculator.__new__(Speculator)
+    speculator = bare_speculator()
     speculator.serial_drafts, speculator.window_drafts, speculator.max_num_reqs = 1, drafts, 4
     speculator.model = SimpleNamespace(window=window)
     speculator.states, speculator.tokens = torch.randn(4, 2, SIZE), torch.randint(VOCABULARY, (4, 2))

@@ -73,10 +73,11 @@ def test_on_other_devices_nothing_of_a_cpu_is_mended_or_missed(
     assert not caplog.text
 
 
-def refused(drafter: Path) -> bool:
+def refused(drafter: Path, copies: bool = False) -> bool:
     """Whether a drafter is, for a line of the table."""
+    settings = {"method": "eagle", "model": str(drafter), "num_speculative_tokens": 3}
     try:
-        check_settings({"method": "eagle", "model": str(drafter), "num_speculative_tokens": 3}, TARGET)
+        check_settings(settings, TARGET, {"mtpc": {"copy": copies}})
     except MTPCError as error:
         return "is expected; install a vLLM version" in str(error)
     return False
@@ -102,10 +103,29 @@ def test_a_drafter_is_refused_where_a_line_that_it_needs_does_not_hold(
     monkeypatch: pytest.MonkeyPatch, drafter: Path, fastmtp: Path, hybrid: Path, group: str, of: str
 ) -> None:
     monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=group)])
-    monkeypatch.setattr(touch_points, "_runners", lambda: {touch_points.V1})
+    monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V1})
     drafters = {"mtpc": drafter, "fastmtp": fastmtp, "hybrid": hybrid}
     assert [name for name, folder in drafters.items() if refused(folder)] == of.split()
     check_settings({"method": "ngram"}, None)
+
+
+@pytest.mark.parametrize(
+    ("group", "of"),
+    [
+        (touch_points.V2_SERIAL, "fastmtp fastmtp+copy"),
+        (touch_points.V2_COPYING, "mtpc+copy fastmtp+copy"),
+        (touch_points.V2_GRAPHS, "mtpc mtpc+copy fastmtp+copy"),
+    ],
+)
+def test_copying_needs_lines_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, drafter: Path, fastmtp: Path, group: str, of: str
+) -> None:
+    monkeypatch.setattr(touch_points, "TABLE", [WRONG._replace(group=group)])
+    monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V2})
+    drafters = {"mtpc": drafter, "fastmtp": fastmtp}
+    cases = [(name, folder, copies) for name, folder in drafters.items() for copies in (False, True)]
+    found = [name + "+copy" * copies for name, folder, copies in cases if refused(folder, copies)]
+    assert found == of.split()
 
 
 def test_on_a_gpu_a_line_for_cpus_refuses_no_drafter(
@@ -128,7 +148,7 @@ def test_the_runners_that_may_serve(
     if variable is not None:
         monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", variable)
     monkeypatch.setattr("vllm.triton_utils.HAS_TRITON", triton)
-    assert touch_points._runners() == {f"{name} runner" for name in runners.split()}
+    assert touch_points.runners() == {f"{name} runner" for name in runners.split()}
 
 
 def test_registering_twice_changes_nothing() -> None:
