@@ -13,19 +13,21 @@ from torch import Tensor
 
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
+from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
-from mtpc.lengths import StepCost
+from vllm_mtpc.additional import TENANT, CopySettings
 
 
 class RunnerCopying:
     """`BatchCopying` of the batch that the runner has at hand, in tensors.
 
-    own, longest, cost, table: see there.
+    own, longest, table: see there.
     """
 
-    def __init__(self, own: int, longest: int, cost: StepCost, table: CopyTable, device: torch.device) -> None:
-        self.batch, self.device = BatchCopying(own, longest, cost, table), device
+    def __init__(self, own: int, longest: int, settings: CopySettings, table: CopyTable, device: torch.device) -> None:
+        store = None if settings.store is None else Store(settings.store)
+        self.batch, self.device = BatchCopying(own, longest, settings.step_cost, table, store), device
 
     def sampled(
         self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor, greedy: bool
@@ -39,7 +41,8 @@ class RunnerCopying:
         self.batch.begin(greedy)
         for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
             said = [token for token in row if token >= 0]
-            self.batch.add(name, partial(_text_of, requests[name]), said, waiting)
+            request = requests[name]
+            self.batch.add(name, partial(_text_of, request), said, waiting, _tenant_of(request))
 
     def drafter_pays(self, longest: int, seeded: bool) -> bool:
         """Whether the drafter is to draft in this step.
@@ -67,6 +70,12 @@ class RunnerCopying:
         added = torch.tensor([row[own:] + [0] * (width - max(own, len(row))) for row in drafts], device=self.device)
         certain = F.one_hot(added, draft.probs.shape[2]).to(draft.probs.dtype)
         return drafts, torch.cat([draft.probs, certain], 1)
+
+
+def _tenant_of(request: Any) -> str | None:
+    """Whose request vLLM's is, if its ``vllm_xargs`` say so."""
+    tenant = (getattr(request.sampling_params, "extra_args", None) or {}).get(TENANT)
+    return None if tenant is None else str(tenant)
 
 
 def _text_of(request: Any) -> list[int]:

@@ -18,8 +18,9 @@ from mtpc.families import family_of
 from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.settings import open_vocabularies
+from vllm_mtpc.additional import copying_settings, vocabulary_values
 from vllm_mtpc.serial import STACKED, SerialPart
-from vllm_mtpc.settings import copying_cost, target_of, vocabulary_values
+from vllm_mtpc.settings import target_of
 
 logger = logging.getLogger(f"vllm.{__name__}")
 
@@ -44,7 +45,9 @@ class DrafterForCausalLM(nn.Module):
         family = family_of(self.folder)
         self.drafter = family.read_config(self.folder)
         drafts = vllm_config.num_speculative_tokens
-        if copying_cost(additional, family.copies) is not None:  # what goes beyond the drafter's own drafts is copied
+        if (
+            copying_settings(additional, family.copies) is not None
+        ):  # what goes beyond the drafter's own drafts is copied
             drafts = min(drafts, self.drafter.num_drafts)
         self.window = family.window(self.drafter) if self.split(drafts)[1] else None
         self.num_drafts = drafts

@@ -18,6 +18,7 @@ from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import own_drafts
 from mtpc.window.single import drafting_for_one
+from vllm_mtpc.additional import copying_settings
 from vllm_mtpc.backlog import Backlog, Pass
 from vllm_mtpc.copying import RunnerCopying
 from vllm_mtpc.dispatch import drafter_of
@@ -25,7 +26,6 @@ from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.last_accepted import last_accepted
 from vllm_mtpc.noise import draft_noise
 from vllm_mtpc.request_vocabularies import RequestVocabularies
-from vllm_mtpc.settings import copying_cost
 from vllm_mtpc.step import Step
 
 
@@ -52,13 +52,13 @@ class Proposer(EagleProposer):
         self.requests: list[str] = []  # of the coming step
         self.backlog: Backlog | None = None
         self.own = self.num_speculative_tokens
-        cost = copying_cost(vllm_config.additional_config, family.copies)
-        if cost is not None:
+        settings = copying_settings(vllm_config.additional_config, family.copies)
+        if settings is not None:
             if vllm_config.scheduler_config.async_scheduling:
                 raise MTPCError("copying reads what was said a step ago: it needs --no-async-scheduling.")
             self.own = own_drafts(family, drafter, self.num_speculative_tokens)
             table = CopyTable.of(Path(vllm_config.speculative_config.draft_model_config.model))
-            self.copying = RunnerCopying(self.own, self.num_speculative_tokens, cost, table, device)
+            self.copying = RunnerCopying(self.own, self.num_speculative_tokens, settings, table, device)
 
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""

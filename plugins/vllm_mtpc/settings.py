@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from mtpc.copying.table import CopyTable
-from mtpc.declared import declared
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
-from mtpc.families import DrafterConfig, Family, family_of, recognise
+from mtpc.families import family_of, recognise
 from mtpc.families.drafter import check_drafts, load_drafter
-from mtpc.lengths import StepCost
 from mtpc.serial.config import SerialConfig
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc import touch_points
+from vllm_mtpc.additional import SECTION, copying_settings, static_copying, vocabulary_values
 
 METHOD = "eagle"
 SAMPLE_METHODS = ("greedy", "probabilistic")
-SECTION = "mtpc"  # of vLLM's additional-config: the settings of the draft vocabulary, and of copying
-COPY, COST = "copy", "step_cost"
 # Settings that our drafters have no use for or cannot honour, and the one value each may have.
 FIXED = {
     "parallel_drafting": False,
@@ -54,7 +51,7 @@ def check_settings(
     family = family_of(folder)
     config = family.read_config(folder)
     serial = config.serial
-    copying, window = copying_cost(additional, family.copies) is not None, config.serial_steps is not None
+    copying, window = copying_settings(additional, family.copies) is not None, config.serial_steps is not None
     for problem in touch_points.problems(serial=serial is not None, window=window, copying=copying):
         raise MTPCError(problem)
     served = target_of(target)
@@ -106,60 +103,6 @@ def _check_serial(
     if settings.get(RANKS) not in (None, ranks):
         raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is shared out over all {ranks} ranks.")
     serial.check_ranks(ranks, folder)
-
-
-def vocabulary_values(additional: Any) -> dict[str, Any]:
-    """The settings of the draft vocabulary in vLLM's additional-config.
-
-    Errors: `MTPCError` where they are no object of JSON.
-    """
-    return {key: value for key, value in _own(additional).items() if key not in (COPY, COST)}
-
-
-def copying_cost(additional: Any, always: bool = False) -> StepCost | None:
-    """What steps cost where drafts are copied from the request's own text, by vLLM's additional-config; else None.
-
-    always: whether the drafter does nothing else.
-
-    Errors: `MTPCError` where it does not say so clearly.
-    """
-    values = _own(additional)
-    copy, cost = values.get(COPY, always), values.get(COST)
-    if not isinstance(copy, bool):
-        raise MTPCError(f"the {COPY!r} of {SECTION!r} in additional-config must be true or false, but is {copy!r}.")
-    if always and not copy:
-        raise MTPCError(
-            f"the {COPY!r} of {SECTION!r} in additional-config is false, but the drafter does nothing else."
-        )
-    if not copy:
-        if cost is not None:
-            raise MTPCError(f"the {COST!r} of {SECTION!r} in additional-config is for copying: add {COPY!r}.")
-        return None
-    return StepCost() if cost is None else declared(StepCost, cost, f"the {COST!r} of {SECTION!r}")
-
-
-def static_copying(additional: Any, family: Family, config: DrafterConfig, drafts: int, folder: Path) -> bool:
-    """Whether drafts are also copied on Model Runner V2, where they are no longer than the drafter's own.
-
-    Errors: `MTPCError` for what only drafts of different lengths can have.
-    """
-    if copying_cost(additional, family.copies) is None:
-        return False
-    v1 = "only the V1 model runner (VLLM_USE_V2_MODEL_RUNNER=0)"
-    if COST in _own(additional):
-        raise MTPCError(f"the {COST!r} of {SECTION!r} in additional-config is for drafts of any length: {v1} has them.")
-    if not family.copies and drafts > config.num_drafts:
-        raise MTPCError(
-            f"num_speculative_tokens is {drafts}, but {folder} drafts {config.num_drafts}: {v1} copies more than that."
-        )
-    return True
-
-
-def _own(additional: Any) -> dict[str, Any]:
-    values = additional.get(SECTION, {}) if isinstance(additional, Mapping) else {}
-    if not isinstance(values, dict):
-        raise MTPCError(f"the {SECTION!r} in additional-config must be an object of JSON, but is {values!r}.")
-    return values
 
 
 def _check_keys(settings: dict[str, Any], fixed: dict[str, Any]) -> None:

@@ -21,12 +21,12 @@ from mtpc.draft import Known
 from mtpc.draft_clock import DraftClock
 from mtpc.families.drafter import split_drafts
 from mtpc.noise import counter_uniforms
+from vllm_mtpc.additional import static_copying
 from vllm_mtpc.device_copying import DeviceCopying, texts_on_device
 from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.graphs import BatchGraphs
 from vllm_mtpc.request_vocabularies import RequestVocabularies
-from vllm_mtpc.settings import static_copying
 
 FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
 

@@ -26,7 +26,7 @@ from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
-from vllm_mtpc.settings import copying_cost, vocabulary_values
+from vllm_mtpc.additional import copying_settings, vocabulary_values
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -94,7 +94,7 @@ def copying_alone(folder: Path) -> Case:
     """Neither part; it copies without being told to."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_copying(folder / "drafter", target), 9)
-    return Case(models, target, {"step_cost": CHEAP}, certain=True)
+    return Case(models, target, {"step_cost": CHEAP, "store": 1000}, certain=True)
 
 
 def by_language(folder: Path) -> dict[str, Any]:
@@ -131,7 +131,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     asked = {"mtpc": case.vocabulary or {}}
     vocabularies = open_vocabularies(vocabulary_values(asked), case.models.drafter, VOCABULARY)
     always = family_of(case.models.drafter).copies
-    loop = Loop(case.plain, case.models.drafter, vocabularies, copying_cost(asked, always))
+    copying = copying_settings(asked, always)
+    loop = Loop(case.plain, case.models.drafter, vocabularies, None if copying is None else copying.step_cost)
     exact = Reference(case.plain)
     with Server(
         case.models.target,
@@ -180,6 +181,26 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         assert all(sum(n for (own, more), n in kinds.items() if own and sign * more > 0) > 20 for sign in (-1, 1))
     if served.loop.vocabularies is not None:  # both languages, many times
         assert min(served.loop.used[0], served.loop.used[1]) > 50
+
+
+def test_earlier_answers_of_a_tenant_are_copied_and_nobody_elses(served: Served) -> None:
+    if "store" not in (served.case.vocabulary or {}):
+        pytest.skip("earlier answers are not kept")
+
+    def steps(tenant: str | None) -> int:
+        before = len(lines(served.folder / "drafts"))
+        named = {} if tenant is None else {"vllm_xargs": {"tenant": tenant}}
+        answer = served.server.complete(prompt, max_tokens=32, ignore_eos=True, **named)
+        assert tokens(answer)[0] == expected
+        return len(lines(served.folder / "drafts")) - before
+
+    # A text that repeats little of itself, so that the second time is another.
+    prompt = max(prompts(12), key=lambda prompt: len(set(served.exact.greedy(list(prompt.encode()), 32))))
+    expected = served.exact.greedy(list(prompt.encode()), 32)
+    alone = steps("a")
+    served.server.complete("x", max_tokens=1)  # what is finished is noticed in the next step
+    assert steps("a") < alone
+    assert steps("b") == steps(None) == steps(None) == alone
 
 
 def test_a_prompt_that_is_read_in_parts(served: Served) -> None:

@@ -11,7 +11,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from mtpc.bench.configuration import Served, configuration, write
 from mtpc.lengths import StepCost
-from vllm_mtpc.settings import copying_cost
+from vllm_mtpc.additional import copying_settings
 
 COST = StepCost(plain=((1, 1.0), (4, 1.2)), verifying=((4, 1.25), (16, 2.1)), drafting=((1, 0.2),))
 COPYING = {"mtpc": {"copy": True, "step_cost": COST.model_dump()}}
@@ -38,7 +38,9 @@ def test_drafts_by_batch_size(kind: str, target: Path, tmp_path: Path, request: 
 def test_copying(kind: str, target: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     found = engine_config(target, request.getfixturevalue(kind), [[1, 16, 2]], COPYING, tmp_path / "own.yaml")
     assert found.speculative_config.num_speculative_tokens == 10
-    assert copying_cost(found.additional_config) == COST
+    settings = copying_settings(found.additional_config)
+    assert settings is not None
+    assert settings.step_cost == COST
 
 
 def test_without_a_drafter(target: Path, drafter: Path, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from tests.support.random_fastmtp import make_vocabulary
 from vllm_mtpc import touch_points
-from vllm_mtpc.settings import check_settings, static_copying, vocabulary_values
+from vllm_mtpc.additional import static_copying, vocabulary_values
+from vllm_mtpc.settings import check_settings
 
 VOCAB = 258
 COST = {"plain": [[1, 1.0]], "verifying": [[1, 1.0]], "drafting": [[1, 0.1]]}

@@ -1,0 +1,82 @@
+"""The section of ours in vLLM's additional-config: settings of the draft vocabulary, and of copying."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mtpc.declared import declared
+from mtpc.errors import MTPCError
+from mtpc.families import DrafterConfig, Family
+from mtpc.lengths import StepCost
+
+SECTION = "mtpc"
+COPY, COST, STORE, TENANT = "copy", "step_cost", "store", "tenant"
+
+
+class CopySettings(BaseModel):
+    """How drafts are copied from the request's own text.
+
+    step_cost: what steps take.  store: tokens of earlier answers of the same tenant that may be copied as well; a
+    request names its tenant in ``vllm_xargs``.  None: of no other request.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    step_cost: StepCost = StepCost()
+    store: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
+
+
+def vocabulary_values(additional: Any) -> dict[str, Any]:
+    """The settings of the draft vocabulary.
+
+    Errors: `MTPCError` where they are no object of JSON.
+    """
+    return {key: value for key, value in _own(additional).items() if key not in (COPY, *CopySettings.model_fields)}
+
+
+def copying_settings(additional: Any, always: bool = False) -> CopySettings | None:
+    """How drafts are copied from the request's own text; None: they are not.
+
+    always: whether the drafter does nothing else.
+
+    Errors: `MTPCError` where it does not say so clearly.
+    """
+    values, name = _own(additional), f"{SECTION!r} in additional-config"
+    copy = values.get(COPY, always)
+    given = {key: values[key] for key in CopySettings.model_fields if key in values}
+    if not isinstance(copy, bool):
+        raise MTPCError(f"the {COPY!r} of {name} must be true or false, but is {copy!r}.")
+    if always and not copy:
+        raise MTPCError(f"the {COPY!r} of {name} is false, but the drafter does nothing else.")
+    if given and not copy:
+        raise MTPCError(f"the {next(iter(given))!r} of {name} is for copying: add {COPY!r}.")
+    return declared(CopySettings, given, f"the {name}") if copy else None
+
+
+def static_copying(additional: Any, family: Family, config: DrafterConfig, drafts: int, folder: Path) -> bool:
+    """Whether drafts are also copied on Model Runner V2, where they are no longer than the drafter's own.
+
+    Errors: `MTPCError` for what only the V1 runner does, where drafts differ in length and texts are on the host.
+    """
+    if copying_settings(additional, family.copies) is None:
+        return False
+    v1 = "only the V1 model runner (VLLM_USE_V2_MODEL_RUNNER=0)"
+    for key, what in ((COST, "drafts of any length"), (STORE, "answers on the host")):
+        if key in _own(additional):
+            raise MTPCError(f"the {key!r} of {SECTION!r} in additional-config is for {what}: {v1} has them.")
+    if not family.copies and drafts > config.num_drafts:
+        raise MTPCError(
+            f"num_speculative_tokens is {drafts}, but {folder} drafts {config.num_drafts}: {v1} copies more than that."
+        )
+    return True
+
+
+def _own(additional: Any) -> dict[str, Any]:
+    values = additional.get(SECTION, {}) if isinstance(additional, Mapping) else {}
+    if not isinstance(values, dict):
+        raise MTPCError(f"the {SECTION!r} in additional-config must be an object of JSON, but is {values!r}.")
+    return values
