@@ -3,15 +3,19 @@ r"""Whether drafted tokens are accepted as often as was foretold when their numb
     python -m benchmarks.calibration --target runs/smollm2 --drafter weights/smollm2-fastmtp --prompts questions.jsonl
 
 The plain loop, greedy: the drafter's tokens mixed with copied ones, as many as pay, against what the target says.  Of
-those tokens that come after accepted ones only, as others are never looked at.
+those tokens that come after accepted ones only, as others are never looked at.  Last, the time that a step of one
+request takes to find what may be copied and to choose the length of its draft, and what "own" in the drafter's
+copying.json would have been right; fit it on other prompts than it is measured on.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +35,6 @@ from mtpc.table import Table
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget, default_device
 
-ALL = "all"
-
 
 class Token(NamedTuple):
     """One drafted token: its place in the draft, from 1 on, the chance that was foretold, and whether it came true."""
@@ -43,8 +45,24 @@ class Token(NamedTuple):
     right: bool
 
 
+class Clock:
+    """Seconds of steps, and how many steps there were."""
+
+    def __init__(self) -> None:
+        self.seconds, self.steps = 0.0, 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Time what is done here."""
+        began = perf_counter()
+        yield
+        self.seconds += perf_counter() - began
+
+
 @torch.inference_mode()
-def drafted(target: FrozenTarget, drafter: Drafter, table: CopyTable, text: Text, longest: int) -> Iterator[Token]:
+def drafted(
+    target: FrozenTarget, drafter: Drafter, table: CopyTable, text: Text, longest: int, clock: Clock
+) -> Iterator[Token]:
     """What is drafted along a greedy text, up to the first token of each draft that is wrong."""
     seen = view(target, text)
     session = Session(drafter, SharedHead.of(target.model))
@@ -52,10 +70,11 @@ def drafted(target: FrozenTarget, drafter: Drafter, table: CopyTable, text: Text
     known, end = 0, text.start + 1  # tokens whose states are taken up; tokens that are said
     while end < len(text.tokens):
         said = text.tokens[max(known + 1, text.start) : end]
-        copying.begin()
-        copying.add("text", lambda: text.tokens[: text.start], said, waiting=False)
-        own = copying.own if copying.own and copying.drafter_pays(longest) else 0
-        tokens, chances = map(torch.from_numpy, copying.copied(own))
+        with clock.running():
+            copying.begin()
+            copying.add("text", lambda: text.tokens[: text.start], said, waiting=False)
+            own = copying.own if copying.own and copying.drafter_pays(longest) else 0
+            tokens, chances = map(torch.from_numpy, copying.copied(own))
         draft = session.draft(
             seen.hidden[None, known : end - 1],
             seen.tokens[None, known + 1 : end],
@@ -63,8 +82,9 @@ def drafted(target: FrozenTarget, drafter: Drafter, table: CopyTable, text: Text
             copied=Copied(tokens, chances) if own else None,
         )
         sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
-        (tokens_drafted,) = copying.lengths(draft.tokens.tolist(), sure, longest, [False])
-        known = end - 1
+        with clock.running():
+            (tokens_drafted,) = copying.lengths(draft.tokens.tolist(), sure, longest, [False])
+        known, clock.steps = end - 1, clock.steps + 1
         for place, (token, foretold) in enumerate(zip(tokens_drafted, copying.foretold[0], strict=True)):
             if end == len(text.tokens):
                 return
@@ -76,24 +96,34 @@ def drafted(target: FrozenTarget, drafter: Drafter, table: CopyTable, text: Text
         end += 1
 
 
-def calibration(tokens: list[Token]) -> Table:
-    """By who drafted and place."""
-    groups: dict[tuple[str, str], list[Token]] = defaultdict(list)
-    for token in tokens:
-        for place in (str(token.place), ALL):
-            groups[token.by, place].append(token)
+def calibration(tokens: Sequence[Token]) -> Table:
+    """By who drafted them and place, and of all places."""
     rows = []
-    for (by, place), found in sorted(
-        groups.items(), key=lambda item: (item[0][0], item[0][1] == ALL, int_or_0(item[0][1]))
-    ):
-        foretold, right = (float(np.mean([getattr(token, name) for token in found])) for name in ("foretold", "right"))
-        rows.append([by, place, str(len(found)), f"{foretold:.3f}", f"{right:.3f}", f"{right - foretold:+.3f}"])
+    for by in sorted({token.by for token in tokens}):
+        theirs = [token for token in tokens if token.by == by]
+        for place in [*sorted({token.place for token in theirs}), None]:
+            of_place = [token for token in theirs if place in (token.place, None)]
+            foretold = float(np.mean([token.foretold for token in of_place]))
+            true = float(np.mean([token.right for token in of_place]))
+            name, number = "all" if place is None else str(place), str(len(of_place))
+            rows.append([by, name, number, f"{foretold:.3f}", f"{true:.3f}", f"{true - foretold:+.3f}"])
     return Table("Foretold and true", ["drafted by", "place", "tokens", "foretold", "true", "difference"], rows)
 
 
-def int_or_0(text: str) -> int:
-    """To sort places by."""
-    return int(text) if text.isdecimal() else 0
+def fitted(tokens: Sequence[Token], own: Sequence[float]) -> list[float]:
+    """What to add to the logits of the drafter's own probabilities, by place, where ``own`` has been added already."""
+    shifts = []
+    for place in sorted({token.place for token in tokens if token.by == "drafter"}):
+        of_place = [token for token in tokens if token.by == "drafter" and token.place == place]
+        true = (sum(token.right for token in of_place) + 1) / (len(of_place) + 2)
+        foretold = float(np.mean([token.foretold for token in of_place]))
+        shifts.append(round(own[min(place, len(own)) - 1] + logit(true) - logit(foretold), 2))
+    return shifts
+
+
+def logit(chance: float) -> float:
+    """Of a chance between 0 and 1."""
+    return math.log(chance / (1.0 - chance))
 
 
 def main() -> None:
@@ -111,9 +141,14 @@ def main() -> None:
     drafter, table = load_drafter(given.drafter, target.facts), CopyTable.of(given.drafter)
     written = write_texts(target, prompts_of_file(given.prompts, given.target, given.questions), given.max_tokens, 0, 0)
     texts = [text for of_kind in written.values() for text in of_kind]
-    tokens = [token for text in track(texts, "texts") for token in drafted(target, drafter, table, text, given.longest)]
-    found = calibration(tokens)
-    Console().print(found.to_rich())
+    clock = Clock()
+    tokens: list[Token] = []
+    for text in track(texts, "texts"):
+        tokens += drafted(target, drafter, table, text, given.longest, clock)
+    found, console = calibration(tokens), Console()
+    console.print(found.to_rich())
+    console.print(f"Finding copies and choosing lengths: {1000 * clock.seconds / clock.steps:.3f} ms a step.")
+    console.print(f'"own": {fitted(tokens, table.own)}')
     if given.out is not None:
         given.out.write_text(found.to_markdown())
 

@@ -30,7 +30,7 @@ class Request:
         self, table: CopyTable, prompt: Sequence[int], tenant: str | None = None, before: np.ndarray = NOTHING
     ) -> None:
         self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
-        self.sure, self.typical = Shift(table.own), TYPICAL
+        self.sure, self.typical = Shift(), TYPICAL
         self._drafted: tuple[list[int], list[float]] = [], []
 
     def drafted(self, tokens: list[int], chances: list[float]) -> None:
@@ -132,7 +132,7 @@ class BatchCopying:
             goes_on = draft == copied[:own]
             whole.append(copied if goes_on else draft)
             if request is not None:
-                chances[row] = request.sure.corrected(chances[row])
+                chances[row] = request.sure.corrected(self.table.of_drafter(chances[row]))
             rest = proposal.chances[own:longest].tolist() if goes_on else []
             foretold.append([] if request is None else [*chances[row], *rest])
             reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))

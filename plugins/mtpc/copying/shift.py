@@ -9,22 +9,24 @@ RATE, FARTHEST = 0.1, 3.0  # a step of the shift, and how far it may go
 SMALLEST, LARGEST = 1e-6, 0.995  # no chance is 1: what has always been right may be wrong next
 
 
+def shifted(chance: float, shift: float) -> float:
+    """A chance in [0, 1] with so much added to its logit, at most `LARGEST`; none stays none."""
+    if chance <= 0:
+        return 0.0
+    chance = min(max(chance, SMALLEST), LARGEST)
+    odds = chance / (1.0 - chance) * math.exp(shift)
+    return min(odds / (1.0 + odds), LARGEST)
+
+
 class Shift:
     """A number that is added to the logits of chances; it follows what comes true, by logistic regression online."""
 
-    def __init__(self, value: float = 0.0) -> None:
-        self.value = value
+    def __init__(self) -> None:
+        self.value = 0.0
 
     def corrected(self, chances: Iterable[float]) -> list[float]:
         """Of chances in [0, 1]; none stays none."""
-        factor = math.exp(self.value)
-        return [self._corrected(chance, factor) if chance > 0 else 0.0 for chance in chances]
-
-    @staticmethod
-    def _corrected(chance: float, factor: float) -> float:
-        chance = min(max(chance, SMALLEST), LARGEST)
-        odds = chance / (1.0 - chance) * factor
-        return min(odds / (1.0 + odds), LARGEST)
+        return [shifted(chance, self.value) for chance in chances]
 
     def learn(self, said: Iterable[int], expected: Iterable[int], chances: Iterable[float]) -> None:
         """Compare what was said with what was expected with these corrected chances, up to the first that was wrong."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mtpc.copying.shift import shifted
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
 
@@ -23,18 +25,19 @@ class Chances(BaseModel):
     model_config = ConfigDict(strict=True)
 
     chances: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1, max_length=256)
-    own: Annotated[float, Field(ge=-3, le=3)] = 0.0
+    own: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
 
 
 @dataclass(frozen=True)
 class CopyTable:
     """chances: of the next token, by the number of tokens that match, from 1 on; longer matches are as the last.
 
-    own: what is added to the logits of the drafter's own probabilities, which may be too sure or not sure enough.
+    own: what is added to the logits of the drafter's own probabilities, by place in its draft; further places are as
+    the last.  A drafter may be too sure or not sure enough, and what was right before is more often right again.
     """
 
     chances: tuple[float, ...] = COMMON
-    own: float = 0.0
+    own: tuple[float, ...] = (0.0,)
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -50,12 +53,17 @@ class CopyTable:
         except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise MTPCError(f"{file} cannot be read: {type(error).__name__}.") from None
         stated = declared(Chances, values, str(file))
-        return cls(tuple(stated.chances), stated.own)
+        return cls(tuple(stated.chances), tuple(stated.own))
 
     @property
     def longest(self) -> int:
         """Tokens of a match that tell anything."""
         return len(self.chances)
+
+    def of_drafter(self, chances: Sequence[float]) -> list[float]:
+        """The drafter's own probabilities along its draft, corrected."""
+        shifts = [*self.own[: len(chances)], *[self.own[-1]] * (len(chances) - len(self.own))]
+        return [shifted(chance, shift) for chance, shift in zip(chances, shifts, strict=True)]
 
     def along(self, length: int, count: int) -> list[float]:
         """r_1..r_m of so many tokens after a match: each that is copied makes the match one longer."""

@@ -103,7 +103,7 @@ def test_steps_with_sampled_requests_have_costs_of_their_own() -> None:
 
 def test_the_table_says_how_sure_the_drafter_is_at_first() -> None:
     sure = np.array([[0.5, 0.5]], np.float32)
-    for own, drafted in ((0.0, []), (2.0, [1, 2])):
+    for own, drafted in (((0.0,), []), ((2.0,), [1, 2]), ((2.0, 0.0), [1])):
         batch = BatchCopying(2, 8, line(0.6, draft=0.0), CopyTable(own=own))
         batch.begin()
         batch.add(0, lambda: NEW, [], False)

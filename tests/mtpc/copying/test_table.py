@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from mtpc.errors import MTPCError
 
 def test_a_directory_has_its_own_chances(tmp_path: Path) -> None:
     assert CopyTable.of(tmp_path).chances == COMMON
-    (tmp_path / FILE).write_text(json.dumps({"chances": [0.1, 0.5], "own": 0.3, "counts": [[0, 1]]}))
+    (tmp_path / FILE).write_text(json.dumps({"chances": [0.1, 0.5], "own": [0.3, -0.4], "counts": [[0, 1]]}))
     table = CopyTable.of(tmp_path)
-    assert table.own == 0.3
+    assert table.own == (0.3, -0.4)
+    logits = [math.log(chance / (1 - chance)) for chance in table.of_drafter([0.5, 0.5, 0.5])]
+    assert logits == pytest.approx([0.3, -0.4, -0.4])
+    assert table.of_drafter([0.0]) == [0.0]
     assert table.longest == 2
     assert table.along(1, 3) == [0.1, 0.5, 0.5]
     assert table.along(1, 1) == [0.1]
@@ -33,7 +37,7 @@ def test_a_directory_has_its_own_chances(tmp_path: Path) -> None:
         '{"chances": [0.5, 1.0]}',
         '{"chances": ["0.5"]}',
         '{"chances": [NaN]}',
-        '{"chances": [0.5], "own": 9}',
+        '{"chances": [0.5], "own": [9]}',
     ],
 )
 def test_a_file_that_holds_none(text: str, tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""Drafts along a text, and how often they came true as foretold."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from benchmarks.calibration import Clock, Token, calibration, drafted, fitted
+from mtpc.copying.table import CopyTable
+from mtpc.evaluation.texts import Text
+from mtpc.families.drafter import load_drafter
+from mtpc.targets.frozen import FrozenTarget
+from tests.support.random_models import make_copying, make_target
+
+TEXT = [*range(40, 60), *range(40, 60), 1]
+
+
+def test_what_is_copied_is_compared_with_the_text(tmp_path: Path) -> None:
+    target = make_target(tmp_path / "target")
+    drafter, clock = load_drafter(make_copying(tmp_path / "drafter", target)), Clock()
+    found = list(drafted(FrozenTarget(target), drafter, CopyTable(), Text(TEXT, 22), 10, clock))
+    assert {token.by for token in found} == {"copying"}
+    assert sum(token.right for token in found) > 10  # the second half repeats the first but for the last token
+    assert sum(not token.right for token in found) == 1
+    assert all(0 < token.foretold < 1 for token in found)
+    assert clock.steps > 1 and clock.seconds > 0
+
+
+def test_the_table_has_means_by_place() -> None:
+    tokens = [Token(1, "drafter", 0.5, True), Token(1, "drafter", 0.7, False), Token(2, "drafter", 0.9, True)]
+    rows = calibration([*tokens, Token(3, "copying", 0.25, True)]).rows
+    assert rows[0] == ["copying", "3", "1", "0.250", "1.000", "+0.750"]
+    assert rows[2] == ["drafter", "1", "2", "0.600", "0.500", "-0.100"]
+    assert rows[4] == ["drafter", "all", "3", "0.700", "0.667", "-0.033"]
+
+
+def test_shifts_are_what_would_have_been_right() -> None:
+    tokens = [Token(1, "drafter", 0.5, True)] * 79 + [Token(1, "drafter", 0.5, False)] * 19
+    tokens += [Token(3, "drafter", 0.5, True)] * 49 + [Token(3, "drafter", 0.5, False)] * 49
+    assert fitted([*tokens, Token(2, "copying", 0.1, True)], [0.5, 0.25]) == [round(0.5 + math.log(4), 2), 0.25]
