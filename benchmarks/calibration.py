@@ -30,7 +30,7 @@ from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.evaluation.texts import Text, view, write_texts
 from mtpc.families.drafter import Drafter, load_drafter, own_drafts
 from mtpc.families.session import Session
-from mtpc.lengths import StepCost
+from mtpc.lengths import MEASURED
 from mtpc.table import Table
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget, default_device
@@ -66,7 +66,7 @@ def drafted(
     """What is drafted along a greedy text, up to the first token of each draft that is wrong."""
     seen = view(target, text)
     session = Session(drafter, SharedHead.of(target.model))
-    copying = BatchCopying(own_drafts(drafter.family, drafter.config, longest), longest, StepCost(), table)
+    copying = BatchCopying(own_drafts(drafter.family, drafter.config, longest), longest, MEASURED, table)
     known, end = 0, text.start + 1  # tokens whose states are taken up; tokens that are said
     while end < len(text.tokens):
         said = text.tokens[max(known + 1, text.start) : end]

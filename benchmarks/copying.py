@@ -1,7 +1,8 @@
-r"""Tokens/s by kind of question: no drafter, vLLM's own n-gram drafter, a drafter, and the same drafter that copies.
+r"""Tokens/s by kind of question, and who drafts: nobody, vLLM's n-gram drafter, a drafter, copying alone, or both.
 
-    python -m benchmarks.copying --target runs/smollm2 --drafter weights/smollm2-fastmtp \
-        --prompts questions.jsonl --out runs/copying
+    mtpc train copying --target runs/smollm2 --out runs/smollm2-copying
+    python -m benchmarks.copying --target runs/smollm2 --drafter weights/smollm2-fastmtp --alone runs/smollm2-copying \
+        --prompts questions.jsonl --temperatures 0 0.8 --batch-sizes 1 4 --out runs/copying
 
 All of them are there at once, each in a process, and answer every question in turn, so that a machine whose speed
 drifts slows them alike.  results.json and results.md are written anew after each kind.  Questions: as
@@ -13,10 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -62,46 +64,26 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
     ngrams = {f"n-gram {setting}": Ngram.parse(setting) for setting in given.ngram}
     most = max(own, given.copied_drafts, *(ngram.drafts for ngram in ngrams.values()))
     length = longest_prompt + given.max_tokens + 1 + most
-    plain = ServerSettings(given.target, given.batch_size, length, extra=tuple(given.server_arg))
+    plain = ServerSettings(given.target, max(given.batch_sizes), length, extra=tuple(given.server_arg))
     drafted = replace(plain, drafter=given.drafter, num_drafts=own)
     settings = {"copy": True} | ({} if given.step_cost is None else {"step_cost": given.step_cost})
     copying = (*plain.extra, "--additional-config", json.dumps({"mtpc": settings}))
+    copies = {"num_drafts": max(own, given.copied_drafts), "extra": copying}
     return {
         NO_DRAFTER: plain,
         **{name: replace(plain, ngram=ngram) for name, ngram in ngrams.items()},
         DRAFTER: drafted,
-        "drafter that copies": replace(drafted, num_drafts=max(own, given.copied_drafts), extra=copying),
+        **({} if given.alone is None else {"copying alone": replace(drafted, drafter=given.alone, **copies)}),
+        "drafter that copies": replace(drafted, **copies),
     }
 
 
-class Benchmark:
-    """What one run measures, and what it has found so far."""
+class Point(NamedTuple):
+    """What was found at a temperature with so many requests at a time, by name of the contestant."""
 
-    def __init__(self, given: argparse.Namespace, engine: Engine, console: Console) -> None:
-        self.given, self.engine, self.console = given, engine, console
-        asked = prompts_of_file(given.prompts, given.target, given.questions)
-        self.asked: dict[str, list[Prompt]] = {kind: list(asked.by_kind[kind]) for kind in asked.by_kind}
-        self.sampling = Sampling(given.max_tokens, given.temperature, ignore_eos=not asked.answered)
-        longest = max(len(prompt) for of_kind in asked.by_kind.values() for prompt in of_kind)
-        self.settings = contestants(given, longest)
-        self.found: dict[str, Found] = {name: Found({}) for name in self.settings}
-
-    def run(self) -> None:
-        """Every question, to every contestant in turn."""
-        with side_by_side(self.engine, self.settings, self.given.out) as servers:
-            for kind, prompts in self.asked.items():
-                for start in range(0, len(prompts), self.given.batch_size):
-                    batch = prompts[start : start + self.given.batch_size]
-                    for name, server in servers.items():
-                        self.found[name].by_kind.setdefault(kind, []).append(self._measure(server, batch))
-                told = ", ".join(f"{name} {found.speed(kind):.1f}" for name, found in self.found.items())
-                self.console.print(f"{kind}: {told} tokens/s", highlight=False)
-                self.write()
-
-    def _measure(self, server: Server, batch: Sequence[Prompt]) -> Measurement:
-        short = replace(self.sampling, max_tokens=WARM_UP)
-        self.engine.load(server.url, server.model(), batch[:1], short, 1)
-        return measure(self.engine, server, server.model(), batch, self.sampling, len(batch))
+    temperature: float
+    batch_size: int
+    found: dict[str, Found]
 
     def table(self) -> Table:
         """One row for each kind, one column for each contestant."""
@@ -112,29 +94,78 @@ class Benchmark:
                 speed = one.speed(kind)
                 cells.append(speed_cell(speed, speed / plain.speed(kind), tokens_per_step(one.of(kind))))
             rows.append([kind, *cells])
-        where = f"T = {self.given.temperature:g}, batch {self.given.batch_size}"
+        where = f"T = {self.temperature:g}, batch {self.batch_size}"
         return Table(f"Tokens/s (speed-up, tokens a step), {where}", ["kind", *self.found], rows)
 
-    def write(self) -> None:
-        """results.json and results.md."""
-        facts, plain = provenance.collect(), self.found[NO_DRAFTER]
-        found = [
-            {
-                "name": name,
-                "server": asdict(self.settings[name]),
+    def to_json(self) -> dict[str, Any]:
+        """For results.json."""
+        plain = self.found[NO_DRAFTER]
+        found = {
+            name: {
                 "speedup": one.speed(ALL) / plain.speed(ALL),
                 "tokens_per_step": tokens_per_step(one.of(ALL)),
                 "by_kind": {kind: [measurement_to_json(each) for each in all_] for kind, all_ in one.by_kind.items()},
                 "same_text": sum(a.texts == b.texts for a, b in zip(one.of(ALL), plain.of(ALL), strict=True)),
             }
             for name, one in self.found.items()
-        ]
+        }
+        return {"temperature": self.temperature, "batch_size": self.batch_size, "found": found}
+
+
+class Benchmark:
+    """What one run measures, and what it has found so far."""
+
+    def __init__(self, given: argparse.Namespace, engine: Engine, console: Console) -> None:
+        self.given, self.engine, self.console = given, engine, console
+        asked = prompts_of_file(given.prompts, given.target, given.questions)
+        self.asked: dict[str, list[Prompt]] = {kind: list(asked.by_kind[kind]) for kind in asked.by_kind}
+        self.ignore_eos = not asked.answered
+        longest = max(len(prompt) for of_kind in asked.by_kind.values() for prompt in of_kind)
+        self.settings = contestants(given, longest)
+        self.points: list[Point] = []
+
+    def run(self) -> None:
+        """Every question, to every contestant in turn, at each temperature and batch size."""
+        with side_by_side(self.engine, self.settings, self.given.out) as servers:
+            for temperature, batch_size in product(self.given.temperatures, self.given.batch_sizes):
+                point = Point(temperature, batch_size, {name: Found({}) for name in self.settings})
+                self.points.append(point)
+                self._run_point(point, servers)
+                self.console.print(point.table().to_rich())
+
+    def _run_point(self, point: Point, servers: Mapping[str, Server]) -> None:
+        sampling = Sampling(self.given.max_tokens, point.temperature, ignore_eos=self.ignore_eos)
+        for kind, prompts in self.asked.items():
+            for start in range(0, len(prompts), point.batch_size):
+                batch = prompts[start : start + point.batch_size]
+                for name, server in servers.items():
+                    found = self._measure(server, batch, sampling)
+                    point.found[name].by_kind.setdefault(kind, []).append(found)
+            told = ", ".join(f"{name} {found.speed(kind):.1f}" for name, found in point.found.items())
+            self.console.print(f"{kind}: {told} tokens/s", highlight=False)
+            self.write()
+
+    def _measure(self, server: Server, batch: Sequence[Prompt], sampling: Sampling) -> Measurement:
+        short = replace(sampling, max_tokens=WARM_UP)
+        self.engine.load(server.url, server.model(), batch[:1], short, 1)
+        return measure(self.engine, server, server.model(), batch, sampling, len(batch))
+
+    def write(self) -> None:
+        """results.json and results.md."""
+        facts = provenance.collect()
         questions = {kind: len(prompts) for kind, prompts in self.asked.items()}
-        results = {"provenance": facts, "settings": vars(self.given), "questions": questions, "found": found}
+        results = {
+            "provenance": facts,
+            "settings": vars(self.given),
+            "servers": {name: asdict(settings) for name, settings in self.settings.items()},
+            "questions": questions,
+            "points": [point.to_json() for point in self.points],
+        }
         (self.given.out / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
         made = f"Questions: {', '.join(f'{number} {kind}' for kind, number in questions.items())}; at most "
         made += f"{self.given.max_tokens} tokens each. Made by `{facts['command']}`."
-        (self.given.out / "results.md").write_text(f"{self.table().to_markdown()}\n{made}\n")
+        tables = "\n".join(point.table().to_markdown() for point in self.points)
+        (self.given.out / "results.md").write_text(f"{tables}\n{made}\n")
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -143,11 +174,12 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--target", type=Path, required=True)
     add("--drafter", type=Path, required=True)
+    add("--alone", type=Path, help="a drafter that only copies, as `mtpc train copying` makes it")
     add("--prompts", type=Path, required=True, help="JSON Lines, as for `mtpc bench`")
     add("--questions", type=int, default=6, help="of each kind, at most (default: %(default)s)")
     add("--max-tokens", type=int, default=128, help="of an answer (default: %(default)s)")
-    add("--temperature", type=float, default=0.0)
-    add("--batch-size", type=int, default=1, help="requests at a time (default: %(default)s)")
+    add("--temperatures", type=float, nargs="+", default=[0.0], help="default: 0")
+    add("--batch-sizes", type=int, nargs="+", default=[1], help="requests at a time (default: 1)")
     add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="vLLM's n-gram drafter, as in 2-4:5")
     add("--copied-drafts", type=int, default=10, help="longest draft of the one that copies (default: %(default)s)")
     add("--step-cost", type=json.loads, metavar="JSON", help="of the one that copies, as `mtpc plan` prints it")
@@ -168,7 +200,6 @@ def main(given: Sequence[str] | None = None) -> int:
     except MTPCError as error:
         print(f"copying: {error}", file=sys.stderr)
         return 2
-    console.print(benchmark.table().to_rich())
     console.print(f"written to {arguments.out}")
     return 0
 

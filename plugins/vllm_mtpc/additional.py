@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, Family
-from mtpc.lengths import StepCost
+from mtpc.lengths import MEASURED, StepCost
 
 SECTION = "mtpc"
 COPY, COST, STORE, TENANT = "copy", "step_cost", "store", "tenant"
@@ -26,7 +26,7 @@ class CopySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    step_cost: StepCost = StepCost()
+    step_cost: StepCost = MEASURED
     store: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
 
 

@@ -28,11 +28,13 @@ def test_speeds_are_of_all_tokens_over_all_seconds() -> None:
 
 def test_the_one_that_copies_drafts_longer() -> None:
     given = Namespace(target=Path("target"), drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12, server_arg=["--x"])
-    given.max_tokens, given.batch_size, given.step_cost = 20, 4, {"drafting": [[1, 0.1]]}
+    given.max_tokens, given.batch_sizes, given.step_cost = 20, [1, 4], {"drafting": [[1, 0.1]]}
+    given.alone = Path("alone")
     found = contestants(given, longest_prompt=100)
-    names = ["no drafter", "n-gram 2-4:5", "drafter", "drafter that copies"]
-    assert [(name, one.num_drafts) for name, one in found.items()] == list(zip(names, (0, 0, 7, 12), strict=True))
-    assert [one.ngram for one in found.values()] == [None, Ngram(2, 4, 5), None, None]
+    names = ["no drafter", "n-gram 2-4:5", "drafter", "copying alone", "drafter that copies"]
+    assert [(name, one.num_drafts) for name, one in found.items()] == list(zip(names, (0, 0, 7, 12, 12), strict=True))
+    assert [one.ngram for one in found.values()] == [None, Ngram(2, 4, 5), None, None, None]
+    assert found["copying alone"].drafter == Path("alone")
     assert {(one.max_batch, one.max_length, one.extra[0]) for one in found.values()} == {(4, 133, "--x")}
     settings = json.loads(found["drafter that copies"].extra[-1])
     assert settings == {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}
