@@ -28,7 +28,7 @@ class StepCost(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     plain: Curve = ((1, 1.0), (16, 2.2))
-    verifying: Curve = ((2, 1.12), (11, 1.45), (64, 5.0))
+    verifying: Curve = ((2, 1.2), (11, 1.58), (64, 5.0))
     drafting: Curve = ((1, 0.28), (16, 1.0))
     sampled: StepCost | None = None
 
@@ -62,7 +62,7 @@ class StepCost(BaseModel):
 
 # A chat model of 135 M parameters on two cores of a CPU: where a user has not measured.
 MEASURED = StepCost(
-    sampled=StepCost(verifying=((2, 1.2), (4, 1.35), (16, 2.0), (64, 6.0)), drafting=((1, 0.3), (16, 1.1)))
+    sampled=StepCost(verifying=((2, 1.25), (4, 1.4), (16, 2.0), (64, 6.0)), drafting=((1, 0.3), (16, 1.1)))
 )
 
 
@@ -83,11 +83,12 @@ class Lengths(NamedTuple):
     rate: float
 
 
-def best_lengths(reached: np.ndarray, cost: StepCost, spent: float = 0.0) -> Lengths:
+def best_lengths(reached: np.ndarray, cost: StepCost, spent: float = 0.0, worth: float = 1.0) -> Lengths:
     """The lengths of a batch's drafts that bring the most tokens for the time.
 
     reached: float64 [B, m], the chances that each token of a draft is accepted with all before it: they fall along a
-    row.  spent: what the step has cost already.  With lengths k_b a step brings B + sum_b sum_{i <= k_b} reached[b, i]
+    row.  spent: what the step has cost already.  worth: how many times as much a step with drafts must bring as one
+    without, or there are none.  With lengths k_b a step brings B + sum_b sum_{i <= k_b} reached[b, i]
     tokens, and what it takes depends on sum_b k_b alone: the best set of any size is that of the largest chances, which
     are prefixes of the rows.
     """
@@ -97,5 +98,7 @@ def best_lengths(reached: np.ndarray, cost: StepCost, spent: float = 0.0) -> Len
     rates[0] = rows / (cost.step(rows, 0) + spent)
     rates[1:] = (rows + np.cumsum(reached.ravel()[order])) / (cost.verify(rows, len(order)) + spent)
     best = int(np.argmax(rates))
+    if rates[best] < worth * rates[0]:
+        best = 0
     lengths = np.bincount(order[:best] // width, minlength=rows) if best else np.zeros(rows, dtype=np.int64)
     return Lengths(lengths, float(rates[best]))

@@ -56,6 +56,16 @@ def test_where_verifying_costs_as_much_as_it_can_bring_nothing_is_drafted() -> N
     assert not best_lengths(np.full((2, 3), 0.9), line(3.0, 0.01)).of.any()
 
 
+def test_drafts_that_bring_hardly_more_are_none() -> None:
+    reached, cost = np.full((2, 3), 0.5), line(0.0, 0.3)
+    better = best_lengths(reached, cost).rate / best_lengths(reached[:, :0], cost).rate
+    assert better > 1
+    assert best_lengths(reached, cost, worth=0.99 * better).of.any()
+    none = best_lengths(reached, cost, worth=1.01 * better)
+    assert not none.of.any()
+    assert none.rate == best_lengths(reached[:, :0], cost).rate
+
+
 def test_curves_are_straight_between_their_points() -> None:
     cost = StepCost(plain=((1, 1.0),), verifying=((2, 1.1), (4, 1.3), (8, 2.3)), drafting=((1, 0.2), (3, 0.4)))
     assert [cost.step(1, drafts) for drafts in (1, 2, 3, 5, 8)] == pytest.approx([1.1, 1.2, 1.3, 1.8, 2.55])

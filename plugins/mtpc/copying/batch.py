@@ -136,10 +136,10 @@ class BatchCopying:
             rest = proposal.chances[own:longest].tolist() if goes_on else []
             foretold.append([] if request is None else [*chances[row], *rest])
             reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
-        ends = best_lengths(reached, self.cost, spent).of
+        ends = best_lengths(reached, self.cost, spent, WORTH).of
         for row in np.flatnonzero(alone):
             spent = self.cost.draft(1) if own else 0.0
-            ends[row] = best_lengths(reached[row : row + 1], self.cost, spent).of[0]
+            ends[row] = best_lengths(reached[row : row + 1], self.cost, spent, WORTH).of[0]
         for request, draft, chance, end in zip(self.batch, tokens, chances, ends.tolist(), strict=True):
             if request is not None:
                 request.drafted(draft[:end], chance[:end])
