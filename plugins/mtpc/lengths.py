@@ -28,8 +28,8 @@ class StepCost(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     plain: Curve = ((1, 1.0), (16, 2.2))
-    verifying: Curve = ((2, 1.2), (11, 1.58), (64, 5.0))
-    drafting: Curve = ((1, 0.28), (16, 1.0))
+    verifying: Curve = ((2, 1.12), (11, 1.45), (64, 5.0))
+    drafting: Curve = ((1, 0.23), (16, 1.0))
     sampled: StepCost | None = None
 
     @model_validator(mode="after")
@@ -60,10 +60,9 @@ class StepCost(BaseModel):
         return _along(self.verifying, rows + 1, most)
 
 
-# A chat model of 135 M parameters on two cores of a CPU: where a user has not measured.
-MEASURED = StepCost(
-    sampled=StepCost(verifying=((2, 1.25), (4, 1.4), (16, 2.0), (64, 6.0)), drafting=((1, 0.3), (16, 1.1)))
-)
+# A chat model of 135 M parameters on two cores of a CPU, in steps of a server that can draft: where a user has not
+# measured.
+MEASURED = StepCost(sampled=StepCost(verifying=((2, 1.13), (11, 1.5), (64, 5.5)), drafting=((1, 0.27), (16, 1.1))))
 
 
 @lru_cache(maxsize=4096)

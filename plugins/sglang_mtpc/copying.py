@@ -27,7 +27,7 @@ class WorkerCopying:
     def copied(self, requests: Sequence[Any], drafts: int) -> Copied:
         """The next so many tokens of each ``Req`` of the batch, with no chance where there is nothing to copy."""
         proposals = (self._of(request).propose(drafts) for request in requests)
-        tokens, chances = map(torch.from_numpy, Proposal.stacked(proposals, drafts))
+        tokens, chances = map(torch.from_numpy, Proposal.beside_drafter(proposals, drafts))
         return Copied(tokens.to(self.device), chances.to(self.device))
 
     def _of(self, request: Any) -> CopyRequest:

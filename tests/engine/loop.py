@@ -13,7 +13,7 @@ from transformers import DynamicCache
 
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
-from mtpc.copying.request import CopyRequest
+from mtpc.copying.request import CopyRequest, Proposal
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.families.drafter import load_drafter, own_drafts
@@ -87,9 +87,8 @@ class RecordingSession(Session):
         if self.copies is None:
             self.copies, said = CopyRequest(self.loop.table, self.text[:-1]), self.text[-1:]
         self.copies.append(said)
-        tokens, chances = self.copies.propose(num_drafts)
-        self.loop.copied += bool(chances.any())
-        copied = Copied(torch.from_numpy(tokens)[None], torch.from_numpy(chances)[None])
+        copied = Copied(*map(torch.from_numpy, Proposal.beside_drafter([self.copies.propose(num_drafts)], num_drafts)))
+        self.loop.copied += bool(copied.chances.any())
         return super().draft(hidden, following, num_drafts, *rest, copied=copied)
 
 

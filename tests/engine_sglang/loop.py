@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mtpc.copying.mixture import Copied
-from mtpc.copying.request import CopyRequest
+from mtpc.copying.request import CopyRequest, Proposal
 from mtpc.draft import Draft
 from mtpc.families.session import Session
 from mtpc.vocabulary.requests import RequestLanguages
@@ -62,9 +62,8 @@ class CopyingSession(Session):
             self.text.append(following[0, -1:].tolist())
         else:
             self.text.append(following[0].tolist())
-        tokens, chances = self.text.propose(num_drafts)
-        self.loop.copied += bool(chances.any())
-        copied = Copied(torch.from_numpy(tokens)[None], torch.from_numpy(chances)[None])
+        copied = Copied(*map(torch.from_numpy, Proposal.beside_drafter([self.text.propose(num_drafts)], num_drafts)))
+        self.loop.copied += bool(copied.chances.any())
         own = min(num_drafts, self.drafter.config.num_drafts)
         draft = super().draft(hidden, following, own, *rest, copied=copied)
         draft = draft._replace(tokens=torch.cat([draft.tokens, copied.tokens[:, own:]], 1))

@@ -104,7 +104,7 @@ class BatchCopying:
 
     def copied(self, count: int) -> Proposal:
         """The first so many tokens of each row, int64 and float32 [B, count]; no chance where there is none to copy."""
-        return Proposal.stacked(self.proposals, count)
+        return Proposal.beside_drafter(self.proposals, count)
 
     def drafter_pays(self, longest: int) -> bool:
         """Whether this step brings more for its time if the drafter drafts, beside what is copied."""
@@ -136,10 +136,11 @@ class BatchCopying:
             rest = proposal.chances[own:longest].tolist() if goes_on else []
             foretold.append([] if request is None else [*chances[row], *rest])
             reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
-        ends = best_lengths(reached, self.cost, spent, WORTH).of
+        worth = 1.0 if own else WORTH  # what the drafter has drafted is paid for
+        ends = best_lengths(reached, self.cost, spent, worth).of
         for row in np.flatnonzero(alone):
             spent = self.cost.draft(1) if own else 0.0
-            ends[row] = best_lengths(reached[row : row + 1], self.cost, spent, WORTH).of[0]
+            ends[row] = best_lengths(reached[row : row + 1], self.cost, spent, worth).of[0]
         for request, draft, chance, end in zip(self.batch, tokens, chances, ends.tolist(), strict=True):
             if request is not None:
                 request.drafted(draft[:end], chance[:end])

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from mtpc.copying.match import continuation, longest_match
+from mtpc.copying.mixture import doubted
 from mtpc.copying.shift import Shift
 from mtpc.copying.store import BREAK
 from mtpc.copying.table import CopyTable
@@ -25,10 +26,10 @@ class Proposal(NamedTuple):
         return cls(np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.float32))
 
     @classmethod
-    def stacked(cls, proposals: Iterable[Self], count: int) -> Self:
-        """The first so many tokens of each row of a batch, [B, count] both."""
+    def beside_drafter(cls, proposals: Iterable[Self], count: int) -> Self:
+        """The first so many tokens of each row of a batch, with what they weigh beside a drafter, [B, count] both."""
         tokens, chances = zip(*proposals, strict=True)
-        return cls(np.stack(tokens)[:, :count], np.stack(chances)[:, :count])
+        return cls(np.stack(tokens)[:, :count], doubted(np.stack(chances)[:, :count]))
 
 
 MOST = 256  # tokens that are copied in one draft

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.copying.mixture import Copied
+from mtpc.copying.mixture import Copied, doubted
 from mtpc.copying.on_device import Matches, Texts, continuations, longest_matches
 from mtpc.copying.shift import FARTHEST, LARGEST, RATE, SMALLEST
 from mtpc.copying.table import CopyTable
@@ -35,7 +35,7 @@ class SlotCopying:
         self.proposed.chances[slot].zero_()
 
     def propose(self, table: Tensor, lengths: Tensor, slots: Tensor, said: Tensor) -> Copied:
-        """What the text of each row would go on with, [B, K], with no chance where there is nothing to copy.
+        """What the text of each row would go on with beside a drafter, [B, K]; no chance where nothing is to be copied.
 
         table: token ids int32 [slots, T] of all requests, and lengths: int32 [slots], with what has just been said.
         slots: int64 [B], -1 for a row without a request.  said: int32 [B], how many tokens of its text are new since
@@ -49,7 +49,7 @@ class SlotCopying:
         self.shift.index_copy_(0, own, shift)
         self.proposed.tokens.index_copy_(0, own, tokens)
         self.proposed.chances.index_copy_(0, own, chances)
-        return Copied(tokens, chances)
+        return Copied(tokens, doubted(chances))
 
     def _learned(self, texts: Texts, own: Tensor, said: Tensor) -> Tensor:
         """The shifts after `Shift.learn`, float64 [B]."""

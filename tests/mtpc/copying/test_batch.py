@@ -33,7 +33,7 @@ def batch_of(*texts: list[int], cost: StepCost = COST, waiting: bool = False) ->
 def test_copies_are_of_each_row() -> None:
     tokens, chances = batch_of(LOOP, NEW).copied(5)
     assert tokens[0].tolist() == [4, 5, 6, 7, 4]
-    assert (chances[0] > 0.8).all()
+    assert (chances[0] > 0.6).all()
     assert not chances[1].any()
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from mtpc.copying.mixture import Copied, Copying
+from mtpc.copying.mixture import Copied, Copying, doubted
 from mtpc.draw import draw
 
 VOCAB, DRAFTS = 3, 4
@@ -114,3 +115,10 @@ def test_the_most_probable_token_needs_no_distribution() -> None:
     assert torch.equal(token, mixed.argmax(1))
     torch.testing.assert_close(probability, mixed.amax(1))
     assert 20 < (token == tokens[:, 0]).sum() < 180
+
+
+def test_a_doubted_chance_has_a_logit_that_is_one_less() -> None:
+    chances = torch.tensor([0.1, 0.5, 0.9])
+    assert torch.allclose(doubted(chances).logit(), chances.logit() - 1.0, atol=1e-5)
+    assert doubted(torch.zeros(2)).tolist() == [0.0, 0.0]
+    assert doubted(np.array([0.5], np.float32)).dtype == np.float32
