@@ -178,7 +178,7 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
     else:  # drafts of every kind: copied alone, the drafter's, cut short, and with copied ones after it
         kinds = served.loop.kinds
         assert sum(times for (own, _), times in kinds.items() if not own) > 20
-        assert all(sum(n for (own, more), n in kinds.items() if own and sign * more > 0) > 20 for sign in (-1, 1))
+        assert all(sum(n for (own, more), n in kinds.items() if own and sign * more > 0) > 5 for sign in (-1, 1))
     if served.loop.vocabularies is not None:  # both languages, many times
         assert min(served.loop.used[0], served.loop.used[1]) > 50
 
