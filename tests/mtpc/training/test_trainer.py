@@ -24,7 +24,8 @@ FAMILIES = sorted(RECIPES)
 
 
 def test_every_family_that_is_trained_has_a_recipe_here() -> None:
-    assert {family.name for family in families() if family.train() is not None} == set(RECIPES)
+    """Of a family that only copies nothing is learned, it is counted."""
+    assert {family.name for family in families() if family.train() is not None and not family.copies} == set(RECIPES)
 
 
 @pytest.fixture(scope="module")
