@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,6 +13,7 @@ from mtpc.copying.mixture import Copied
 from mtpc.copying.request import CopyRequest, Proposal
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, concatenated
+from sglang_mtpc import served
 
 
 class WorkerCopying:
@@ -23,6 +25,11 @@ class WorkerCopying:
     def __init__(self, table: CopyTable, device: torch.device) -> None:
         self.table, self.device = table, device
         self.texts: WeakKeyDictionary[Any, CopyRequest] = WeakKeyDictionary()
+
+    @classmethod
+    def of_served(cls, device: torch.device) -> Self | None:
+        """Of the drafter that this process serves; None: nothing is copied."""
+        return cls(CopyTable.of(Path(served.folder())), device) if served.copies() else None
 
     def copied(self, requests: Sequence[Any], drafts: int) -> Copied:
         """The next so many tokens of each ``Req`` of the batch, with no chance where there is nothing to copy."""

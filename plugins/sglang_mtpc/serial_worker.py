@@ -19,7 +19,6 @@ from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 from torch import Tensor
 
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Known
 from mtpc.draft_clock import DraftClock
 from mtpc.draw import choose
@@ -49,9 +48,7 @@ class SerialDraftWorker(EagleDraftWorker):
         self.vocabularies = open_vocabularies(values, Path(served.folder()), config.vocab_size)
         self.requests: RequestVocabularies | None = None
         self.window: Drafting | None = None
-        self.copying: WorkerCopying | None = None
-        if served.copies():
-            self.copying = WorkerCopying(CopyTable.of(Path(served.folder())), torch.device(self.device))
+        self.copying = WorkerCopying.of_served(torch.device(self.device))
         self.shape = served.shape()
         # SGLang then prepares draft forward passes for the serial part's drafts only.
         self.speculative_num_steps, rest = split_drafts(served.config(), served.own_shape().depth)

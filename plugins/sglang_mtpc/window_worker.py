@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
 from sglang.srt.speculative.spec_utils import get_plan_stream
 from torch import Tensor
 
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Known
 from mtpc.draft_clock import DraftClock
 from sglang_mtpc import served, verify
@@ -38,9 +36,7 @@ class WindowWorker(BaseSpecWorker):
         self._target_worker, self._draft_worker = target_worker, None
         self.device = torch.device(runner.device)
         self.shape = served.shape()
-        self.copying: WorkerCopying | None = None
-        if served.copies():
-            self.copying = WorkerCopying(CopyTable.of(Path(served.folder())), self.device)
+        self.copying = WorkerCopying.of_served(self.device)
         window = served.window(runner.model_config, self.device)
         self.drafting = Drafting(window, served.own_shape(), self.copying is not None)
         self.steps = Steps(target_worker.random_seed)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mtpc.copying.match import REACH
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, Family
@@ -27,7 +28,7 @@ class CopySettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     step_cost: StepCost = MEASURED
-    store: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
+    store: Annotated[int, Field(ge=1, le=REACH)] | None = None
 
 
 def vocabulary_values(additional: Any) -> dict[str, Any]:

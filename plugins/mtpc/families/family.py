@@ -63,6 +63,20 @@ class DrafterConfig(Protocol):
         """Drafts of a step at most; None: no limit."""
 
 
+class WithoutSerialPart:
+    """What the configuration of a drafter says that has no serial part."""
+
+    @property
+    def serial(self) -> None:
+        """There is none."""
+        return
+
+    @property
+    def serial_steps(self) -> int:
+        """None."""
+        return 0
+
+
 class Family(ABC):
     """A kind of drafter.  One object of each is in the registry."""
 

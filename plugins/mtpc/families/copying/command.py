@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from mtpc.copying.request import MOST
+
 
 def train(
     target: Annotated[Path, typer.Option(help="The target, a Hugging Face folder.")],
@@ -18,7 +20,7 @@ def train(
             "often its text goes on as it did before. None: chances that were counted with SmolLM2-135M-Instruct."
         ),
     ] = None,
-    num_drafts: Annotated[int, typer.Option(min=1, max=256, help="Drafts K of a step, at most.")] = 10,
+    num_drafts: Annotated[int, typer.Option(min=1, max=MOST, help="Drafts K of a step, at most.")] = 10,
     count: Annotated[int, typer.Option(min=1, help="Prompts of each kind.")] = 60,
     length: Annotated[int, typer.Option(min=1, help="Tokens after each prompt, at most.")] = 128,
     longest: Annotated[int, typer.Option(min=1, max=256, help="Match that is told from longer ones.")] = 16,

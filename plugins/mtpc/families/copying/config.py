@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from mtpc.copying.request import MOST
 from mtpc.directory.checked_json import check_types
 from mtpc.errors import MTPCError
+from mtpc.families.family import WithoutSerialPart
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyingConfig:
+class CopyingConfig(WithoutSerialPart):
     """What is drafted, and for which target."""
 
     hidden_size: int  # d of the target, which engines ask for
@@ -24,16 +25,6 @@ class CopyingConfig:
                 raise MTPCError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if self.num_drafts > MOST:
             raise MTPCError(f"num_drafts must be at most {MOST}, not {self.num_drafts}.")
-
-    @property
-    def serial(self) -> None:
-        """There is none."""
-        return
-
-    @property
-    def serial_steps(self) -> int:
-        """None."""
-        return 0
 
     @property
     def max_drafts(self) -> int:

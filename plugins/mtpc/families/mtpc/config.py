@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mtpc.families.family import WithoutSerialPart
 from mtpc.window.config import CircuitConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class MTPCConfig(CircuitConfig):
+class MTPCConfig(WithoutSerialPart, CircuitConfig):
     """See `CircuitConfig`: nothing but a window."""
-
-    @property
-    def serial(self) -> None:
-        """There is none."""
-        return
-
-    @property
-    def serial_steps(self) -> int:
-        """None."""
-        return 0
 
     @property
     def max_drafts(self) -> int:
