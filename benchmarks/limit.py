@@ -1,0 +1,178 @@
+r"""The most that choosing between copies and a drafter's drafts could bring where steps take what they take.
+
+    python -m benchmarks.limit --target runs/smollm2 --drafter weights/smollm2-fastmtp --prompts questions.jsonl \
+        --temperatures 0 0.8 --batch-sizes 1 4 16
+
+Counted along what the target writes, not timed: in each step all that would be accepted of a copy and of the drafter's
+draft is known, and those steps are taken that reach the end of the text soonest.  Beside that, drafting always, and
+copying by the rule of vLLM's n-gram drafter.  In batches every request is taken to do as the one at hand.  What the
+servers of `benchmarks.copying` do can come near the limit, and not beyond it but where a draft begins as the drafter's
+and goes on as a copy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from mtpc.copying.match import continuation, longest_match
+from mtpc.declared import declared
+from mtpc.evaluation.prompts import prompts_of_file
+from mtpc.evaluation.scorer import step_acceptance
+from mtpc.evaluation.texts import Text, view, write_texts
+from mtpc.families.drafter import Drafter, load_drafter
+from mtpc.lengths import MEASURED, StepCost
+from mtpc.table import Table
+from mtpc.target_head.shared import SharedHead
+from mtpc.targets.frozen import FrozenTarget, default_device
+
+SHORTEST, LONGEST, NGRAM = 2, 4, 5  # vLLM's n-gram drafter: tokens that match, and tokens that it drafts
+
+
+class Row(NamedTuple):
+    """What steps take of the time of a batch for each of its requests, all of which draft alike."""
+
+    cost: StepCost
+    requests: int
+
+    def step(self, drafts: int) -> float:
+        """One that verifies so many drafts of each."""
+        return self.cost.step(self.requests, self.requests * drafts) / self.requests
+
+    @property
+    def draft(self) -> float:
+        """The drafter's own."""
+        return self.cost.draft(self.requests) / self.requests
+
+
+class Right(NamedTuple):
+    """How many tokens would be accepted in a step from each place of a text, int64 [L].
+
+    copied: of the longest copy.  ngram: of vLLM's n-gram drafter's, -1 where it drafts nothing.  drafter: of its own.
+    """
+
+    copied: np.ndarray
+    ngram: np.ndarray
+    drafter: np.ndarray
+
+
+@torch.inference_mode()
+def right(
+    target: FrozenTarget, drafter: Drafter, text: Text, temperature: float, longest: int, rng: np.random.Generator
+) -> Right:
+    """Along a text that the target wrote at this temperature."""
+    drafts = drafter.config.num_drafts
+    chances = step_acceptance(drafter, SharedHead.of(target.model), view(target, text), drafts, temperature).numpy()
+    accepted = np.cumprod(rng.random(chances.shape) < chances, axis=1).sum(1)
+    tokens, copied, ngram = np.array(text.tokens, dtype=np.int32), [], []
+    for end in range(text.start + 1, text.start + 1 + len(chances)):
+        matched, same = _copied(tokens, end, LONGEST, NGRAM)
+        ngram.append(same if matched >= SHORTEST else -1)
+        copied.append(_copied(tokens, end, len(tokens), longest)[1])
+    return Right(np.array(copied), np.array(ngram), accepted)
+
+
+def _copied(tokens: np.ndarray, end: int, most: int, count: int) -> tuple[int, int]:
+    """Of a text up to ``end``: how many tokens match, ``most`` at most, and how many of so many copies are right."""
+    match, rest = longest_match(tokens[:end], most), tokens[end : end + count]
+    if not match.length:
+        return 0, 0
+    same = continuation(tokens[:end], match, len(rest)) == rest
+    return match.length, int(np.cumprod(same).sum())
+
+
+def soonest(found: Right, row: Row) -> float:
+    """The least time in which steps from the first place get past the last, with all known beforehand."""
+    length = len(found.copied)
+    left = np.zeros(length + 1)
+    for place in reversed(range(length)):
+        ways = [row.step(0) + left[place + 1]]
+        for best, spent in ((found.copied[place], 0.0), (found.drafter[place], row.draft)):
+            ways += [spent + row.step(n) + left[min(place + n + 1, length)] for n in range(1, best + 1)]
+        left[place] = min(ways)
+    return float(left[0])
+
+
+def always(accepted: np.ndarray, drafts: int, spent: float, row: Row) -> float:
+    """The time where so many are drafted in each step; accepted: of them, -1 where nothing is drafted."""
+    place, time = 0, 0.0
+    while place < len(accepted):
+        time += row.step(0) if accepted[place] < 0 else spent + row.step(drafts)
+        place += max(0, int(accepted[place])) + 1
+    return time
+
+
+def speedups(texts: Sequence[Right], drafts: int, row: Row, plain: float) -> list[float]:
+    """Of the n-gram drafter, the drafter and the limit, over steps of so much time that say one token."""
+    alone = plain * sum(len(text.copied) for text in texts)
+    ngram = sum(always(text.ngram, NGRAM, 0.0, row) for text in texts)
+    drafter = sum(always(text.drafter, drafts, row.draft, row) for text in texts)
+    limit = sum(soonest(text, row) for text in texts)
+    return [alone / ngram, alone / drafter, alone / limit]
+
+
+def table(found: dict[str, list[Right]], drafts: int, row: Row, plain: float, title: str) -> Table:
+    """One row for each kind, and one for all."""
+    kinds = found | {"all": [text for of_kind in found.values() for text in of_kind]}
+    rows = [
+        [kind, *(f"{speedup:.2f} x" for speedup in speedups(texts, drafts, row, plain))]
+        for kind, texts in kinds.items()
+        if any(len(text.copied) for text in texts)
+    ]
+    return Table(title, ["kind", "n-gram", "drafter", "limit"], rows)
+
+
+def main() -> None:
+    """Write texts at each temperature, count at each batch size, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--target", type=Path, required=True)
+    add("--drafter", type=Path, required=True)
+    add("--prompts", type=Path, required=True, help="JSON Lines, as for `mtpc bench`")
+    add("--questions", type=int, default=2, help="of each kind (default: %(default)s)")
+    add("--max-tokens", type=int, default=64, help="of an answer (default: %(default)s)")
+    add("--longest", type=int, default=10, help="copy (default: %(default)s)")
+    add("--temperatures", type=float, nargs="+", default=[0.0])
+    add("--batch-sizes", type=int, nargs="+", default=[1])
+    add("--step-cost", type=json.loads, default={}, metavar="JSON", help="as `mtpc plan` prints it")
+    add(
+        "--plain",
+        type=float,
+        default=1.0,
+        help="what a step takes in a server without a drafter, in steps of one that can draft (default: %(default)s)",
+    )
+    add("--out", type=Path, help="a file for the tables, as Markdown")
+    given = parser.parse_args()
+    target = FrozenTarget(given.target, device=default_device())
+    drafter, console, tables = load_drafter(given.drafter, target.facts), Console(), []
+    cost = declared(StepCost, given.step_cost, "--step-cost") if given.step_cost else MEASURED
+    prompts = prompts_of_file(given.prompts, given.target, given.questions)
+    found = {}
+    for temperature in given.temperatures:
+        rng = np.random.default_rng(0)
+        written = write_texts(target, prompts, given.max_tokens, temperature, 0)
+        found[temperature] = {
+            kind: [right(target, drafter, text, temperature, given.longest, rng) for text in texts]
+            for kind, texts in track(written.items(), f"T = {temperature:g}")
+        }
+    for temperature, requests in product(given.temperatures, given.batch_sizes):
+        row = Row(cost.of(temperature == 0), requests)
+        plain = given.plain * row.step(0)
+        title = f"T = {temperature:g}, batch {requests}"
+        tables.append(table(found[temperature], drafter.config.num_drafts, row, plain, title))
+        console.print(tables[-1].to_rich())
+    if given.out is not None:
+        given.out.write_text("\n".join(each.to_markdown() for each in tables))
+
+
+if __name__ == "__main__":
+    main()
