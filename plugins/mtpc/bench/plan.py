@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
+from mtpc.declared import declared
 from mtpc.errors import MTPCError
+from mtpc.json_file import read_json
 from mtpc.lengths import StepCost
 
 
@@ -29,34 +31,71 @@ class Timed(NamedTuple):
     rates: tuple[float, ...]
 
 
+Above = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotBelow = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class PlainRound(BaseModel):
+    """What is read of a round without a drafter."""
+
+    model_config = ConfigDict(strict=True)
+
+    seconds: Above
+    requests_in_flight: Above
+    tokens: Above
+
+
+class DraftedRound(PlainRound):
+    """What is read of a round with a drafter, whose drafting was timed."""
+
+    drafts: Above
+    draft_tokens: NotBelow
+    seconds_of_a_drafting_call: NotBelow
+
+
+class StoredPoint(BaseModel):
+    """What is read of a point, among what else `mtpc bench` writes of it."""
+
+    model_config = ConfigDict(strict=True)
+
+    batch_size: Annotated[int, Field(ge=1, le=1 << 20)]
+    temperature: NotBelow
+    rounds_without: list[PlainRound] = Field(min_length=1)
+    rounds_with: list[DraftedRound] = Field(min_length=1)
+    marginal_acceptance_rates: list[Annotated[float, Field(ge=0, le=1)]]
+
+
+class Results(BaseModel):
+    """What is read of a results.json."""
+
+    points: list[StoredPoint] = Field(min_length=1)
+
+
 def read_results(file: Path) -> list[Timed]:
     """The points of a results.json of `mtpc bench`.
 
     Errors: `MTPCError` for a file that is none, or one whose drafting was not timed.
     """
     try:
-        points = json.loads(file.read_text())["points"]
-        return [_timed(point) for point in points]
-    except OSError as error:
-        raise MTPCError(f"{file} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError):
+        return [_timed(point) for point in declared(Results, read_json(file), str(file)).points]
+    except MTPCError as error:
         raise MTPCError(
-            f"{file} holds no results of `mtpc bench` with timed drafting: run it without --no-draft-times."
+            f"{file} holds no results of `mtpc bench` with timed drafting, which it writes without --no-draft-times: "
+            f"{error}"
         ) from None
 
 
-def _timed(point: Mapping[str, Any]) -> Timed:
-    plain, drafted = point["rounds_without"], point["rounds_with"]
-    steps = sum(round_["drafts"] for round_ in drafted)
+def _timed(point: StoredPoint) -> Timed:
+    plain, drafted = point.rounds_without, point.rounds_with
+    steps = sum(each.drafts for each in drafted)
     return Timed(
-        point["batch_size"],
-        point["temperature"],
-        sum(round_["seconds"] * round_["requests_in_flight"] for round_ in plain)
-        / sum(round_["tokens"] for round_ in plain),
-        sum(round_["seconds"] * round_["requests_in_flight"] for round_ in drafted) / steps,
-        sum(round_["seconds_of_a_drafting_call"] * round_["drafts"] for round_ in drafted) / steps,
-        1 + round(sum(round_["draft_tokens"] for round_ in drafted) / steps),
-        tuple(map(float, point["marginal_acceptance_rates"])),
+        point.batch_size,
+        point.temperature,
+        sum(each.seconds * each.requests_in_flight for each in plain) / sum(each.tokens for each in plain),
+        sum(each.seconds * each.requests_in_flight for each in drafted) / steps,
+        sum(each.seconds_of_a_drafting_call * each.drafts for each in drafted) / steps,
+        1 + round(sum(each.draft_tokens for each in drafted) / steps),
+        tuple(point.marginal_acceptance_rates),
     )
 
 

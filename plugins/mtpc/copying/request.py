@@ -32,7 +32,6 @@ class Proposal(NamedTuple):
         return cls(np.stack(tokens)[:, :count], doubted(np.stack(chances)[:, :count]))
 
 
-MOST = 256  # tokens that are copied in one draft
 NOTHING = np.empty(0, dtype=np.int32)
 
 

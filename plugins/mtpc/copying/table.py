@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mtpc.copying.shift import shifted
-from mtpc.declared import declared
-from mtpc.errors import MTPCError
+from mtpc.declared import Strict, declared
+from mtpc.json_file import is_there, read_json
 
 FILE = "copying.json"  # of a drafter directory
 # Of SmolLM2-135M-Instruct along 48,000 tokens of its answers, greedy and at T = 0.8; for a directory without a `FILE`.
 COMMON = (0.22, 0.49, 0.62, 0.66, 0.70, 0.75, 0.78, 0.80, 0.83, 0.83, 0.84, 0.85, 0.86, 0.87, 0.88, 0.96)
 
 
-class Chances(BaseModel):
-    """A `FILE`, as `mtpc train copying` writes it: beside the chances it says how they were counted."""
-
-    model_config = ConfigDict(strict=True)
+class Chances(Strict):
+    """A `FILE`, as `mtpc train copying` writes it: beside the chances it may say how they were found."""
 
     chances: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1, max_length=256)
     own: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
+    counts: list[list[int]] | None = None
+    arguments: dict[str, Any] | None = None
+    provenance: dict[str, Any] | None = None
+    own_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,9 @@ class CopyTable:
         Errors: `MTPCError` for a file that holds none.
         """
         file = folder / FILE
-        if not file.exists():
+        if not is_there(file):
             return cls()
-        try:
-            values = json.loads(file.read_text())
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-            raise MTPCError(f"{file} cannot be read: {type(error).__name__}.") from None
-        stated = declared(Chances, values, str(file))
+        stated = declared(Chances, read_json(file), str(file))
         return cls(tuple(stated.chances), tuple(stated.own))
 
     @property

@@ -9,8 +9,9 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from mtpc.declared import shown
 from mtpc.errors import MTPCError
-from mtpc.json_file import read_json
+from mtpc.json_file import check_file, is_there, read_json
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -25,9 +26,9 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        if (folder / INDEX).is_file():
+        if is_there(folder / INDEX):
             self.files = self._by_index()
-        elif (folder / WHOLE).is_file():
+        elif is_there(folder / WHOLE):
             self.files = dict.fromkeys(self._names(WHOLE), WHOLE)
         else:
             raise MTPCError(f"{folder} holds neither {INDEX} nor {WHOLE}; only safetensors are read.")
@@ -38,7 +39,9 @@ class Checkpoint:
             raise MTPCError(f"{self.folder / INDEX} has no 'weight_map' that names the file of each tensor.")
         for name, file in files.items():
             if not isinstance(file, str) or Path(file).name != file:
-                raise MTPCError(f"{self.folder / INDEX} names {file!r} for {name!r}, which is no file of the folder.")
+                raise MTPCError(
+                    f"{self.folder / INDEX} names {shown(file)} for {shown(name)}, which is no file of the folder."
+                )
         return files
 
     def _names(self, file: str) -> list[str]:
@@ -47,8 +50,7 @@ class Checkpoint:
 
     def _open(self, file: str) -> Any:
         path = self.folder / file
-        if not path.is_file():
-            raise MTPCError(f"{path} is missing.")
+        check_file(path)
         try:
             return safe_open(path, framework="pt")
         except (SafetensorError, OSError) as error:

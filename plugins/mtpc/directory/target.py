@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from mtpc.errors import MTPCError
+from mtpc.serial.config import Heads, HiddenSize, VocabSize
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,19 @@ class Target:
 
     hidden_size: int
     vocab_size: int
+
+
+class TargetKeys(BaseModel):
+    """What is said of a target's size in its config.json, if it is said there, among many other keys."""
+
+    model_config = ConfigDict(strict=True)
+
+    architectures: list[str] | None = None
+    hidden_size: HiddenSize | None = None
+    vocab_size: VocabSize | None = None
+    num_hidden_layers: Annotated[int, Field(ge=1, le=1 << 12)] | None = None
+    num_attention_heads: Heads | None = None
+    num_key_value_heads: Heads | None = None
 
 
 class Fitted(Protocol):

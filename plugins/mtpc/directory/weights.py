@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mtpc import provenance
 from mtpc.errors import MTPCError
+from mtpc.json_file import check_file
 
 WEIGHTS = "model.safetensors"
 
@@ -24,8 +25,7 @@ def read_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]
     shape or type, or a value that is not finite.
     """
     path = Path(folder) / WEIGHTS
-    if not path.is_file():
-        raise MTPCError(f"{path} is missing.")
+    check_file(path)
     try:
         stored = load_file(path)
     except (SafetensorError, OSError) as error:

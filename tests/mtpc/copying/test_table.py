@@ -38,6 +38,8 @@ def test_a_directory_has_its_own_chances(tmp_path: Path) -> None:
         '{"chances": ["0.5"]}',
         '{"chances": [NaN]}',
         '{"chances": [0.5], "own": [9]}',
+        '{"chances": [0.5], "owns": [1.0]}',
+        "[" * 100_000,
     ],
 )
 def test_a_file_that_holds_none(text: str, tmp_path: Path) -> None:
@@ -48,5 +50,5 @@ def test_a_file_that_holds_none(text: str, tmp_path: Path) -> None:
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
-    with pytest.raises(MTPCError, match="cannot be read: IsADirectoryError"):
+    with pytest.raises(MTPCError, match="is no file, or a link to none"):
         CopyTable.of(tmp_path)
