@@ -7,6 +7,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+# Tokens of a draft at most, one after the other, and of a tree of drafts: more never pay, and what a step allocates for
+# them no machine has.
+MOST, MOST_NODES = 256, 4096
 Mode = Literal["sampled", "greedy", "mixed"]  # every temperature of a batch is positive, none is, or some are
 
 

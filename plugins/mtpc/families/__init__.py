@@ -10,16 +10,16 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from mtpc.directory.checked_json import read_config_file
 from mtpc.errors import MTPCError
 from mtpc.families.copying.family import CopyingAlone
 from mtpc.families.family import DrafterConfig, Family
 from mtpc.families.fastmtp.family import FastMTP
 from mtpc.families.mtpc.family import MTPC
-from mtpc.json_file import read_json
 
 GROUP = "mtpc.families"  # of entry points, each a class derived from `Family`
 
-__all__ = ["DrafterConfig", "Family", "families", "family_of", "problems", "recognise"]
+__all__ = ["DrafterConfig", "Family", "families", "family_of", "problems", "recognise", "recognised"]
 
 
 @cache
@@ -50,10 +50,16 @@ def recognise(folder: Path | str) -> Family | None:
 
     Errors: `MTPCError` where there is no ``config.json`` that can be read.
     """
-    if not Path(folder).is_dir():
-        raise MTPCError(f"{folder} is not a directory; a drafter directory holds config.json and model.safetensors.")
-    values = read_json(Path(folder) / "config.json")
+    values = read_config_file(folder)
     return next((family for family in families() if family.describes(values)), None)
+
+
+def recognised(folder: Path | str) -> Family | None:
+    """The same, None also for what cannot be read: it may be a name on a model hub."""
+    try:
+        return recognise(folder)
+    except MTPCError:
+        return None
 
 
 def family_of(folder: Path | str) -> Family:

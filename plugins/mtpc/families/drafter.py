@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from mtpc.copying.request import MOST
+from mtpc.declared import shown
 from mtpc.directory.target import Target, check_target
 from mtpc.directory.weights import read_weights, write_directory
+from mtpc.draft import MOST
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, Family, family_of
+from mtpc.families.size import check_fits
 from mtpc.serial.config import SerialConfig
 from mtpc.window.part import WindowPart
 
@@ -31,6 +33,18 @@ class Drafter(nn.Module):
         self.family, self.config = family, config
         self.serial = None if config.serial is None else serial_layer(config.serial)
         self.window: WindowPart | None = family.window(config)
+
+    @classmethod
+    def planned(cls, family: Family, config: DrafterConfig, name: str) -> Self:
+        """One without memory: its tensors have names and shapes.  name: of what asks for it, for the error.
+
+        Errors: `MTPCError` for one that the machine has no memory for.
+        """
+        with torch.device("meta"):
+            drafter = cls(family, config)
+        leaves = (0,) if drafter.window is None else drafter.window.leaf_shape
+        check_fits(sum(parameter.numel() for parameter in drafter.parameters()), leaves, name)
+        return drafter
 
     def split(self, num_drafts: int) -> tuple[int, int]:
         """How many of K drafts are the serial part's, and how many the window part's."""
@@ -77,10 +91,8 @@ def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path
     Errors: `MTPCError` for what is no whole number, or none that the drafter allows.
     """
     most = MOST if copies else config.max_drafts
-    if type(drafts) is int and drafts >= 1 and (most is None or drafts <= most):
-        return
-    allowed = "of at least 1" if most is None else f"from 1 to {most}"
-    raise MTPCError(f"{setting} is {drafts!r}, but with {drafter} it must be a whole number {allowed}.")
+    if type(drafts) is not int or not 1 <= drafts <= most:
+        raise MTPCError(f"{setting} is {shown(drafts)}, but with {drafter} it must be a whole number from 1 to {most}.")
 
 
 def load_drafter(
@@ -99,9 +111,8 @@ def load_drafter(
     config = family.read_config(folder)
     if target is not None:
         check_target(folder, config, target)
-    with torch.device("meta"):
-        shapes = Drafter(family, config).tensors()
-    tensors = read_weights(folder, shapes)
+    planned = Drafter.planned(family, config, str(folder / "config.json"))
+    tensors = read_weights(folder, planned.tensors())
     drafter = Drafter(family, config)
     drafter.load_tensors(tensors)
     return drafter.to(device=device, dtype=dtype).requires_grad_(False).eval()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from mtpc.directory.checked_json import own_section, read_section
+from mtpc.directory.checked_json import FORMAT_VERSION, read_section
 from mtpc.serial.config import SHARED_KEYS, SerialConfig
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ WINDOW_KEYS: dict[str, Any] = {
 
 
 class DrafterConfig(Protocol):
-    """What the configuration of any drafter says: a frozen dataclass whose fields are the keys of its section."""
+    """What the configuration of any drafter says: a `mtpc.declared.Strict` whose fields are the keys of its section."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    def model_dump(self) -> dict[str, Any]:
+        """The keys and their values."""
 
     @property
     def hidden_size(self) -> int:
@@ -59,8 +60,8 @@ class DrafterConfig(Protocol):
         """K, drafts of a step unless the user says otherwise."""
 
     @property
-    def max_drafts(self) -> int | None:
-        """Drafts of a step at most; None: no limit."""
+    def max_drafts(self) -> int:
+        """Drafts of a step at most, no more than `mtpc.draft.MOST`."""
 
 
 class WithoutSerialPart:
@@ -97,7 +98,7 @@ class Family(ABC):
             shared = {key: getattr(config.serial, key) for key in SHARED_KEYS}
             layers = {"model_type": config.serial.layer, "num_hidden_layers": 1, "hidden_act": "silu", **shared}
         engine = {"architectures": [self.architecture], "tie_word_embeddings": False, "dtype": "bfloat16"}
-        return {**engine, **layers, self.name: own_section(config)}
+        return {**engine, **layers, self.name: {"version": FORMAT_VERSION, **config.model_dump()}}
 
     def read_config(self, folder: Path) -> Any:
         """Read and check ``config.json``: a `DrafterConfig` of this family.
@@ -108,7 +109,8 @@ class Family(ABC):
 
     def describes(self, values: Mapping[str, Any]) -> bool:
         """Whether a ``config.json`` says that it is such a drafter."""
-        return self.name in values or self.architecture in (values.get("architectures") or ())
+        named = values.get("architectures")
+        return self.name in values or (isinstance(named, list) and self.architecture in named)
 
     def window(self, config: Any) -> WindowPart | None:
         """The untrained window part of a drafter; None: it has none."""

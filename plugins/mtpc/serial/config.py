@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self, get_args
 
-from mtpc.directory.checked_json import check_types
+from pydantic import Field, field_validator, model_validator
+
+from mtpc.declared import Strict
 from mtpc.errors import MTPCError
+from mtpc.serial.rope import check_rope
 
-LAYERS = ("llama", "qwen2")
+Layer = Literal["llama", "qwen2"]
+LAYERS: tuple[str, ...] = get_args(Layer)
 # Keys that the engines read in config.json under the same name.
 SHARED_KEYS = (
     "hidden_size",
@@ -23,48 +26,43 @@ SHARED_KEYS = (
     "rope_parameters",
     "max_position_embeddings",
 )
-SIZES = SHARED_KEYS[:6]
+# The upper ends are beyond any model; what fits in memory is told from all sizes together (`mtpc.families.size`).
+HiddenSize = Annotated[int, Field(ge=1, le=1 << 17)]
+VocabSize = Annotated[int, Field(ge=1, le=1 << 22)]
+Heads = Annotated[int, Field(ge=1, le=1 << 12)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SerialConfig:
+class SerialConfig(Strict):
     """The keys of a serial part in a drafter's section of config.json."""
 
-    layer: str  # the kind of the decoder layer: "llama", or "qwen2" (MiMo's)
-    hidden_size: int  # d of the target
-    vocab_size: int  # V of the target
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
+    layer: Layer  # the kind of the decoder layer: "qwen2" is MiMo's
+    hidden_size: HiddenSize  # d of the target
+    vocab_size: VocabSize  # V of the target
+    intermediate_size: Annotated[int, Field(ge=1, le=1 << 20)]
+    num_attention_heads: Heads
+    num_key_value_heads: Heads
+    head_dim: Annotated[int, Field(ge=2, le=1 << 12, multiple_of=2)]  # even, for the rotary embedding
     attention_bias: bool  # of the query, key and value projections
-    rms_norm_eps: float
-    rope_parameters: dict  # as in the configuration of transformers: rope_theta, rope_type and what the type needs
-    max_position_embeddings: int
+    rms_norm_eps: Annotated[float, Field(gt=0, le=1)]
+    rope_parameters: dict[str, Any]  # as in the configuration of transformers, see `mtpc.serial.rope`
+    max_position_embeddings: Annotated[int, Field(ge=1, le=1 << 24)]
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        if self.layer not in LAYERS:
-            raise MTPCError(f"layer must be one of {', '.join(LAYERS)}, not {self.layer!r}.")
-        for name in (*SIZES, "max_position_embeddings"):
-            if getattr(self, name) < 1:
-                raise MTPCError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise MTPCError(
-                f"num_attention_heads ({self.num_attention_heads}) must be a multiple of "
-                f"num_key_value_heads ({self.num_key_value_heads})."
-            )
-        if self.head_dim % 2:
-            raise MTPCError(f"head_dim must be even, for the rotary embedding, not {self.head_dim}.")
-        if not self.rms_norm_eps > 0:
-            raise MTPCError(f"rms_norm_eps must be positive, not {self.rms_norm_eps}.")
+    @field_validator("rope_parameters")
+    @classmethod
+    def _rope(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return check_rope(values)
+
+    @model_validator(mode="after")
+    def _one_layer(self) -> Self:
+        heads, keys = self.num_attention_heads, self.num_key_value_heads
+        if heads % keys:
+            raise ValueError(f"num_attention_heads ({heads}) must be a multiple of num_key_value_heads ({keys})")
         if self.layer == "qwen2" and not self.attention_bias:
-            raise MTPCError("attention_bias must be true for a layer of kind 'qwen2'.")
-        theta = self.rope_parameters.get("rope_theta")
-        if not isinstance(theta, int | float) or not theta > 0:
-            raise MTPCError(f"rope_parameters.rope_theta must be a positive number, but is {theta!r}.")
-        if not isinstance(self.rope_parameters.get("rope_type"), str):
-            raise MTPCError("rope_parameters.rope_type must be a string.")
+            raise ValueError("attention_bias must be true for a layer of kind 'qwen2'")
+        for name in ("short_factor", "long_factor"):
+            if len(self.rope_parameters.get(name) or [0] * (self.head_dim // 2)) != self.head_dim // 2:
+                raise ValueError(f"rope_parameters.{name} must hold {self.head_dim // 2} numbers, half of head_dim")
+        return self
 
     def check_ranks(self, ranks: int, drafter: Path | str) -> None:
         """Whether tensor-parallel ranks can share the layer out evenly.
@@ -104,6 +102,6 @@ def layer_of(target: Any) -> dict[str, Any]:
         "head_dim": getattr(target, "head_dim", None) or target.hidden_size // target.num_attention_heads,
         "attention_bias": kind == "qwen2" or target.attention_bias,
         "rms_norm_eps": float(target.rms_norm_eps),
-        "rope_parameters": dict(target.rope_parameters),
+        "rope_parameters": {key: value for key, value in target.rope_parameters.items() if key != "type"},
         "max_position_embeddings": target.max_position_embeddings,
     }

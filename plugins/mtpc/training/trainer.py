@@ -121,7 +121,7 @@ class Trainer:
 
     def _identity(self) -> dict[str, Any]:
         drafters = {
-            learner.name: {"family": learner.drafter.family.name, **asdict(learner.drafter.config)}
+            learner.name: {"family": learner.drafter.family.name, **learner.drafter.config.model_dump()}
             for learner in self.learners
         }
         return {

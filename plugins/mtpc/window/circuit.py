@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Self
 
 import torch
@@ -67,7 +66,7 @@ class CircuitWindow(WindowPart):
         if window == self.config.window or not self.circuit.is_chain:
             return self
         like = next(self.parameters())
-        short = type(self)(replace(self.config, window=window)).to(like.device, like.dtype)
+        short = type(self)(self.config.model_copy(update={"window": window})).to(like.device, like.dtype)
         short.head.load_state_dict(self.head.leading(self.circuit, short.circuit.window))
         return short.requires_grad_(like.requires_grad).train(self.training)
 

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
 
 from mtpc.circuits import build_circuit
-from mtpc.directory.checked_json import check_types
-from mtpc.errors import MTPCError
+from mtpc.declared import Strict
+from mtpc.draft import MOST
+from mtpc.serial.config import HiddenSize, VocabSize
+
+Features = Annotated[int, Field(ge=1, le=1 << 16)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CircuitConfig:
+class CircuitConfig(Strict):
     """The keys of a circuit window in a drafter's section of config.json."""
 
-    circuit: str  # "ff", "cp", "hmm" or "btree"
-    window: int  # n, tokens of one window, the token that is evidence included
-    rank: int  # R, components per position
-    hidden_size: int  # d of the target
-    vocab_size: int  # V of the target
-    leaves: str = "shared"  # "table" (paper) or "shared" (one unembedding for all leaves)
-    leaf_features: int = 128  # m of shared leaves
-    component_features: int = 32  # k of shared leaves
-    sum_features: int = 32  # 0: sum weights straight from the hidden state (paper)
-    trunk_size: int = 0  # width of the residual layer in front, 0: none (paper)
+    circuit: str  # of `mtpc.circuits`: "ff", "cp", "hmm" or "btree"
+    window: Annotated[int, Field(ge=1, le=MOST)]  # n, tokens of one window, the token that is evidence included
+    rank: Annotated[int, Field(ge=1, le=1 << 12)]  # R, components per position
+    hidden_size: HiddenSize  # d of the target
+    vocab_size: VocabSize  # V of the target
+    leaves: Literal["shared", "table"] = "shared"  # one unembedding for all leaves, or a table of each (paper)
+    leaf_features: Features = 128  # m of shared leaves
+    component_features: Features = 32  # k of shared leaves
+    sum_features: Annotated[int, Field(ge=0, le=1 << 16)] = 32  # 0: sum weights straight from the hidden state (paper)
+    trunk_size: Annotated[int, Field(ge=0, le=1 << 20)] = 0  # width of the residual layer in front, 0: none (paper)
     token_input: bool = False  # the trunk reads the first token; the circuit then starts after it
 
-    def __post_init__(self) -> None:
-        check_types(self)
-        if self.leaves not in ("table", "shared"):
-            raise MTPCError(f"leaves must be 'table' or 'shared', not {self.leaves!r}.")
-        for name in ("hidden_size", "vocab_size", "leaf_features", "component_features"):
-            if getattr(self, name) < 1:
-                raise MTPCError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("sum_features", "trunk_size"):
-            if getattr(self, name) < 0:
-                raise MTPCError(f"{name} must not be negative, but is {getattr(self, name)}.")
+    @model_validator(mode="after")
+    def _is_a_circuit(self) -> Self:
         if self.token_input and (self.trunk_size == 0 or self.window < 2):
-            raise MTPCError(
-                "token_input needs a trunk_size above 0, where the token enters, and a window of at least 2."
+            raise ValueError(
+                "token_input needs a trunk_size above 0, where the token enters, and a window of at least 2"
             )
         build_circuit(self.circuit, self.circuit_window, self.rank)
+        return self
 
     @property
     def circuit_window(self) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from mtpc.directory.checked_json import from_dict
-from mtpc.errors import MTPCError
+from pydantic import field_validator
+
 from mtpc.families.drafter import Drafter
 from mtpc.families.family import Family
 from mtpc.serial.config import SerialConfig
@@ -14,22 +13,23 @@ from mtpc.window.circuit import CircuitWindow
 from mtpc.window.config import CircuitConfig
 
 
-@dataclass(frozen=True, kw_only=True)
 class HybridConfig(SerialConfig):
     """The section "hybrid" of config.json: a serial layer, and the circuit behind it (see `CircuitConfig`)."""
 
-    circuit: dict
+    circuit: dict[str, Any]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.window.window < 2:
-            raise MTPCError("circuit must have a window of at least 2.")
+    @field_validator("circuit")
+    @classmethod
+    def _goes_on(cls, circuit: dict[str, Any]) -> dict[str, Any]:
+        if CircuitConfig.model_validate({**circuit, "hidden_size": 1, "vocab_size": 1}).window < 2:
+            raise ValueError("circuit must have a window of at least 2")
+        return circuit
 
     @property
     def window(self) -> CircuitConfig:
         """The circuit, over the token that the serial layer drafts and those after it."""
         sizes = {"hidden_size": self.hidden_size, "vocab_size": self.vocab_size}
-        return from_dict(CircuitConfig, {**self.circuit, **sizes})
+        return CircuitConfig.model_validate({**self.circuit, **sizes})
 
     @property
     def serial(self) -> SerialConfig:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mtpc.copying.request import MOST
+from mtpc.draft import MOST
 
 
 def train(

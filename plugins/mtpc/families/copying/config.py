@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
-from mtpc.copying.request import MOST
-from mtpc.directory.checked_json import check_types
-from mtpc.errors import MTPCError
+from pydantic import Field
+
+from mtpc.declared import Strict
+from mtpc.draft import MOST
 from mtpc.families.family import WithoutSerialPart
+from mtpc.serial.config import HiddenSize, VocabSize
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyingConfig(WithoutSerialPart):
+class CopyingConfig(WithoutSerialPart, Strict):
     """What is drafted, and for which target."""
 
-    hidden_size: int  # d of the target, which engines ask for
-    vocab_size: int  # V of the target
-    num_drafts: int = 10  # K, drafts of a step at most, unless the user says otherwise
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        for name in ("hidden_size", "vocab_size", "num_drafts"):
-            if getattr(self, name) < 1:
-                raise MTPCError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.num_drafts > MOST:
-            raise MTPCError(f"num_drafts must be at most {MOST}, not {self.num_drafts}.")
+    hidden_size: HiddenSize  # d of the target, which engines ask for
+    vocab_size: VocabSize  # V of the target
+    num_drafts: Annotated[int, Field(ge=1, le=MOST)] = 10  # K, drafts of a step unless the user says otherwise
 
     @property
     def max_drafts(self) -> int:

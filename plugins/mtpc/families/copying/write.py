@@ -12,6 +12,7 @@ from rich.progress import track
 
 from mtpc.copying.count import chances, count
 from mtpc.copying.table import FILE
+from mtpc.declared import declared
 from mtpc.evaluation.prompts import Prompts, check
 from mtpc.evaluation.texts import Text, write_texts
 from mtpc.families.copying.config import CopyingConfig
@@ -45,8 +46,7 @@ def chances_of(
 
 def write_drafter(folder: Path, target: FrozenTarget, num_drafts: int, counted: dict[str, Any]) -> None:
     """Write a drafter directory; ``counted`` is what its file of a `CopyTable` says."""
-    config = CopyingConfig(
-        hidden_size=target.facts.hidden_size, vocab_size=target.facts.vocab_size, num_drafts=num_drafts
-    )
+    sizes = {"hidden_size": target.facts.hidden_size, "vocab_size": target.facts.vocab_size}
+    config = declared(CopyingConfig, {**sizes, "num_drafts": num_drafts}, "the drafter that is asked for")
     save_drafter(folder, Drafter(CopyingAlone(), config), {"target": target.folder.name})
     (folder / FILE).write_text(json.dumps(counted, indent=2) + "\n")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from mtpc.errors import MTPCError
+from pydantic import Field
+
+from mtpc.declared import declared
+from mtpc.draft import MOST
 from mtpc.serial.config import SerialConfig, layer_of
 
 
-@dataclass(frozen=True, kw_only=True)
 class FastMTPConfig(SerialConfig):
     """See `SerialConfig`: nothing but a serial part, of as many steps as are asked for."""
 
-    num_drafts: int  # K, the steps that it was trained for; more can be drafted
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_drafts < 1:
-            raise MTPCError(f"num_drafts must be at least 1, not {self.num_drafts}.")
+    num_drafts: Annotated[int, Field(ge=1, le=MOST)]  # K, the steps that it was trained for; more can be drafted
 
     @property
     def serial(self) -> SerialConfig:
@@ -31,9 +27,9 @@ class FastMTPConfig(SerialConfig):
         return
 
     @property
-    def max_drafts(self) -> None:
-        """There is no limit."""
-        return
+    def max_drafts(self) -> int:
+        """As many as any drafter may draft."""
+        return MOST
 
 
 def config_for(target: Any, num_drafts: int) -> FastMTPConfig:
@@ -43,4 +39,4 @@ def config_for(target: Any, num_drafts: int) -> FastMTPConfig:
 
     Errors: `MTPCError` for a target of a kind that no layer here computes.
     """
-    return FastMTPConfig(**layer_of(target), num_drafts=num_drafts)
+    return declared(FastMTPConfig, {**layer_of(target), "num_drafts": num_drafts}, "a layer like the target's")

@@ -6,8 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from mtpc.declared import declared, shown
 from mtpc.directory.checkpoint import Checkpoint
 from mtpc.directory.weights import check_tensor
 from mtpc.errors import MTPCError
@@ -31,8 +30,7 @@ def convert_fastmtp(source: Path, folder: Path, num_drafts: int | None = None) -
         raise MTPCError(f"{folder} is there already; name a folder that is new or empty.")
     config = convert_config(source / CONFIG, num_drafts)
     checkpoint = Checkpoint(source)
-    with torch.device("meta"):
-        shapes = Drafter(FastMTP(), config).tensors()
+    shapes = Drafter.planned(FastMTP(), config, str(source / CONFIG)).tensors()
     check_names(checkpoint, read_json(source / CONFIG)[mimo.LAYERS], set(shapes))
     if mimo.EMBEDDING in checkpoint.files:
         found, expected = checkpoint.shape(mimo.EMBEDDING), [config.vocab_size, config.hidden_size]
@@ -61,32 +59,32 @@ def convert_config(path: Path, num_drafts: int | None = None) -> FastMTPConfig:
     values = read_json(path)
     if values.get("architectures") != [mimo.ARCHITECTURE]:
         found = values.get("architectures")
-        raise MTPCError(f"{path}: architectures is {found!r}, but only {[mimo.ARCHITECTURE]!r} is converted.")
+        raise MTPCError(f"{path}: architectures is {shown(found)}, but only {[mimo.ARCHITECTURE]!r} is converted.")
     known = mimo.READ | set(mimo.FIXED) | mimo.WITHOUT_EFFECT | {mimo.LAYER_TYPES}
     for key in sorted(set(values) - known):
         raise MTPCError(f"{path}: the key {key!r} is unknown, so what it changes in the layer is not known either.")
     for key, expected in mimo.FIXED.items():
         if key in values and values[key] != expected:
-            raise MTPCError(f"{path}: {key} is {values[key]!r}, but only {expected!r} is supported.")
-    if set(values.get(mimo.LAYER_TYPES) or ()) - {mimo.LAYER_TYPE}:
+            raise MTPCError(f"{path}: {key} is {shown(values[key])}, but only {expected!r} is supported.")
+    kinds = values.get(mimo.LAYER_TYPES) or []
+    if not isinstance(kinds, list) or any(kind != mimo.LAYER_TYPE for kind in kinds):
         raise MTPCError(f"{path}: {mimo.LAYER_TYPES} must all be {mimo.LAYER_TYPE!r}.")
     for key in (*mimo.SIZES, mimo.LAYERS, mimo.EPSILON):
         if key not in values:
             raise MTPCError(f"{path}: the key {key!r} is missing.")
-        if type(values[key]) not in ((int, float) if key == mimo.EPSILON else (int,)):
-            raise MTPCError(f"{path}: {key} must be a number, but is {values[key]!r}.")
-    try:
-        return FastMTPConfig(
-            layer="qwen2",
-            **{key: values[key] for key in mimo.SIZES},
-            head_dim=values.get(mimo.HEAD_DIM) or values["hidden_size"] // values["num_attention_heads"],
-            attention_bias=True,
-            rms_norm_eps=float(values[mimo.EPSILON]),
-            rope_parameters=rope(path, values),
-            num_drafts=num_drafts or values.get(mimo.STEPS, 1),
-        )
-    except MTPCError as error:
-        raise MTPCError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+        kind = (int, float) if key == mimo.EPSILON else (int,)
+        if type(values[key]) not in kind or not values[key] > 0:
+            raise MTPCError(f"{path}: {key} must be a positive number, but is {shown(values[key])}.")
+    own = {
+        "layer": "qwen2",
+        **{key: values[key] for key in mimo.SIZES},
+        "head_dim": values.get(mimo.HEAD_DIM) or values["hidden_size"] // values["num_attention_heads"],
+        "attention_bias": True,
+        "rms_norm_eps": float(values[mimo.EPSILON]),
+        "rope_parameters": rope(path, values),
+        "num_drafts": num_drafts or values.get(mimo.STEPS, 1),
+    }
+    return declared(FastMTPConfig, own, str(path))
 
 
 def rope(path: Path, values: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +95,7 @@ def rope(path: Path, values: dict[str, Any]) -> dict[str, Any]:
         return {"rope_theta": values[mimo.THETA], "rope_type": "default"}
     found = values[mimo.ROPE]
     if not isinstance(found, dict) or set(found) != {"rope_theta", "rope_type"} or found["rope_type"] != "default":
-        raise MTPCError(f"{path}: {mimo.ROPE} must hold rope_theta and the rope_type 'default', but is {found!r}.")
+        raise MTPCError(f"{path}: {mimo.ROPE} must hold rope_theta and the rope_type 'default', but is {shown(found)}.")
     return found
 
 
@@ -105,7 +103,8 @@ def check_names(checkpoint: Checkpoint, layers: int, expected: set[str]) -> None
     """Errors: `MTPCError` for a tensor of the MTP layer that is missing, or any that the tables do not know."""
     table = {mimo.MTP_PREFIX + name for name in mimo.MTP_LAYER}
     assert table == expected  # the table and the layer are of the same release
-    trunk = {mimo.TRUNK_LAYER.format(i) + name for i in range(layers) for name in mimo.DECODER_LAYER}
+    numbers = range(min(layers, len(checkpoint.files)))  # there are no more layers than tensors
+    trunk = {mimo.TRUNK_LAYER.format(i) + name for i in numbers for name in mimo.DECODER_LAYER}
     for name in sorted(table - set(checkpoint.files)):
         raise MTPCError(f"{checkpoint.folder}: the tensor {name!r} is missing.")
     for name in sorted(set(checkpoint.files) - table - trunk - set(mimo.TRUNK)):

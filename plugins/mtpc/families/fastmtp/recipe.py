@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -101,7 +101,9 @@ class FastMTPRecipe(Recipe):
     ) -> None:
         self.target, self.settings, self.start = target, settings, start
         self.config = config_for(target.model.config, settings.num_drafts)
-        if start is not None and replace(self.config, num_drafts=start.config.num_drafts) != start.config:
+        if start is not None and self.config.model_dump(exclude={"num_drafts"}) != {
+            key: value for key, value in start.config.model_dump().items() if key != "num_drafts"
+        }:
             raise MTPCError("the drafter to start from has another layer than one like the target's would be.")
         self._kept: dict[int, Tensor] | None = {} if keep_states else None  # by the place in `conversations`
         drafts = settings.num_drafts

@@ -54,6 +54,7 @@ def train(
 
     from mtpc.cli.numbers import numbers
     from mtpc.data.corpus import Corpus
+    from mtpc.declared import declared
     from mtpc.evaluation.prompts import corpus_prompts
     from mtpc.families.mtpc.batches import BatchShape
     from mtpc.families.mtpc.config import MTPCConfig
@@ -71,18 +72,22 @@ def train(
     )
     frozen, text = FrozenTarget(target, device=default_device(), dtype=torch.bfloat16), Corpus(corpus)
     configs = {
-        f"{prefix}-{circuit}-n{window}": MTPCConfig(
-            circuit=circuit,
-            window=window,
-            rank=1 if circuit == "ff" else rank,
-            hidden_size=frozen.facts.hidden_size,
-            vocab_size=frozen.facts.vocab_size,
-            leaves=leaves,
-            leaf_features=leaf_features,
-            component_features=component_features,
-            sum_features=sum_features,
-            trunk_size=trunk_size,
-            token_input=token_input,
+        f"{prefix}-{circuit}-n{window}": declared(
+            MTPCConfig,
+            {
+                "circuit": circuit,
+                "window": window,
+                "rank": 1 if circuit == "ff" else rank,
+                "hidden_size": frozen.facts.hidden_size,
+                "vocab_size": frozen.facts.vocab_size,
+                "leaves": leaves,
+                "leaf_features": leaf_features,
+                "component_features": component_features,
+                "sum_features": sum_features,
+                "trunk_size": trunk_size,
+                "token_input": token_input,
+            },
+            "the drafter that is asked for",
         )
         for circuit in circuits.split(",")
         for window in numbers(windows, int, "--windows")

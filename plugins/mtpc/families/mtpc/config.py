@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mtpc.families.family import WithoutSerialPart
 from mtpc.window.config import CircuitConfig
 
 
-@dataclass(frozen=True, kw_only=True)
 class MTPCConfig(WithoutSerialPart, CircuitConfig):
     """See `CircuitConfig`: nothing but a window."""
 

@@ -77,6 +77,7 @@ class CircuitRecipe(Recipe):
         unembedding, started = self.target.unembedding.cpu(), {}
         for name, config in self.configs.items():
             torch.manual_seed(self.settings.seed)
+            Drafter.planned(MTPC(), config, f"the configuration of {name}")
             drafter = Drafter(MTPC(), config)
             circuit_of(drafter).head.initialise(unembedding)
             started[name] = drafter.to(self.target.device)

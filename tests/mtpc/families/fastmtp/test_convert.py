@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "another architecture": (config(architectures=["Qwen3ForCausalLM"]), "only ['MiMoForCausalLM'] is converted"),
     "an unknown key": (config(qk_norm=True), "the key 'qk_norm' is unknown"),
     "a missing key": (lambda found, _: found.pop("intermediate_size"), "the key 'intermediate_size' is missing"),
-    "no number": (config(hidden_size="16"), "hidden_size must be a number, but is '16'"),
+    "no number": (config(hidden_size="16"), "hidden_size must be a positive number, but is '16'"),
     "another activation": (config(hidden_act="gelu"), "hidden_act is 'gelu', but only 'silu'"),
     "two MTP layers": (config(num_nextn_predict_layers=2), "num_nextn_predict_layers is 2, but only 1"),
     "scaled positions": (config(rope_scaling={"type": "yarn"}), "rope_scaling is {'type': 'yarn'}, but only None"),

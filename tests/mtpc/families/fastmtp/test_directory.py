@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from mtpc.directory.target import Target
@@ -26,17 +27,55 @@ def test_the_tensors_have_the_names_of_a_published_checkpoint(folder: Path) -> N
     assert all(VOCAB not in tensor.shape for tensor in stored.values())
 
 
+ROPE: dict[str, object] = {"rope_theta": 1e4, "rope_type": "default"}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 BROKEN: dict[str, tuple[dict[str, object], str]] = {
-    "wrong type": ({"num_drafts": "3"}, "num_drafts must be of type int, but is '3'"),
-    "unknown layer": ({"layer": "gemma"}, "layer must be one of llama, qwen2, not 'gemma'"),
-    "no drafts": ({"num_drafts": 0}, "num_drafts must be at least 1, not 0"),
+    "wrong type": ({"num_drafts": "3"}, "at 'num_drafts': it is '3', but should be a valid integer"),
+    "unknown layer": ({"layer": "gemma"}, "at 'layer': it is 'gemma', but should be 'llama' or 'qwen2'"),
+    "no drafts": ({"num_drafts": 0}, "at 'num_drafts': it is 0, but should be greater than or equal to 1"),
+    "too many drafts": ({"num_drafts": 10**9}, "should be less than or equal to 256"),
     "heads at odds": ({"num_key_value_heads": 3}, "must be a multiple of num_key_value_heads"),
-    "odd heads": ({"head_dim": 3}, "head_dim must be even"),
-    "no epsilon": ({"rms_norm_eps": 0.0}, "rms_norm_eps must be positive"),
+    "odd heads": ({"head_dim": 3}, "at 'head_dim': it is 3, but should be a multiple of 2"),
+    "no epsilon": ({"rms_norm_eps": 0.0}, "at 'rms_norm_eps'"),
     "no bias": ({"layer": "qwen2"}, "attention_bias must be true"),
-    "no theta": ({"rope_parameters": {"rope_type": "default"}}, "rope_theta must be a positive number"),
-    "no rope type": ({"rope_parameters": {"rope_theta": 1.0}}, "rope_type must be a string"),
+    "no theta": ({"rope_parameters": {"rope_type": "default"}}, "the key 'rope_theta' is missing"),
+    "no rope type": ({"rope_parameters": {"rope_theta": 1.0}}, "the key 'rope_type' is missing"),
+    "an unknown rope": ({"rope_parameters": ROPE | {"rope_type": "nonsense"}}, "its 'rope_type' is 'nonsense', but"),
+    "a rope without its keys": ({"rope_parameters": ROPE | {"rope_type": "yarn"}}, "the key 'factor' is missing"),
+    "another rope's keys": ({"rope_parameters": ROPE | {"factor": 2.0}}, "unknown key 'factor'"),
+    "a rope that is no number": (
+        {"rope_parameters": {**ROPE, **LLAMA3, "rope_type": "llama3", "factor": float("nan")}},
+        "at 'rope_parameters.factor': it is nan",
+    ),
+    "a factor too few": (
+        {
+            "rope_parameters": {
+                **ROPE,
+                "rope_type": "longrope",
+                "short_factor": [1.0],
+                "long_factor": [1.0, 2.0],
+                "original_max_position_embeddings": 64,
+            }
+        },
+        "rope_parameters.short_factor must hold 2 numbers",
+    ),
 }
+
+
+def test_every_rope_that_the_engines_know(folder: Path) -> None:
+    values = json.loads((folder / "config.json").read_text())
+    for kind in (
+        {"rope_type": "linear", "factor": 2},
+        {"rope_type": "dynamic", "factor": 2.0},
+        {"rope_type": "llama3", **LLAMA3},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 32},
+    ):
+        values["rope_parameters"] = values["fastmtp"]["rope_parameters"] = {"rope_theta": 10000, **kind}
+        (folder / "config.json").write_text(json.dumps(values))
+        layer = load_drafter(folder).serial
+        assert layer is not None
+        cosine, _ = layer.rotary(torch.zeros(1, 3, SIZE), torch.arange(3)[None])
+        assert cosine.isfinite().all()
 
 
 @pytest.mark.parametrize("case", BROKEN)
