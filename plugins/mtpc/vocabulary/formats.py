@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from mtpc.declared import declared
 from mtpc.errors import MTPCError
-from mtpc.vocabulary.ranking import FORMAT_VERSION, Ranking, Rankings
+from mtpc.json_file import check_file, read_any
+from mtpc.vocabulary.files import OwnFile, TokenCounts, TokenList
+from mtpc.vocabulary.ranking import Ranking, Rankings
 
-OWN_KEYS = {"version", "vocab_size", "always", "languages", "provenance"}
+IDS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def read_rankings(path: Path, vocab_size: int, language: str = "any") -> Rankings:
@@ -25,75 +26,68 @@ def read_rankings(path: Path, vocab_size: int, language: str = "any") -> Ranking
 
     Errors: `MTPCError` with one sentence that names the file, what was found and what was expected.
     """
-    if not path.is_file():
-        raise MTPCError(f"{path} is missing; a draft vocabulary is a .json, .pt or .safetensors file.")
     content = _read(path)
+    always: tuple[int, ...] = ()
+    if isinstance(content, dict) and "languages" in content:
+        own = declared(OwnFile, content, str(path))
+        if own.vocab_size != vocab_size:
+            raise MTPCError(f"{path} ranks a vocabulary of {own.vocab_size} tokens, but the target's has {vocab_size}.")
+        languages = {
+            name: Ranking(tuple(entry.tokens), None if entry.counts is None else tuple(entry.counts), entry.ranked)
+            for name, entry in own.languages.items()
+        }
+        always = tuple(own.always)
+    else:
+        languages = {language: _ranking(content, vocab_size, path)}
     try:
-        if isinstance(content, dict) and "languages" in content:
-            return _own(content, vocab_size)
-        return Rankings(vocab_size, {language: _ranking(content, vocab_size)})
+        return Rankings(vocab_size, languages, always)
     except MTPCError as error:
         raise MTPCError(f"{path}: {error}") from None
 
 
 def _read(path: Path) -> Any:
+    check_file(path)
+    if path.suffix == ".json":
+        return read_any(path)
     try:
-        if path.suffix == ".json":
-            return json.loads(path.read_text(encoding="utf-8"))
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, ValueError, EOFError, RuntimeError, SafetensorError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise MTPCError(f"{path} cannot be read as a draft vocabulary: {reason}") from None
+        return load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except Exception as error:  # what torch raises over a file that is none, or another's, is of any kind
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise MTPCError(f"{path} cannot be read as a draft vocabulary: {reason.rstrip('.')}.") from None
 
 
-def _own(values: dict[str, Any], vocab_size: int) -> Rankings:
-    for key in OWN_KEYS ^ set(values):
-        raise MTPCError(f"the key {key!r} is {'unknown' if key in values else 'missing'}.")
-    if values["version"] != FORMAT_VERSION:
-        raise MTPCError(f"version is {values['version']!r}, but this release reads version {FORMAT_VERSION}.")
-    if values["vocab_size"] != vocab_size:
-        raise MTPCError(f"it ranks a vocabulary of {values['vocab_size']} tokens, but the target's has {vocab_size}.")
-    try:
-        languages = {
-            name: Ranking(
-                tuple(entry["tokens"]),
-                None if entry["counts"] is None else tuple(entry["counts"]),
-                bool(entry["ranked"]),
-            )
-            for name, entry in values["languages"].items()
-        }
-        always = tuple(values["always"])
-    except (TypeError, KeyError, AttributeError):
-        raise MTPCError("each language needs lists of tokens and counts, as `mtpc vocab build` writes them.") from None
-    return Rankings(vocab_size, languages, always)
-
-
-def _ranking(content: Any, vocab_size: int) -> Ranking:
+def _ranking(content: Any, vocab_size: int, path: Path) -> Ranking:
+    """The tokens of a format of others."""
     if isinstance(content, Tensor):
-        content = content.tolist()
+        content = _row(content, vocab_size, IDS, str(path)).tolist()
     if isinstance(content, list):  # FR-Spec: ids, most frequent first
-        return Ranking(tuple(content))
-    if isinstance(content, dict):
-        tensors = {name.rsplit(".", 1)[-1]: value for name, value in content.items() if isinstance(value, Tensor)}
-        if "d2t" in tensors:  # EAGLE-3: token i of the draft is token i + d2t[i] of the target
-            offsets = tensors["d2t"].to(torch.int64)
-            return Ranking(tuple((torch.arange(len(offsets)) + offsets).tolist()), ranked=False)
-        if "t2d" in tensors:  # EAGLE-3: whether each token of the target can be drafted
-            chosen = tensors["t2d"].to(torch.bool)
-            if len(chosen) != vocab_size:
-                raise MTPCError(f"t2d has {len(chosen)} entries, but the target's vocabulary has {vocab_size}.")
-            return Ranking(tuple(chosen.nonzero()[:, 0].tolist()), ranked=False)
-        return _by_count(content)
-    raise MTPCError(f"it holds a {type(content).__name__}, which is no draft vocabulary.")
+        return Ranking(tuple(declared(TokenList, content, str(path)).root))
+    if not isinstance(content, dict):
+        raise MTPCError(f"{path} holds a {type(content).__name__}, which is no draft vocabulary.")
+    tensors = {str(name).rsplit(".", 1)[-1]: value for name, value in content.items() if isinstance(value, Tensor)}
+    if "d2t" in tensors:  # EAGLE-3: token i of the draft is token i + d2t[i] of the target
+        offsets = _row(tensors["d2t"], vocab_size, IDS, f"d2t of {path}")
+        return Ranking(tuple((torch.arange(len(offsets)) + offsets).tolist()), ranked=False)
+    if "t2d" in tensors:  # EAGLE-3: whether each token of the target can be drafted
+        chosen = _row(tensors["t2d"], vocab_size, (*IDS, torch.bool), f"t2d of {path}")
+        if len(chosen) != vocab_size:
+            raise MTPCError(f"t2d of {path} has {len(chosen)} entries, but the target's vocabulary has {vocab_size}.")
+        return Ranking(tuple(chosen.nonzero()[:, 0].tolist()), ranked=False)
+    if tensors or not content:
+        raise MTPCError(f"{path} holds no list of tokens, no counts by token id, no d2t and no t2d.")
+    return _by_count(declared(TokenCounts, list(content.items()), str(path)))
 
 
-def _by_count(content: dict[Any, Any]) -> Ranking:
-    """How often each token occurred, by its id: speculators' token_freq.pt, or JSON, whose keys are strings."""
-    try:
-        counts = {int(token): int(count) for token, count in content.items()}
-    except (TypeError, ValueError):
-        raise MTPCError("it holds no list of tokens, no counts by token id, no d2t and no t2d.") from None
-    order = sorted((token for token in counts if counts[token] > 0), key=lambda token: (-counts[token], token))
-    return Ranking(tuple(order), tuple(counts[token] for token in order))
+def _row(tensor: Tensor, most: int, kinds: Sequence[torch.dtype], name: str) -> Tensor:
+    """A tensor as int64 [n], n at most so many: views may claim any size without any memory of it."""
+    dense = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    if not dense or tensor.dtype not in kinds or tensor.ndim != 1 or not 0 < len(tensor) <= most:
+        found = f"{list(tensor.shape)} of {tensor.dtype} ({tensor.layout})"
+        raise MTPCError(f"{name} must be 1 to {most} whole numbers in a row, but is {found}.")
+    return tensor.to(torch.int64)
+
+
+def _by_count(counted: TokenCounts) -> Ranking:
+    """Those that occurred, most frequent first."""
+    counts = sorted((-count, int(token)) for token, count in counted.root if count)
+    return Ranking(tuple(token for _, token in counts), tuple(-count for count, _ in counts))

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from mtpc.declared import shown
 from mtpc.errors import MTPCError
 
 FORMAT_VERSION = 1
+AUTO, NONE = "auto", "none"  # in place of a language: find it for each request, draft from the whole vocabulary
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Rankings:
 
     always: tokens that are part of every draft vocabulary, such as the one that ends an answer.
 
-    Errors: `MTPCError` for a token outside the vocabulary or one that is listed twice.
+    Errors: `MTPCError` for a token outside the vocabulary, one that is listed twice, a language without a token, or one
+    that is named like a setting.
     """
 
     vocab_size: int
@@ -46,6 +49,10 @@ class Rankings:
         if not self.languages:
             raise MTPCError("there is no language to rank tokens for.")
         for name, ranking in self.languages.items():
+            if name in (AUTO, NONE) or not name.isprintable() or not name:
+                raise MTPCError(f"no language can be called {shown(name)}.")
+            if not ranking.tokens:
+                raise MTPCError(f"the ranking of {name!r} holds no token, so nothing could be drafted.")
             self._check(f"the ranking of {name!r}", ranking.tokens)
             if ranking.counts is not None and len(ranking.counts) != len(ranking.tokens):
                 raise MTPCError(

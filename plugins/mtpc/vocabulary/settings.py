@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mtpc.declared import shown
 from mtpc.errors import MTPCError
+from mtpc.json_file import is_there
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.vocabularies import NONE, DraftVocabularies, VocabularySettings
 
 OWN_FILE = "vocabulary.json"  # of a drafter directory: used unless the settings say otherwise
 OWN_SIZE = 8192  # tokens drafted from of that file, likewise
+DIGITS = 20  # of a size; no vocabulary has as many tokens
 KEYS = ("vocabulary", "size", "language")
 
 
@@ -34,17 +37,18 @@ def parse_settings(values: Mapping[str, Any], folder: Path) -> tuple[Path, Vocab
     path = Path(values["vocabulary"]) if named else own
     size = _size(values["size"]) if "size" in values else None if named else OWN_SIZE
     settings = VocabularySettings(size, **{key: value for key, value in values.items() if key == "language"})
-    if settings.language == NONE or not (values or own.is_file()):
+    if settings.language == NONE or not (values or is_there(own)):
         return None
-    if not named and not own.is_file():
+    if not named and not is_there(own):
         raise MTPCError(f"the draft vocabulary's settings name no file, and there is no {own}.")
     return path, settings
 
 
 def _size(value: Any) -> int:
     """Errors: `MTPCError` for what is no whole number."""
-    if type(value) is not int and not (isinstance(value, str) and value.isascii() and value.isdigit()):
-        raise MTPCError(f"the size of the draft vocabulary must be a whole number, but is {value!r}.")
+    digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < DIGITS
+    if type(value) is not int and not digits:
+        raise MTPCError(f"the size of the draft vocabulary must be a whole number, but is {shown(value)}.")
     return int(value)
 
 

@@ -8,9 +8,7 @@ import torch
 
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.ranking import Rankings
-
-AUTO, NONE = "auto", "none"
+from mtpc.vocabulary.ranking import AUTO, NONE, Rankings
 
 
 @dataclass(frozen=True)

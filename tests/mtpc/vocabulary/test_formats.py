@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,31 +63,81 @@ def edited(**values: object) -> Callable[[Path], object]:
     return write
 
 
+def entry(**values: object) -> Callable[[Path], object]:
+    return edited(languages={"en": {"tokens": [3, 1], "counts": [5, 4], "ranked": True} | values})
+
+
+def pickled(content: object) -> tuple[str, Callable[[Path], object]]:
+    return "a.pt", lambda path: torch.save(content, path)
+
+
+def text(content: str, file: str = "a.json") -> tuple[str, Callable[[Path], object]]:
+    return file, lambda path: path.write_text(content)
+
+
 BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "nothing there": ("a.json", lambda path: None, "is missing"),
-    "no JSON": ("a.json", lambda path: path.write_text("{"), "cannot be read as a draft vocabulary"),
+    "a link that leads nowhere": ("a.json", lambda path: path.symlink_to("b"), "is no file, or a link to none"),
+    "a link to itself": ("a.json", lambda path: path.symlink_to(path), "is no file, or a link to none"),
+    "a pipe": ("a.json", lambda path: os.mkfifo(path), "is no file"),
+    "a pipe of tensors": ("a.pt", lambda path: os.mkfifo(path), "is no file"),
+    "a long name": ("a" * 300, lambda path: None, "cannot be read: File name too long"),
+    "no JSON": (*text("{"), "cannot be read as JSON"),
+    "deep JSON": (*text("[" * 100_000), "cannot be read as JSON: recursion limit"),
     "no pickle": ("a.pt", lambda path: path.write_bytes(b"nothing"), "cannot be read as a draft vocabulary"),
+    "a text": (*text("the\nof\nand\n", "a.pt"), "cannot be read as a draft vocabulary"),
+    "an empty file": (*text("", "a.pt"), "cannot be read as a draft vocabulary"),
     "no safetensors": ("a.safetensors", lambda path: path.write_bytes(b"{}"), "cannot be read as a draft vocabulary"),
-    "code in a pickle": ("a.pt", lambda path: torch.save(Path("x"), path), "cannot be read as a draft vocabulary"),
-    "a number": ("a.json", lambda path: path.write_text("3"), "holds a int"),
+    "code in a pickle": (*pickled(Path("x")), "cannot be read as a draft vocabulary"),
+    "a number": (*text("3"), "holds a int"),
     "other tensors": (
         "a.safetensors",
         lambda path: save_file({"weight": torch.ones(3)}, path),
         "no list of tokens, no counts",
     ),
-    "words": ("a.json", lambda path: path.write_text('["a"]'), "token ids from 0 to 11"),
-    "another vocabulary's ids": ("a.pt", lambda path: torch.save([7, 12], path), "token ids from 0 to 11"),
+    "words": (*text('["a"]'), "at '0': it is 'a', but should be a valid integer"),
+    "an empty list": (*text("[]"), "at least 1 item"),
+    "an empty object": (*text("{}"), "no list of tokens, no counts"),
+    "nothing counted": (*text('{"1": 0}'), "the ranking of 'any' holds no token"),
+    "nothing chosen": (*pickled({"t2d": torch.zeros(VOCAB)}), "t2d of"),
+    "no entry chosen": (*pickled({"t2d": torch.zeros(VOCAB, dtype=torch.bool)}), "holds no token"),
+    "counts beyond any": (*text('{"1": 1e400}'), "at '0.1': it is inf, but should be"),
+    "counts that are none": (*text('{"1": NaN}'), "at '0.1': it is nan"),
+    "counts in words": (*text('{"1": "many"}'), "at '0.1': it is 'many'"),
+    "counts below zero": (*text('{"1": -3}'), "at '0.1': it is -3"),
+    "counted words": (*text('{"the": 3}'), "'the' is no token's id"),
+    "one token": (*pickled(torch.tensor(3)), "whole numbers in a row, but is [] of torch.int64"),
+    "a table": (*pickled(torch.ones(2, 2, dtype=torch.int64)), "whole numbers in a row"),
+    "fractions": (*pickled(torch.tensor([1.5])), "whole numbers in a row"),
+    "sparse": (*pickled(torch.tensor([1, 2]).to_sparse()), "whole numbers in a row"),
+    "sparse, d2t": (*pickled({"d2t": torch.tensor([1, 2]).to_sparse()}), "d2t of"),
+    "0-d, t2d": (*pickled({"t2d": torch.tensor(True)}), "t2d of"),
+    "a view of any size": (*pickled(torch.zeros(1, dtype=torch.int64).expand(10**15)), "whole numbers in a row"),
+    "another vocabulary's ids": (*pickled([7, 12]), "token ids from 0 to 11"),
     "another vocabulary's mask": (
-        "a.pt",
-        lambda path: torch.save({"t2d": MASK[:-1]}, path),
-        "t2d has 11 entries, but the target's vocabulary has 12",
+        *pickled({"t2d": MASK[:-1]}),
+        "has 11 entries, but the target's vocabulary has 12",
     ),
-    "twice": ("a.json", lambda path: path.write_text("[1, 1]"), "holds a token twice"),
+    "twice": (*text("[1, 1]"), "holds a token twice"),
     "another target": ("a.json", edited(vocab_size=13), "ranks a vocabulary of 13 tokens, but the target's has 12"),
-    "newer": ("a.json", edited(version=2), "version is 2"),
-    "unknown key": ("a.json", edited(colour="red"), "the key 'colour' is unknown"),
-    "no counts": ("a.json", edited(languages={"en": {"tokens": [1]}}), "lists of tokens and counts"),
-    "no mapping": ("a.json", edited(languages=[]), "lists of tokens and counts"),
+    "newer": ("a.json", edited(version=2), "at 'version': it is 2, but should be less than or equal to 1"),
+    "unknown key": ("a.json", edited(colour="red"), "unknown key 'colour'"),
+    "no counts": ("a.json", edited(languages={"en": {"tokens": [1]}}), "the key 'counts' is missing"),
+    "no mapping": ("a.json", edited(languages=[]), "at 'languages': it is []"),
+    "no language": ("a.json", edited(languages={}), "at 'languages'"),
+    "no tokens": ("a.json", entry(tokens=[], counts=[]), "at 'languages.en.tokens'"),
+    "no boolean": ("a.json", entry(ranked="no"), "at 'languages.en.ranked': it is 'no', but should be a valid boolean"),
+    "fewer counts": ("a.json", entry(counts=[5]), "has 2 tokens, but 1 counts"),
+    "a count in words": ("a.json", entry(counts=["5", "4"]), "at 'languages.en.counts.0': it is '5'"),
+    "a count that is none": ("a.json", entry(counts=[float("nan"), 4]), "at 'languages.en.counts.0': it is nan"),
+    **{
+        f"a language called {name!r}": (
+            "a.json",
+            edited(languages={name: {"tokens": [1], "counts": None, "ranked": True}}),
+            "no language can be called",
+        )
+        for name in ("auto", "none", "", "a\nb")
+    },
 }
 
 
