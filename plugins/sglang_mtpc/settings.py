@@ -9,7 +9,7 @@ from typing import Any
 from mtpc.copying.table import CopyTable
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
-from mtpc.families import Family, families, family_of, recognise
+from mtpc.families import Family, families, family_of, recognised
 from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import touch_points
@@ -48,9 +48,11 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     ``ModelConfig`` of the target, made when it is needed.
     Errors: `MTPCError` with one sentence.
     """
+    if (itself := recognised(settings.model_path)) is not None:
+        raise MTPCError(f"--model-path {settings.model_path} is {itself.title}, but a target was expected.")
     folder, algorithm = settings.speculative_draft_model_path, (settings.speculative_algorithm or "").upper()
     ours = algorithm in {family.algorithm for family in families()}
-    family = None if folder is None else _recognised(folder)
+    family = None if folder is None else recognised(folder)
     if family is not None and family.algorithm != algorithm:
         raise MTPCError(
             f"{folder} is {family.title}: --speculative-algorithm must be {family.algorithm}, "
@@ -83,14 +85,6 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     _check_fixed(settings, FIXED, family)
     if shape.children > 1:
         _check_tree(settings)
-
-
-def _recognised(folder: str) -> Family | None:
-    """The family of a directory; None where it is no drafter of ours, or nothing that can be read."""
-    try:
-        return recognise(folder)
-    except MTPCError:
-        return None
 
 
 def _check_copying(settings: Any, shape: Shape, folder: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mtpc.declared import shown
+from mtpc.draft import MOST_NODES
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, family_of
 from mtpc.families.drafter import check_drafts, split_drafts
@@ -73,6 +75,10 @@ def _tree(settings: Any, config: DrafterConfig, children: int) -> Shape:
             "with the root counted, at least 2."
         )
     nodes = tokens - 1
+    if max(nodes, children) > MOST_NODES:
+        raise MTPCError(
+            f"{TOKENS} is {shown(tokens)} and {TOPK} {shown(children)}, but trees have {MOST_NODES} nodes at most."
+        )
     if depth is None:
         depth = min(config.num_drafts, nodes)
     check_drafts(config, depth, STEPS, settings.speculative_draft_model_path)

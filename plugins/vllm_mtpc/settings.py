@@ -10,8 +10,9 @@ from typing import Any
 from mtpc.copying.table import CopyTable
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
-from mtpc.families import family_of, recognise
+from mtpc.families import family_of, recognise, recognised
 from mtpc.families.drafter import check_drafts, load_drafter
+from mtpc.json_file import is_folder
 from mtpc.serial.config import SerialConfig
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc import touch_points
@@ -45,6 +46,8 @@ def check_settings(
 
     Errors: `MTPCError` with one sentence.
     """
+    if (itself := recognised(target.model)) is not None:
+        raise MTPCError(f"{target.model} is {itself.title}, but a target was expected.")
     folder = drafter_folder(settings)
     if folder is None:
         return {}
@@ -132,11 +135,11 @@ def drafter_folder(settings: dict[str, Any]) -> Path | None:
     try:
         return None if recognise(folder) is None else folder
     except MTPCError:
-        broken = settings.get("method") == METHOD and (folder.is_dir() or _is_local(str(model)))
+        broken = settings.get("method") == METHOD and (is_folder(folder) or _is_local(str(model)))
         return folder if broken else None
 
 
 def _is_local(name: str) -> bool:
     """Whether a name must mean a local path: hub names are "owner/model", and here no folder is called "owner"."""
     parts = Path(name).parts
-    return not parts or len(parts) != 2 or parts[0] in ("/", ".", "..", "~") or Path(parts[0]).is_dir()
+    return not parts or len(parts) != 2 or parts[0] in ("/", ".", "..", "~") or is_folder(parts[0])

@@ -99,6 +99,8 @@ def test_directories(target: Path, copy: Path, change: Callable[[Path], None], s
     ("arguments", "sentence"),
     [
         (("--speculative-num-steps", "0"), "--speculative-num-steps is 0"),
+        (("--speculative-num-steps", "1000000000"), "must be a whole number from 1 to 256"),
+        ((*BEAM, "--speculative-num-draft-tokens", "1000000000"), "a tree has 4096 nodes at most"),
         (("--speculative-num-draft-tokens", "1"), "--speculative-num-draft-tokens less 1 is 0"),
         (("--speculative-num-steps", "2", "--speculative-num-draft-tokens", "5"), "verified as 3 tokens"),
         (("--speculative-eagle-topk", "2"), "--speculative-num-draft-tokens is None"),
@@ -188,3 +190,7 @@ def test_copying(target: Path, fastmtp: Path, tmp_path: Path) -> None:
 def test_what_is_no_token_map(given: str) -> None:
     with pytest.raises(MTPCError, match="--speculative-token-map is"):
         vocabulary_values(given)
+
+
+def test_a_drafter_is_no_target(fastmtp: Path) -> None:
+    refused("is a FastMTP drafter, but a target was expected", fastmtp, algorithm="FASTMTP")

@@ -65,7 +65,9 @@ def test_good_settings_pass(target: Path, fastmtp: Path, tmp_path: Path, method:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_speculative_tokens": 0}, "must be a whole number of at least 1"),
+        ({"num_speculative_tokens": 0}, "must be a whole number from 1 to 256"),
+        ({"num_speculative_tokens": 10**9}, "must be a whole number from 1 to 256"),
+        ({"num_speculative_tokens": 10**30}, "must be a whole number from 1 to 256"),
         ({"num_speculative_tokens": None}, "num_speculative_tokens is None"),
         ({"method": "mtp"}, "is a FastMTP drafter: its method must be 'eagle', not 'mtp'"),
         ({"draft_sample_method": "beam"}, "draft_sample_method must be one of"),
@@ -99,6 +101,14 @@ def test_a_wrong_draft_vocabulary(
     make_vocabulary(tmp_path / "other.json", 300)
     monkeypatch.chdir(tmp_path)
     assert message in refused(target, fastmtp, {"mtpc": values})
+
+
+@pytest.mark.parametrize("target_is", ["fastmtp", "drafter"])
+def test_a_drafter_is_no_target(target_is: str, target: Path, fastmtp: Path, request: pytest.FixtureRequest) -> None:
+    config = engine_config(target, fastmtp, {}).model_config
+    config.model = str(request.getfixturevalue(target_is))
+    with pytest.raises(MTPCError, match="drafter, but a target was expected"):
+        check_settings({}, config)
 
 
 def test_the_drafters_own_vocabulary_is_checked_unless_switched_off(target: Path, copy: Path) -> None:
