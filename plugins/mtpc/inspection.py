@@ -12,8 +12,12 @@ from typing import Any
 from torch import nn
 
 from mtpc import provenance
+from mtpc.copying.table import CopyTable
 from mtpc.families.drafter import Drafter, load_drafter
+from mtpc.json_file import is_there
 from mtpc.servers.speculation import speculative_arguments, speculative_config
+from mtpc.vocabulary.formats import read_rankings
+from mtpc.vocabulary.settings import OWN_FILE
 from mtpc.window.part import WindowPart
 
 WEIGHT_BYTES = 2  # bfloat16, the type in which drafters ship
@@ -48,9 +52,15 @@ class Inspection:
 def inspect_drafter(folder: Path) -> Inspection:
     """Load a drafter directory as an engine would and count what is in it.
 
-    Errors: `MTPCError` with what is wrong with it (see `mtpc.families.drafter.load_drafter`).
+    Errors: `MTPCError` with what is wrong with it (see `mtpc.families.drafter.load_drafter`), or with what it brings
+    beside its weights: a draft vocabulary, chances of copying.
     """
     drafter = load_drafter(folder)
+    own, languages = folder / OWN_FILE, {}
+    if drafter.serial is not None and is_there(own):
+        ranked = read_rankings(own, drafter.config.vocab_size).languages
+        languages = {OWN_FILE: ", ".join(f"{name} ({len(of.tokens):,} tokens)" for name, of in ranked.items())}
+    CopyTable.of(folder)
     parts = {name: part for name, part in (("serial", drafter.serial), ("window", drafter.window)) if part is not None}
     parameters = {name: parameters_of(part) for name, part in parts.items()}
     config = drafter.config
@@ -61,6 +71,7 @@ def inspect_drafter(folder: Path) -> Inspection:
             "family": f"{drafter.family.name}: {drafter.family.summary}",
             **drafter.family.facts(drafter),
             "target": f"hidden size {config.hidden_size}, vocabulary {config.vocab_size}",
+            **languages,
         },
         parameters=parameters,
         reads=reads_of(drafter, parameters),

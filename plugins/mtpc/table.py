@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rich.box import SIMPLE
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 
@@ -19,9 +20,9 @@ class Table(NamedTuple):
         """For the terminal."""
         table = RichTable(title=self.title, box=SIMPLE, title_justify="left", padding=0)
         for column in self.columns:
-            table.add_column(column, justify="right", overflow="fold")
+            table.add_column(escape(column), justify="right", overflow="fold")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         return table
 
     def to_markdown(self) -> str:

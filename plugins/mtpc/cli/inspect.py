@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from mtpc.inspection import Inspection
@@ -45,9 +46,9 @@ def inspect(
 
 def describe(inspection: Inspection) -> Table:
     """The facts as a table."""
-    table = Table("", "", title=str(inspection.folder), show_header=False)
+    table = Table("", "", title=Text(str(inspection.folder)), show_header=False)
     for name, fact in inspection.facts.items():
-        table.add_row(name, fact)
+        table.add_row(name, Text(fact))
     for part, counts in inspection.parameters.items():
         for name, count in counts.items():
             table.add_row(f"{part}: {name}", f"{count:,} parameters")
@@ -62,5 +63,6 @@ def describe_provenance(provenance: dict[str, Any]) -> Table:
     table = Table("", "", title="provenance", show_header=False)
     for key, value in provenance.items():
         text = value if isinstance(value, str) else json.dumps(value)
-        table.add_row(key, text if len(text) <= NOT_SHOWN else f"({len(text):,} characters in provenance.json)")
+        shown = text if len(text) <= NOT_SHOWN else f"({len(text):,} characters in provenance.json)"
+        table.add_row(Text(key), Text(shown))  # never as rich's own markup: a file may say anything
     return table

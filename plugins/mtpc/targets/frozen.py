@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from mtpc.directory.target import Target
+from mtpc.declared import declared
+from mtpc.directory.target import Target, TargetKeys
 from mtpc.errors import MTPCError
 from mtpc.families import recognise
+from mtpc.json_file import is_there, read_json
 
 
 class Features(NamedTuple):
@@ -27,17 +29,25 @@ class FrozenTarget:
 
     dtype: what the model computes in; "auto" is the folder's own.
 
-    Errors: `MTPCError` for a folder without a model, or with a drafter.
+    Errors: `MTPCError` for a folder without a model, with one that lacks tensors, or with a drafter.
     """
 
     def __init__(self, folder: Path, *, device: str = "cpu", dtype: torch.dtype | str = torch.float32) -> None:
-        if not (folder / "config.json").is_file():
+        if not is_there(folder / "config.json"):
             raise MTPCError(f"{folder} is not a model folder (no config.json).")
         family = recognise(folder)
         if family is not None:
             raise MTPCError(f"{folder} is {family.title}, but a target was expected.")
+        declared(TargetKeys, read_json(folder / "config.json"), str(folder / "config.json"))
         self.folder = folder
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+        try:
+            model, found = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+        except Exception as error:  # what transformers raises over a folder of another kind, or a damaged one, is any
+            reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+            raise MTPCError(f"{folder} cannot be loaded as a causal language model: {reason}.") from error
+        for name in sorted(found["missing_keys"]):  # transformers would go on with random ones
+            raise MTPCError(f"{folder} does not hold the tensor {name!r}, so it is no target, but perhaps a drafter.")
+        self.model = model.to(device).eval()
         self.model.requires_grad_(False)
         self.device = torch.device(device)
 

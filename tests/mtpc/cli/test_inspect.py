@@ -142,3 +142,24 @@ def test_broken_directories_end_in_one_sentence(folder: Path, file: str, content
     assert message in result.stderr
     assert file in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("vocabulary.json", "{}"), ("vocabulary.json", "["), ("copying.json", '{"chances": []}'), ("copying.json", "{")],
+)
+def test_what_serving_would_refuse_beside_the_weights(tmp_path: Path, file: str, content: str) -> None:
+    folder = make_fastmtp(tmp_path / "drafter", make_target(tmp_path / "target"))
+    (folder / file).write_text(content)
+    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    assert result.exit_code == 2
+    assert str(folder / file) in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_a_file_says_is_never_markup(folder: Path) -> None:
+    provenance.write(folder, note="[/y]", **{"[/z]": "[red]"})
+    renamed = folder.rename(folder.parent / "[x]")
+    result = CliRunner().invoke(app, ["inspect", str(renamed)])
+    assert result.exit_code == 0
+    assert all(text in result.output for text in ("[/y]", "[/z]", "[red]", "[x]"))
