@@ -77,7 +77,7 @@ def _tree(settings: Any, config: DrafterConfig, children: int) -> Shape:
     nodes = tokens - 1
     if max(nodes, children) > MOST_NODES:
         raise MTPCError(
-            f"{TOKENS} is {shown(tokens)} and {TOPK} {shown(children)}, but trees have {MOST_NODES} nodes at most."
+            f"{TOKENS} is {shown(tokens)} and {TOPK} {shown(children)}, but a tree has {MOST_NODES} nodes at most."
         )
     if depth is None:
         depth = min(config.num_drafts, nodes)

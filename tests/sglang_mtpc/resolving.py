@@ -25,7 +25,7 @@ def refused(part: str, target: Path, *arguments: str, **options: str) -> None:
     with pytest.raises(MTPCError) as caught:
         resolved(target, *arguments, **options)
     message = str(caught.value)
-    assert part in message
+    assert part in message, message
     assert "\n" not in message
     assert message.endswith(".")
     assert len(message) < 600
