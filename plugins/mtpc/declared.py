@@ -40,6 +40,7 @@ def shown(value: Any) -> str:
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlevel = 2
 
 
 def _place(values: Any, error: ErrorDetails) -> list[str | int]:

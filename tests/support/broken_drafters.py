@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,16 @@ def _weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[P
     return apply
 
 
+def _in_place(file: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Something else where a file was."""
+
+    def apply(folder: Path) -> None:
+        (folder / file).unlink()
+        make(folder / file)
+
+    return apply
+
+
 def _truncate(folder: Path) -> None:
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
@@ -58,6 +69,17 @@ BROKEN = (
     Broken("no directory", shutil.rmtree, {}, "is not a directory"),
     Broken("no config.json", lambda folder: (folder / "config.json").unlink(), {}, "config.json is missing"),
     Broken("no JSON", lambda folder: (folder / "config.json").write_text("{") and None, {}, "cannot be read as JSON"),
+    Broken(
+        "deep JSON", lambda folder: (folder / "config.json").write_text("[" * 10**6) and None, {}, "recursion limit"
+    ),
+    Broken("a pipe", _in_place("config.json", os.mkfifo), {}, "config.json is no file"),
+    Broken(
+        "a link to nothing", _in_place("config.json", lambda file: file.symlink_to("x")), {}, "is no file, or a link"
+    ),
+    Broken("weights in a pipe", _in_place("model.safetensors", os.mkfifo), {}, "model.safetensors is no file"),
+    Broken("no architectures", _config(lambda values: values.update(architectures=5)), {}, "architectures is 5, but"),
+    Broken("an absurd size", _config(lambda values: values["mtpc"].update(hidden_size=10**30)), {}, "at 'hidden_size'"),
+    Broken("a long name", None, {"model": "/" + "a" * 300}, "is not a directory"),
     Broken("no section mtpc", _config(lambda values: values.pop("mtpc")), {}, "has no section 'mtpc'"),
     Broken("unknown key", _config(lambda values: values["mtpc"].update(windows=8)), {}, "unknown key 'windows'"),
     Broken("missing key", _config(lambda values: values["mtpc"].pop("rank")), {}, "the key 'rank' is missing"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -42,8 +43,12 @@ class Drafter(nn.Module):
         """
         with torch.device("meta"):
             drafter = cls(family, config)
-        leaves = (0,) if drafter.window is None else drafter.window.leaf_shape
-        check_fits(sum(parameter.numel() for parameter in drafter.parameters()), leaves, name)
+        numbers = [parameter.numel() for parameter in drafter.parameters()]
+        if config.serial is not None:
+            numbers.append(config.serial.max_position_embeddings * config.serial.head_dim)  # its rotary embedding
+        if drafter.window is not None:
+            numbers.append(math.prod(drafter.window.leaf_shape))
+        check_fits(sum(numbers), name)
         return drafter
 
     def split(self, num_drafts: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mtpc.declared import Strict
 from mtpc.errors import MTPCError
-from mtpc.serial.rope import check_rope
+from mtpc.serial.rope import POSITIONS, check_rope
 
 Layer = Literal["llama", "qwen2"]
 LAYERS: tuple[str, ...] = get_args(Layer)
@@ -45,7 +45,7 @@ class SerialConfig(Strict):
     attention_bias: bool  # of the query, key and value projections
     rms_norm_eps: Annotated[float, Field(gt=0, le=1)]
     rope_parameters: dict[str, Any]  # as in the configuration of transformers, see `mtpc.serial.rope`
-    max_position_embeddings: Annotated[int, Field(ge=1, le=1 << 24)]
+    max_position_embeddings: Annotated[int, Field(ge=1, le=POSITIONS)]
 
     @field_validator("rope_parameters")
     @classmethod
@@ -59,6 +59,9 @@ class SerialConfig(Strict):
             raise ValueError(f"num_attention_heads ({heads}) must be a multiple of num_key_value_heads ({keys})")
         if self.layer == "qwen2" and not self.attention_bias:
             raise ValueError("attention_bias must be true for a layer of kind 'qwen2'")
+        stretched = self.rope_parameters.get("original_max_position_embeddings", self.max_position_embeddings)
+        if stretched * self.rope_parameters.get("factor", 1) > POSITIONS:
+            raise ValueError(f"rope_parameters.factor makes more positions than {POSITIONS} of {stretched}")
         for name in ("short_factor", "long_factor"):
             if len(self.rope_parameters.get(name) or [0] * (self.head_dim // 2)) != self.head_dim // 2:
                 raise ValueError(f"rope_parameters.{name} must hold {self.head_dim // 2} numbers, half of head_dim")

@@ -10,7 +10,8 @@ from mtpc.declared import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Factor = Annotated[float, Field(ge=1, allow_inf_nan=False)]
-Positions = Annotated[int, Field(ge=1, le=1 << 24)]
+POSITIONS = 1 << 24  # at most: engines hold a sine and a cosine of each
+Positions = Annotated[int, Field(ge=1, le=POSITIONS)]
 
 
 class Default(Strict):
@@ -59,8 +60,8 @@ class LongRope(Strict):
 
     rope_type: Literal["longrope"]
     rope_theta: Positive
-    short_factor: list[Positive]
-    long_factor: list[Positive]
+    short_factor: list[Positive] = Field(fail_fast=True)
+    long_factor: list[Positive] = Field(fail_fast=True)
     original_max_position_embeddings: Positions
     factor: Factor | None = None
     attention_factor: Positive | None = None

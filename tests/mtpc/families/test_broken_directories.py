@@ -239,6 +239,7 @@ def test_names_that_are_too_long(read: Callable[[Path], object], tmp_path: Path)
 LARGEST = {
     "mtpc": {"leaves": "table", "rank": 4096, "window": 256, "hidden_size": 1 << 17, "vocab_size": 1 << 22},
     "fastmtp": {"hidden_size": 1 << 17, "intermediate_size": 1 << 20, "head_dim": 4096, "num_attention_heads": 4096},
+    "hybrid": {"max_position_embeddings": 1 << 24, "head_dim": 4096},
 }
 
 

@@ -47,6 +47,10 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         {"rope_parameters": {**ROPE, **LLAMA3, "rope_type": "llama3", "factor": float("nan")}},
         "at 'rope_parameters.factor': it is nan",
     ),
+    "more positions than any engine holds": (
+        {"rope_parameters": {**ROPE, **LLAMA3, "rope_type": "llama3", "factor": 1e300}},
+        "makes more positions than 16777216 of 64",
+    ),
     "a factor too few": (
         {
             "rope_parameters": {
