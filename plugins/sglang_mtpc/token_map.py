@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
+from pydantic import Field
+
+from mtpc.declared import declared
 from mtpc.errors import MTPCError
+from mtpc.vocabulary.settings import VocabularyChoice
 
 COPY = "copy"
 
 
-def vocabulary_values(token_map: str | None) -> dict[str, str]:
+class TokenMap(VocabularyChoice):
+    """What it says.  copy_: whether drafts are copied; None: where the drafter does nothing else."""
+
+    copy_: Annotated[bool | None, Field(alias=COPY)] = None
+
+
+def vocabulary_values(token_map: str | None) -> dict[str, Any]:
     """The settings of the draft vocabulary: a file, ``FILE?size=8192&language=auto``, or less.
 
     They are what `mtpc.vocabulary.settings.open_vocabularies` takes.
 
-    Errors: `MTPCError` where what follows the question mark is no query.
+    Errors: `MTPCError`, see `read`.
     """
-    return {key: value for key, value in _values(token_map).items() if key != COPY}
+    return read(token_map).model_dump(include=set(VocabularyChoice.model_fields), exclude_unset=True)
 
 
 def copies(token_map: str | None, always: bool = False) -> bool:
@@ -24,27 +36,36 @@ def copies(token_map: str | None, always: bool = False) -> bool:
 
     always: whether the drafter does nothing else.
 
-    Errors: `MTPCError` as `vocabulary_values`, or where it is neither true nor false, or false for such a drafter.
+    Errors: `MTPCError` as `read`, or where it is false for such a drafter.
     """
-    value = _values(token_map).get(COPY, "true" if always else "false")
-    if value not in ("true", "false"):
-        raise MTPCError(f"the {COPY!r} of --speculative-token-map must be true or false, but is {value!r}.")
-    if always and value == "false":
+    copy = read(token_map).copy_
+    if always and copy is False:
         raise MTPCError(f"the {COPY!r} of --speculative-token-map is false, but the drafter does nothing else.")
-    return value == "true"
+    return always if copy is None else copy
 
 
-def _values(token_map: str | None) -> dict[str, str]:
-    file, _, query = (token_map or "").partition("?")
+def read(token_map: str | None) -> TokenMap:
+    """All of it; what follows the question mark is a query, whose values are JSON, or else strings.
+
+    Errors: `MTPCError` where it is no query, or says what is not allowed.
+    """
+    file, _, query = str(token_map or "").partition("?")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError:
         raise MTPCError(
             f"--speculative-token-map is {token_map!r}, but is to be FILE?size=NUMBER&language=NAME."
         ) from None
-    values = dict(pairs)
+    values = {key: _value(text) for key, text in pairs}
     if len(values) < len(pairs) or "vocabulary" in values:
         raise MTPCError(
             f"--speculative-token-map is {token_map!r}, but it must name a file first and each setting once."
         )
-    return values | ({"vocabulary": file} if file else {})
+    return declared(TokenMap, values | ({"vocabulary": file} if file else {}), "--speculative-token-map")
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

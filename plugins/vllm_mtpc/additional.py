@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from mtpc.declared import declared
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, Family
 from mtpc.lengths import MEASURED, StepCost
+from mtpc.vocabulary.settings import VocabularyChoice
 
 SECTION = "mtpc"
 COPY, COST, STORE, TENANT = "copy", "step_cost", "store", "tenant"
@@ -31,12 +31,24 @@ class CopySettings(BaseModel):
     store: Annotated[int, Field(ge=1, le=REACH)] | None = None
 
 
+class Section(VocabularyChoice, CopySettings):
+    """The whole section.  copy_: whether drafts are copied; None: where the drafter does nothing else."""
+
+    copy_: Annotated[bool | None, Field(alias=COPY)] = None
+
+
+class Additional(BaseModel):
+    """vLLM's additional-config, of which all else is other plugins'."""
+
+    mtpc: Section = Section()
+
+
 def vocabulary_values(additional: Any) -> dict[str, Any]:
     """The settings of the draft vocabulary.
 
-    Errors: `MTPCError` where they are no object of JSON.
+    Errors: `MTPCError`, see `section`.
     """
-    return {key: value for key, value in _own(additional).items() if key not in (COPY, *CopySettings.model_fields)}
+    return section(additional).model_dump(include=set(VocabularyChoice.model_fields), exclude_unset=True)
 
 
 def copying_settings(additional: Any, always: bool = False) -> CopySettings | None:
@@ -46,16 +58,24 @@ def copying_settings(additional: Any, always: bool = False) -> CopySettings | No
 
     Errors: `MTPCError` where it does not say so clearly.
     """
-    values, name = _own(additional), f"{SECTION!r} in additional-config"
-    copy = values.get(COPY, always)
-    given = {key: values[key] for key in CopySettings.model_fields if key in values}
-    if not isinstance(copy, bool):
-        raise MTPCError(f"the {COPY!r} of {name} must be true or false, but is {copy!r}.")
+    said, name = section(additional), f"{SECTION!r} in additional-config"
+    copy = always if said.copy_ is None else said.copy_
     if always and not copy:
         raise MTPCError(f"the {COPY!r} of {name} is false, but the drafter does nothing else.")
+    given = [key for key in CopySettings.model_fields if key in said.model_fields_set]
     if given and not copy:
-        raise MTPCError(f"the {next(iter(given))!r} of {name} is for copying: add {COPY!r}.")
-    return declared(CopySettings, given, f"the {name}") if copy else None
+        raise MTPCError(f"the {given[0]!r} of {name} is for copying: add {COPY!r}.")
+    return said if copy else None
+
+
+def section(additional: Any) -> Section:
+    """Our section of vLLM's additional-config, which may also be an object of vLLM's ``SupportsHash``.
+
+    Errors: `MTPCError` for what it does not allow.
+    """
+    if additional is None or hasattr(additional, "compute_hash"):
+        return Section()
+    return declared(Additional, additional, "additional-config").mtpc
 
 
 def static_copying(additional: Any, family: Family, config: DrafterConfig, drafts: int, folder: Path) -> bool:
@@ -67,17 +87,10 @@ def static_copying(additional: Any, family: Family, config: DrafterConfig, draft
         return False
     v1 = "only the V1 model runner (VLLM_USE_V2_MODEL_RUNNER=0)"
     for key, what in ((COST, "drafts of any length"), (STORE, "answers on the host")):
-        if key in _own(additional):
+        if key in section(additional).model_fields_set:
             raise MTPCError(f"the {key!r} of {SECTION!r} in additional-config is for {what}: {v1} has them.")
     if not family.copies and drafts > config.num_drafts:
         raise MTPCError(
             f"num_speculative_tokens is {drafts}, but {folder} drafts {config.num_drafts}: {v1} copies more than that."
         )
     return True
-
-
-def _own(additional: Any) -> dict[str, Any]:
-    values = additional.get(SECTION, {}) if isinstance(additional, Mapping) else {}
-    if not isinstance(values, dict):
-        raise MTPCError(f"the {SECTION!r} in additional-config must be an object of JSON, but is {values!r}.")
-    return values

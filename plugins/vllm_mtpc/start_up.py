@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
+from pydantic import ValidationError
+
 from mtpc.errors import MTPCError, show_sentences
-from vllm_mtpc.settings import check_settings
+from vllm_mtpc.settings import check_settings, drafter_folder
 
 
 def install(arg_utils: Any) -> None:
@@ -18,22 +21,38 @@ def install(arg_utils: Any) -> None:
     def create_speculative_config(self: Any, target_model_config: Any, target_parallel_config: Any) -> Any:
         parallel = target_parallel_config
         try:
+            settings = _settings(self)
+            if drafter_folder(settings) is None:
+                return create(self, target_model_config, target_parallel_config)
             added = check_settings(
-                _settings(self), target_model_config, self.additional_config,
+                settings, target_model_config, self.additional_config,
                 parallel.pipeline_parallel_size, parallel.tensor_parallel_size,
             )  # fmt: skip
+            self.speculative_config = {**(self.speculative_config or {}), **added}
+            return _created(lambda: create(self, target_model_config, target_parallel_config))
         except MTPCError:
             show_sentences()
             raise
-        if added:
-            self.speculative_config = {**(self.speculative_config or {}), **added}
-        return create(self, target_model_config, target_parallel_config)
 
     args_class.create_speculative_config = create_speculative_config
 
 
+def _created(create: Callable[[], Any]) -> Any:
+    """Errors: `MTPCError` for a key that is vLLM's alone, where vLLM has a trace and several lines."""
+    try:
+        return create()
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise MTPCError(f"speculative-config is wrong at {first['loc']}: {first['msg']}.") from None
+
+
 def _settings(args: Any) -> dict[str, Any]:
-    """The speculative settings from all of the ways that the command line offers."""
+    """The speculative settings from all of the ways that the command line offers.
+
+    Errors: `MTPCError` for what is no object of JSON, where vLLM has a trace.
+    """
+    if not isinstance(args.speculative_config, dict | None):
+        raise MTPCError(f"speculative-config must be an object of JSON, but is {args.speculative_config!r}.")
     settings = {key.replace("-", "_"): value for key, value in (args.speculative_config or {}).items()}
     flags = {"method": args.spec_method, "model": args.spec_model, "num_speculative_tokens": args.spec_tokens}
     return settings | {key: value for key, value in flags.items() if value is not None}

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from mtpc.errors import MTPCError
-from sglang_mtpc.token_map import copies, vocabulary_values
+from sglang_mtpc.token_map import TokenMap, copies, vocabulary_values
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_fastmtp import make_vocabulary
 
@@ -118,8 +119,8 @@ def test_directories(target: Path, copy: Path, change: Callable[[Path], None], s
         (("--pp-size", "2"), "--pp-size is 2"),
         (("--speculative-token-map", "gone.json"), "gone.json is missing"),
         (("--speculative-token-map", "?size=5"), "name no file"),
-        (("--speculative-token-map", "a.json?size=many"), "must be a whole number"),
-        (("--speculative-token-map", "a.json?colour=red"), "no setting 'colour'"),
+        (("--speculative-token-map", "a.json?size=many"), "--speculative-token-map is wrong at 'size'"),
+        (("--speculative-token-map", "a.json?colour=red"), "--speculative-token-map is wrong at 'colour'"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
 )
@@ -158,23 +159,20 @@ def test_an_mtpc_drafter(target: Path, drafter: Path) -> None:
         (None, {}),
         ("", {}),
         ("freq.pt", {"vocabulary": "freq.pt"}),
-        ("a/b.json?size=8192&language=auto", {"vocabulary": "a/b.json", "size": "8192", "language": "auto"}),
+        ("a/b.json?size=8192&language=auto", {"vocabulary": "a/b.json", "size": 8192, "language": "auto"}),
         ("?language=none", {"language": "none"}),
-        ("a.json?language=", {"vocabulary": "a.json", "language": ""}),
         ("a.json?", {"vocabulary": "a.json"}),
     ],
 )
-def test_a_token_map(given: str | None, expected: dict[str, str]) -> None:
+def test_a_token_map(given: str | None, expected: dict[str, Any]) -> None:
     assert vocabulary_values(given) == expected
 
 
 def test_a_token_map_that_says_whether_drafts_are_copied() -> None:
-    assert vocabulary_values("a.json?size=8&copy=true") == {"vocabulary": "a.json", "size": "8"}
+    assert vocabulary_values("a.json?size=8&copy=true") == {"vocabulary": "a.json", "size": 8}
     assert copies("a.json?size=8&copy=true")
     assert not copies("?copy=false")
     assert not copies(None)
-    with pytest.raises(MTPCError, match="must be true or false, but is 'yes'"):
-        copies("?copy=yes")
 
 
 def test_copying(target: Path, fastmtp: Path, tmp_path: Path) -> None:
@@ -189,10 +187,24 @@ def test_copying(target: Path, fastmtp: Path, tmp_path: Path) -> None:
     refused("copying makes chains", target, *synchronous, *tree, algorithm="FASTMTP")
 
 
-@pytest.mark.parametrize("given", ["a.json?size", "a.json?size=1&size=2", "?vocabulary=a.json", "a.json?size=1&&"])
+KEYS = sorted(field.alias or name for name, field in TokenMap.model_fields.items() if name != "vocabulary")
+TEXTS = ("", "x", "5", "0", "-1", "1.5", "1e3", "NaN", "true", "yes", "null ", "[]", "{}", '"x"', "9" * 30, "9" * 5000)
+RIGHT = {"size": ("5", "null "), "copy": ("true", "null "), "language": ("x", "yes", "null ", '"x"', "9" * 5000)}
+WRONG = [f"a.json?{quote_plus(key)}={quote_plus(text)}" for key in KEYS for text in TEXTS if text not in RIGHT[key]]
+NO_QUERY = ["a.json?size", "a.json?size=1&size=2", "?vocabulary=a.json", "a.json?size=1&&", "?size=" + "[" * 10**5]
+
+
+@pytest.mark.parametrize("given", [*WRONG, *NO_QUERY, "?colour=red", "?copy_=true"], ids=lambda given: given[:32])
 def test_what_is_no_token_map(given: str) -> None:
-    with pytest.raises(MTPCError, match="--speculative-token-map is"):
+    with pytest.raises(MTPCError, match="--speculative-token-map is") as caught:
         vocabulary_values(given)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("given", ["nul\0", "/dev/null", "."], ids=repr)
+def test_paths_that_are_no_file(target: Path, fastmtp: Path, given: str) -> None:
+    refused("", target, PATH, str(fastmtp), "--speculative-token-map", given, algorithm="FASTMTP")
 
 
 def test_a_drafter_is_no_target(fastmtp: Path) -> None:

@@ -84,14 +84,14 @@ def test_wrong_settings(target: Path, fastmtp: Path, settings: dict[str, Any], m
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"sizes": 20}, "the draft vocabulary has no setting 'sizes'"),
+        ({"sizes": 20}, "additional-config is wrong at 'mtpc.sizes'"),
         ({"size": 20}, "name no file"),
         ({"vocabulary": "gone.json"}, "gone.json is missing"),
         ({"vocabulary": "words.json", "size": 9999}, "holds 1 to 258 tokens, not 9999"),
         ({"vocabulary": "words.json", "language": "german"}, "unknown language 'german'"),
         ({"vocabulary": "other.json"}, "ranks a vocabulary of 300 tokens, but the target's has 258"),
-        ("words.json", "must be an object of JSON, but is 'words.json'"),
-        ({"copy": "yes"}, "must be true or false, but is 'yes'"),
+        ("words.json", "additional-config is wrong at 'mtpc'"),
+        ({"copy": "yes"}, "additional-config is wrong at 'mtpc.copy'"),
     ],
 )
 def test_a_wrong_draft_vocabulary(

@@ -1,55 +1,52 @@
-"""What an engine's user says of the draft vocabulary, checked; each error is one sentence."""
+"""What an engine's user says of the draft vocabulary; each error is one sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from mtpc.declared import shown
+from pydantic import Field
+
+from mtpc.declared import Strict, declared
 from mtpc.errors import MTPCError
 from mtpc.json_file import is_there
 from mtpc.vocabulary.formats import read_rankings
-from mtpc.vocabulary.vocabularies import NONE, DraftVocabularies, VocabularySettings
+from mtpc.vocabulary.vocabularies import AUTO, NONE, DraftVocabularies, VocabularySettings
 
 OWN_FILE = "vocabulary.json"  # of a drafter directory: used unless the settings say otherwise
 OWN_SIZE = 8192  # tokens drafted from of that file, likewise
-DIGITS = 20  # of a size; no vocabulary has as many tokens
-KEYS = ("vocabulary", "size", "language")
+MOST = 1 << 24  # tokens of any vocabulary
+
+
+class VocabularyChoice(Strict):
+    """What the user says.
+
+    vocabulary: a file that `mtpc.vocabulary.formats.read_rankings` reads; None: the drafter's own, if it has one.
+    size: None: all tokens that the file lists, of the drafter's own `OWN_SIZE`.  language: see `VocabularySettings`.
+    """
+
+    vocabulary: Annotated[str, Field(min_length=1)] | None = None
+    size: Annotated[int, Field(ge=1, le=MOST)] | None = None
+    language: Annotated[str, Field(min_length=1)] = AUTO
 
 
 def parse_settings(values: Mapping[str, Any], folder: Path) -> tuple[Path, VocabularySettings] | None:
     """The file of rankings and how it is used; None where drafts are of the whole vocabulary.
 
-    values: "vocabulary", a file that `mtpc.vocabulary.formats.read_rankings` reads, by default the drafter's own if it
-    has one; "size", a whole number, also in digits, by default all tokens that the file lists, of the drafter's own
-    `OWN_SIZE`; "language", see `VocabularySettings`.  folder: the drafter directory.
+    values: see `VocabularyChoice`.  folder: the drafter directory.
 
-    Errors: `MTPCError` for an unknown key, a value of the wrong type, or settings without a file to apply them to.
+    Errors: `MTPCError` for what the choice does not allow, or settings without a file to apply them to.
     """
-    for key, value in values.items():
-        if key not in KEYS:
-            raise MTPCError(f"the draft vocabulary has no setting {key!r}; there are {', '.join(KEYS)}.")
-        if key != "size" and (not isinstance(value, str | Path) or not str(value)):
-            raise MTPCError(f"the draft vocabulary's setting {key!r} must be a string, but is {value!r}.")
+    said = declared(VocabularyChoice, dict(values), "the draft vocabulary")
     own = Path(folder) / OWN_FILE
-    named = "vocabulary" in values
-    path = Path(values["vocabulary"]) if named else own
-    size = _size(values["size"]) if "size" in values else None if named else OWN_SIZE
-    settings = VocabularySettings(size, **{key: value for key, value in values.items() if key == "language"})
-    if settings.language == NONE or not (values or is_there(own)):
+    if said.language == NONE or not (values or is_there(own)):
         return None
-    if not named and not is_there(own):
+    if said.vocabulary is not None:
+        return Path(said.vocabulary), VocabularySettings(said.size, said.language)
+    if not is_there(own):
         raise MTPCError(f"the draft vocabulary's settings name no file, and there is no {own}.")
-    return path, settings
-
-
-def _size(value: Any) -> int:
-    """Errors: `MTPCError` for what is no whole number."""
-    digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < DIGITS
-    if type(value) is not int and not digits:
-        raise MTPCError(f"the size of the draft vocabulary must be a whole number, but is {shown(value)}.")
-    return int(value)
+    return own, VocabularySettings(said.size or OWN_SIZE, said.language)
 
 
 def open_vocabularies(values: Mapping[str, Any], folder: Path, vocab_size: int) -> DraftVocabularies | None:
