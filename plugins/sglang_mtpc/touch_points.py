@@ -131,6 +131,7 @@ TABLE = (
     ),
     TouchPoint(SAMPLING, f"{_SRT}.plugins.hook_registry", "HookRegistry.apply_hooks", "", "called", "applies the hook"),
     TouchPoint(SAMPLING, f"{_SRT}.utils", "is_cuda", "", "called", "whether SGLang's own rules can run"),
+    TouchPoint(SAMPLING, f"{_SRT}.runtime_context", "get_exec", "", "called", "what samples, and so filters"),
     TouchPoint(
         SAMPLING, f"{_SPEC}.eagle_worker_common", "eagle_sample", "verify_input batch logits_output",
         "hooked", "the core's rules at temperatures above 0 on a CPU, and with min-p, where SGLang has none",

@@ -1,9 +1,8 @@
 """Verification of any chain or tree: the input that SGLang verifies, and the core's rules where it has no correct one.
 
-On a CPU SGLang takes the most likely tokens at any temperature, and on no device does it apply min-p to drafts.  On
-CUDA, for all else, its own rules stand: rejection sampling for chains, target-only sampling for trees.  There a request
-with both top-k and top-p is filtered by one after the other, as SGLang does for all drafters, where without drafts it
-is filtered by both at once; the core does the latter.
+On a CPU SGLang takes the most likely tokens at any temperature, on no device does it apply min-p to drafts, and on CUDA
+drafts are filtered by top-p after top-k, where a request without drafts is filtered by both at once.  On CUDA, for all
+else, its own rules stand: rejection sampling for chains, target-only sampling for trees.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
-from sglang.srt.runtime_context import get_parallel
+from sglang.srt.runtime_context import get_exec, get_parallel
 from sglang.srt.speculative.eagle_utils import default_tree_mask_mode
 from sglang.srt.speculative.eagle_worker_common import build_eagle_verify_input
 from sglang.srt.utils import is_cuda
@@ -31,6 +30,8 @@ from mtpc.verify.verdict import PADDING
 from sglang_mtpc.links import NOWHERE, chain_links, parents_of, tree_links
 from sglang_mtpc.shape import Shape
 
+# Which filter min-p after top-p after top-k; all else filters at once, PyTorch's sampling in any case.
+IN_TURN = ("flashinfer", "intel_xpu")
 HOOKED = "sglang.srt.speculative.eagle_worker_common.eagle_sample"
 _VERIFY_STREAM = 0x766572696679  # keeps these uniforms apart from those that the drafts of the same request used
 
@@ -112,7 +113,8 @@ def judge(original: Any, built: Any, batch: Any, logits_output: Any, *args: Any,
     # Called in any case: it puts penalties, biases and grammars into the logits, in place.
     verdict = original(built, batch, logits_output, *args, **options)
     info = batch.sampling_info
-    if info.is_all_greedy or (is_cuda() and not info.need_min_p_sampling):
+    ours = info.need_min_p_sampling or (info.need_top_k_sampling and info.need_top_p_sampling)
+    if info.is_all_greedy or (is_cuda() and not ours):
         return verdict
     return _as_sglang(*_sampled(drafted(built), batch, logits_output.next_token_logits), built.spec_steps)
 
@@ -127,7 +129,8 @@ def _sampled(drafts: Drafted, batch: Any, logits: Tensor) -> tuple[Tensor, Tenso
     rows, nodes = drafts.tokens.shape
     target = (logits.view(rows, nodes + 1, -1).double() / info.temperatures[:, :, None]).softmax(-1)
     if info.need_top_k_sampling or info.need_top_p_sampling or info.need_min_p_sampling:
-        target = filtered(target, info.top_ks, info.top_ps, info.min_ps)
+        in_turn = info.need_min_p_sampling and get_exec().kernel.sampling_backend in IN_TURN
+        target = filtered(target, info.top_ks, info.top_ps, info.min_ps, in_turn)
     uniforms = _uniforms(info.sampling_seed, batch.seq_lens, nodes + 1)
     if drafts.probs is None:
         return verify_tree(drafts.tokens, drafts.parents, target, uniforms)

@@ -27,6 +27,13 @@ TREE = TreeDraft(torch.tensor([[1, 2, 3, 3, 5]]), torch.tensor([[-1, -1, 0, 1, 2
 def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """No tensor parallelism."""
     monkeypatch.setattr(verify, "get_parallel", lambda: SimpleNamespace(tp_group=SimpleNamespace(world_size=1)))
+    sampling(monkeypatch, "pytorch")
+
+
+def sampling(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    """What samples of requests without drafts."""
+    kernel = SimpleNamespace(sampling_backend=backend)
+    monkeypatch.setattr(verify, "get_exec", lambda: SimpleNamespace(kernel=kernel))
 
 
 def batch_of(
@@ -151,6 +158,35 @@ def test_first_token_has_the_filtered_distribution_of_the_target(
     assert chi_square_p_value(counts, dict(enumerate(target[0].tolist()))) > 1e-4
 
 
+@pytest.mark.parametrize(
+    ("backend", "min_p", "kept"),
+    [
+        ("pytorch", None, [0.4, 0.3, 0.2]),  # 0.2 comes after 0.7 of all
+        ("pytorch", 0.6, [0.4, 0.3, 0.0]),
+        ("flashinfer", None, [0.4, 0.3, 0.2]),
+        ("flashinfer", 0.1, [0.4, 0.3, 0.0]),  # but after 7 / 9 of what top-k leaves, where min-p is asked as well
+    ],
+)
+@pytest.mark.parametrize("drafts", [CHAIN, TREE], ids=["chain", "tree"])
+def test_what_a_request_without_drafts_may_say(
+    monkeypatch: pytest.MonkeyPatch, drafts: Draft | TreeDraft, backend: str, min_p: float | None, kept: list[float]
+) -> None:
+    """The law of SGLang's ``Sampler``: at once, or in turn where FlashInfer samples and any request has a min-p."""
+    monkeypatch.setattr(verify, "is_cuda", lambda: backend == "flashinfer")
+    sampling(monkeypatch, backend)
+    torch.manual_seed(0)
+    rows, nodes = 4000, drafts.tokens.shape[1]
+    logits = torch.tensor([0.4, 0.3, 0.2, 0.07, 0.02, 0.01]).log()
+    batch = batch_of([1.0] * rows, [3] * rows, [0.75] * rows, None if min_p is None else [min_p] * rows)
+    if isinstance(drafts, Draft):
+        drafts = Draft(torch.randint(V, (rows, nodes)), torch.full((rows, nodes, V), 1 / V))
+    predicted, _, _ = verdict(drafts, batch, logits.expand(rows, nodes + 1, V), 3)
+    counts = Counter(predicted.view(rows, -1)[:, 0].tolist())
+    law = {token: probability / sum(kept) for token, probability in enumerate(kept) if probability}
+    assert counts.keys() == law.keys()
+    assert chi_square_p_value(counts, law) > 1e-4
+
+
 def test_greedy_rows_of_a_mixed_batch_stay_greedy() -> None:
     logits = torch.tensor([0.0, 0.1, 0.3, 0.3, 0.2, 0.1]).expand(200, 4, V)
     batch = batch_of([1.0] * 200, top_k=[1, ALL] * 100)
@@ -170,15 +206,27 @@ def test_seeds_repeat() -> None:
     assert not torch.equal(once[1], other[1])
 
 
+TOP_K, TOP_P, MIN_P = {"top_k": [3]}, {"top_p": [0.5]}, {"min_p": [0.1]}
+
+
 @pytest.mark.parametrize(
-    ("greedy", "cuda", "min_p", "ours"),
-    [(True, False, None, False), (False, True, None, False), (False, True, [0.1], True), (False, False, None, True)],
+    ("greedy", "cuda", "filters", "ours"),
+    [
+        (True, False, {}, False),
+        (True, True, TOP_K | TOP_P | MIN_P, False),
+        (False, True, {}, False),
+        (False, True, TOP_K, False),
+        (False, True, TOP_P, False),
+        (False, True, TOP_K | TOP_P, True),
+        (False, True, MIN_P, True),
+        (False, False, {}, True),
+    ],
 )
 def test_sglangs_rule_stands_where_it_is_right(
-    monkeypatch: pytest.MonkeyPatch, greedy: bool, cuda: bool, min_p: list[float] | None, ours: bool
+    monkeypatch: pytest.MonkeyPatch, greedy: bool, cuda: bool, filters: dict[str, Any], ours: bool
 ) -> None:
     monkeypatch.setattr(verify, "is_cuda", lambda: cuda)
-    batch, given = batch_of([1.0], min_p=min_p), built(CHAIN, 1, 3)
+    batch, given = batch_of([1.0], **filters), built(CHAIN, 1, 3)
     batch.sampling_info.is_all_greedy = greedy
     output = SimpleNamespace(next_token_logits=torch.zeros(4, V))
     found = verify.judge(lambda *_: "SGLang's", given, batch, output)
