@@ -57,9 +57,10 @@ def train(
 
     The target stays frozen; its hidden states are computed on the way. The loss is the paper's: the cross-entropy of
     each step, weighed by powers of beta. The defaults are the paper's, which goes on from a layer that was trained with
-    its target: starting from nothing, take a larger rate and a smaller batch. The layer ends as a drafter directory,
-    its acceptance on held-out questions in provenance.json, as `mtpc evaluate` prints it; embedding and output head are
-    the target's.
+    its target: starting from nothing, take a larger rate and a smaller batch. Two are not: a step attends to what it
+    attends to in an engine, and of a conversation 1024 tokens are read. The layer ends as a drafter directory, its
+    acceptance on held-out questions in provenance.json, as `mtpc evaluate` prints it; embedding and output head are the
+    target's.
 
     Examples:
 

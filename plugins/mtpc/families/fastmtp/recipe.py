@@ -31,7 +31,11 @@ from mtpc.training.schedule import Schedule
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be chosen; the defaults are the paper's, which goes on from a layer that was trained with its target."""
+    """What can be chosen.
+
+    The defaults, but attention and context, are the paper's, which goes on from a layer that was trained with its
+    target.
+    """
 
     num_drafts: int = 3  # K; 1 trains the head of plain MTP, which is then reused (the paper's "vanilla")
     beta: float = 0.6  # alpha_k is proportional to beta^(k - 1)
