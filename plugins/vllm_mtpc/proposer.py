@@ -216,6 +216,7 @@ class Proposer(EagleProposer):
             size = serial + (self.window.noise_size if window else 0)
             noise = draft_noise(positions, size, sampling_metadata.generators)
         step = Step([states], [tokens], serial, window, mode, sampling_metadata.temperature, noise, self.numbers)
+        step.seeded = seeded
         if self.copying is not None and own:  # also where nobody copies: a seed draws the same in any company
             step.copying = Copying.begin(self.copying.copied(own))
         return step
@@ -226,7 +227,7 @@ class Proposer(EagleProposer):
 
     def _draft_window(self, step: Step) -> Draft:
         """The window part's drafts after all that is known by now."""
-        draft = self.draft_one if len(step.tokens[0]) == 1 else self.window.draft
+        draft = self.draft_one if len(step.tokens[0]) == 1 and not step.seeded else self.window.draft
         temperature = None if step.noise is None else step.temperature
         drafted: Draft = draft(step.known(), temperature, step.window_noise(), step.window, step.mode, step.copying)
         return drafted

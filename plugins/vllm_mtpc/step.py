@@ -21,7 +21,8 @@ class Step:
     probs: float32 [B, V], of each serial draft; none where drafts are greedy.  window: drafts of the window part.
     temperature: [B].  noise: float64 [B, N], one uniform for each serial draft, then the window's; None: greedy.
     numbers: int64 [B], of the requests' draft vocabularies; None: the first for all.  copying: what may be copied
-    instead of drafted; None: nothing.  peaks: float32 [B], the largest probability of each serial draft, with copying.
+    instead of drafted; None: nothing.  seeded: whether a request has a seed, and so drafts alone as in company.
+    peaks: float32 [B], the largest probability of each serial draft, with copying.
     """
 
     states: list[Tensor]
@@ -33,6 +34,7 @@ class Step:
     noise: Tensor | None
     numbers: Tensor | None
     copying: Copying | None = None
+    seeded: bool = False
     probs: list[Tensor] = field(default_factory=list)
     peaks: list[Tensor] = field(default_factory=list)
 
