@@ -67,8 +67,10 @@ def _reason(model: type[BaseModel], error: ErrorDetails, place: list[str | int])
         case "union_tag_invalid":
             return f"its {about['discriminator']} is {shown(about['tag'])}, but should be of {about['expected_tags']}"
         case "extra_forbidden":
-            keys = f"; the keys are {', '.join(model.model_fields)}" if len(place) == 1 else ""
-            return f"unknown key {shown(place[-1])}{keys}"
+            keys = ", ".join(field.alias or name for name, field in model.model_fields.items())
+            return f"unknown key {shown(place[-1])}{f'; the keys are {keys}' if len(place) == 1 else ''}"
+        case "model_type":
+            return f"it is {shown(error['input'])}, but should be an object of JSON"
         case "value_error":
             return str(about["error"]).rstrip(".")
     if said.startswith("Input should"):

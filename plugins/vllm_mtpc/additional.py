@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from mtpc.copying.match import REACH
-from mtpc.declared import declared
+from mtpc.declared import Strict, declared
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, Family
 from mtpc.lengths import MEASURED, StepCost
@@ -18,14 +18,12 @@ SECTION = "mtpc"
 COPY, COST, STORE, TENANT = "copy", "step_cost", "store", "tenant"
 
 
-class CopySettings(BaseModel):
+class CopySettings(Strict):
     """How drafts are copied from the request's own text.
 
     step_cost: what steps take.  store: tokens of earlier answers of the same tenant that may be copied as well; a
     request names its tenant in ``vllm_xargs``.  None: of no other request.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     step_cost: StepCost = MEASURED
     store: Annotated[int, Field(ge=1, le=REACH)] | None = None
