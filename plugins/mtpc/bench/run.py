@@ -27,17 +27,6 @@ class Plan:
     rounds: int = 2  # measurements of each server at each point; neighbours in time, so that machine drift cancels
     requests: int = 8  # at least so many requests in each measurement, and at least two for each slot of the batch
 
-    def __post_init__(self) -> None:
-        if not self.batch_sizes or min(self.batch_sizes) < 1:
-            raise MTPCError(f"batch sizes must be positive, not {', '.join(map(str, self.batch_sizes)) or 'none'}.")
-        if not self.temperatures or min(self.temperatures) < 0:
-            raise MTPCError(
-                f"temperatures must not be negative, but are {', '.join(map(str, self.temperatures)) or 'none'}."
-            )
-        for name in ("max_tokens", "rounds", "requests"):
-            if getattr(self, name) < 1:
-                raise MTPCError(f"{name} must be at least 1, not {getattr(self, name)}.")
-
     def measurements(self, servers: int) -> int:
         """Measurements of the whole plan on so many servers."""
         return servers * self.rounds * len(self.batch_sizes) * len(self.temperatures)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from mtpc.cli.numbers import numbers
+from mtpc.cli.names import EngineName, address
+from mtpc.cli.numbers import MOST_DRAFTS, MOST_REQUESTS, MOST_TOKENS, TEMPERATURE, Bounds, Listed
+from mtpc.cli.paths import folder_to_write
 
 
 def bench(
     target: Annotated[Path | None, typer.Option(help="The model to serve: a Hugging Face folder.")] = None,
     drafter: Annotated[Path | None, typer.Option(help="A drafter directory for it.")] = None,
-    engine: Annotated[str, typer.Option(help="The engine to measure: vllm or sglang.")] = "vllm",
+    engine: Annotated[EngineName, typer.Option(help="The engine to measure.")] = "vllm",
     offline: Annotated[
         bool, typer.Option("--offline", help="Measure the engine alone in a process, without a server (vllm only).")
     ] = False,
     num_drafts: Annotated[
-        int | None, typer.Option(help="Drafts in each step [default: those it was trained for].")
+        int | None,
+        typer.Option(min=1, max=MOST_DRAFTS, help="Drafts in each step [default: those it was trained for]."),
     ] = None,
     ngram: Annotated[
         str | None,
@@ -32,15 +35,27 @@ def bench(
     no_ngram: Annotated[
         bool, typer.Option("--no-ngram", help="Leave out the engine's own n-gram drafter: one server less.")
     ] = False,
-    batch_sizes: Annotated[str, typer.Option(help="Requests at a time, with commas.")] = "1,2,4,8,16",
-    temperatures: Annotated[str, typer.Option(help="Sampling temperatures, with commas; 0 is greedy.")] = "0,1",
-    max_tokens: Annotated[int, typer.Option(help="Tokens in each completion; of an answer to a chat, at most.")] = 256,
+    batch_sizes: Annotated[
+        Sequence[int],
+        typer.Option(metavar="1,2,...", parser=Listed(Bounds(1, MOST_REQUESTS)), help="Requests at a time."),
+    ] = (1, 2, 4, 8, 16),
+    temperatures: Annotated[
+        Sequence[float],
+        typer.Option(metavar="0,1,...", parser=Listed(TEMPERATURE), help="Of the sampling; 0 is greedy."),
+    ] = (0, 1),
+    max_tokens: Annotated[
+        int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens in each completion; of an answer to a chat, at most.")
+    ] = 256,
     prompts: Annotated[
         Path, typer.Option(help='JSON Lines with the field "text", or "user" for the chat template of the target.')
     ] = Path("benchmarks/prompts.jsonl"),
-    rounds: Annotated[int, typer.Option(help="Measurements of each point, all servers in turn.")] = 2,
-    requests: Annotated[int, typer.Option(help="Requests in each measurement, at least.")] = 8,
-    out: Annotated[Path, typer.Option(help="Where results and logs go.")] = Path("runs/bench"),
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="Measurements of each point, all servers in turn.")] = 2,
+    requests: Annotated[
+        int, typer.Option(min=1, max=MOST_REQUESTS, help="Requests in each measurement, at least.")
+    ] = 8,
+    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Where results and logs go.")] = Path(
+        "runs/bench"
+    ),
     draft_times: Annotated[
         bool, typer.Option(help="Time the drafting calls; on a GPU this waits for the device around each.")
     ] = True,
@@ -50,8 +65,12 @@ def bench(
     drafter_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for the server with the drafter alone.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="A running server with the drafter; none is started then.")] = None,
-    baseline_url: Annotated[str | None, typer.Option(help="A running server without, for --url.")] = None,
+    url: Annotated[
+        str | None, typer.Option(callback=address, help="A running server with the drafter; none is started then.")
+    ] = None,
+    baseline_url: Annotated[
+        str | None, typer.Option(callback=address, help="A running server without, for --url.")
+    ] = None,
 ) -> None:
     """Measure an engine without a drafter, with one, and with the n-gram drafter that it brings itself, side by side.
 
@@ -92,11 +111,12 @@ def bench(
     """
     from mtpc.bench.command import Request, run_benchmark
     from mtpc.bench.run import Plan
+    from mtpc.console import console
     from mtpc.servers.ngram import Ngram
 
     plan = Plan(
-        batch_sizes=numbers(batch_sizes, int, "--batch-sizes"),
-        temperatures=numbers(temperatures, float, "--temperatures"),
+        batch_sizes=tuple(batch_sizes),
+        temperatures=tuple(temperatures),
         max_tokens=max_tokens,
         rounds=rounds,
         requests=requests,
@@ -117,4 +137,4 @@ def bench(
         prompts=prompts,
         out=out,
     )
-    run_benchmark(request, plan, Console())
+    run_benchmark(request, plan, console())

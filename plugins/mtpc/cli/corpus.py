@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from mtpc.cli.paths import folder_to_write
+from mtpc.console import console
 
 
 def corpus(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the corpus is written; made if need be.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", callback=folder_to_write, help="Where the corpus is written; made if need be."),
+    ],
 ) -> None:
     """Build the training corpus: English prose and Python source, as bytes.
 
@@ -23,8 +28,8 @@ def corpus(
     """
     from mtpc.data.corpus import build_corpus
 
-    console = Console()
-    with console.status("downloading and writing the corpus ..."):
+    terminal = console()
+    with terminal.status("downloading and writing the corpus ..."):
         documents = build_corpus(folder)
     counts: Counter[tuple[str, str]] = Counter()
     sizes: Counter[tuple[str, str]] = Counter()
@@ -34,4 +39,4 @@ def corpus(
     table = Table("kind", "split", "documents", "bytes", title=str(folder))
     for (kind, split), count in sorted(counts.items()):
         table.add_row(kind, split, f"{count:,}", f"{sizes[kind, split]:,}")
-    console.print(table)
+    terminal.print(table)

@@ -7,26 +7,42 @@ from typing import Annotated
 
 import typer
 
+from mtpc.cli.names import EngineName, address
+from mtpc.cli.numbers import MOST_REQUESTS, MOST_SEED, MOST_TOKENS, TEMPERATURE
+from mtpc.cli.paths import folder_to_write
+
 
 def distill(
     target: Annotated[Path, typer.Option(help="The chat model that writes: a Hugging Face folder with a template.")],
-    out: Annotated[Path, typer.Option(help="Where conversations.jsonl goes; continued if it is there.")],
-    tokens: Annotated[int, typer.Option(help="Tokens of answers to stop at, earlier runs included.")] = 600_000,
-    minutes: Annotated[float | None, typer.Option(help="Stop after this time as well.")] = None,
-    engine: Annotated[str, typer.Option(help="The engine that serves: vllm or sglang.")] = "vllm",
+    out: Annotated[
+        Path,
+        typer.Option(callback=folder_to_write, help="Where conversations.jsonl goes; continued if it is there."),
+    ],
+    tokens: Annotated[
+        int, typer.Option(min=1, max=10**12, help="Tokens of answers to stop at, earlier runs included.")
+    ] = 600_000,
+    minutes: Annotated[float | None, typer.Option(min=0.01, max=1e6, help="Stop after this time as well.")] = None,
+    engine: Annotated[EngineName, typer.Option(help="The engine that serves.")] = "vllm",
     offline: Annotated[
         bool, typer.Option("--offline", help="Write with the engine alone in a process (vllm only): faster on a CPU.")
     ] = False,
-    url: Annotated[str | None, typer.Option(help="A running server of the target; none is started then.")] = None,
-    concurrency: Annotated[int, typer.Option(help="Conversations at a time.")] = 32,
-    answer_tokens: Annotated[int, typer.Option(help="Tokens of an answer, at most.")] = 512,
-    temperature: Annotated[float, typer.Option(help="Of the answers; 0 is greedy.")] = 0.6,
-    top_p: Annotated[float, typer.Option(help="Of questions and answers; 1 is off (and much faster on a CPU).")] = 0.95,
-    top_k: Annotated[int, typer.Option(help="Of the answers; 0 is off.")] = 20,
+    url: Annotated[
+        str | None, typer.Option(callback=address, help="A running server of the target; none is started then.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=MOST_REQUESTS, help="Conversations at a time.")] = 32,
+    answer_tokens: Annotated[int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens of an answer, at most.")] = 512,
+    temperature: Annotated[float, typer.Option(parser=TEMPERATURE, help="Of the answers; 0 is greedy.")] = 0.6,
+    top_p: Annotated[
+        float,
+        typer.Option(min=0.001, max=1, help="Of questions and answers; 1 is off (and much faster on a CPU)."),
+    ] = 0.95,
+    top_k: Annotated[int, typer.Option(min=0, max=MOST_TOKENS, help="Of the answers; 0 is off.")] = 20,
     server_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for the server, as in --server-arg=--dtype=float32.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of openings and, but with --offline, of sampling.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MOST_SEED, help="Seed of openings and, but with --offline, of sampling.")
+    ] = 0,
 ) -> None:
     """Let a chat model write the conversations that its drafter learns from (self-distillation).
 
@@ -43,8 +59,7 @@ def distill(
 
     mtpc distill --target runs/smollm2 --out runs/distilled --url http://127.0.0.1:8000 --tokens 1000000
     """
-    from rich.console import Console
-
+    from mtpc.console import console
     from mtpc.distill.client import Sampling
     from mtpc.distill.command import Request
     from mtpc.distill.command import distill as run
@@ -58,4 +73,4 @@ def distill(
         user=Sampling(128, temperature=0.8, top_p=top_p, top_k=50),
         answer=Sampling(answer_tokens, temperature, top_p, top_k),
     )
-    run(Request(target, out, engine, url, tuple(server_arg or ()), offline), plan, Console())
+    run(Request(target, out, engine, url, tuple(server_arg or ()), offline), plan, console())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from mtpc.console import console
 
 
 def doctor() -> None:
@@ -21,11 +23,11 @@ def doctor() -> None:
     findings = examine()
     table = Table("", "what", "found", "mend", show_lines=False)
     for finding in findings:
-        verdict = "[green]ok[/]" if finding.ok else "[red]failed[/]"
+        verdict = Text("ok", "green") if finding.ok else Text("failed", "red")
         table.add_row(verdict, finding.subject, finding.detail, finding.mend)
-    console = Console()
-    console.print(table)
+    terminal = console()
+    terminal.print(table)
     failed = sum(not finding.ok for finding in findings)
-    console.print("everything is as it should be" if not failed else f"{failed} of {len(findings)} failed")
+    terminal.print("everything is as it should be" if not failed else f"{failed} of {len(findings)} failed")
     if failed:
         raise typer.Exit(1)

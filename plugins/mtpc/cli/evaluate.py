@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtpc.cli.numbers import MOST_DRAFTS, MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE, Bounds, Listed
+from mtpc.cli.paths import file_to_write
 from mtpc.errors import MTPCError
 
 if TYPE_CHECKING:
@@ -24,17 +27,32 @@ def evaluate(
         Path | None, typer.Option(help='Go on with a JSON Lines file: the fields "kind", and "text" or "user".')
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="Prompts of each kind [default: 64 of a corpus, 16 questions].")
+        int | None,
+        typer.Option(min=1, max=MOST_PROMPTS, help="Prompts of each kind [default: 64 of a corpus, 16 questions]."),
     ] = None,
-    length: Annotated[int, typer.Option(help="Tokens that the target writes after each prompt, at most.")] = 128,
-    num_drafts: Annotated[int | None, typer.Option(help="Drafts in each step [default: as trained].")] = None,
-    loop: Annotated[int, typer.Option(help="Prompts of each kind that are decoded step by step as well.")] = 2,
-    tree: Annotated[str | None, typer.Option(help="Draft trees as well: their numbers of nodes, with commas.")] = None,
-    max_children: Annotated[int | None, typer.Option(help="Children of a node of a tree, at most.")] = None,
-    temperatures: Annotated[str, typer.Option(help="Sampling temperatures, with commas; 0 is greedy.")] = "1,0.5,0",
+    length: Annotated[
+        int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens that the target writes after each prompt, at most.")
+    ] = 128,
+    num_drafts: Annotated[
+        int | None, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts in each step [default: as trained].")
+    ] = None,
+    loop: Annotated[
+        int, typer.Option(min=0, max=MOST_PROMPTS, help="Prompts of each kind that are decoded step by step as well.")
+    ] = 2,
+    tree: Annotated[
+        Sequence[int] | None,
+        typer.Option(metavar="7,15,...", parser=Listed(Bounds(1, 4096)), help="Draft trees of so many nodes as well."),
+    ] = None,
+    max_children: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Children of a node of a tree, at most.")
+    ] = None,
+    temperatures: Annotated[
+        Sequence[float],
+        typer.Option(metavar="1,0,...", parser=Listed(TEMPERATURE), help="Of the sampling; 0 is greedy."),
+    ] = (1, 0.5, 0),
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write all rates as JSON.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the target's sampling.")] = 0,
+    out: Annotated[Path | None, typer.Option(callback=file_to_write, help="Write all rates as JSON.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the target's sampling.")] = 0,
 ) -> None:
     """Expected acceptance of drafters of any family on held-out text, without an engine.
 
@@ -54,33 +72,30 @@ def evaluate(
     """
     import json
 
-    from rich.console import Console
-
     from mtpc import provenance
-    from mtpc.cli.numbers import numbers
+    from mtpc.console import console
     from mtpc.evaluation.evaluate import Plan, evaluate_folders
     from mtpc.evaluation.table import acceptance_table
 
     if sum(source is not None for source in (corpus, data, prompts)) != 1:
         raise MTPCError("say what the target goes on with: one of --corpus, --data and --prompts.")
     plan = Plan(
-        temperatures=numbers(temperatures, float, "--temperatures"),
+        temperatures=tuple(temperatures),
         length=length,
         num_drafts=num_drafts,
         loop=loop,
-        trees=() if tree is None else numbers(tree, int, "--tree"),
+        trees=() if tree is None else tuple(tree),
         max_children=max_children,
         seed=seed,
     )
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
     results = evaluate_folders(target, drafters, _prompts(corpus, data, prompts, target, count), plan)
     table = acceptance_table(results)
     if markdown:
         typer.echo(table.to_markdown())
     else:
-        Console().print(table.to_rich())
+        console().print(table.to_rich())
     if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps({"results": results, "provenance": provenance.collect(seed=seed)}, indent=2) + "\n")
 
 

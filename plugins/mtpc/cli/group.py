@@ -1,8 +1,11 @@
-"""The command group: an `MTPCError` from any command becomes one sentence and exit code 2."""
+"""The command group: whatever is wrong with a command line or a file becomes one sentence and exit code 2."""
 
 from __future__ import annotations
 
+import errno
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -12,12 +15,35 @@ from mtpc.errors import MTPCError
 
 
 class Group(TyperGroup):
-    """Shows an `MTPCError` as it is, on standard error, without a stack trace."""
+    """Shows what is wrong on standard error, without a stack trace."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Read the options before the command."""
+        with sentences():
+            return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
-        try:
+        with sentences():
             return super().invoke(ctx)
-        except MTPCError as error:
-            print(f"mtpc: {error}", file=sys.stderr)
-            raise typer.Exit(2) from None
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """One sentence and the end for what an option may not be, for an `MTPCError`, and for what the system refuses."""
+    try:
+        yield
+    except MTPCError as error:
+        sentence = str(error)
+    except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # typer shows the help, and the class to nobody
+            raise
+        sentence = " ".join(error.format_message().replace("Value error, ", "").split())
+    except OSError as error:
+        if error.errno in (None, errno.EPIPE):
+            raise
+        sentence = f"{error.strerror}: {error.filename or 'a file'}"
+    else:
+        return
+    print(f"mtpc: {sentence.removesuffix('.')}.", file=sys.stderr)
+    raise typer.Exit(2)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from mtpc.console import console
 
 if TYPE_CHECKING:
     from mtpc.inspection import Inspection
@@ -31,16 +32,16 @@ def inspect(
     from mtpc.inspection import inspect_drafter
 
     inspection = inspect_drafter(folder)
-    console = Console()
-    console.print(describe(inspection))
+    terminal = console()
+    terminal.print(describe(inspection))
     if inspection.provenance:
-        console.print(describe_provenance(inspection.provenance))
+        terminal.print(describe_provenance(inspection.provenance))
     else:
-        console.print("no provenance.json: nothing says where this drafter comes from")
-    console.print("\nServe it with vLLM:\n")
+        terminal.print("no provenance.json: nothing says where this drafter comes from")
+    terminal.print("\nServe it with vLLM:\n")
     # Printed plainly, so that it can be copied whole whatever the width of the terminal.
     typer.echo(f"vllm serve TARGET {inspection.vllm_arguments()}")
-    console.print("\nor with SGLang:\n")
+    terminal.print("\nor with SGLang:\n")
     typer.echo(f"python -m sglang.launch_server --model-path TARGET {inspection.sglang_arguments()}")
 
 

@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from mtpc.cli.names import EngineName
+from mtpc.cli.numbers import MOST_REQUESTS
+from mtpc.console import console
 
 
 def plan(
     results: Annotated[Path, typer.Argument(help="The results.json of `mtpc bench`, of two batch sizes or more.")],
-    max_batch: Annotated[int, typer.Option(min=1, help="Requests at a time that the server takes.")] = 16,
+    max_batch: Annotated[
+        int, typer.Option(min=1, max=MOST_REQUESTS, help="Requests at a time that the server takes.")
+    ] = 16,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.yaml", help="Write a configuration for the engine's --config.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="The engine that --out is for, vllm or sglang [default: that was measured].")
+        EngineName | None, typer.Option(help="The engine that --out is for [default: that was measured].")
     ] = None,
     copy: Annotated[
         bool, typer.Option("--copy", help="Let drafts of --out also go on as the request's own text did before.")
@@ -59,7 +64,7 @@ def plan(
         configuration.check_writable(out, force)
     elif engine is not None or copy or force:
         raise MTPCError("--engine, --copy and --force are about the file that --out writes: name one.")
-    console, timed = Console(), read_results(results)
+    terminal, timed = console(), read_results(results)
     found = measured(timed)
     rows = []
     for point in timed:
@@ -77,20 +82,20 @@ def plan(
             ]
         )
     columns = ["T", "batch", "measured", "predicted", "drafts that pay", "predicted with them"]
-    console.print(Table(f"Speed-up of steps with {timed[0].tokens - 1} drafts", columns, rows).to_rich())
-    console.print(f"A step without drafts says one token to one request in {1000 * found.seconds:.2f} ms.")
+    terminal.print(Table(f"Speed-up of steps with {timed[0].tokens - 1} drafts", columns, rows).to_rich())
+    terminal.print(f"A step without drafts says one token to one request in {1000 * found.seconds:.2f} ms.")
     greedy = min(timed, key=lambda point: point.temperature)
     ranges = schedule(found.cost, greedy.rates, max_batch)
     told = {"num_speculative_tokens_per_batch_size": ranges}
     copying = {"mtpc": {"copy": True, "step_cost": found.cost.model_dump(exclude_none=True)}}
     for title, values in (("In --speculative-config:", told), ("With copying, --additional-config:", copying)):
-        console.print(title, highlight=False)
-        console.out(json.dumps(values), highlight=False)
+        terminal.print(title, highlight=False)
+        terminal.out(json.dumps(values), highlight=False)
     if out is not None:
         served = configuration.read_served(results)
         served = served if engine is None else served._replace(engine=engine)
         settings = configuration.configuration(served, ranges, copying if copy else None)
         configuration.write(out, served.engine, settings)
         if not configuration.has_drafter(settings):
-            console.print("No draft pays: the configuration is without the drafter.", highlight=False)
-        console.out(f"written to {out}: {configuration.serve_command(served.engine, out)}", highlight=False)
+            terminal.print("No draft pays: the configuration is without the drafter.", highlight=False)
+        terminal.out(f"written to {out}: {configuration.serve_command(served.engine, out)}", highlight=False)

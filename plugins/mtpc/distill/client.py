@@ -21,13 +21,6 @@ class Sampling:
     top_p: float = 0.95
     top_k: int = 20  # 0: all
 
-    def __post_init__(self) -> None:
-        if self.max_tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0:
-            raise MTPCError(
-                "sampling needs at least one token, a temperature of at least 0, top_p in (0, 1] and top_k of at least "
-                f"0, not {self.max_tokens}, {self.temperature:g}, {self.top_p:g} and {self.top_k}."
-            )
-
     def body(self) -> dict[str, Any]:
         """Its part of a request."""
         body = {"max_tokens": self.max_tokens, "temperature": self.temperature, "top_p": self.top_p}

@@ -42,10 +42,6 @@ class Plan:
     user: Sampling = field(default_factory=lambda: Sampling(128, temperature=0.8, top_k=50))
     answer: Sampling = field(default_factory=lambda: Sampling(512))
 
-    def __post_init__(self) -> None:
-        if self.tokens < 1 or self.concurrency < 1 or (self.minutes is not None and self.minutes <= 0):
-            raise MTPCError("tokens, concurrency and minutes must be positive.")
-
     @property
     def longest(self) -> int:
         """Tokens of the longest conversation but for what the template and a question about source code add."""

@@ -47,12 +47,6 @@ class Plan:
     max_children: int | None = None
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if not self.temperatures or min(self.temperatures) < 0:
-            raise MTPCError("temperatures must be given, and none of them negative.")
-        if self.length < 1 or self.loop < 0:
-            raise MTPCError(f"length must be at least 1 and not {self.length}, loop not negative and not {self.loop}.")
-
 
 class Scored:
     """What is computed of one drafter along each text.

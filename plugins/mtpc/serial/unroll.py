@@ -14,16 +14,14 @@ With "served" the states are exactly those of drafting from i whenever the draft
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from mtpc.serial.attention import Attention
 from mtpc.serial.layer import SerialLayer
 from mtpc.target_head.shared import SharedHead
-
-Attention = Literal["served", "paper"]
 
 
 def unroll(

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mtpc import provenance
+from mtpc.console import console
 from mtpc.evaluation.evaluate import Plan, evaluate_folders
 from mtpc.evaluation.prompts import Prompts
 from mtpc.evaluation.table import acceptance_table
@@ -35,8 +36,8 @@ def train_and_score(
 
     Errors: see `Trainer`, `mtpc.evaluation.evaluate.evaluate`.
     """
-    trainer, console = Trainer(recipe, resume=resume), Console()
-    run(trainer, console)
+    trainer, terminal = Trainer(recipe, resume=resume), console()
+    run(trainer, terminal)
     folders: dict[Path, dict[str, Any]] = {}
     for learner in trainer.learners:
         stated = {"target": target.name, **facts, "training": trainer.facts(learner)}
@@ -46,22 +47,22 @@ def train_and_score(
         results = evaluate_folders(target, list(folders), prompts, Plan())
         for path, stated in folders.items():
             provenance.write(path, **stated, heldout_acceptance=results[path.name])
-        console.print(acceptance_table(results).to_rich())
+        terminal.print(acceptance_table(results).to_rich())
     for path in folders:
-        console.print(f"written to {path}")
+        terminal.print(f"written to {path}")
 
 
-def run(trainer: Trainer, console: Console) -> None:
+def run(trainer: Trainer, terminal: Console) -> None:
     """Train with a progress bar, and a line now and then."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     every = max(1, trainer.updates // LINES)
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=terminal) as progress:
         bar = progress.add_task("updates", total=trainer.updates, completed=trainer.update)
 
         def show(update: int, losses: dict[str, float]) -> None:
             progress.update(bar, completed=update)
             if update % every == 0 or update == trainer.updates:
                 rounded = {name: round(loss, 4) for name, loss in losses.items()}
-                console.print(json.dumps({"update": update, **rounded}))
+                terminal.print(json.dumps({"update": update, **rounded}))
 
         trainer.run(show)

@@ -155,7 +155,7 @@ def test_options_of_a_file_that_is_not_written(options: list[str], measured: Pat
 def test_an_engine_that_is_not_known(measured: Path) -> None:
     result = plan(measured, "--engine", "tgi", "--out", measured.with_name("own.yaml"))
     assert result.exit_code == 2
-    assert "unknown engine 'tgi'" in result.output
+    assert "'tgi' is not one of 'vllm', 'sglang'" in result.output
     assert not measured.with_name("own.yaml").exists()
 
 

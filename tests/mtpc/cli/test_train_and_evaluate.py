@@ -83,7 +83,7 @@ def test_a_training_scores_as_evaluate_does_by_default() -> None:
     assert (plan.length, plan.loop, plan.seed, plan.num_drafts) == tuple(
         defaults[name] for name in ("length", "loop", "seed", "num_drafts")
     )
-    assert plan.temperatures == tuple(map(float, defaults["temperatures"].split(",")))
+    assert plan.temperatures == defaults["temperatures"]
 
 
 def test_a_layer_is_trained_on_from_another_and_both_are_scored(folders: Path, tmp_path: Path) -> None:

@@ -126,22 +126,6 @@ def test_the_command_writes_where_its_text_comes_from(target: Path, tmp_path: Pa
     assert "left out" in result.output or "chat" in result.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--tokens", "0"], "tokens, concurrency and minutes must be positive"),
-        (["--minutes", "0"], "tokens, concurrency and minutes must be positive"),
-        (["--top-p", "0"], "top_p in (0, 1]"),
-        (["--answer-tokens", "0"], "at least one token"),
-        (["--engine", "tgi"], "unknown engine 'tgi'"),
-    ],
-)
-def test_wrong_settings(target: Path, arguments: list[str], message: str, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["distill", "--target", str(target), "--out", str(tmp_path / "out"), *arguments])
-    assert result.exit_code == 2
-    assert message in result.stderr
-
-
 def test_a_file_of_something_else(tmp_path: Path) -> None:
     with pytest.raises(MTPCError, match="holds no conversations"):
         list(read_conversations(tmp_path))

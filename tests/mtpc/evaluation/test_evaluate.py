@@ -136,12 +136,6 @@ def test_no_prompts(target: FrozenTarget) -> None:
         evaluate(target, Prompts({"chat": [[VOCAB - 1]]}), {"x": tiny_drafter("mtpc", target.model)}, QUICK)
 
 
-def test_a_wrong_plan() -> None:
-    for values in ({"temperatures": ()}, {"temperatures": (-1.0,)}, {"length": 0}, {"loop": -1}):
-        with pytest.raises(MTPCError):
-            Plan(**values)
-
-
 def test_the_table_is_the_same_in_the_terminal_and_as_markdown() -> None:
     rates = {"acceptance_length": 2.5, "conditional_acceptance": [], "marginal_acceptance": []}
     table = acceptance_table({"a": {"all T=1": rates, "all T=1, no evidence": rates}, "b": {"all T=1": rates}})

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from mtpc.cli.numbers import MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE
+from mtpc.cli.paths import folder_to_write
 from mtpc.draft import MOST
 
 
 def train(
     target: Annotated[Path, typer.Option(help="The target, a Hugging Face folder.")],
-    out: Annotated[Path, typer.Option(help="The drafter directory that is written.")],
+    out: Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter directory that is written.")],
     prompts: Annotated[
         Path | None,
         typer.Option(
@@ -21,13 +23,14 @@ def train(
         ),
     ] = None,
     num_drafts: Annotated[int, typer.Option(min=1, max=MOST, help="Drafts K of a step, at most.")] = 10,
-    count: Annotated[int, typer.Option(min=1, help="Prompts of each kind.")] = 60,
-    length: Annotated[int, typer.Option(min=1, help="Tokens after each prompt, at most.")] = 128,
+    count: Annotated[int, typer.Option(min=1, max=MOST_PROMPTS, help="Prompts of each kind.")] = 60,
+    length: Annotated[int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens after each prompt, at most.")] = 128,
     longest: Annotated[int, typer.Option(min=1, max=256, help="Match that is told from longer ones.")] = 16,
     temperature: Annotated[
-        list[float] | None, typer.Option(min=0.0, help="Of as many texts each; may be given again. [default: 0, 0.8]")
+        list[float] | None,
+        typer.Option(parser=TEMPERATURE, help="Of as many texts each; may be given again. [default: 0, 0.8]"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of what is sampled.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of what is sampled.")] = 0,
 ) -> None:
     """Make a drafter that copies what the request's own text went on with before, and has no trained part.
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import track
 
+from mtpc.console import console
 from mtpc.copying.count import chances, count
 from mtpc.copying.table import FILE
 from mtpc.declared import declared
@@ -38,7 +38,7 @@ def chances_of(
         texts += [text for of_kind in written.values() for text in of_kind]
     counts = count(track(texts, "texts"), longest)
     rows = [[str(i), str(times), f"{copied / times:.3f}" if times else "-"] for i, (copied, times) in enumerate(counts)]
-    Console().print(
+    console().print(
         Table("How often a text went on as before", ["tokens that match", "times", "copied"], rows).to_rich()
     )
     return {"chances": chances(counts), "counts": counts.tolist()}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mtpc.distill.conversations import Conversation
+from mtpc.families.fastmtp.choices import LearnFrom
 
-LearnFrom = Literal["answers", "all"]
 WINDOW = 64  # updates whose conversations are sorted by length
 
 

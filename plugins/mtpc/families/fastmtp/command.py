@@ -7,40 +7,68 @@ from typing import Annotated
 
 import typer
 
+from mtpc.cli.numbers import (
+    LEAST_RATE,
+    MOST_DRAFTS,
+    MOST_PROMPTS,
+    MOST_RATE,
+    MOST_REQUESTS,
+    MOST_SEED,
+    MOST_TOKENS,
+    MOST_WIDTH,
+)
+from mtpc.cli.paths import file_to_write, folder_to_write
+from mtpc.families.fastmtp.choices import LearnFrom, Loss
+from mtpc.serial.attention import Attention
+from mtpc.training.optimizers import Kind
+
 
 def train(
     target: Annotated[Path, typer.Option(help="The frozen target, a Hugging Face folder (Llama, Qwen2, MiMo).")],
     data: Annotated[Path, typer.Option(help="Conversations of the target, as `mtpc distill` writes them.")],
-    out: Annotated[Path, typer.Option(help="The drafter directory that is written.")],
-    num_drafts: Annotated[int, typer.Option(help="Drafts K, one for each recursive step; 1 is plain MTP.")] = 3,
-    beta: Annotated[float, typer.Option(help="The loss of draft k weighs beta^(k-1).")] = 0.6,
-    epochs: Annotated[int, typer.Option(help="Passes over the conversations.")] = 3,
-    batch: Annotated[int, typer.Option(help="Conversations of average length in an update.")] = 64,
-    learning_rate: Annotated[float, typer.Option(help="Peak rate: warm-up, then a cosine to zero.")] = 5e-5,
-    warmup: Annotated[float, typer.Option(help="Share of the updates that the rate rises in.")] = 0.05,
-    weight_decay: Annotated[float, typer.Option(help="Of the matrices.")] = 0.1,
+    out: Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter directory that is written.")],
+    num_drafts: Annotated[
+        int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts K, one for each recursive step; 1 is plain MTP.")
+    ] = 3,
+    beta: Annotated[float, typer.Option(min=0.001, max=1, help="The loss of draft k weighs beta^(k-1).")] = 0.6,
+    epochs: Annotated[int, typer.Option(min=1, max=10_000, help="Passes over the conversations.")] = 3,
+    batch: Annotated[
+        int, typer.Option(min=1, max=MOST_WIDTH, help="Conversations of average length in an update.")
+    ] = 64,
+    learning_rate: Annotated[
+        float, typer.Option(min=LEAST_RATE, max=MOST_RATE, help="Peak rate: warm-up, then a cosine to zero.")
+    ] = 5e-5,
+    warmup: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the updates that the rate rises in.")] = 0.05,
+    weight_decay: Annotated[float, typer.Option(min=0, max=10, help="Of the matrices.")] = 0.1,
     optimizer: Annotated[
-        str, typer.Option(help="'adamw' (the paper's), or 'muon', which from scratch needs fewer updates.")
+        Kind, typer.Option(help="'adamw' (the paper's), or 'muon', which from scratch needs fewer updates.")
     ] = "adamw",
     loss: Annotated[
-        str,
+        Loss,
         typer.Option(help="'ce' (the paper's), 'kl' to the target's distribution, or 'lk', -log of what it accepts."),
     ] = "ce",
     learn_from: Annotated[
-        str, typer.Option(help="'answers', or 'all': the questions too, where the target wrote them.")
+        LearnFrom, typer.Option(help="'answers', or 'all': the questions too, where the target wrote them.")
     ] = "answers",
     head_rows: Annotated[
         int,
         typer.Option(
+            min=0,
+            max=MOST_WIDTH,
             help="Train on logits of this many frequent tokens and a random quarter as many others, which stand for "
-            "the rest: some four times less work at 8192. 0: on all."
+            "the rest: some four times less work at 8192. 0: on all.",
         ),
     ] = 0,
     attention: Annotated[
-        str, typer.Option(help="What a step attends to: 'served', as in an engine, or 'paper', as in its training.")
+        Attention,
+        typer.Option(help="What a step attends to: 'served', as in an engine, or 'paper', as in its training."),
     ] = "served",
-    context: Annotated[int, typer.Option(help="Tokens of a conversation that are read, at most.")] = 1024,
-    micro_batch: Annotated[int, typer.Option(help="Conversations that are computed at once.")] = 1,
+    context: Annotated[
+        int, typer.Option(min=3, max=MOST_TOKENS, help="Tokens of a conversation that are read, at most.")
+    ] = 1024,
+    micro_batch: Annotated[
+        int, typer.Option(min=1, max=MOST_REQUESTS, help="Conversations that are computed at once.")
+    ] = 1,
     keep_states: Annotated[
         bool, typer.Option(help="Hold the target's states in memory, so that later epochs need not compute them.")
     ] = False,
@@ -48,10 +76,13 @@ def train(
         Path | None, typer.Option(help="A drafter directory to go on from; none: the target's own last layer.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="State file: written on the way, continued from if there.")
+        Path | None,
+        typer.Option(callback=file_to_write, help="State file: written on the way, continued from if there."),
     ] = None,
-    questions: Annotated[int, typer.Option(min=0, help="Held-out questions of each kind to score on; 0: none.")] = 16,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of the conversations.")] = 0,
+    questions: Annotated[
+        int, typer.Option(min=0, max=MOST_PROMPTS, help="Held-out questions of each kind to score on; 0: none.")
+    ] = 16,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the order of the conversations.")] = 0,
 ) -> None:
     """Train an MTP layer that drafts by applying itself K times (FastMTP).
 
@@ -87,10 +118,10 @@ def train(
         learning_rate=learning_rate,
         warmup=warmup,
         weight_decay=weight_decay,
-        optimizer=optimizer,  # type: ignore[arg-type]  # checked there, like the next three
-        attention=attention,  # type: ignore[arg-type]
-        loss=loss,  # type: ignore[arg-type]
-        learn_from=learn_from,  # type: ignore[arg-type]
+        optimizer=optimizer,
+        attention=attention,
+        loss=loss,
+        learn_from=learn_from,
         head_rows=head_rows,
         context=context,
         micro_batch=micro_batch,
@@ -108,9 +139,14 @@ def train(
 
 def convert(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="The downloaded checkpoint: a Hugging Face folder.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The drafter directory that is written.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter directory that is written.")
+    ],
     num_drafts: Annotated[
-        int | None, typer.Option(min=1, help="Drafts K [default: as trained; 1 where the checkpoint does not say].")
+        int | None,
+        typer.Option(
+            min=1, max=MOST_DRAFTS, help="Drafts K [default: as trained; 1 where the checkpoint does not say]."
+        ),
     ] = None,
 ) -> None:
     """Take the MTP layer out of a FastMTP or MiMo checkpoint (TencentBAC/FastMTP, XiaomiMiMo/MiMo-7B-RL).

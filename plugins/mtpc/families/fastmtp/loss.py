@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtpc.families.fastmtp.choices import Loss
+from mtpc.serial.attention import Attention
 from mtpc.serial.layer import SerialLayer
-from mtpc.serial.unroll import Attention, unroll
+from mtpc.serial.unroll import unroll
 from mtpc.target_head.shared import SharedHead
 
-Loss = Literal["ce", "kl", "lk"]
 ROWS = 32  # positions whose logits are in memory at once, for all steps
 
 

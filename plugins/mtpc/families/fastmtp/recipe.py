@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +15,13 @@ from torch.nn.utils.rnn import pad_sequence
 from mtpc.distill.conversations import Conversation
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import Drafter
-from mtpc.families.fastmtp.batches import LearnFrom, collate, epoch_batches
+from mtpc.families.fastmtp.batches import collate, epoch_batches
+from mtpc.families.fastmtp.choices import LearnFrom, Loss
 from mtpc.families.fastmtp.config import config_for
 from mtpc.families.fastmtp.family import FastMTP
-from mtpc.families.fastmtp.loss import Loss, step_losses, step_weights
+from mtpc.families.fastmtp.loss import step_losses, step_weights
+from mtpc.serial.attention import Attention
 from mtpc.serial.start import start_from_target
-from mtpc.serial.unroll import Attention
 from mtpc.target_head.sampled import RowSampler
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget
@@ -54,20 +55,8 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("num_drafts", "epochs", "batch", "micro_batch"):
-            if getattr(self, name) < 1:
-                raise MTPCError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.head_rows < 0:
-            raise MTPCError(f"head_rows must be 0 (all) or more, not {self.head_rows}.")
-        if not 0 < self.beta <= 1:
-            raise MTPCError(f"beta must be in (0, 1], not {self.beta:g}.")
-        if not 0 <= self.warmup < 1 or not self.learning_rate > 0 or self.weight_decay < 0:
-            raise MTPCError("learning_rate must be positive, warmup in [0, 1) and weight_decay not negative.")
         if self.context < self.num_drafts + 2:
             raise MTPCError(f"context must be at least {self.num_drafts + 2} tokens for {self.num_drafts} drafts.")
-        for name, kind in (("attention", Attention), ("loss", Loss), ("optimizer", Kind), ("learn_from", LearnFrom)):
-            if getattr(self, name) not in get_args(kind):
-                raise MTPCError(f"{name} is {' or '.join(map(repr, get_args(kind)))}, not {getattr(self, name)!r}.")
 
 
 class Part(NamedTuple):

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtpc.errors import MTPCError
 from mtpc.targets.byte_llama import sample_batch
 from mtpc.targets.frozen import FrozenTarget
 
@@ -21,13 +20,6 @@ class BatchShape:
     texts: int = 4
     context: int = 512
     positions: int = 128
-
-    def __post_init__(self) -> None:
-        if self.texts < 1 or not 1 <= self.positions <= self.context:
-            raise MTPCError(
-                f"an update needs at least one text and 1 to {self.context} positions of each, "
-                f"not {self.texts} texts and {self.positions} positions."
-            )
 
 
 class Windows(NamedTuple):

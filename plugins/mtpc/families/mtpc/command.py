@@ -2,39 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from mtpc.cli.names import Named, file_name
+from mtpc.cli.numbers import (
+    LEAST_RATE,
+    MOST_DRAFTS,
+    MOST_PROMPTS,
+    MOST_RATE,
+    MOST_SEED,
+    MOST_UPDATES,
+    MOST_WIDTH,
+    Bounds,
+    Listed,
+)
+from mtpc.cli.paths import file_to_write, folder_to_write
 
 
 def train(
     target: Annotated[Path, typer.Option(help="The frozen target, a Hugging Face folder.")],
     corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
-    out: Annotated[Path, typer.Option(help="Each drafter goes into OUT/PREFIX-CIRCUIT-nWINDOW.")] = Path("runs"),
-    prefix: Annotated[str, typer.Option(help="First part of the drafters' names.")] = "mtpc",
-    circuits: Annotated[str, typer.Option(help="Circuits to train, of ff, cp, hmm, btree.")] = "btree",
-    windows: Annotated[str, typer.Option(help="Windows n to train; a drafter drafts n - 1 tokens.")] = "8",
-    rank: Annotated[int, typer.Option(help="Components per position (FF always has 1).")] = 16,
-    leaves: Annotated[str, typer.Option(help="'shared' (one unembedding) or 'table' (the paper's).")] = "shared",
-    leaf_features: Annotated[int, typer.Option(help="Features m that shared leaves unembed.")] = 128,
-    component_features: Annotated[int, typer.Option(help="Contextual features k of a component.")] = 32,
-    sum_features: Annotated[int, typer.Option(help="Features behind the sum weights; 0: the hidden state.")] = 32,
-    trunk_size: Annotated[int, typer.Option(help="Width of the residual layer in front; 0: none.")] = 768,
+    out: Annotated[
+        Path,
+        typer.Option(callback=folder_to_write, help="Each drafter goes into OUT/PREFIX-CIRCUIT-nWINDOW."),
+    ] = Path("runs"),
+    prefix: Annotated[str, typer.Option(callback=file_name, help="First part of the drafters' names.")] = "mtpc",
+    circuits: Annotated[
+        Sequence[str],
+        typer.Option(metavar="ff,cp,hmm,btree", parser=Named(("ff", "cp", "hmm", "btree")), help="Circuits to train."),
+    ] = ("btree",),
+    windows: Annotated[
+        Sequence[int],
+        typer.Option(
+            metavar="8,16,...",
+            parser=Listed(Bounds(2, MOST_DRAFTS)),
+            help="Windows n to train; a drafter drafts n - 1 tokens.",
+        ),
+    ] = (8,),
+    rank: Annotated[int, typer.Option(min=1, max=4096, help="Components per position (FF always has 1).")] = 16,
+    leaves: Annotated[
+        Literal["shared", "table"], typer.Option(help="One unembedding for all, or the paper's.")
+    ] = "shared",
+    leaf_features: Annotated[
+        int, typer.Option(min=1, max=MOST_WIDTH, help="Features m that shared leaves unembed.")
+    ] = 128,
+    component_features: Annotated[
+        int, typer.Option(min=1, max=MOST_WIDTH, help="Contextual features k of a component.")
+    ] = 32,
+    sum_features: Annotated[
+        int, typer.Option(min=0, max=MOST_WIDTH, help="Features behind the sum weights; 0: the hidden state.")
+    ] = 32,
+    trunk_size: Annotated[
+        int, typer.Option(min=0, max=MOST_WIDTH, help="Width of the residual layer in front; 0: none.")
+    ] = 768,
     token_input: Annotated[
         bool,
         typer.Option("--token-input", help="Let the trunk read the target's own token; the circuit starts after it."),
     ] = False,
-    updates: Annotated[int, typer.Option(help="Updates, of TEXTS x POSITIONS windows each.")] = 1000,
-    texts: Annotated[int, typer.Option(help="Texts of 512 tokens that the target reads for an update.")] = 4,
-    positions: Annotated[int, typer.Option(help="Positions of each text that a window starts after.")] = 128,
-    learning_rate: Annotated[float, typer.Option(help="Peak rate: warm-up, constant, linear decay.")] = 2e-3,
-    loss: Annotated[str, typer.Option(help="'nll' (paper, eq. 4) or 'kl' to the target (eq. 5).")] = "nll",
-    gamma: Annotated[float | None, typer.Option(help="Discount; default 0.8 for n <= 8, else 0.9.")] = None,
-    prompts: Annotated[int, typer.Option(min=0, help="Held-out prompts of each kind to score on; 0: none.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the weights and of the order of the text.")] = 0,
+    updates: Annotated[
+        int, typer.Option(min=1, max=MOST_UPDATES, help="Updates, of TEXTS x POSITIONS windows each.")
+    ] = 1000,
+    texts: Annotated[
+        int, typer.Option(min=1, max=4096, help="Texts of 512 tokens that the target reads for an update.")
+    ] = 4,
+    positions: Annotated[
+        int, typer.Option(min=1, max=512, help="Positions of each text that a window starts after.")
+    ] = 128,
+    learning_rate: Annotated[
+        float, typer.Option(min=LEAST_RATE, max=MOST_RATE, help="Peak rate: warm-up, constant, linear decay.")
+    ] = 2e-3,
+    loss: Annotated[
+        Literal["nll", "kl"], typer.Option(help="Of the text (paper, eq. 4), or to the target's distribution (eq. 5).")
+    ] = "nll",
+    gamma: Annotated[
+        float | None, typer.Option(min=0.01, max=1, help="Discount; default 0.8 for n <= 8, else 0.9.")
+    ] = None,
+    prompts: Annotated[
+        int, typer.Option(min=0, max=MOST_PROMPTS, help="Held-out prompts of each kind to score on; 0: none.")
+    ] = 64,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MOST_SEED, help="Seed of the weights and of the order of the text.")
+    ] = 0,
     resume: Annotated[
-        Path | None, typer.Option(help="State file: written on the way, continued from if there.")
+        Path | None,
+        typer.Option(callback=file_to_write, help="State file: written on the way, continued from if there."),
     ] = None,
 ) -> None:
     """Train circuits over a window of tokens, drafted in one shot (MTPC).
@@ -52,7 +107,6 @@ def train(
     """
     import torch
 
-    from mtpc.cli.numbers import numbers
     from mtpc.data.corpus import Corpus
     from mtpc.declared import declared
     from mtpc.evaluation.prompts import corpus_prompts
@@ -89,8 +143,8 @@ def train(
             },
             "the drafter that is asked for",
         )
-        for circuit in circuits.split(",")
-        for window in numbers(windows, int, "--windows")
+        for circuit in circuits
+        for window in windows
     }
     recipe = CircuitRecipe(frozen, text, configs, settings)
     heldout = corpus_prompts(text, prompts) if prompts else None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from mtpc.errors import MTPCError
 from mtpc.families.mtpc.batches import BatchShape, training_windows
 from mtpc.families.mtpc.loss import discounts, distribution_losses, token_losses
 from mtpc.families.mtpc.recipe import CircuitRecipe, Settings, circuit_of
@@ -98,18 +95,3 @@ def test_the_rate_of_the_shipped_recipe(target: FrozenTarget, tmp_path: Path) ->
 
 def test_gamma_hangs_on_the_window() -> None:
     assert (Settings().discount(8), Settings().discount(16), Settings(gamma=0.7).discount(16)) == (0.8, 0.9, 0.7)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"updates": 0}, "updates must be at least 1"),
-        ({"warmup_updates": -1}, "warmup_updates must be at least 0"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive"),
-        ({"loss": "mse"}, "the loss is 'nll' or 'kl', not 'mse'"),
-        ({"gamma": 1.5}, r"gamma must be in \(0, 1\], not 1.5"),
-    ],
-)
-def test_a_wrong_recipe_is_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(MTPCError, match=message):
-        dataclasses.replace(MTPC, **values)
