@@ -13,6 +13,11 @@ class MTPCError(ValueError):
     """
 
 
+def first_line(error: BaseException) -> str:
+    """What another package's error says, for the end of a sentence."""
+    return next(iter(str(error).splitlines()), "").rstrip(".") or type(error).__name__
+
+
 def show_sentences() -> None:
     """From now on an uncaught `MTPCError` ends this process with its sentence instead of a stack trace."""
     previous = sys.excepthook

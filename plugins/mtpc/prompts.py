@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
+from pydantic import BaseModel, Field
+
+from mtpc.declared_json import declared_json
 from mtpc.errors import MTPCError
 
 Prompt = str | list[int]  # text, or the ids of its tokens, with those of a chat template
+
+
+class Text(BaseModel):
+    """A line with text to go on with; what else it holds is not read, as in the next two."""
+
+    text: str
+    kind: str | int | None = None
+
+
+class Said(BaseModel):
+    """A line with what a user says."""
+
+    user: str
+    kind: str | int | None = None
+
+
+class Asked(BaseModel):
+    """A line of Spec-Bench."""
+
+    turns: Annotated[list[str], Field(min_length=1)]
+    category: str | int | None = None
 
 
 class PromptOfKind(NamedTuple):
@@ -27,40 +50,36 @@ def read_prompts(file: Path, target: Path | None = None) -> list[PromptOfKind]:
     Errors: `MTPCError` for a file or a line that cannot be read, or no target whose chat template could be used.
     """
     lines = _read_lines(file)
-    spoken = ["user" in line for line in lines]
-    if not any(spoken):
-        return [PromptOfKind(str(line["text"]), line.get("kind")) for line in lines]
-    if not all(spoken):
+    said = [line for line in lines if isinstance(line, Said)]
+    if not said:
+        return [PromptOfKind(line.text, _name(line.kind)) for line in lines if isinstance(line, Text)]
+    if len(said) < len(lines):
         raise MTPCError(f'{file} holds lines with "text" and lines with "user", but all must be of one kind.')
     if target is None:
         raise MTPCError(f'{file} holds what users say (the field "user"), which needs the chat template of --target.')
     from mtpc.distill.template import ChatTemplate
 
     template = ChatTemplate(target)
-    return [PromptOfKind(template.question(str(line["user"])), line.get("kind")) for line in lines]
+    return [PromptOfKind(template.question(line.user), _name(line.kind)) for line in said]
 
 
-def _read_lines(file: Path) -> list[dict[str, Any]]:
-    """Objects with the field "text" or "user"."""
+def _name(kind: str | int | None) -> str | None:
+    return None if kind is None else str(kind)
+
+
+def _read_lines(file: Path) -> list[Text | Said]:
     try:
-        with file.open(encoding="utf-8", newline="\n") as stream:  # a line separator of Unicode ends no line of JSON
+        with file.open("rb") as stream:
             texts = [(number, text) for number, text in enumerate(stream, 1) if text.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise MTPCError(f"the prompts {file} cannot be read: {error}.") from None
     if not texts:
         raise MTPCError(f"{file} holds no prompt.")
-    lines: list[dict[str, Any]] = []
+    lines: list[Text | Said] = []
     for number, text in texts:
-        try:
-            line = json.loads(text)
-            if "turns" in line:
-                line = {"user": line["turns"][0], "kind": line.get("category")}
-            lines.append(line)
-            found = line.keys() & {"text", "user"}
-        except (ValueError, AttributeError, TypeError, LookupError):
-            found = set()
-        if not found:
-            raise MTPCError(f'{file}, line {number}: expected a JSON object with the field "text" or "user".')
+        expected = f'{file}, line {number}: expected a JSON object with the field "text" or "user"'
+        line = declared_json(Text | Said | Asked, text, expected)  # type: ignore[arg-type]  # a union is a type, too
+        lines.append(Said(user=line.turns[0], kind=line.category) if isinstance(line, Asked) else line)
     return lines
 
 

@@ -22,6 +22,7 @@ from mtpc.servers.engines import find_engine, must_be_installed
 from mtpc.servers.ngram import Ngram
 from mtpc.servers.server import Server, side_by_side
 from mtpc.servers.speculation import drafts_of
+from mtpc.targets.folder import stated_sizes
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,11 @@ def server_settings(
     """What is started: without a drafter, with the drafter and with the engine's own, by name; equal but for that.
 
     longest_prompt: in tokens.
+
+    Errors: `MTPCError` for a target that is none, or a drafter of another one.
     """
     assert request.target is not None and request.drafter is not None  # checked when the request was made
-    if not (request.target / "config.json").is_file():
-        raise MTPCError(f"{request.target} is not a model folder: it has no config.json.")
-    num_drafts = drafts_of(request.drafter, request.num_drafts)
+    num_drafts = drafts_of(request.drafter, request.num_drafts, stated_sizes(request.target))
     length = longest_prompt + plan.max_tokens + max(num_drafts, 0 if ngram is None else ngram.drafts)
     plain = ServerSettings(request.target, max(plan.batch_sizes), length, extra=request.server_arguments)
     extra = plain.extra + request.drafter_arguments

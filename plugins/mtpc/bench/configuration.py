@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from mtpc.json_file import read_json
 from mtpc.servers.speculation import speculative_values
+from mtpc.writable import try_file
 
 COPIED_DRAFTS = 10  # longest draft of vLLM where drafts are copied: each is as long as it pays
 SUFFIXES = (".yaml", ".yml")  # the engines take no others
@@ -116,16 +116,13 @@ def check_writable(file: Path, force: bool) -> None:
         raise MTPCError(f"--out is {file}, but the engines read only what ends in .yaml or .yml.")
     if file.exists() and not (force and file.is_file()):
         raise MTPCError(f"{file} exists already: give another --out, or --force to replace a file.")
-    try:
-        with tempfile.TemporaryFile(dir=file.parent):
-            pass
-    except OSError as error:
-        raise MTPCError(f"{file} cannot be written: {error.strerror}.") from None
+    try_file(file)
 
 
 def write(file: Path, engine: str, values: Mapping[str, Any]) -> None:
     """Write a configuration, with the lines that serve and made it."""
     made = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"# {serve_command(engine, file)}\n# Made by `{made}`.\n{to_yaml(values)}", encoding="utf-8")
 
 

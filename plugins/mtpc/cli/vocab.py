@@ -47,26 +47,28 @@ def build(
 
     mtpc vocab build runs/vocabulary.json --target runs/smollm2 --text english=emma.txt --text french=candide.txt
     """
-    from transformers import AutoConfig
-
     from mtpc import provenance
     from mtpc.console import console
-    from mtpc.distill.conversations import file_digest, read_conversations
+    from mtpc.distill.conversations import check_tokens, file_digest, read_conversations
     from mtpc.distill.template import ChatTemplate
     from mtpc.errors import MTPCError
+    from mtpc.targets.folder import stated_sizes
     from mtpc.vocabulary.build import answers_by_language, build_rankings, coverage, file_tokens
 
     if data is None and not text:
         raise MTPCError("give --data, --text or both: there is nothing to count.")
-    template = ChatTemplate(target)
+    sizes_of_target = stated_sizes(target)
+    if sizes_of_target is None:
+        raise MTPCError(f"{target / 'config.json'} does not say how many tokens the target has (vocab_size).")
+    vocab_size, template = sizes_of_target.vocab_size, ChatTemplate(target)
     conversations = [] if data is None else list(read_conversations(data))
+    check_tokens(conversations, vocab_size)
     texts = list(answers_by_language(conversation for conversation in conversations if not conversation.heldout))
     for option in text or ():
         language, equals, path = option.partition("=")
         if not language or not equals:
             raise MTPCError(f"--text is {option!r}, but a language and a file were expected, as in german=faust.txt.")
         texts += [(language, tokens) for tokens in file_tokens(Path(path), template.tokenizer)]
-    vocab_size = AutoConfig.from_pretrained(target).vocab_size
     rankings = build_rankings(texts, vocab_size, always=[template.end])
     digest = None if data is None else file_digest(data)
     chosen = tuple(size for size in sizes if size <= vocab_size)

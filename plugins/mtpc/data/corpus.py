@@ -22,14 +22,18 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import ConfigDict, Field
 
 from mtpc.data.byte_tokenizer import END_OF_TEXT
 from mtpc.data.packages import download
+from mtpc.declared_json import declared_json
 from mtpc.errors import MTPCError
 
 HELDOUT_PERCENT = 4
+SPLITS = ("train", "heldout")
 STDLIB_SKIP = {"test", "tests", "idle_test", "site-packages", "__pycache__", "pydoc_data", "encodings"}
 
 
@@ -52,12 +56,14 @@ class Document:
 class StoredDocument:
     """Where a document lies in ``train.bin`` or ``heldout.bin``; offset and length in tokens."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     name: str
     kind: str
     licence: str
-    split: str
-    offset: int
-    length: int
+    split: Literal["train", "heldout"]
+    offset: Annotated[int, Field(ge=0)]
+    length: Annotated[int, Field(ge=0)]
 
 
 def shakespeare(folder: Path) -> Iterator[Document]:
@@ -103,7 +109,7 @@ def build_corpus(folder: Path) -> list[StoredDocument]:
         documents = [document for source in SOURCES for document in source(Path(scratch))]
     folder.mkdir(parents=True, exist_ok=True)
     index: list[StoredDocument] = []
-    for split in ("train", "heldout"):
+    for split in SPLITS:
         offset, pieces = 0, []
         for document in documents:
             if document.heldout is (split == "heldout"):
@@ -117,20 +123,48 @@ def build_corpus(folder: Path) -> list[StoredDocument]:
 
 
 class Corpus:
-    """A corpus folder opened for reading (memory-mapped)."""
+    """A corpus folder opened for reading (memory-mapped).
+
+    Errors: `MTPCError` for a folder that is none, or whose index and texts do not go together.
+    """
 
     def __init__(self, folder: Path) -> None:
         if not (folder / "documents.json").is_file():
             raise MTPCError(f"{folder} is not a corpus folder (no documents.json); `mtpc corpus {folder}` builds one.")
         self.folder = folder
-        self.documents = [StoredDocument(**entry) for entry in json.loads((folder / "documents.json").read_text())]
+        index = (folder / "documents.json").read_bytes()
+        expected = f"{folder / 'documents.json'} is not the index of a corpus as `mtpc corpus` writes it"
+        self.documents = declared_json(list[StoredDocument], index, expected)
+        for split in SPLITS:
+            file = folder / f"{split}.bin"
+            size = file.stat().st_size if file.is_file() else 0
+            ends = [entry.offset + entry.length for entry in self.documents if entry.split == split]
+            if size == 0 or size % 2 or size < 2 * max(ends, default=0):
+                raise MTPCError(f"{file} is not the {split} text that documents.json beside it tells of.")
 
     def tokens(self, split: str) -> np.ndarray:
         """All token ids of a split ("train" or "heldout") as a read-only uint16 array."""
         return np.memmap(self.folder / f"{split}.bin", dtype=np.uint16, mode="r")
 
+    def training_tokens(self, length: int, vocab_size: int) -> np.ndarray:
+        """The token ids that a model of such a vocabulary is trained on, in windows of ``length``.
+
+        Errors: `MTPCError` for a text that is no longer than that, or of another vocabulary.
+        """
+        tokens = self.tokens("train")
+        if len(tokens) <= length or tokens.max() >= vocab_size:
+            raise MTPCError(
+                f"{self.folder} cannot be trained on: more than {length} tokens below {vocab_size} are needed, but it "
+                f"holds {len(tokens)} up to {tokens.max()}."
+            )
+        return tokens
+
+    def kinds(self) -> list[str]:
+        """The kinds of held-out text."""
+        return list(dict.fromkeys(entry.kind for entry in self.documents if entry.split == "heldout" and entry.length))
+
     def heldout(self, kind: str) -> np.ndarray:
-        """The held-out tokens of one kind ("prose" or "code"), documents in their order."""
+        """The held-out tokens of one kind , documents in their order."""
         tokens = self.tokens("heldout")
         chosen = [entry for entry in self.documents if entry.split == "heldout" and entry.kind == kind]
         return np.concatenate([tokens[entry.offset : entry.offset + entry.length] for entry in chosen])
@@ -138,6 +172,6 @@ class Corpus:
     def digest(self) -> str:
         """SHA-256 over both splits, for provenance files."""
         digest = hashlib.sha256()
-        for split in ("train", "heldout"):
+        for split in SPLITS:
             digest.update(self.tokens(split).tobytes())
         return digest.hexdigest()

@@ -5,14 +5,20 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
+from pydantic import ConfigDict, Field
+
+from mtpc.declared_json import declared_json
 from mtpc.errors import MTPCError
 
 FILE = "conversations.jsonl"
 HELDOUT_PERCENT = 4
+
+Natural = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 @dataclass(frozen=True)
@@ -23,13 +29,15 @@ class Conversation:
     ``start``.  finish: "stop" where the target ended it, "length" where the limit did.
     """
 
-    index: int  # its number; gaps are conversations that were left out
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    index: Natural  # its number; gaps are conversations that were left out
     kind: str
     user: str
     answer: str
-    tokens: tuple[int, ...]
-    start: int
-    finish: str
+    tokens: tuple[Natural, ...]
+    start: Annotated[Natural, Field(ge=1)]
+    finish: Literal["stop", "length"]
 
     @property
     def heldout(self) -> bool:
@@ -54,15 +62,19 @@ def read_conversations(folder: Path) -> Iterator[Conversation]:
     path = folder / FILE
     if not path.is_file():
         raise MTPCError(f"{folder} holds no conversations (no {FILE}); `mtpc distill` writes them.")
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            try:
-                values = json.loads(line)
-                yield Conversation(**{**values, "tokens": tuple(values["tokens"])})
-            except (ValueError, TypeError, KeyError):
-                raise MTPCError(
-                    f"{path}, line {number}: expected a conversation as `mtpc distill` writes it."
-                ) from None
+            expected = f"{path}, line {number}: expected a conversation as `mtpc distill` writes it"
+            conversation = declared_json(Conversation, line, expected)
+            if conversation.start > len(conversation.tokens):
+                raise MTPCError(f"{expected}: its answer starts after its last token.")
+            yield conversation
+
+
+def check_tokens(conversations: Iterable[Conversation], vocab_size: int) -> None:
+    """Errors: `MTPCError` for tokens that a target of this vocabulary has not."""
+    if any(max(each.tokens) >= vocab_size for each in conversations):
+        raise MTPCError("the conversations are of another target: they hold tokens beyond this one's vocabulary.")
 
 
 def mend(folder: Path) -> None:

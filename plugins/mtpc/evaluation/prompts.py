@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from transformers import AutoTokenizer
 
 from mtpc.data.corpus import Corpus
 from mtpc.distill.conversations import Conversation
+from mtpc.distill.template import load_tokenizer
 from mtpc.errors import MTPCError
 from mtpc.prompts import read_prompts
 from mtpc.targets.frozen import FrozenTarget
@@ -36,10 +36,15 @@ class Prompts:
 
 
 def corpus_prompts(corpus: Corpus, count: int = PROMPTS, length: int = PROMPT_LENGTH) -> Prompts:
-    """So many prompts of each kind of text, evenly spaced over the held-out split, int64 [count, length] each."""
+    """So many prompts of each kind of text, evenly spaced over the held-out split, int64 [count, length] each.
+
+    Errors: `MTPCError` for a kind with less text than a prompt.
+    """
     by_kind = {}
-    for kind in dict.fromkeys(document.kind for document in corpus.documents if document.split == "heldout"):
+    for kind in corpus.kinds():
         tokens = corpus.heldout(kind)
+        if len(tokens) <= length:
+            raise MTPCError(f"{corpus.folder} holds {len(tokens)} tokens of {kind}, but a prompt has {length}.")
         starts = np.linspace(0, len(tokens) - length - 1, count).astype(int)
         by_kind[kind] = [tokens[start : start + length].tolist() for start in starts]
     return Prompts(by_kind, answered=False)
@@ -64,11 +69,11 @@ def prompts_of_file(file: Path, target: Path, count: int = QUESTIONS) -> Prompts
     """
     prompts = read_prompts(file, target)
     text = any(isinstance(prompt, str) for prompt, _ in prompts)
-    tokenizer = AutoTokenizer.from_pretrained(target)
+    tokenizer = load_tokenizer(target)
     by_kind: dict[str, list[list[int]]] = {}
     for prompt, kind in prompts:
         tokens: list[int] = prompt if isinstance(prompt, list) else tokenizer(prompt).input_ids
-        by_kind.setdefault(OTHER if kind is None else str(kind), []).append(tokens)
+        by_kind.setdefault(OTHER if kind is None else kind, []).append(tokens)
     return Prompts({kind: by_kind[kind][:count] for kind in sorted(by_kind)}, answered=not text)
 
 

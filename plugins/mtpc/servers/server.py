@@ -1,8 +1,7 @@
-"""A server process: started, waited for, and gone afterwards with all its children."""
+"""A server process: started, waited for, and gone afterwards with all its children, also where this one is killed."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -14,10 +13,17 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from pathlib import Path
+from types import FrameType
+from typing import Annotated
 
+from pydantic import BaseModel, Field
+
+from mtpc.declared_json import declared_json
 from mtpc.draft_clock import VARIABLE
-from mtpc.errors import MTPCError
+from mtpc.errors import MTPCError, first_line
+from mtpc.servers import guard
 from mtpc.servers.engine import Engine, ServerSettings
 
 START_SECONDS = 900.0
@@ -40,8 +46,20 @@ def fetch(url: str, timeout: float = 10.0) -> str:
     try:
         with urllib.request.urlopen(url, timeout=timeout) as reply:  # noqa: S310 (http of the user's own server)
             return str(reply.read().decode("utf-8"))
-    except (OSError, ValueError) as error:
-        raise MTPCError(f"{url} does not answer: {error}.") from None
+    except (OSError, ValueError, OverflowError, HTTPException) as error:
+        raise MTPCError(f"{url} does not answer: {first_line(error)}.") from None
+
+
+class Model(BaseModel):
+    """A model that a server names."""
+
+    id: str
+
+
+class Models(BaseModel):
+    """The models that a server names, its own first."""
+
+    data: Annotated[list[Model], Field(min_length=1)]
 
 
 class Server:
@@ -73,8 +91,12 @@ class Server:
         return fetch(f"{self.url}/metrics")
 
     def model(self) -> str:
-        """The name of the model it serves."""
-        return str(json.loads(fetch(f"{self.url}/v1/models"))["data"][0]["id"])
+        """The name of the model it serves.
+
+        Errors: `MTPCError` where nothing answers, or something else than a server of a model.
+        """
+        url = f"{self.url}/v1/models"
+        return declared_json(Models, fetch(url).encode(), f"{url} names no model").data[0].id
 
 
 class Launch:
@@ -90,7 +112,12 @@ class Launch:
             environment[VARIABLE] = str(draft_times.resolve())
         with log.open("w") as output:
             self.process = subprocess.Popen(
-                self.server.command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+                [sys.executable, "-m", guard.__name__, *self.server.command],
+                stdin=subprocess.PIPE,  # its end tells the guard that this process is no more
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
             )
 
     def wait(self, seconds: float = START_SECONDS) -> Server:
@@ -124,16 +151,29 @@ class Launch:
             except subprocess.TimeoutExpired:
                 continue
         self.process.wait()
+        assert self.process.stdin is not None  # a pipe
+        self.process.stdin.close()
 
 
 @contextmanager
 def tidy_end() -> Iterator[None]:
-    """Let SIGTERM end this process as an exception does, through every ``finally`` on the way."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """Let these signals end this process as an exception does, through every ``finally`` on the way.
+
+    The first one alone: a second one, as of an impatient user, would break the tidying off.
+    """
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -6,16 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mtpc.directory.target import Target, check_target
 from mtpc.families import family_of
 from mtpc.families.drafter import check_drafts
 
 
-def drafts_of(drafter: Path, wanted: int | None) -> int:
+def drafts_of(drafter: Path, wanted: int | None, target: Target | None = None) -> int:
     """How many tokens a drafter drafts in a step: as many as wanted, by default as many as it was made for.
 
-    Errors: `MTPCError` for a number that it cannot draft, or a directory that is wrong.
+    target: what it must fit, where that is known.
+
+    Errors: `MTPCError` for a number that it cannot draft, a directory that is wrong, or a drafter of another target.
     """
     config = family_of(drafter).read_config(drafter)
+    if target is not None:
+        check_target(drafter, config, target)
     number: int = config.num_drafts if wanted is None else wanted
     check_drafts(config, number, "--num-drafts", drafter)
     return number

@@ -23,9 +23,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from mtpc import provenance
 from mtpc.data.byte_tokenizer import END_OF_TEXT, PAD, VOCAB_SIZE, save_byte_tokenizer
 from mtpc.data.corpus import Corpus
+from mtpc.declared import declared
 from mtpc.errors import MTPCError
+from mtpc.memory import must_fit
+from mtpc.targets.frozen import FrozenTarget
 from mtpc.targets.widening import widen_mlps
-from mtpc.training.optimizers import make_optimizers
+from mtpc.training.held import OptimizerState, Reached, Tensors
+from mtpc.training.optimizers import make_optimizers, take_up
 from mtpc.training.schedule import Schedule
 from mtpc.training.state import StateFile
 
@@ -54,11 +58,27 @@ class ByteTargetConfig:
     future_stride: int = 4  # the auxiliary loss is taken at every fourth position
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for larger, smaller in (("hidden_size", "heads"), ("heads", "kv_heads")):
+            if getattr(self, larger) % getattr(self, smaller):
+                raise MTPCError(f"{larger} must be a multiple of {smaller}, but is {getattr(self, larger)}.")
+        if self.tokens_per_update < self.context:
+            raise MTPCError(f"tokens_per_update must be at least the context, {self.context}.")
+
     @property
     def schedule(self) -> Schedule:
         """Warm-up, constant, then linear decay to 2 %."""
         decay_from = self.decay_from * self.updates
         return Schedule(self.learning_rate, self.updates, self.warmup, decay_from, "linear", floor=0.02)
+
+
+class ByteState(Reached):
+    """What a state on disk holds."""
+
+    model: Tensors
+    heads: Tensors
+    optimizers: list[OptimizerState]
+    history: list[dict[str, float]]
 
 
 def build_byte_llama(config: ByteTargetConfig) -> LlamaForCausalLM:
@@ -143,27 +163,26 @@ def train_byte_target(
     ``resume`` names a state file that is written every 100 updates and, if it exists, continued from. ``widen`` names a
     trained folder with narrower MLPs to start from instead of random weights.
 
-    Errors: `MTPCError` for a folder to widen that is none or does not fit, or the state of another training.
+    Errors: `MTPCError` for a corpus with too little text, a model that is too large for this machine, a folder to widen
+    that is none or does not fit, the state of another training, or a loss that is no longer finite.
     """
+    tokens = corpus.training_tokens(config.context + config.future_bytes, VOCAB_SIZE)
+    least = min((len(corpus.heldout(kind)) for kind in corpus.kinds()), default=0)
+    if least <= config.context:
+        raise MTPCError(f"{corpus.folder} holds out {least} tokens of a kind, but a context has {config.context}.")
+    with torch.device("meta"):
+        must_fit((build_byte_llama(config), FutureHeads(config)), "this model")
     torch.manual_seed(config.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, heads = build_byte_llama(config).to(device), FutureHeads(config).to(device)
+    identity = {"recipe": asdict(config), "corpus": corpus.digest(), "widened": None}
     if widen is not None:
-        if not (widen / "config.json").is_file():
-            raise MTPCError(f"{widen} is not a model folder (no config.json).")
-        widen_mlps(LlamaForCausalLM.from_pretrained(widen, dtype=torch.float32), model)
+        narrow = FrozenTarget(widen)
+        identity["widened"] = narrow.digest()
+        widen_mlps(narrow.model, model)
     optimizers = build_optimizers(model, heads, config)
-    tokens, first, seconds = corpus.tokens("train"), 0, 0.0
-    history: list[dict[str, float]] = []
-    identity = {"recipe": asdict(config), "corpus": corpus.digest(), "widened": widen is not None}
     file = None if resume is None else StateFile(resume, identity)
-    state = None if file is None else file.read()
-    if state is not None:
-        model.load_state_dict(state["model"])
-        heads.load_state_dict(state["heads"])
-        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        first, seconds, history = state["update"], state["seconds"], state["history"]
+    first, seconds, history = _taken_up(file, model, heads, optimizers)
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     started = time.monotonic() - seconds
@@ -189,7 +208,9 @@ def train_byte_target(
                 optimizer.zero_grad(set_to_none=True)
             loss = next_byte.item()
             if not math.isfinite(loss):
-                raise FloatingPointError(f"the loss became {loss} at update {update}")
+                raise MTPCError(
+                    f"the loss became {loss} at update {update + 1}; a smaller learning rate may keep it finite."
+                )
             progress.update(bar, advance=1, description=f"byte target  loss {loss:.3f}")
             if (update + 1) % SAVE_EVERY == 0 or update + 1 == config.updates:
                 seconds = time.monotonic() - started
@@ -211,6 +232,23 @@ def train_byte_target(
     save_byte_target(model, corpus, out, config, history, origin)
 
 
+def _taken_up(
+    file: StateFile | None, model: nn.Module, heads: nn.Module, optimizers: list[torch.optim.Optimizer]
+) -> tuple[int, float, list[dict[str, float]]]:
+    """Go on from a state file, where there is one: the updates that are done, their seconds and what they brought."""
+    state = None if file is None else file.read()
+    if file is None or state is None:
+        return 0, 0.0, []
+    held = declared(ByteState, state, str(file.path))
+    try:
+        model.load_state_dict(held.model)
+        heads.load_state_dict(held.heads)
+        take_up(optimizers, held.optimizers, held.update)
+    except (RuntimeError, ValueError):
+        raise file.foreign("does not hold the weights of this model") from None
+    return held.update, held.seconds, held.history
+
+
 def save_byte_target(
     model: LlamaForCausalLM,
     corpus: Corpus,
@@ -224,7 +262,7 @@ def save_byte_target(
     origin: the provenance of the model that it was widened from.
     """
     out.mkdir(parents=True, exist_ok=True)
-    kinds = {kind: heldout_loss(model, corpus.heldout(kind), config.context) for kind in ("prose", "code")}
+    kinds = {kind: heldout_loss(model, corpus.heldout(kind), config.context) for kind in corpus.kinds()}
     model.to(torch.bfloat16).save_pretrained(out)
     save_byte_tokenizer(out)
     provenance.write(

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from mtpc.declared import declared
-from mtpc.directory.target import Target, TargetKeys
-from mtpc.errors import MTPCError
-from mtpc.families import recognise
-from mtpc.json_file import is_there, read_json
+from mtpc.directory.target import Target
+from mtpc.errors import MTPCError, first_line
+from mtpc.targets.folder import check_folder
 
 
 class Features(NamedTuple):
@@ -29,22 +27,16 @@ class FrozenTarget:
 
     dtype: what the model computes in; "auto" is the folder's own.
 
-    Errors: `MTPCError` for a folder without a model, with one that lacks tensors, or with a drafter.
+    Errors: `MTPCError` for a folder without a model, with a damaged one or one that lacks tensors, or with a drafter.
     """
 
     def __init__(self, folder: Path, *, device: str = "cpu", dtype: torch.dtype | str = torch.float32) -> None:
-        if not is_there(folder / "config.json"):
-            raise MTPCError(f"{folder} is not a model folder (no config.json).")
-        family = recognise(folder)
-        if family is not None:
-            raise MTPCError(f"{folder} is {family.title}, but a target was expected.")
-        declared(TargetKeys, read_json(folder / "config.json"), str(folder / "config.json"))
+        check_folder(folder)
         self.folder = folder
         try:
             model, found = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
-        except Exception as error:  # what transformers raises over a folder of another kind, or a damaged one, is any
-            reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-            raise MTPCError(f"{folder} cannot be loaded as a causal language model: {reason}.") from error
+        except Exception as error:  # transformers raises whatever a damaged folder leads to
+            raise MTPCError(f"{folder} cannot be loaded as a causal language model: {first_line(error)}.") from None
         for name in sorted(found["missing_keys"]):  # transformers would go on with random ones
             raise MTPCError(f"{folder} does not hold the tensor {name!r}, so it is no target, but perhaps a drafter.")
         self.model = model.to(device).eval()

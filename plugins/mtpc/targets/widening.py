@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from transformers import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from mtpc.errors import MTPCError
 
@@ -11,7 +11,7 @@ MLP_WEIGHTS = ("gate_proj.weight", "up_proj.weight", "down_proj.weight")
 
 
 @torch.no_grad()
-def widen_mlps(narrow: LlamaForCausalLM, wide: LlamaForCausalLM) -> None:
+def widen_mlps(narrow: PreTrainedModel, wide: PreTrainedModel) -> None:
     """Copy ``narrow`` into ``wide``, whose MLPs have more units and which is otherwise of the same shape.
 
     The units that ``narrow`` lacks keep the random input weights of ``wide`` and get zero output weights: the logits of

@@ -18,6 +18,7 @@ from mtpc.evaluation.table import acceptance_table
 from mtpc.families.drafter import save_drafter
 from mtpc.training.recipe import Recipe
 from mtpc.training.trainer import Trainer
+from mtpc.writable import try_folder
 
 LINES = 50  # that a whole training prints
 
@@ -37,6 +38,8 @@ def train_and_score(
     Errors: see `Trainer`, `mtpc.evaluation.evaluate.evaluate`.
     """
     trainer, terminal = Trainer(recipe, resume=resume), console()
+    for learner in trainer.learners:
+        try_folder(folder(learner.name))
     run(trainer, terminal)
     folders: dict[Path, dict[str, Any]] = {}
     for learner in trainer.learners:

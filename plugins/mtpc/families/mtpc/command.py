@@ -124,7 +124,7 @@ def train(
         seed=seed,
         batch=BatchShape(texts=texts, positions=positions),
     )
-    frozen, text = FrozenTarget(target, device=default_device(), dtype=torch.bfloat16), Corpus(corpus)
+    text, frozen = Corpus(corpus), FrozenTarget(target, device=default_device(), dtype=torch.bfloat16)
     configs = {
         f"{prefix}-{circuit}-n{window}": declared(
             MTPCConfig,

@@ -15,6 +15,7 @@ from mtpc.families.mtpc.batches import BatchShape, Windows, training_windows
 from mtpc.families.mtpc.config import MTPCConfig
 from mtpc.families.mtpc.family import MTPC
 from mtpc.families.mtpc.loss import discounts, distribution_losses, token_losses
+from mtpc.memory import must_fit
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.training.optimizers import make_optimizers
 from mtpc.training.recipe import Batch, Recipe
@@ -50,8 +51,8 @@ class CircuitRecipe(Recipe):
         self, target: FrozenTarget, corpus: Corpus, configs: dict[str, MTPCConfig], settings: Settings
     ) -> None:
         self.target, self.corpus, self.configs, self.settings = target, corpus, configs, settings
-        self.tokens = corpus.tokens("train")
         self.window = max(config.window for config in configs.values())
+        self.tokens = corpus.training_tokens(settings.batch.context + self.window, target.facts.vocab_size)
 
     @property
     def schedule(self) -> Schedule:
@@ -62,6 +63,8 @@ class CircuitRecipe(Recipe):
 
     def drafters(self) -> dict[str, Drafter]:
         """Leaves that start as the target's own output head, everything else at random."""
+        with torch.device("meta"):
+            must_fit((Drafter(MTPC(), config) for config in self.configs.values()), "these drafters")
         unembedding, started = self.target.unembedding.cpu(), {}
         for name, config in self.configs.items():
             torch.manual_seed(self.settings.seed)
