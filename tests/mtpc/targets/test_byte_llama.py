@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from mtpc.data.corpus import Corpus, StoredDocument
@@ -54,3 +55,31 @@ def test_a_training_is_taken_up_and_one_of_another_recipe_is_not(
     with pytest.raises(MTPCError, match=r"training\.state belongs to another training: its recipe\.seed is 0, but 1"):
         train_byte_target(corpus, tmp_path / "other", dataclasses.replace(CONFIG, seed=1), state)
     assert not (tmp_path / "other").exists()
+
+
+def test_what_a_training_is_not_taken_up_with(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another number of updates is another schedule of the rate; widened is from a certain model."""
+    monkeypatch.setattr("mtpc.targets.byte_llama.SAVE_EVERY", 3)
+    state = tmp_path / "training.state"
+    wide = dataclasses.replace(CONFIG, mlp_size=48)
+    for name, seed in (("one", 0), ("other", 1)):
+        train_byte_target(corpus, tmp_path / name, dataclasses.replace(CONFIG, seed=seed))
+    train_byte_target(corpus, tmp_path / "wide", wide, state, widen=tmp_path / "one")
+    for config, widen, difference in (
+        (dataclasses.replace(wide, updates=9), "one", r"its recipe\.updates is 6, but 9"),
+        (dataclasses.replace(wide, learning_rate=1.0), "one", r"its recipe\.learning_rate is"),
+        (wide, "other", "its widened is"),
+    ):
+        with pytest.raises(MTPCError, match=difference):
+            train_byte_target(corpus, tmp_path / "new", config, state, widen=tmp_path / widen)
+    saved = torch.load(state, weights_only=True)
+    for key, value in (("update", -1), ("model", {}), ("heads", {"weight": torch.zeros(1)}), ("history", "none")):
+        torch.save({**saved, "state": {**saved["state"], key: value}}, state)
+        with pytest.raises(MTPCError, match=f"^{state} "):
+            train_byte_target(corpus, tmp_path / "new", wide, state, widen=tmp_path / "one")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_loss_that_is_not_finite_ends_in_a_sentence(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(MTPCError, match="a smaller learning rate may keep it finite"):
+        train_byte_target(corpus, tmp_path / "out", dataclasses.replace(CONFIG, future_weight=float("nan")))

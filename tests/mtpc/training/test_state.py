@@ -90,3 +90,10 @@ def test_another_training_is_told_by_what_differs(tmp_path: Path, change: dict[s
 
 def test_equal_identities_do_not_differ() -> None:
     assert first_difference(IDENTITY, dict(reversed(IDENTITY.items()))) is None
+
+
+def test_a_state_without_its_identity_gets_one_sentence(tmp_path: Path) -> None:
+    for whole in ({}, {"identity": IDENTITY}, {"identity": [], "state": {}}, {"identity": IDENTITY, "state": [1]}):
+        torch.save({"format": "mtpc training 1", **whole}, tmp_path / "state")
+        with pytest.raises(MTPCError, match="is not the state of a training by this release; name another file"):
+            StateFile(tmp_path / "state", IDENTITY).read()
