@@ -127,6 +127,27 @@ def test_a_drafter_that_cannot_be_measured_is_left_out_and_said_so(
     assert len(started) == 2
 
 
+def test_a_drafter_of_another_target_is_refused_before_a_server_starts(
+    request_: Request, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = fake(monkeypatch)
+    for change, sentence in (
+        ({"vocab_size": 999}, "was trained for a target with vocab_size 258, but the target has 999."),
+        ({"hidden_size": 8}, "was trained for a target with hidden_size 384, but the target has 8."),
+        ({"text_config": {"vocab_size": 999, "hidden_size": 384}}, "but the target has 999."),
+    ):
+        config = json.loads((WEIGHTS / "byte-target" / "config.json").read_text()) | change
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(MTPCError) as caught:
+            run_benchmark(replace(request_, target=tmp_path), PLAN, console)
+        assert str(caught.value).endswith(sentence)
+    with pytest.raises(MTPCError, match="is an MTPC drafter, but a target was expected"):
+        run_benchmark(replace(request_, target=request_.drafter), PLAN, console)
+    assert started == []
+    assert printed(console) == ""
+    assert not request_.out.exists()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--target", "t", "--drafter", "d", "--no-ngram"], ["--url", "http://x", "--baseline-url", "http://y"]],

@@ -134,15 +134,17 @@ def test_a_file_is_replaced_only_on_demand(measured: Path) -> None:
 
 def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     for name, force, sentence in (
-        ("none/own.yaml", False, "cannot be written: No such file or directory."),
+        ("file/own.yaml", False, "cannot be written: Not a directory; name another place."),
         ("own.json", False, "the engines read only what ends in .yaml or .yml."),
         ("folder.yaml", True, "exists already"),
     ):
         (tmp_path / "folder.yaml").mkdir(exist_ok=True)
+        (tmp_path / "file").touch()
         with pytest.raises(MTPCError) as caught:
             check_writable(tmp_path / name, force)
         assert sentence in str(caught.value)
-    assert [file.name for file in tmp_path.iterdir()] == ["folder.yaml"]
+    check_writable(tmp_path / "none" / "own.yaml", force=False)
+    assert {file.name for file in tmp_path.iterdir()} == {"folder.yaml", "file"}
 
 
 @pytest.mark.parametrize("options", [["--copy"], ["--force"], ["--engine", "sglang"]])

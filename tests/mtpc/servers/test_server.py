@@ -12,7 +12,7 @@ import pytest
 from mtpc.errors import MTPCError
 from mtpc.servers.draft_counters import NO_DRAFTS
 from mtpc.servers.engine import NGRAM, Engine, ServerSettings
-from mtpc.servers.server import Launch, free_port, last_error, side_by_side
+from mtpc.servers.server import Launch, Server, free_port, last_error, side_by_side
 
 SETTINGS = ServerSettings(Path("target"), max_batch=4, max_length=512)
 FAKE = Path(__file__).parent / "fake_server.py"
@@ -127,3 +127,20 @@ def test_only_the_engines_own_drafter_is_made_to_forget(tmp_path: Path) -> None:
 
 def test_a_free_port_is_free() -> None:
     assert 1024 < free_port() < 65536
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:99999999", "http://127.0.0.1:1", "http://[", "file:///dev/null", "http://a b/", "x"]
+)
+def test_what_is_no_server_does_not_answer(url: str) -> None:
+    with pytest.raises(MTPCError, match="does not answer"):
+        Server(url, []).model()
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "[]", "{", '{"data": []}', '{"data": [{}]}', '{"data": [{"id": 5}]}', "[" * 9999]
+)
+def test_another_service_names_no_model(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtpc.servers.server.fetch", lambda url: answer)
+    with pytest.raises(MTPCError, match="http://x/v1/models names no model: "):
+        Server("http://x", []).model()
