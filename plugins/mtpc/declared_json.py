@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,7 +20,7 @@ def declared_json(kind: type[Declared], text: bytes, expected: str) -> Declared:
     Errors: `MTPCError` for anything else: bytes that are no UTF-8, no JSON, too deep, or not what the type declares.
     """
     try:
-        value: Declared = _adapter(kind).validate_json(text, strict=True)
+        value: Declared = _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]  # types are hashable
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -28,6 +28,6 @@ def declared_json(kind: type[Declared], text: bytes, expected: str) -> Declared:
     return value
 
 
-@cache
+@lru_cache(maxsize=64)
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)

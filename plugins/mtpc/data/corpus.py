@@ -22,7 +22,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from pydantic import ConfigDict, Field
@@ -33,7 +33,8 @@ from mtpc.declared_json import declared_json
 from mtpc.errors import MTPCError
 
 HELDOUT_PERCENT = 4
-SPLITS = ("train", "heldout")
+Split = Literal["train", "heldout"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 STDLIB_SKIP = {"test", "tests", "idle_test", "site-packages", "__pycache__", "pydoc_data", "encodings"}
 
 
@@ -61,7 +62,7 @@ class StoredDocument:
     name: str
     kind: str
     licence: str
-    split: Literal["train", "heldout"]
+    split: Split
     offset: Annotated[int, Field(ge=0)]
     length: Annotated[int, Field(ge=0)]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import aiohttp
+from pydantic import BaseModel, Field
 
+from mtpc.declared_json import declared_json
 from mtpc.errors import MTPCError
 
 TIMEOUT = aiohttp.ClientTimeout(total=3600)
@@ -36,16 +38,31 @@ class Completion:
     finish: str
 
 
+class Choice(BaseModel):
+    """A completion in an answer, as far as it is read."""
+
+    text: str
+    token_ids: list[int] | None = None
+    finish_reason: str
+
+
+class Answer(BaseModel):
+    """An answer."""
+
+    choices: Annotated[list[Choice], Field(min_length=1)]
+
+
 async def complete(
     session: aiohttp.ClientSession, url: str, model: str, prompt: list[int], end: int, sampling: Sampling, seed: int
 ) -> Completion:
     """One completion, ended by the token ``end`` or the limit.
 
-    Errors: `MTPCError` when the server refuses it; aiohttp's when it cannot be reached.
+    Errors: `MTPCError` when the server refuses it or answers something else; aiohttp's when it cannot be reached.
     """
     body = {"model": model, "prompt": prompt, "seed": seed, "stop_token_ids": [end], "return_token_ids": True}
     async with session.post(f"{url}/v1/completions", json={**body, **sampling.body()}) as reply:
         if reply.status != 200:
             raise MTPCError(f"{url} refused a completion ({reply.status}): {(await reply.text())[:300]}")
-        choice = (await reply.json(content_type=None))["choices"][0]
-    return Completion(choice["text"], tuple(choice.get("token_ids") or ()), choice["finish_reason"])
+        expected = f"{url} answered something else than a completion"
+        choice = declared_json(Answer, await reply.read(), expected).choices[0]
+    return Completion(choice.text, tuple(choice.token_ids or ()), choice.finish_reason)

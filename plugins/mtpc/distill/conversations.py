@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
@@ -37,7 +37,7 @@ class Conversation:
     answer: str
     tokens: tuple[Natural, ...]
     start: Annotated[Natural, Field(ge=1)]
-    finish: Literal["stop", "length"]
+    finish: Annotated[str, Field(pattern="^(stop|length)$")]
 
     @property
     def heldout(self) -> bool:

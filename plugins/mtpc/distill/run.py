@@ -142,6 +142,8 @@ class Distillation:
             raise LeftOut("question seen before")
         prompt = self.template.question(user)
         answer = await ask(prompt, self.plan.answer, seed)
+        if answer.finish not in ("stop", "length"):
+            raise LeftOut("answer broken off")
         ids = answer.ids or (*self.template.encode(answer.text), *(self.template.end,) * (answer.finish == "stop"))
         if len(ids) < LEAST_TOKENS:
             raise LeftOut("answer too short")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from mtpc.errors import MTPCError
+from mtpc.errors import MTPCError, first_line
 from mtpc.prompts import Prompt
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 
@@ -154,12 +154,14 @@ def run_load(
 ) -> Load:
     """Complete every prompt, ``concurrency`` at a time: whenever one ends, the next one is sent.
 
-    Errors: `MTPCError` when the server cannot be reached or refuses a request.
+    Errors: `MTPCError` when the server cannot be reached, refuses a request or answers something else.
     """
     try:
         return asyncio.run(_run(url, [sampling.body(model, prompt) for prompt in prompts], concurrency, counts))
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise MTPCError(f"{url} broke off a completion: {error or type(error).__name__}.") from None
+    except MTPCError:
+        raise
+    except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError) as error:
+        raise MTPCError(f"{url} broke off a completion: {first_line(error)}.") from None
 
 
 async def _post(url: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -12,13 +12,11 @@ from pydantic import ValidationError
 from mtpc.errors import MTPCError, first_line
 from mtpc.training.held import Held
 
-FORMAT = "mtpc training 1"
-
 
 class Whole(Held):
     """The whole file."""
 
-    format: Literal["mtpc training 1"] = FORMAT
+    format: Literal["mtpc training 1"] = "mtpc training 1"
     identity: dict[str, Any]
     state: dict[str, Any]
 

@@ -24,7 +24,7 @@ def run(*arguments: str) -> Result:
         (["target", "bytes", "--corpus", "nowhere"], "nowhere is not a corpus folder"),
         (["target", "smollm2", "out", "--package", "nowhere.gguf"], "nowhere.gguf is missing"),
         (["distill", "--target", "nowhere", "--out", "out"], "nowhere is not a model folder with a tokenizer"),
-        (["train", "mtpc", "--target", "nowhere"], "nowhere is not a model folder"),
+        (["train", "copying", "--target", "nowhere", "--out", "out"], "nowhere is not a model folder"),
         (["train", "fastmtp", "--target", "a", "--data", "nowhere", "--out", "b"], "nowhere holds no conversations"),
         (["evaluate", "a", "--target", "b"], "one of --corpus, --data and --prompts"),
         (["evaluate", "a", "--target", "b", "--corpus", "c", "--data", "d"], "one of --corpus, --data and --prompts"),

@@ -120,6 +120,14 @@ def test_without_provenance_it_says_so(folder: Path) -> None:
     assert provenance.read(folder) == {}
 
 
+def test_what_is_in_brackets_is_shown_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "[/b] :smile:"
+    save_drafter(folder, Drafter(MTPC(), CONFIG), {"[bold]": "[/y] [red]none[/]"})
+    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    assert result.exit_code == 0
+    assert "[bold]" in result.output and "[/y] [red]none[/]" in result.output
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
