@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -30,9 +31,14 @@ def family_commands(command_of: Callable[[Family], Command | None]) -> type[Type
             for family in families():
                 function = command_of(family) if family.name == cmd_name else None
                 if function is not None:
-                    app = typer.Typer(rich_markup_mode="markdown")
-                    app.command(family.name, short_help=family.summary)(function)
-                    return typer.main.get_command(app)
+                    return _command(function, family.name, family.summary)
             return None
 
     return FamilyCommands
+
+
+@cache
+def _command(function: Command, name: str, summary: str) -> Any:
+    app = typer.Typer(rich_markup_mode="markdown")
+    app.command(name, short_help=summary)(function)
+    return typer.main.get_command(app)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from mtpc.cli.main import app
@@ -16,7 +18,7 @@ from mtpc.cli.paths import file_to_write, folder_to_write
 from tests.mtpc.cli.options import Option, files_of, least_line, options
 
 ALL = options()
-NO_NUMBERS = ("", "x", "nan", "inf", "-inf", "1e400", "9" * 5000)
+NO_NUMBERS = ("", "x", "nan", "inf", "1e400", "9" * 5000)
 LONG = "x" * 300
 
 
@@ -54,7 +56,14 @@ def broken(option: Option) -> Iterator[str]:
         yield from ("folder", "file/below", "file/far/below", f"new/{LONG}", "loop", "/proc/nothing")
 
 
+COMMANDS = cache(typer.main.get_command)
 CASES = [(option, value) for option in ALL for value in broken(option)]
+
+
+@pytest.fixture(autouse=True)
+def made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typer makes its commands of all options once, not for every test."""
+    monkeypatch.setattr("typer.testing._get_command", COMMANDS)
 
 
 @pytest.fixture
