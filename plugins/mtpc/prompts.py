@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from mtpc.declared_json import declared_json
+from mtpc.declared import declared_json
 from mtpc.errors import MTPCError
 
 Prompt = str | list[int]  # text, or the ids of its tokens, with those of a chat template

@@ -125,13 +125,13 @@ def measured(timed: Sequence[Timed]) -> Measured:
 
 def _cost(timed: Sequence[Timed], seconds: float) -> StepCost:
     """Of steps at some temperatures, in steps of so many seconds."""
-    return StepCost(
-        plain=_curve([(point.batch, point.without / seconds) for point in timed]),
-        verifying=_curve(
-            [(point.batch * point.tokens, (point.with_drafter - point.drafting) / seconds) for point in timed]
-        ),
-        drafting=_curve([(point.batch, point.drafting / seconds) for point in timed]),
-    )
+    verifying = [(point.batch * point.tokens, (point.with_drafter - point.drafting) / seconds) for point in timed]
+    curves = {
+        "plain": _curve([(point.batch, point.without / seconds) for point in timed]),
+        "verifying": _curve(verifying),
+        "drafting": _curve([(point.batch, point.drafting / seconds) for point in timed]),
+    }
+    return declared(StepCost, curves, "what steps took in these results")
 
 
 def _curve(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

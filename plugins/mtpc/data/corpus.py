@@ -29,7 +29,7 @@ from pydantic import ConfigDict, Field
 
 from mtpc.data.byte_tokenizer import END_OF_TEXT
 from mtpc.data.packages import download
-from mtpc.declared_json import declared_json
+from mtpc.declared import declared_json
 from mtpc.errors import MTPCError
 
 HELDOUT_PERCENT = 4

@@ -21,10 +21,7 @@ class Target:
 
 
 class TargetKeys(BaseModel):
-    """What is said of a target's size in its config.json, if it is said there, among many other keys.
-
-    text_config: the same of a model that reads more than text.
-    """
+    """What is said of a target's size in its config.json, if it is said there, among many other keys."""
 
     model_config = ConfigDict(strict=True)
 
@@ -34,7 +31,6 @@ class TargetKeys(BaseModel):
     num_hidden_layers: Annotated[int, Field(ge=1, le=1 << 12)] | None = None
     num_attention_heads: Heads | None = None
     num_key_value_heads: Heads | None = None
-    text_config: TargetKeys | None = None
 
 
 class Fitted(Protocol):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import aiohttp
 from pydantic import BaseModel, Field
 
-from mtpc.declared_json import declared_json
+from mtpc.declared import declared_json
 from mtpc.errors import MTPCError
 
 TIMEOUT = aiohttp.ClientTimeout(total=3600)

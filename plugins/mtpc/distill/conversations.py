@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from mtpc.declared_json import declared_json
+from mtpc.declared import declared_json
 from mtpc.errors import MTPCError
 
 FILE = "conversations.jsonl"

@@ -15,7 +15,7 @@ from mtpc.directory.weights import read_weights, write_directory
 from mtpc.draft import MOST
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, Family, family_of
-from mtpc.families.size import check_fits
+from mtpc.memory import must_fit
 from mtpc.serial.config import SerialConfig
 from mtpc.window.part import WindowPart
 
@@ -48,7 +48,7 @@ class Drafter(nn.Module):
             numbers.append(config.serial.max_position_embeddings * config.serial.head_dim)  # its rotary embedding
         if drafter.window is not None:
             numbers.append(math.prod(drafter.window.leaf_shape))
-        check_fits(sum(numbers), name)
+        must_fit(sum(numbers), name)
         return drafter
 
     def split(self, num_drafts: int) -> tuple[int, int]:

@@ -26,7 +26,7 @@ SHARED_KEYS = (
     "rope_parameters",
     "max_position_embeddings",
 )
-# The upper ends are beyond any model; what fits in memory is told from all sizes together (`mtpc.families.size`).
+# The upper ends are beyond any model; what fits in memory is told from all sizes together (`mtpc.memory`).
 HiddenSize = Annotated[int, Field(ge=1, le=1 << 17)]
 VocabSize = Annotated[int, Field(ge=1, le=1 << 22)]
 Heads = Annotated[int, Field(ge=1, le=1 << 12)]

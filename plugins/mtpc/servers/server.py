@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from mtpc.declared_json import declared_json
+from mtpc.declared import declared_json
 from mtpc.draft_clock import VARIABLE
 from mtpc.errors import MTPCError, first_line
 from mtpc.servers import guard

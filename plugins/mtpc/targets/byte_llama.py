@@ -25,7 +25,7 @@ from mtpc.data.byte_tokenizer import END_OF_TEXT, PAD, VOCAB_SIZE, save_byte_tok
 from mtpc.data.corpus import Corpus
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
-from mtpc.memory import must_fit
+from mtpc.memory import must_train
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.targets.widening import widen_mlps
 from mtpc.training.held import OptimizerState, Reached, Tensors
@@ -171,7 +171,7 @@ def train_byte_target(
     if least <= config.context:
         raise MTPCError(f"{corpus.folder} holds out {least} tokens of a kind, but a context has {config.context}.")
     with torch.device("meta"):
-        must_fit((build_byte_llama(config), FutureHeads(config)), "this model")
+        must_train((build_byte_llama(config), FutureHeads(config)), "this model")
     torch.manual_seed(config.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, heads = build_byte_llama(config).to(device), FutureHeads(config).to(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from mtpc.declared import declared
 from mtpc.directory.target import Target, TargetKeys
@@ -11,8 +12,8 @@ from mtpc.families import recognise
 from mtpc.json_file import is_there, read_json
 
 
-def check_folder(folder: Path) -> TargetKeys:
-    """What its config.json says of its sizes.
+def check_folder(folder: Path) -> dict[str, Any]:
+    """What its config.json holds.
 
     Errors: `MTPCError` for a folder without a model, with an impossible one, or with a drafter.
     """
@@ -22,7 +23,9 @@ def check_folder(folder: Path) -> TargetKeys:
     family = recognise(folder)
     if family is not None:
         raise MTPCError(f"{folder} is {family.title}, but a target was expected.")
-    return declared(TargetKeys, read_json(config), str(config))
+    values = read_json(config)
+    declared(TargetKeys, values, str(config))
+    return values
 
 
 def stated_sizes(folder: Path) -> Target | None:
@@ -30,8 +33,9 @@ def stated_sizes(folder: Path) -> Target | None:
 
     Errors: `MTPCError` as `check_folder`.
     """
-    keys = check_folder(folder)
-    sizes = keys.text_config or keys
+    values = check_folder(folder)
+    inner = values.get("text_config")  # of a model that reads more than text
+    sizes = declared(TargetKeys, inner if isinstance(inner, dict) else values, str(folder / "config.json"))
     if sizes.hidden_size is None or sizes.vocab_size is None:
         return None
     return Target(sizes.hidden_size, sizes.vocab_size)

@@ -116,7 +116,7 @@ def test_a_corpus_that_is_too_short_or_of_another_target(whole: Path, tmp_path: 
 def test_drafters_and_models_that_do_not_fit_into_this_machine(whole: Path, tmp_path: Path) -> None:
     make_corpus(tmp_path / "corpus", VOCAB, length=3000)
     given = ("--corpus", tmp_path / "corpus", "--out", tmp_path / "out")
-    large = ("--rank", "4096", "--leaf-features", "1048576", "--component-features", "1048576")
+    large = ("--rank", "4096", "--leaf-features", "65536", "--component-features", "65536")
     assert "but this machine has" in refused("train", "mtpc", "--target", whole / "target", *given, *large)
     wide = ("--hidden-size", "1048576", "--mlp-size", "1048576")
     assert "but this machine has" in refused("target", "bytes", *given, *wide)

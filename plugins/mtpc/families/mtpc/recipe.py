@@ -15,7 +15,7 @@ from mtpc.families.mtpc.batches import BatchShape, Windows, training_windows
 from mtpc.families.mtpc.config import MTPCConfig
 from mtpc.families.mtpc.family import MTPC
 from mtpc.families.mtpc.loss import discounts, distribution_losses, token_losses
-from mtpc.memory import must_fit
+from mtpc.memory import must_train
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.training.optimizers import make_optimizers
 from mtpc.training.recipe import Batch, Recipe
@@ -64,7 +64,7 @@ class CircuitRecipe(Recipe):
     def drafters(self) -> dict[str, Drafter]:
         """Leaves that start as the target's own output head, everything else at random."""
         with torch.device("meta"):
-            must_fit((Drafter(MTPC(), config) for config in self.configs.values()), "these drafters")
+            must_train((Drafter(MTPC(), config) for config in self.configs.values()), "these drafters")
         unembedding, started = self.target.unembedding.cpu(), {}
         for name, config in self.configs.items():
             torch.manual_seed(self.settings.seed)
