@@ -24,6 +24,14 @@ def test_rounding_moves_each_product_by_half_a_step_at_most(sizes: tuple[int, in
     assert not torch.equal(found, exact)
 
 
+def test_weights_are_those_of_the_nearest_step_and_the_largest_is_the_last_step():
+    weight = torch.randn(32, 64)
+    rounded = Int8Linear(weight).weight
+    steps = weight / (weight.abs().amax(1, keepdim=True) / 127)
+    assert (rounded - steps).abs().max() <= 0.5 + 1e-4
+    assert (rounded.abs().amax(1) == 127).all()
+
+
 def test_a_row_of_zeros_stays_zero():
     linear = nn.Linear(32, 32, bias=False).bfloat16()
     linear.weight.data[0] = 0

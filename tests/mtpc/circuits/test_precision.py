@@ -93,3 +93,18 @@ def test_impossible_window_has_log_probability_minus_infinity(case: Case, dtype:
     assert prefixes[impossible].isneginf().all()
     assert log_prob[~impossible].isfinite().all()
     assert prefixes[~impossible].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
+def test_after_an_impossible_prefix_nothing_is_possible(case: Case, dtype: torch.dtype) -> None:
+    """Of the first token itself everything is known; what follows an impossible one is -inf, and never NaN."""
+    windows = case.windows()
+    params = case.circuit.condition(
+        take_row(cast(case.params(), dtype), 0, len(windows)), torch.ones_like(windows[:, 0])
+    )
+    conditionals = case.circuit.conditionals(params, windows)
+    impossible = windows[:, 0] != 1
+    assert conditionals[impossible][:, 1:].isneginf().all()
+    assert not conditionals.isnan().any()
+    assert conditionals[~impossible][:, 1:].isfinite().all()

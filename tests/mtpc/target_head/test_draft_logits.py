@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mtpc.draw import draw_tokens
 from mtpc.target_head.draft_logits import DraftLogits
@@ -43,6 +44,17 @@ def test_greedy_tokens_are_those_of_the_largest_logits(numbers: list[int], stati
     tokens = logits.greedy(states, torch.tensor(numbers, dtype=torch.int64))
     assert tokens.tolist() == one_at_a_time(states, numbers).argmax(-1).tolist()
     assert logits.greedy(states).tolist() == one_at_a_time(states, [0] * len(numbers)).argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_static_batch_is_drafted_without_a_look_at_its_values(rows: int) -> None:
+    """As a CUDA graph must be: on fake tensors whatever asks for a value raises."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        logits = DraftLogits(VOCABULARIES, HEAD, static=True)
+        states, numbers = torch.empty(rows, SIZE), torch.empty(rows, dtype=torch.int64)
+        assert logits(states, numbers).shape == (rows, VOCAB)
+        assert logits.greedy(states, numbers).shape == (rows,)
+        assert logits.greedy(states).shape == (rows,)
 
 
 @pytest.mark.parametrize("numbers", [[0], [2], [1, 1, 1], [2, 0, 1, 1, 0, 2, 2], []])

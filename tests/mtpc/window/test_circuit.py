@@ -100,6 +100,15 @@ def test_a_shortened_window_has_the_same_distribution_of_fewer_drafts(circuit: s
     torch.testing.assert_close(log_probs[0], log_probs[1][:, :kept], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_shortened_window_is_of_the_type_of_the_whole(dtype: torch.dtype, learns: bool):
+    window = make_circuit_window("hmm").to(dtype).requires_grad_(learns).train(learns)
+    short = window.shortened(2)
+    assert {weight.dtype for weight in short.parameters()} == {dtype}
+    assert {weight.requires_grad for weight in short.parameters()} == {short.training} == {learns}
+
+
 @pytest.mark.parametrize("token_input", [False, True])
 def test_ff_ignores_the_evidence_unless_its_head_reads_it_and_the_others_use_it(token_input: bool):
     for circuit in ("ff", "cp", "hmm", "btree"):

@@ -137,6 +137,18 @@ def test_rows_are_independent_and_a_depth_is_kept(circuit: str) -> None:
     assert part.draft_tree(Known.of_target(hidden[:0], token[:0]), None, 20, None).tokens.shape == (0, 20)
 
 
+@pytest.mark.parametrize("token_input", [False, True])
+@torch.inference_mode()
+def test_a_tree_is_as_deep_as_the_window_unless_less_is_asked_for(token_input: bool) -> None:
+    part = make_circuit_window("hmm", token_input=token_input)
+    hidden, token, _, _ = inputs(1, part)
+    for depth, deepest in ((None, WINDOW - 1), (WINDOW + 3, WINDOW - 1), (WINDOW - 1, WINDOW - 1), (2, 2), (1, 1)):
+        draft = part.draft_tree(Known.of_target(hidden, token), None, deepest, 1, depth=depth)
+        assert draft.parents.tolist() == [list(range(-1, deepest - 1))]
+        with pytest.raises(MTPCError, match=f"a draft tree of {deepest + 1} nodes does not fit: depth {deepest}"):
+            part.draft_tree(Known.of_target(hidden, token), None, deepest + 1, 1, depth=depth)
+
+
 @pytest.mark.parametrize("kind", ["ff", "cp", "hmm", "btree"])
 def test_impossible_and_certain_continuations_still_make_a_tree(kind: str) -> None:
     """Ties throughout: one token is certain, the others impossible, so parents and children are equally probable."""
