@@ -7,8 +7,10 @@ from collections import Counter
 import pytest
 import torch
 
+from mtpc.draft import Draft
 from mtpc.evaluation.decoding import speculate, until
 from mtpc.families.drafter import Drafter
+from mtpc.families.session import Session
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.answers import write_answers
 from mtpc.targets.frozen import FrozenTarget
@@ -54,6 +56,29 @@ def test_it_ends_where_the_target_ends(target: FrozenTarget, drafter: Drafter) -
         decoded = speculate(target, drafter, SharedHead.of(target.model), prompt, 40, DRAFTS, ends=ends)
         assert decoded.tokens == free[: last + 1]
         assert write_answers(target, [prompt], 40, 0.0, ends)[0] == prompt + decoded.tokens
+
+
+def test_an_end_within_an_accepted_block_ends_the_text(
+    target: FrozenTarget, drafter: Drafter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was accepted after it is not said; whatever the drafter, here it drafts the target's own text."""
+    prompt = prompts(1)[0]
+    free = write_answers(target, [prompt], 40, 0.0)[0][len(prompt) :]
+    said = 0
+
+    def foresee(self: Session, *args: object) -> Draft:
+        nonlocal said
+        said += DRAFTS + 1
+        return Draft(torch.tensor([free[said - DRAFTS : said]]), None)
+
+    monkeypatch.setattr(Session, "draft", foresee)
+    ends = {free[i] for i in range(2, 30) if (i - 1) % (DRAFTS + 1) < DRAFTS - 1 and free[i] not in free[:i]}
+    assert ends
+    for end in ends:
+        said = 0
+        decoded = speculate(target, drafter, SharedHead.of(target.model), prompt, 40, DRAFTS, ends={end})
+        assert decoded.tokens == free[: free.index(end) + 1]
+        assert decoded.accepted == [DRAFTS] * len(decoded.accepted)
 
 
 def test_a_text_ends_with_the_first_of_several_ends() -> None:

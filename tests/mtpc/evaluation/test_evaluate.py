@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import GenerationConfig
 
 from mtpc.errors import MTPCError
+from mtpc.evaluation.acceptance import counts_along
+from mtpc.evaluation.decoding import speculate
 from mtpc.evaluation.evaluate import Plan, evaluate
 from mtpc.evaluation.prompts import Prompts
+from mtpc.evaluation.scorer import step_acceptance
 from mtpc.evaluation.table import acceptance_table
-from mtpc.evaluation.texts import write_texts
+from mtpc.evaluation.texts import view, write_texts
 from mtpc.families.drafter import save_drafter
+from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget
 from tests.mtpc.evaluation.drafters import NAMES, tiny_drafter
 from tests.support.tiny_models import VOCAB, make_target
@@ -47,6 +52,46 @@ def test_every_kind_and_both_ways_for_every_family(target: FrozenTarget) -> None
     for name in NAMES:  # all kinds together lie between the kinds
         lengths = [results[name][f"{kind} T=1"]["acceptance_length"] for kind in ("chat", "code", "all")]
         assert min(lengths) <= lengths[-1] <= max(lengths)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kind_is_scored_on_its_own_texts_and_all_on_those_of_all(target: FrozenTarget, name: str) -> None:
+    """Greedy texts do not depend on each other, so the kinds of one evaluation are those of one each."""
+    drafter = tiny_drafter(name, target.model)
+    plan = Plan(temperatures=(0.0,), length=20, loop=0)
+
+    def scored(by_kind: dict[str, list[list[int]]]) -> dict[str, Any]:
+        return evaluate(target, Prompts(by_kind), {"x": drafter}, plan)["x"]
+
+    chat, code = PROMPTS.by_kind["chat"], PROMPTS.by_kind["code"]
+    together = scored(PROMPTS.by_kind)
+    assert together["chat T=0"] == scored({"chat": chat})["chat T=0"]
+    assert together["code T=0"] == scored({"code": code})["code T=0"]
+    assert together["all T=0"] == scored({"one": chat + code})["one T=0"]
+    assert len({str(rates) for rates in together.values()}) == 3
+
+
+def test_without_evidence_is_the_scorers_blind_acceptance(target: FrozenTarget) -> None:
+    drafter, plan = tiny_drafter("mtpc", target.model), Plan(temperatures=(1.0, 0.5), length=20, loop=0, seed=3)
+    results = evaluate(target, PROMPTS, {"x": drafter}, plan)["x"]
+    texts = [text for of_kind in write_texts(target, PROMPTS, 20, 1.0, 3).values() for text in of_kind]
+    for column, conditioned in (("all T=1, no evidence", False), ("all T=1", True)):
+        along = [
+            step_acceptance(drafter, SharedHead.of(target.model), view(target, text), 3, 1.0, conditioned=conditioned)
+            for text in texts
+        ]
+        assert results[column] == counts_along(along).rates.to_json()
+    assert results["all T=1, no evidence"] != results["all T=1"]
+    assert "all T=0.5, no evidence" not in results
+
+
+def test_the_real_loop_decodes_the_first_prompts_of_each_kind(target: FrozenTarget) -> None:
+    drafter, head = tiny_drafter("mtpc", target.model), SharedHead.of(target.model)
+    results = evaluate(target, PROMPTS, {"x": drafter}, Plan(temperatures=(0.0,), length=25, loop=2))["x"]
+    counts: list[int] = []
+    for prompt in (*PROMPTS.by_kind["chat"][:2], *PROMPTS.by_kind["code"][:2]):
+        counts += speculate(target, drafter, head, prompt, 25, 3).accepted
+    assert results["all T=0, real loop"]["acceptance_length"] == pytest.approx(1 + sum(counts) / len(counts), abs=1e-4)
 
 
 def test_trees_stand_beside_the_chain(target: FrozenTarget) -> None:
