@@ -1,9 +1,39 @@
 """Counter-based noise: uniform, a function of its keys, and free of patterns that a draft would notice."""
 
+import pytest
 import torch
 from scipy import stats
 
 from mtpc.noise import counter_uniforms
+
+WORD, GOLDEN = 2**64, 0x9E3779B97F4A7C15
+STREAM = 0x4D545043  # of drafting
+
+
+def split_mix(state: int) -> int:
+    """SplitMix64's next number after a state, as it is published, in whole numbers."""
+    z = (state + GOLDEN) % WORD
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % WORD
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % WORD
+    return z ^ z >> 31
+
+
+def mixed(z: int) -> int:
+    """Its finaliser."""
+    return split_mix(z - GOLDEN)
+
+
+def test_the_reference_is_the_published_generator() -> None:
+    assert [split_mix(GOLDEN * i) for i in range(3)] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+
+
+@pytest.mark.parametrize("position", [0, 1, 4095, 2**40])
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**63 - 1, -(2**63)])
+def test_known_answers(seed: int, position: int) -> None:
+    """The numbers of one generator for each seed and position: its first 53 bits each."""
+    state = mixed(mixed(seed + STREAM) + position * GOLDEN) % WORD
+    expected = [(split_mix(state + i * GOLDEN) >> 11) / 2**53 for i in range(6)]
+    assert counter_uniforms(torch.tensor([seed]), torch.tensor([position]), 6).tolist() == [expected]
 
 
 def uniforms(seeds: int, positions: int, size: int) -> torch.Tensor:

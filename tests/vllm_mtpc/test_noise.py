@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from mtpc.noise import counter_uniforms
 from vllm_mtpc.noise import draft_noise
 
 POSITIONS = torch.tensor([3, 17, 3])
@@ -14,13 +15,20 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_seeded_rows_depend_on_seed_and_position_alone() -> None:
-    first = draft_noise(POSITIONS, 5, {1: seeded(4)})
-    moved = draft_noise(POSITIONS.flip(0)[:2], 5, {1: seeded(4), 0: seeded(5)})
-    assert torch.equal(first[1], moved[1])
-    assert not torch.equal(first[0], draft_noise(POSITIONS, 5, {})[0])
-    assert not torch.equal(moved[0], draft_noise(POSITIONS, 5, {0: seeded(4)})[0])
-    assert not torch.equal(first[1], draft_noise(POSITIONS + 1, 5, {1: seeded(4)})[1])
+def test_seeded_rows_have_the_noise_of_their_own_seed_and_position() -> None:
+    """Whatever the order in which the requests' generators are listed; known answers are those of `mtpc.noise`."""
+    positions = torch.tensor([3, 17, 40, 5])
+    noise = draft_noise(positions, 5, {2: seeded(9), 0: seeded(2**63 + 5)})
+    for row, seed in ((2, 9), (0, 5 - 2**63)):
+        assert torch.equal(noise[row], counter_uniforms(torch.tensor([seed]), positions[row : row + 1], 5)[0])
+
+
+def test_other_rows_draw_from_the_default_generator() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3, 5, dtype=torch.float64)
+    for generators, rows in (({}, [0, 1, 2]), ({1: seeded(4)}, [0, 2])):
+        torch.manual_seed(7)
+        assert torch.equal(draft_noise(POSITIONS, 5, generators)[rows], expected[rows])
 
 
 def test_generators_are_not_advanced() -> None:
