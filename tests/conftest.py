@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 torch.set_num_threads(1)  # small tensors: a second thread only waits, and much longer where the machine is busy
+
+
+@pytest.fixture(autouse=True)
+def _own_random_numbers() -> None:
+    """A test draws the same numbers alone, in its file and in any order of the whole."""
+    torch.manual_seed(0)

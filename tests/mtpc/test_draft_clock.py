@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -11,31 +10,54 @@ import pytest
 from mtpc.draft_clock import VARIABLE, DraftClock
 
 
-def test_counts_calls_and_seconds(tmp_path: Path) -> None:
+def at_times(monkeypatch: pytest.MonkeyPatch, *times: float) -> None:
+    """What the clocks read, one after the other."""
+    readings = iter(times)
+    monkeypatch.setattr(DraftClock, "_now", lambda self: next(readings))
+
+
+def test_counts_calls_and_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = DraftClock(tmp_path / "times.json")
+    at_times(monkeypatch, 10.0, 10.5, 20.0, 20.25, 30.0, 34.0)
     for _ in range(3):
         with clock:
-            time.sleep(0.01)
+            pass
     clock.write()
-    found = json.loads((tmp_path / "times.json").read_text())
-    assert found["drafts"] == 3
-    assert 0.03 <= found["seconds"] < 1.0
+    assert json.loads((tmp_path / "times.json").read_text()) == {"drafts": 3, "seconds": 4.75}
     assert list(tmp_path.iterdir()) == [tmp_path / "times.json"]
 
 
-def test_what_belongs_to_a_draft_that_is_counted_adds_seconds_alone(tmp_path: Path) -> None:
+def test_time_goes_by_between_the_readings(tmp_path: Path) -> None:
     clock = DraftClock(tmp_path / "times.json")
+    with clock:
+        pass
+    assert clock.seconds > 0
+
+
+def test_what_belongs_to_a_draft_that_is_counted_adds_seconds_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = DraftClock(tmp_path / "times.json")
+    at_times(monkeypatch, *(0.0, 1.0, 2.0, 4.0) * 3)
     for _ in range(3):
         with clock:
-            time.sleep(0.01)
+            pass
         with clock.resumed():
-            time.sleep(0.02)
-    assert clock.drafts == 3
-    assert clock.seconds >= 0.09
+            pass
+    assert (clock.drafts, clock.seconds) == (3, 9.0)
     silent = DraftClock(None)
     with silent.resumed():
         pass
     assert silent.seconds == 0
+
+
+def test_what_was_written_a_moment_ago_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, file = DraftClock(tmp_path / "times.json"), tmp_path / "times.json"
+    at_times(monkeypatch, 10.0, 10.5, 10.5, 10.625, 10.625, 10.75)
+    for drafts in (1, 1, 2):  # after 0.5, 0.125 and 0.25 seconds
+        with clock:
+            pass
+        assert json.loads(file.read_text())["drafts"] == (3 if drafts == 2 else 1)
 
 
 def test_writes_now_and_then_without_being_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

