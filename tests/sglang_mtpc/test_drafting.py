@@ -1,19 +1,24 @@
-"""Drafts from a captured call are those of the call itself, in batches of any size and mode."""
+"""Drafts are those of the plain loop, captured or not, in batches of any size and mode."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from mtpc.draft import Draft, Mode, TreeDraft
 from mtpc.families.drafter import load_drafter
+from mtpc.families.session import Session
+from mtpc.noise import counter_uniforms
+from mtpc.target_head.shared import SharedHead
 from mtpc.window.part import WindowPart
 from mtpc.window.single import has_compiler
 from sglang_mtpc.drafting import Drafting, Drafts, Inputs, Replay
 from sglang_mtpc.shape import Shape
+from tests.support.random_models import make_drafter
 
 CHAIN, TREE = Shape(5, 1, 5), Shape(4, 3, 9)
 SIZE, VOCABULARY = 64, 258  # of the random target
@@ -66,6 +71,90 @@ def same(found: Drafts, expected: Drafts) -> bool:
     if expected.probs is None or found.probs is None:
         return torch.equal(found.tokens, expected.tokens) and expected.probs is found.probs
     return torch.equal(found.tokens, expected.tokens) and torch.allclose(found.probs, expected.probs, atol=1e-5)
+
+
+def expected_chain(drafter: Path, batch: Inputs, row: int, drafts: int) -> Draft:
+    """The plain loop's draft of one request; its uniforms are those of the request's seed and position."""
+    loaded = load_drafter(drafter)
+    session = Session(loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE)))  # a window alone reads none
+    one = slice(row, row + 1)
+    hidden, temperature = batch.states[one], batch.temperature[one]
+    if not temperature:
+        return session.draft(hidden, batch.tokens[one], drafts)
+    assert loaded.window is not None
+    uniforms = counter_uniforms(batch.seeds[one], batch.positions[one], loaded.window.shortened(drafts).noise_size)
+    # The window is drafted from as long as it is: uniforms of what it draws beyond the drafts change nothing.
+    latents, missing = uniforms.shape[1] - drafts, session.noise_size(drafts) - uniforms.shape[1]
+    rest = torch.full((1, missing // 2), 0.5, dtype=torch.float64)
+    noise = torch.cat([uniforms[:, :latents], rest, uniforms[:, latents:], rest], 1)
+    return session.draft(hidden, batch.tokens[one], drafts, temperature, noise)
+
+
+@pytest.mark.parametrize("mode", ["greedy", "sampled", "mixed"])
+@torch.inference_mode()
+def test_chains_are_those_of_the_plain_loop(target: Path, tmp_path: Path, mode: Mode) -> None:
+    """Each request's at its own temperature, from noise of its own seed and position, with its probabilities."""
+    drafter = make_drafter(tmp_path / "hmm", target, "hmm")
+    batch = inputs(6, mode)._replace(positions=torch.arange(6) * 3 + 1)
+    warm = batch.temperature > 0
+    batch = batch._replace(temperature=batch.temperature * torch.linspace(0.5, 2.0, 6))
+    found = Drafting(window_of(drafter), CHAIN)(batch, mode)
+    assert isinstance(found, Draft)
+    assert (found.probs is None) == (mode == "greedy")
+    for row in range(6):
+        expected = expected_chain(drafter, batch, row, CHAIN.depth)
+        assert torch.equal(found.tokens[row], expected.tokens[0])
+        if expected.probs is not None and found.probs is not None:
+            torch.testing.assert_close(found.probs[row], expected.probs[0], atol=1e-5, rtol=1e-4)
+            assert (found.probs[row].amax(-1) < 0.999).any()
+        elif found.probs is not None:
+            assert found.probs[row].argmax(-1).tolist() == expected.tokens[0].tolist()
+            assert found.probs[row].sum(-1).tolist() == [1.0] * CHAIN.depth
+    assert warm.any() == (mode != "greedy")
+
+
+@pytest.mark.parametrize("mode", ["greedy", "sampled"])
+@torch.inference_mode()
+def test_trees_are_those_of_the_plain_loop(drafter: Path, mode: Mode) -> None:
+    """As wide and as deep as the shape says, at each request's temperature."""
+    batch, loaded = inputs(4, mode), load_drafter(drafter)
+    found = Drafting(window_of(drafter), TREE)(batch, mode)
+    depth, children, nodes = TREE
+    for row in range(4):
+        one = slice(row, row + 1)
+        session = Session(loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE)))
+        heat = None if mode == "greedy" else batch.temperature[one]
+        expected = session.draft_tree(batch.states[one], batch.tokens[one], nodes, heat, children, depth=depth)
+        assert isinstance(found, TreeDraft)
+        assert torch.equal(found.tokens[one], expected.tokens)
+        assert torch.equal(found.parents[one], expected.parents)
+
+
+class Certain(WindowPart):
+    """Its one token has a probability that rounding has put above 1."""
+
+    max_drafts, noise_size, given = CHAIN.depth, 1, 1
+
+    def shortened(self, num_drafts: int) -> Certain:
+        return self
+
+    def draft(self, known: Any, temperature: Any, noise: Any, num_drafts: int, *_: Any) -> Draft:
+        probs = torch.zeros(len(known.tokens), num_drafts, VOCABULARY)
+        probs[..., 3], probs[..., 4] = 1.0 + 1e-6, 0.25
+        return Draft(torch.full(probs.shape[:2], 3), probs)
+
+    def draft_tree(self, *_: Any, **__: Any) -> TreeDraft:
+        raise NotImplementedError
+
+    def log_probs(self, *_: Any, **__: Any) -> torch.Tensor:
+        raise NotImplementedError
+
+
+def test_no_probability_is_above_one() -> None:
+    found = Drafting(Certain(), CHAIN)(inputs(3, "sampled"), "sampled")
+    assert isinstance(found, Draft) and found.probs is not None
+    assert (found.probs[..., 3] == 1.0).all()
+    assert (found.probs[..., 4] == 0.25).all()
 
 
 @pytest.mark.parametrize("kind", ["chain", "tree", "chain that copies"])

@@ -1,9 +1,10 @@
-"""The byte-level target's training: its schedule, and that it goes on where it was left."""
+"""The byte-level target's training: its rate, its losses, its updates, and that it goes on where it was left."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from safetensors.torch import load_file
 
 from mtpc.data.corpus import Corpus, StoredDocument
 from mtpc.errors import MTPCError
-from mtpc.targets.byte_llama import ByteTargetConfig, train_byte_target
+from mtpc.targets import byte_llama
+from mtpc.targets.byte_llama import ByteTargetConfig, FutureHeads, build_byte_llama, heldout_loss, train_byte_target
 
 CONFIG = ByteTargetConfig(
     hidden_size=64, layers=1, heads=1, kv_heads=1, mlp_size=32, context=96, updates=6, tokens_per_update=192,
@@ -38,6 +40,58 @@ def test_the_rate_rises_stays_and_falls_to_a_fiftieth() -> None:
     schedule = ByteTargetConfig(updates=100, warmup=10, learning_rate=1.0).schedule
     rates = [schedule.rate(update) for update in (0, 9, 30, 50, 75, 99)]
     assert rates == pytest.approx([0.1, 1.0, 1.0, 1.0, 0.51, 1 - 0.98 * 49 / 50])
+
+
+def test_the_auxiliary_loss_position_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every fourth position from a random one on, the bytes 2..n ahead, each by a power of the discount."""
+    heads, length = FutureHeads(dataclasses.replace(CONFIG, future_bytes=5, future_discount=0.5)), 10
+    torch.nn.init.normal_(heads.weight)
+    hidden, tokens = torch.randn(2, length, 64), torch.randint(256, (2, length + 5))
+    for start in range(4):
+        monkeypatch.setattr(torch, "randint", lambda most, shape, start=start: torch.tensor(start))
+        positions = range(start, length, 4)
+        expected = 0.0
+        for ahead in range(2, 6):
+            losses = [
+                -(heads.weight.detach()[ahead - 2] @ hidden[row, at]).log_softmax(-1)[tokens[row, at + ahead]]
+                for row in range(2)
+                for at in positions
+            ]
+            expected += 0.5 ** (ahead - 1) * float(sum(losses)) / len(losses)
+        assert heads.loss(hidden, tokens).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_held_out_loss_is_that_of_the_next_byte_after_the_first_64() -> None:
+    model = build_byte_llama(CONFIG)
+    text = np.random.default_rng(0).integers(0, 256, 300).astype(np.uint16)
+    total = 0.0
+    for start in (0, 101, 203):  # of 96 bytes, evenly spaced, so that one byte is left after the last
+        window = torch.from_numpy(text[start : start + 96].astype(np.int64))
+        with torch.no_grad():
+            log_p = model(input_ids=window[None]).logits[0].log_softmax(-1)
+        total -= float(log_p[range(64, 95), window[65:]].mean())
+    assert heldout_loss(model, text, 96, windows=3) == pytest.approx(total / 3, rel=2e-3)  # it computes in bfloat16
+    assert model.training
+
+
+def test_an_update_reads_longer_windows_towards_the_end_and_clips_what_it_learns(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, norms, rates, clip = [], [], [], torch.nn.utils.clip_grad_norm_
+    sample, step = byte_llama.sample_batch, torch.optim.AdamW.step
+    monkeypatch.setattr(byte_llama, "sample_batch", lambda t, *sizes: read.append(sizes[:2]) or sample(t, *sizes))
+
+    def clipped(parameters: list[torch.Tensor], most: float) -> torch.Tensor:
+        found = clip(parameters, most)
+        norms.append(math.sqrt(sum(float(p.grad.square().sum()) for p in parameters if p.grad is not None)))
+        return found
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clipped)
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: rates.append(self.param_groups[0]["lr"]) or step(self))
+    train_byte_target(corpus, tmp_path / "out", dataclasses.replace(CONFIG, long_context_from=0.5, future_weight=100.0))
+    assert read == [(4, 52), (4, 52), (4, 52), (2, 100), (2, 100), (2, 100)]  # 4 bytes more than is read
+    assert norms == [pytest.approx(1.0, abs=1e-3)] * 6
+    assert rates == [pytest.approx(CONFIG.schedule.rate(update)) for update in range(6)]
 
 
 def test_a_training_is_taken_up_and_one_of_another_recipe_is_not(
