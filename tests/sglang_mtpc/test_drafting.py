@@ -133,7 +133,7 @@ def test_trees_are_those_of_the_plain_loop(drafter: Path, mode: Mode) -> None:
 class Certain(WindowPart):
     """Its one token has a probability that rounding has put above 1."""
 
-    max_drafts, noise_size, given = CHAIN.depth, 1, 1
+    max_drafts, noise_size, given, leaf_shape = CHAIN.depth, 1, 1, (CHAIN.depth, 1, VOCABULARY)
 
     def shortened(self, num_drafts: int) -> Certain:
         return self

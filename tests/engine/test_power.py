@@ -1,0 +1,132 @@
+"""What the engine tests' chi-square test finds out, and what it does not: the law of drafters that misstate a little.
+
+A drafter draws from its distribution and states that of another temperature.  What is then emitted is known exactly for
+the random models of the engine tests, and with it the power of 3000 windows: without an engine, in seconds.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from mtpc.draft import Known
+from mtpc.draw import draw
+from mtpc.families.drafter import load_drafter
+from mtpc.verify import verify_rejection
+from mtpc.window.circuit import CircuitWindow
+from tests.engine.conftest import Models
+from tests.engine.exact import LENGTH, Reference, Sampling, Window, cells, p_value
+from tests.statistics import REJECT_BELOW
+
+PROMPT, SAMPLES = list(b"It was the best of "), 3000  # those of `test_families`
+T1 = Sampling()
+
+
+class Misstated:
+    """Speculative decoding of the prompt with a window that states its distribution at another temperature."""
+
+    def __init__(self, models: Models, stated: float) -> None:
+        window = load_drafter(models.drafter).window
+        assert isinstance(window, CircuitWindow)
+        self.target, self.window, self.stated = Reference(models.target), window, stated
+
+    def states(self, texts: Tensor | list[list[int]]) -> Tensor:
+        """What the drafter reads after equally long texts: the target's state before their last token, [B, d]."""
+        read = self.target.model.model(input_ids=torch.as_tensor(texts), use_cache=False)
+        states: Tensor = read.last_hidden_state[:, -2]
+        return states
+
+    def said(self, q: Tensor) -> Tensor:
+        """q^(1/T), normalised."""
+        powers = q.double() ** (1 / self.stated)
+        return powers / powers.sum(-1, keepdim=True)
+
+    def emitted(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each token, [V]: that it is drafted and accepted, and that it replaces a draft that was rejected."""
+        accepted = q * (p / self.said(q)).clamp_max(1.0)
+        rest = (p - self.said(q)).clamp_min(0.0)
+        rest = rest / rest.sum() if rest.sum() > 0 else p
+        return accepted, (1 - accepted.sum()).clamp_min(0.0) * rest
+
+    @torch.inference_mode()
+    def law(self, table: dict[Window, float]) -> dict[Window, float]:
+        """The probability of each cell of `cells` in what is emitted, with at least two drafts a step."""
+        starts = {key[:length] for key in table for length in range(len(key))}
+        p = {start: self.target.next_probs([PROMPT + list(start)], T1)[0] for start in starts}
+        q = {start: self.drafted(start) for start in starts if start}
+        second = {start: self.drafted(start[:1], start[1]) for start in starts if len(start) == 2}
+
+        def joint(key: Window) -> float:
+            found = float(p[()][key[0]]) if key else 1.0
+            if len(key) < 2:
+                return found
+            accepted, replaced = self.emitted(p[key[:1]], q[key[:1]])
+            if len(key) == 2:
+                return found * float((accepted + replaced)[key[1]])
+            goes_on, begins = (sum(self.emitted(p[key[:2]], of[key[:2]])) for of in (second, q))
+            return found * float(accepted[key[1]] * goes_on[key[2]] + replaced[key[1]] * begins[key[2]])
+
+        law: dict[Window, float] = {}
+        for key in sorted(table, key=len, reverse=True):  # a shorter one is what no longer one begins with
+            law[key] = joint(key) - sum(mass for longer, mass in law.items() if longer[: len(key)] == key)
+        return law
+
+    def drafted(self, said: Window, *before: int) -> Tensor:
+        """The drafter's distribution after what was said, and the drafts before, float64 [V]."""
+        x = torch.tensor([[said[-1], *before, *[0] * (self.window.config.circuit_window - 1 - len(before))]])
+        params = self.window.head(self.states([PROMPT + list(said)]), x[:, 0])
+        return self.window.circuit.conditionals(params, x)[0, 1 + len(before)].exp().double()
+
+    @torch.inference_mode()
+    def windows(self) -> list[Window]:
+        """As many as the engine tests sample, by the project's own verification."""
+        (first,) = self.target.next_probs([PROMPT], T1)
+        said = draw(first.expand(SAMPLES, -1), torch.rand(SAMPLES).double())[:, None]
+        said = torch.cat([said, self.step(said)], 1)
+        short = said[:, 2] < 0
+        said[short, 2] = self.step(said[short, :2])[:, 0]
+        return [tuple(row[:LENGTH]) for row in said.tolist()]
+
+    def step(self, said: Tensor) -> Tensor:
+        """What a step of two drafts emits after each text, int64 [B, 3]."""
+        texts = torch.cat([torch.tensor(PROMPT).expand(len(said), -1), said], 1)
+        states = torch.cat([self.states(part) for part in texts.split(256)])
+        ones, noise = torch.ones(len(said)), torch.rand(len(said), self.window.noise_size)
+        draft = self.window.draft(Known.of_target(states, said[:, -1]), ones, noise, 2, "sampled")
+        assert draft.probs is not None
+        drafted = torch.cat([texts, draft.tokens], 1)
+        ends = range(texts.shape[1], drafted.shape[1] + 1)
+        p = torch.stack([self.target.next_probs(drafted[:, :end].tolist(), T1) for end in ends], 1)
+        uniforms = torch.rand(len(said), 3).double()
+        return verify_rejection(draft.tokens, self.said(draft.probs), p, uniforms[:, :2], uniforms[:, 2]).tokens
+
+
+def power(table: dict[Window, float], law: dict[Window, float], samples: int) -> float:
+    """The probability that so many windows of a law fail the test against these cells."""
+    per_window = sum((law[key] - expected) ** 2 / expected for key, expected in table.items())
+    degrees = len(table) - 1
+    return float(stats.ncx2.sf(stats.chi2.isf(REJECT_BELOW, degrees), degrees, samples * per_window))
+
+
+def test_what_3000_windows_find_out_and_what_they_do_not(random_models: Models) -> None:
+    """Twice the temperature and half of it, and not a tenth more: that takes some 120,000 windows."""
+    honest = Misstated(random_models, 1.0)
+    table = cells(honest.target, PROMPT, T1, SAMPLES)
+    assert honest.law(table) == pytest.approx(table, abs=1e-6)
+    for stated in (2.0, 0.5):
+        assert power(table, Misstated(random_models, stated).law(table), SAMPLES) > 0.98
+    little = Misstated(random_models, 1.1).law(table)
+    assert power(table, little, SAMPLES) < 0.001
+    assert power(table, little, 30_000) < 0.1
+    assert power(table, little, 130_000) > 0.98
+
+
+@pytest.mark.parametrize(("stated", "found"), [(1.0, False), (1.1, False), (2.0, True)])
+def test_the_verification_has_that_law(random_models: Models, stated: float, found: bool) -> None:
+    """Its windows fit the law of what is stated, and fail the target's as foretold."""
+    misstated = Misstated(random_models, stated)
+    table, windows = cells(misstated.target, PROMPT, T1, SAMPLES), misstated.windows()
+    assert p_value(windows, misstated.law(table)) > REJECT_BELOW
+    assert (p_value(windows, table) < REJECT_BELOW) == found
