@@ -1,7 +1,8 @@
-"""A run that fails leaves nothing under way in the engine."""
+"""Prompts are completed so many at a time, and a run that fails leaves nothing under way in the engine."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,3 +33,41 @@ def test_a_run_that_fails_takes_its_requests_back() -> None:
     with pytest.raises(ValueError, match="too long"):
         complete(engine, body)
     assert not engine.under_way
+
+
+class Answering:
+    """Says a letter of each request's prompt in every step, in capitals."""
+
+    def __init__(self) -> None:
+        self.left: dict[str, str] = {}
+        self.most = 0
+
+    def add_request(self, name: str, prompt: str, params: Any) -> None:
+        """As of vLLM's engine."""
+        self.left[name] = prompt
+        self.most = max(self.most, len(self.left))
+
+    def step(self) -> list[Any]:
+        """As of vLLM's engine."""
+        said = []
+        for name, text in list(self.left.items()):
+            delta = SimpleNamespace(text=text[0].upper(), token_ids=[ord(text[0])])
+            said.append(SimpleNamespace(request_id=name, outputs=[delta], finished=len(text) == 1))
+            self.left[name] = text[1:]
+            if len(text) == 1:
+                del self.left[name]
+        return said
+
+
+@pytest.mark.parametrize("together", [1, 2, 5])
+def test_every_prompt_is_completed_so_many_at_a_time(together: int) -> None:
+    engine: Any = Answering()
+    asked = ["abc", "d", "efgh"]
+    body = {"prompts": asked, "concurrency": together, "max_tokens": 4, "temperature": 0.0, "ignore_eos": True}
+    found = complete(engine, body)
+    assert engine.most == min(together, 3)
+    assert [answer["text"] for answer in found["completions"]] == ["ABC", "D", "EFGH"]
+    assert [answer["tokens"] for answer in found["completions"]] == [3, 1, 4]
+    for answer in found["completions"]:
+        assert 0 < answer["first"] <= answer["seconds"] <= found["seconds"]
+        assert (answer["first"] == answer["seconds"]) == (answer["tokens"] == 1)

@@ -112,6 +112,16 @@ def test_the_lines_can_be_pasted_whatever_the_path(tmp_path: Path) -> None:
     assert shlex.split(sglang)[-2:] == ["--speculative-draft-model-path", str(folder)]
 
 
+def test_provenance_is_shown_and_long_values_by_their_size(tmp_path: Path) -> None:
+    facts = {"target": "some-target", "losses": [0.25, 0.5], "short": "s" * 100, "long": "l" * 1234}
+    save_drafter(tmp_path / "drafter", Drafter(MTPC(), CONFIG), facts)
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path / "drafter")], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    for piece in ("some-target", "[0.25, 0.5]", "s" * 100, "(1,234 characters in provenance.json)"):
+        assert piece in result.output
+    assert "llll" not in result.output
+
+
 def test_without_provenance_it_says_so(folder: Path) -> None:
     (folder / "provenance.json").unlink()
     result = CliRunner().invoke(app, ["inspect", str(folder)])

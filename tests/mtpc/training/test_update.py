@@ -127,3 +127,16 @@ def test_a_state_is_written_now_and_then_and_holds_the_optimizers(tmp_path: Path
         for learner in resumed.learners:
             assert len(learner.losses) == 3
             torch.testing.assert_close(learner.drafter.state_dict()["place"], torch.tensor(place), rtol=1e-5, atol=1e-5)
+
+
+def test_provenance_tells_the_mean_of_the_last_20_updates() -> None:
+    """With a rate of next to nothing the place stays, and what each update reads tells them apart."""
+    recipe = Pull()
+    recipe.schedule = Schedule(1e-12, 30, 0, 30, "linear")
+    recipe.batch = lambda update: Batch(1, [torch.tensor([[3.0 + update, -1.0]])])  # type: ignore[method-assign]
+    trainer = Trainer(recipe)
+    trainer.run()
+    expected = sum(update**2 / 2 for update in range(10, 30)) / 20
+    facts = trainer.facts(trainer.learners[0])
+    assert facts["final_losses"] == [pytest.approx(expected), pytest.approx(0.0, abs=1e-6)]
+    assert facts["final_loss"] == pytest.approx(0.75 * expected)
