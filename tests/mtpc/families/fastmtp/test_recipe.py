@@ -184,3 +184,19 @@ def test_nothing_to_train_on(target: FrozenTarget, conversations: list[Conversat
     short = [dataclasses.replace(each, tokens=each.tokens[:6]) for each in conversations]
     with pytest.raises(MTPCError, match="no conversation has an answer"):
         FastMTPRecipe(target, short, RECIPE)
+
+
+@pytest.mark.parametrize(("length", "start", "learnt"), [(30, 7, True), (30, 8, False), (10, 7, True), (9, 7, False)])
+def test_a_conversation_is_learnt_from_whose_first_drafts_lie_in_text_and_context(
+    target: FrozenTarget, length: int, start: int, learnt: bool
+) -> None:
+    """Of 10 tokens of context: a start at 6 emits token 7 and drafts 8 and 9."""
+    settings = dataclasses.replace(RECIPE, context=10)
+    conversation = Conversation(0, "chat", "", "", (3,) * length, start, "stop")
+    if learnt:
+        recipe = FastMTPRecipe(target, [conversation], settings)
+        assert recipe.batch(0).examples >= 1
+        assert recipe.data()["tokens"] == 10
+    else:
+        with pytest.raises(MTPCError, match="no conversation has an answer within 10 tokens"):
+            FastMTPRecipe(target, [conversation], settings)

@@ -95,3 +95,10 @@ def test_the_rate_of_the_shipped_recipe(target: FrozenTarget, tmp_path: Path) ->
 
 def test_gamma_hangs_on_the_window() -> None:
     assert (Settings().discount(8), Settings().discount(16), Settings(gamma=0.7).discount(16)) == (0.8, 0.9, 0.7)
+
+
+def test_the_least_that_a_training_can_be(target: FrozenTarget, tmp_path: Path) -> None:
+    least = {"updates": 1, "warmup_updates": 0, "micro_batch": 1, "batch": BatchShape(texts=1, context=1, positions=1)}
+    trainer = Trainer(of_mtpc(target, tmp_path, **least))
+    trainer.run()
+    assert [len(learner.losses) for learner in trainer.learners] == [1, 1]
