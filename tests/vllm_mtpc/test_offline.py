@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from vllm_mtpc.offline import complete
+from vllm_mtpc.offline import EngineLoop, complete
 
 
 class Engine:
@@ -42,9 +43,9 @@ class Answering:
         self.left: dict[str, str] = {}
         self.most = 0
 
-    def add_request(self, name: str, prompt: str, params: Any) -> None:
+    def add_request(self, name: str, prompt: Any, params: Any) -> None:
         """As of vLLM's engine."""
-        self.left[name] = prompt
+        self.left[name] = prompt if isinstance(prompt, str) else bytes(prompt["prompt_token_ids"]).decode()
         self.most = max(self.most, len(self.left))
 
     def step(self) -> list[Any]:
@@ -57,6 +58,18 @@ class Answering:
             if len(text) == 1:
                 del self.left[name]
         return said
+
+
+def test_the_loop_answers_with_what_is_finished_and_lets_others_have_the_engine() -> None:
+    engine: Any = Answering()
+    loop = EngineLoop(engine)
+    threading.Thread(target=loop.run, daemon=True).start()
+    params: Any = None
+    assert loop.complete(list(b"abc"), params).text == "C"
+    assert loop.complete(list(b"z"), params).text == "Z"
+    assert loop.alone(lambda it: it) is engine
+    with pytest.raises(ZeroDivisionError):
+        loop.alone(lambda it: 1 / 0)
 
 
 @pytest.mark.parametrize("together", [1, 2, 5])
