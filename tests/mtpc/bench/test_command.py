@@ -112,6 +112,8 @@ def test_the_engines_own_drafter_is_a_column(
     (point,) = results["points"]
     assert list(point["others"]) == columns
     assert [server.split()[1] for server in results["settings"]["servers"]] == [str(FAKE)] * len(started)
+    assert results["settings"]["target"] == str(request_.target)
+    assert results["settings"]["drafter"] == str(request_.drafter)
     assert all(column in printed(console) for column in columns)
 
 
