@@ -30,24 +30,21 @@ class Text(Sequence[int]):
 
 
 class RequestVocabularies:
-    """The numbers of a batch's draft vocabularies, on the device, in memory that never moves: CUDA graphs read it.
+    """The numbers of a batch's draft vocabularies, in memory that the model knows.
 
-    That is why they are chosen into this memory before a step instead of travelling with it.  Where steps overlap, the
-    scheduler knows of what was said a step ago: nothing waits for the device, and all tensor-parallel ranks decide the
-    same.
+    They are chosen into this memory before a step instead of travelling with it.  Where steps overlap, the scheduler
+    knows of what was said a step ago; all tensor-parallel ranks decide the same.
     """
 
-    def __init__(self, detector: LanguageDetector, requests: int, device: torch.device) -> None:
+    def __init__(self, detector: LanguageDetector, requests: int) -> None:
         self.detector = detector
         # By SGLang's ``Req``, not by its id, which a client may use again while the first request is still held.
         self.readings: WeakKeyDictionary[Any, Reading] = WeakKeyDictionary()
-        self.numbers = torch.zeros(requests, dtype=torch.int64, device=device)
+        self.numbers = torch.zeros(requests, dtype=torch.int64)
 
     def choose(self, requests: Sequence[Any]) -> None:
         """Write the number of each request's draft vocabulary; requests: SGLang's ``Req`` of the rows of the batch."""
-        chosen = [self._of(request) for request in requests]
-        on_host = torch.tensor(chosen, dtype=torch.int64, pin_memory=self.numbers.device.type == "cuda")
-        self.numbers[: len(chosen)].copy_(on_host, non_blocking=True)
+        self.numbers[: len(requests)] = torch.tensor([self._of(request) for request in requests])
 
     def _of(self, request: Any) -> int:
         if request not in self.readings:

@@ -45,7 +45,10 @@ class SerialDraftWorker(EagleDraftWorker):
         config = self.target_worker.model_config
         values = vocabulary_values(get_spec().speculative_token_map)
         self.clock, self.steps = clock, Steps(self.target_worker.random_seed)
-        self.vocabularies = open_vocabularies(values, Path(served.folder()), config.vocab_size)
+        tokenizer = config.model_path
+        self.vocabularies = open_vocabularies(values, Path(served.folder()), config.vocab_size, tokenizer)
+        if self.vocabularies is not None and torch.device(self.device).type != "cpu":
+            self.vocabularies = self.vocabularies.together()  # in CUDA graphs, see `DraftVocabularies`
         self.requests: RequestVocabularies | None = None
         self.window: Drafting | None = None
         self.copying = WorkerCopying.of_served(torch.device(self.device))
@@ -68,7 +71,7 @@ class SerialDraftWorker(EagleDraftWorker):
         numbers = None
         if self.vocabularies is not None and self.vocabularies.detector is not None:
             rows = len(self.req_to_token_pool.req_to_token)
-            self.requests = RequestVocabularies(self.vocabularies.detector, rows, torch.device(self.device))
+            self.requests = RequestVocabularies(self.vocabularies.detector, rows)
             numbers = self.requests.numbers
         self.draft_runner.model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
 

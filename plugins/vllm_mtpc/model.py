@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ class DrafterForCausalLM(nn.Module):
             self.model = SerialPart(vllm_config=vllm_config, serial=self.drafter.serial, prefix=name)
             self.logits_processor = LogitsProcessor(self.target.vocab_size)
             values = vocabulary_values(additional)
-            self.vocabularies = open_vocabularies(values, self.folder, self.target.vocab_size)
+            tokenizer = vllm_config.model_config.tokenizer
+            self.vocabularies = open_vocabularies(values, self.folder, self.target.vocab_size, tokenizer)
 
     def split(self, num_drafts: int) -> tuple[int, int]:
         """How many of K drafts are the serial part's, and how many the window part's."""
@@ -87,17 +89,22 @@ class DrafterForCausalLM(nn.Module):
     def gather_rows(self, static: bool) -> None:
         """Gather the output head's rows of the draft vocabularies, once the head is shared; whole on every rank.
 
-        static: see `DraftLogits`.  Errors: `MTPCError` for a head whose rows are no plain numbers.
+        static: whether shapes must be the same for all batches of a size, as in a CUDA graph: rows that may be in use
+        are then computed for every request, so that all languages are one draft vocabulary, and none drafts from all.
+
+        Errors: `MTPCError` for a head whose rows are no plain numbers.
         """
         if self.vocabularies is None:
             return
+        if static:
+            self.vocabularies = self.vocabularies.together()
         weight = getattr(self.lm_head, "weight", None)
         if weight is None or not weight.is_floating_point() or weight.shape[-1] != self.target.hidden_size:
             raise MTPCError(
                 "a draft vocabulary needs an output head that is not quantised; set its language to 'none'."
             )
         head = tensor_model_parallel_all_gather(weight.data, dim=0)[: self.target.vocab_size]
-        self.draft_logits = DraftLogits(self.vocabularies, head, static=static)
+        self.draft_logits = DraftLogits(self.vocabularies, head, partial(self.logits_processor, self.lm_head))
         logger.info("the serial part: %s.", self.draft_logits.summary)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:

@@ -26,7 +26,6 @@ from vllm_mtpc.device_copying import DeviceCopying, texts_on_device
 from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.graphs import BatchGraphs
-from vllm_mtpc.request_vocabularies import RequestVocabularies
 
 FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
 
@@ -59,15 +58,13 @@ class Speculator(EagleSpeculator):
         self.vllm_config, self.speculative_config, self.req_states = vllm_config, settings, req_states
         self.serial = drafter.serial is not None
         rows = self.max_num_reqs
-        self.numbers = torch.zeros(rows, dtype=torch.int64, device=device)  # of the requests' draft vocabularies
-        self.vocabularies: RequestVocabularies | None = None
         self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
         self.copy_graphs, self.window_graphs = BatchGraphs(self._find_copies), BatchGraphs(self._draft_window)
         self.copying: DeviceCopying | None = None
         if copies:
             texts, lengths = texts_on_device(req_states, device), req_states.total_len.gpu
             self.copying = copying = DeviceCopying(CopyTable.of(folder), texts, lengths, rows, drafts)
-            self._follow(lambda request, _: copying.slots.begin(req_states.req_id_to_index[request]))
+            self._follow(lambda request: copying.slots.begin(req_states.req_id_to_index[request]))
         self.slot_logits: Tensor | None = None  # [slots + 1, K, V]; padded rows write to the last one
         if own_logits and probabilistic:
             self.slot_logits = torch.zeros(rows + 1, drafts, self.vocab_size, dtype=torch.float32, device=device)
@@ -87,42 +84,20 @@ class Speculator(EagleSpeculator):
             return get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
         model = super().load_draft_model(target_model, target_attn_layer_names)
         model.gather_rows(static=True)
-        self.vocabularies = RequestVocabularies.of(model.vocabularies, self.device)
-        if self.vocabularies is not None:
-            self._follow(self.vocabularies.begin, self.vocabularies.forget)
         return model
 
-    def _follow(
-        self, begin: Callable[[str, list[int]], None], forget: Callable[[list[str]], None] | None = None
-    ) -> None:
-        """Tell of the runner's requests as they come and go: a preempted one comes again with all of its text.
-
-        begin: takes the id of a request that has its slot, and its text.  forget: takes ids.
-        """
-        add, remove = self.req_states.add_request, self.req_states.remove_request
+    def _follow(self, begin: Callable[[str], None]) -> None:
+        """Tell of the runner's requests as they come, by their ids, once they have slots: also of preempted ones."""
+        add = self.req_states.add_request
 
         @functools.wraps(add)
         def add_request(
             req_id: str, prompt_len: int, all_token_ids: list[int], num_computed_tokens: int, max_tokens: int
         ) -> None:
             add(req_id, prompt_len, all_token_ids, num_computed_tokens, max_tokens)
-            begin(req_id, all_token_ids)
+            begin(req_id)
 
-        @functools.wraps(remove)
-        def remove_request(req_id: str) -> Any:
-            if forget is not None:
-                forget([req_id])
-            return remove(req_id)
-
-        self.req_states.add_request, self.req_states.remove_request = add_request, remove_request
-
-    def _sampled(self, slots: Tensor, num_sampled: Tensor) -> Tensor:
-        """The tokens of this step: int32 [B, K + 1], -1 where there is none."""
-        width = self.num_speculative_steps + 1
-        age = torch.arange(width, device=slots.device)  # 0: the newest
-        newest = self.req_states.total_len.gpu[slots, None] - 1
-        tokens = self.req_states.all_token_ids.gpu[slots[:, None], (newest - age).clamp_min(0)]
-        return torch.where(age < num_sampled[:, None], tokens, -1).flip(1)
+        self.req_states.add_request = add_request
 
     def _configure_decode_metadata_update(self) -> None:
         """A graph of vLLM's whole draft loop has as many steps as there are drafts: too many where a window follows."""
@@ -184,8 +159,6 @@ class Speculator(EagleSpeculator):
         drafts = self.num_speculative_steps if num_speculative_tokens is None else num_speculative_tokens
         serial, rows = min(self.serial_drafts, drafts), input_batch.num_reqs
         with self.clock:
-            if self.vocabularies is not None and not dummy_run:
-                self._choose_vocabularies(self.vocabularies, input_batch, num_sampled)
             states = self.final_norm(last_hidden_states)
             if self.copying is not None or not self.serial:
                 self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
@@ -203,13 +176,6 @@ class Speculator(EagleSpeculator):
             if drafts > serial:
                 self.window_graphs.run(rows, eager=is_profile)
         return self.draft_tokens[:rows]
-
-    def _choose_vocabularies(self, vocabularies: RequestVocabularies, input_batch: Any, num_sampled: Tensor) -> None:
-        """For each request of a batch, after what the target has said in this step."""
-        rows = input_batch.num_reqs
-        requests = input_batch.req_ids[:rows]
-        vocabularies.sampled(requests, self._sampled(input_batch.idx_mapping[:rows], num_sampled[:rows]))
-        self.numbers[:rows].copy_(vocabularies.choose(requests), non_blocking=True)
 
     def _begin_window(
         self,
@@ -232,12 +198,12 @@ class Speculator(EagleSpeculator):
         )
 
     def compute_draft_logits(self, hidden_states: Tensor, spec_step_idx: int) -> Tensor:
-        """Called by vLLM's loop: logits of the serial part, [B, V], each row of its draft vocabulary.
+        """Called by vLLM's loop: logits of the serial part, [B, V].
 
         With copying they are those of the mixture at the requests' temperatures.
         """
         rows = len(hidden_states)
-        logits: Tensor = self.model.compute_logits(hidden_states, self.numbers[:rows])
+        logits: Tensor = self.model.compute_logits(hidden_states)
         if self.copying is not None:
             temperature = None if self.draft_logits is None else self.temperature[self.idx_mapping[:rows]]
             return self.copying.mixed(logits, self.current_draft_step, temperature)

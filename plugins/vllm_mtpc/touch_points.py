@@ -157,17 +157,8 @@ TABLE = (
         "extended", "a serial part shares the target's head, rows of which are gathered; a window part shares nothing",
     ),
     TouchPoint(
-        V2_SERIAL, _STATES, "RequestState.add_request",
-        "self req_id prompt_len all_token_ids num_computed_tokens max_tokens",
-        "wrapped", "the language of a request is found from its prompt",
-    ),
-    TouchPoint(
-        V2_SERIAL, _STATES, "RequestState.remove_request", "self req_id",
-        "wrapped", "what is known of a request is forgotten",
-    ),
-    TouchPoint(
         V2_SERIAL, _SPECULATOR, "DraftModelSpeculator.compute_draft_logits", "self hidden_states spec_step_idx",
-        "extended", "each row's logits are of its request's draft vocabulary, mixed with what may be copied",
+        "extended", "logits of the draft vocabularies, mixed with what may be copied",
     ),
     TouchPoint(
         V2_SERIAL, _SPECULATOR, "DraftModelSpeculator.sample_draft",

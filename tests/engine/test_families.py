@@ -129,7 +129,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     additional = () if case.vocabulary is None else ("--additional-config", json.dumps({"mtpc": case.vocabulary}))
     more = {} if case.schedule is None else {"num_speculative_tokens_per_batch_size": case.schedule}
     asked = {"mtpc": case.vocabulary or {}}
-    vocabularies = open_vocabularies(vocabulary_values(asked), case.models.drafter, VOCABULARY)
+    models, values = case.models, vocabulary_values(asked)
+    vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
     always = family_of(case.models.drafter).copies
     copying = copying_settings(asked, always)
     loop = Loop(case.plain, case.models.drafter, vocabularies, None if copying is None else copying.step_cost)

@@ -147,7 +147,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     case = CASES[request.param](folder)
     tokens = () if case.token_map is None else ("--speculative-token-map", case.token_map)
     depth = ("--speculative-num-steps", str(case.models.drafts))
-    vocabularies = open_vocabularies(vocabulary_values(case.token_map), case.models.drafter, VOCABULARY)
+    models, values = case.models, vocabulary_values(case.token_map)
+    vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
     loop, exact = SteppedLoop(case.plain, case.models.drafter, vocabularies), JointReference(case.plain)
     loop.copies = copies(case.token_map, loop.drafter.family.copies)
     with SGLangServer(

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from sglang_mtpc.request_vocabularies import RequestVocabularies, Text
 
 LOW, HIGH = list(range(10)), list(range(10, 20))
-DETECTOR = LanguageDetector(Rankings(20, {"low": Ranking(tuple(LOW)), "high": Ranking(tuple(HIGH))}))
+RANKINGS = Rankings(20, {"low": Ranking(tuple(LOW)), "high": Ranking(tuple(HIGH))})
+DETECTOR = LanguageDetector(RANKINGS, surcharge=1.0)
 
 
 class Request(SimpleNamespace):
@@ -37,7 +37,7 @@ def test_text(prompt: list[int], output: list[int]) -> None:
 
 
 def test_vocabularies_of_a_batch() -> None:
-    vocabularies = RequestVocabularies(DETECTOR, 4, torch.device("cpu"))
+    vocabularies = RequestVocabularies(DETECTOR, 4)
     first, second = request("a", LOW, []), request("b", HIGH, [])
     vocabularies.choose([first, second])
     assert vocabularies.numbers.tolist() == [0, 1, 0, 0]
@@ -52,7 +52,7 @@ def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[list[int]] = []
     honest = DETECTOR.read
     monkeypatch.setattr(DETECTOR, "read", lambda evidence, new: (read.append(list(new)), honest(evidence, new))[1])
-    vocabularies, one = RequestVocabularies(DETECTOR, 4, torch.device("cpu")), request("a", LOW, [])
+    vocabularies, one = RequestVocabularies(DETECTOR, 4), request("a", LOW, [])
     for output in ([], [1], [1], [1, 2, 3]):
         one.output_ids = output
         vocabularies.choose([one])
@@ -60,11 +60,8 @@ def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_that_is_gone_is_forgotten() -> None:
-    vocabularies, one, two = (
-        RequestVocabularies(DETECTOR, 4, torch.device("cpu")),
-        request("a", LOW, []),
-        request("b", HIGH, []),
-    )
+    vocabularies = RequestVocabularies(DETECTOR, 4)
+    one, two = request("a", LOW, []), request("b", HIGH, [])
     vocabularies.choose([one, two])
     vocabularies.choose([one, two])
     assert set(vocabularies.readings) == {one, two}
@@ -73,7 +70,7 @@ def test_a_request_that_is_gone_is_forgotten() -> None:
 
 
 def test_a_request_with_the_id_of_one_that_is_still_held() -> None:
-    vocabularies, held = RequestVocabularies(DETECTOR, 4, torch.device("cpu")), request("chat", LOW, [])
+    vocabularies, held = RequestVocabularies(DETECTOR, 4), request("chat", LOW, [])
     vocabularies.choose([held])
     vocabularies.choose([request("chat", HIGH * 4, [])])
     assert vocabularies.numbers[0] == 1

@@ -18,7 +18,7 @@ LOW, HIGH = [3, 1, 2, 0, 4, 5], [57, 59, 58, 56, 55, 54]
 
 @pytest.fixture
 def chosen() -> RequestVocabularies:
-    return RequestVocabularies(LanguageDetector(RANKINGS), torch.device("cpu"))
+    return RequestVocabularies(LanguageDetector(RANKINGS, surcharge=1.0), torch.device("cpu"))
 
 
 def has_read(chosen: RequestVocabularies, request: str, tokens: list[int]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -21,17 +22,24 @@ class DraftLogits:
     is alone with its vocabulary reads the head's rows rounded to int8: half as many bytes, and drafts from just these
     logits.
 
-    unembedding: the target's output head, [V, d]; it is not kept, only rows of it are.  static: whether shapes must be
-    the same for all batches of a size, and the vocabularies in use unknown to the host, as in a CUDA graph.
+    unembedding: the target's output head, [V, d]; only rows of it are kept, unless requests may draft from all tokens.
+    whole: makes logits of all tokens, states [n, d] -> [n, V]; None: from ``unembedding``.
     """
 
-    def __init__(self, vocabularies: DraftVocabularies, unembedding: Tensor, static: bool = False) -> None:
-        self.vocab_size, self.static = len(unembedding), static
+    def __init__(
+        self,
+        vocabularies: DraftVocabularies,
+        unembedding: Tensor,
+        whole: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.vocab_size = len(unembedding)
         self.names = vocabularies.names
         self.ids = tuple(ids.to(unembedding.device) for ids in vocabularies.ids)  # int64 [R] of each vocabulary
-        self.rows = tuple(unembedding[ids] for ids in self.ids)  # [R, d] of each vocabulary, copies
+        by_language = self.ids[:-1] if vocabularies.detector is not None else self.ids
+        self.rows = tuple(unembedding[ids] for ids in by_language)  # [R, d] of each, copies
         self.places = tuple(_places(ids, self.vocab_size) for ids in self.ids)
-        self.rounded: tuple[Int8Linear, ...] = ()  # the same for one row of states
+        self.whole = None if vocabularies.detector is None else whole or partial(_logits, unembedding)
+        self.rounded: tuple[Int8Linear, ...] = ()  # the rows for one row of states
         if unembedding.device.type == "cpu" and unembedding.dtype == torch.bfloat16 and all(map(fits, self.rows)):
             self.rounded = tuple(Int8Linear(rows) for rows in self.rows)
 
@@ -46,36 +54,27 @@ class DraftLogits:
     def __call__(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
         """Logits [n, V] of states [n, d], in their type.
 
-        numbers: int64 [n], the number of each row's draft vocabulary; None: the first for all.  Where shapes are
-        static, it is on the device of the states; every one is computed for every row, and each row keeps its own.
-        Otherwise it is best on the CPU, where it groups the rows without asking the device: only those in use are
-        computed, for their rows.
+        numbers: int64 [n], the number of each row's draft vocabulary; None: the first for all.  It is best on the CPU,
+        where it groups the rows without asking the device: only those in use are computed, for their rows.
         """
         whole = states.new_full((len(states), self.vocab_size), -torch.inf)
         only = self._only(numbers)
         if only is not None:
             return whole.index_copy_(1, self.ids[only], self._of(only, states))
         assert numbers is not None
-        if self.static:
-            for number, ids in enumerate(self.ids):
-                own = (numbers == number)[:, None]
-                whole.index_copy_(1, ids, torch.where(own, self._of(number, states), whole[:, ids]))
-            return whole
         for number, rows in groups(numbers, states.device):
             whole[rows[:, None], self.ids[number]] = self._of(number, states[rows])
         return whole
 
     def greedy(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
-        """The token of the largest logit in each row, int64 [n]; states and numbers as above.
+        """The token of the largest logit in each row, int64 [n], without logits of the whole vocabulary.
 
-        Where shapes are not static, or there is one vocabulary, it makes no logits of the whole vocabulary.
+        States and numbers as above.
         """
         only = self._only(numbers)
         if only is not None:
             return self.ids[only][self._of(only, states).argmax(-1)]
         assert numbers is not None
-        if self.static:
-            return self(states, numbers).argmax(-1)
         tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
         for number, rows in groups(numbers, states.device):
             tokens[rows] = self.ids[number][self._of(number, states[rows]).argmax(-1)]
@@ -86,9 +85,8 @@ class DraftLogits:
     ) -> tuple[Tensor, Tensor]:
         """`draw_tokens` from the logits of each row's vocabulary: tokens int64 [n], and probabilities float32 [n, V].
 
-        temperature: [n].  uniforms: float64 [n].  States and numbers as above, where shapes are not static.
+        temperature: [n].  uniforms: float64 [n].  States and numbers as above.
         """
-        assert not self.static
         whole = torch.zeros(len(states), self.vocab_size, device=states.device)
         only = self._only(numbers)
         if only is not None:
@@ -107,9 +105,8 @@ class DraftLogits:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The most probable token of each row, int64 [n], its probability, and that of another token, float32 [n].
 
-        copied: int64 [n], the other one.  States and numbers as above, where shapes are not static.
+        copied: int64 [n], the other one.  States and numbers as above.
         """
-        assert not self.static
         only = self._only(numbers)
         if only is not None:
             choice, likely, other = most_probable(self._of(only, states), self.places[only][copied])
@@ -126,14 +123,22 @@ class DraftLogits:
         """The number of the vocabulary of all rows; None where they may differ."""
         if numbers is None or len(self.ids) == 1:
             return 0
-        return int(numbers) if len(numbers) == 1 and not self.static else None
+        return int(numbers) if len(numbers) == 1 else None
 
     def _of(self, number: int, states: Tensor) -> Tensor:
         """Logits of one vocabulary: [m, d] -> [m, R]."""
+        if number == len(self.rows):
+            assert self.whole is not None
+            return self.whole(states).to(states.dtype)
         if self.rounded and len(states) == 1 and states.dtype == torch.bfloat16:
             logits: Tensor = self.rounded[number](states.contiguous())
             return logits
-        return F.linear(states, self.rows[number].to(states.dtype))
+        return _logits(self.rows[number], states)
+
+
+def _logits(rows: Tensor, states: Tensor) -> Tensor:
+    """Rows [R, d] of the head, states [m, d] -> [m, R]."""
+    return F.linear(states, rows.to(states.dtype))
 
 
 def _places(ids: Tensor, vocab_size: int) -> Tensor:

@@ -1,8 +1,13 @@
-"""Which ranking covers a text best: the language of a request, from its prompt and then from what is generated.
+"""Which draft vocabulary suits a text best: from its prompt, and then from what is generated.
 
 A token costs log(1 + its rank) in a ranking, and a token outside of it as much as the last of the vocabulary: what it
 takes, in nats, to say where in the list it stands.  The language of a text is the one in which it costs least.  No
 probabilities are needed, so the rankings of any format can be compared.
+
+Where no ranking suits, all tokens are drafted from.  There every token costs the same.  By Zipf's law a token of rank r
+is as frequent as 1 / r, so the logarithms of the ranks of a text are spread evenly up to that of the vocabulary: in the
+ranking of its own language a text costs half of log(1 + V) a token.  Computing the whole output head costs more time
+than the rows of a draft vocabulary; for that all tokens are charged `SURCHARGE`.
 """
 
 from __future__ import annotations
@@ -13,45 +18,61 @@ from collections.abc import Sequence
 import numpy as np
 
 from mtpc.vocabulary.ranking import Rankings
+from mtpc.vocabulary.template import Template
 
 HALF_LIFE = 32.0  # tokens after which what was read counts half: the output soon outweighs the prompt
-MARGIN = 4.0  # nats that another language must be better by, before a request changes over
+MARGIN = 6.0  # nats that another choice must be better by, before a request changes over
+OWN = 0.5  # of log(1 + V): what a token costs in the ranking of its own language, on average
+SURCHARGE = 0.06  # of log(1 + V), a token, for drafting from all tokens
 
 
 class LanguageDetector:
-    """Costs of every token in every ranking; a request's evidence is a vector of so many numbers, [L].
+    """Costs of every token in every ranking, and last among all tokens; a request's evidence is a vector of so many.
 
-    languages: their names, in the order of the evidence.
+    languages: the names of the rankings, in the order of the evidence; `everything` is the number after them.
+    template: its tokens are not read.
     """
 
-    def __init__(self, rankings: Rankings, half_life: float = HALF_LIFE, margin: float = MARGIN) -> None:
+    def __init__(
+        self,
+        rankings: Rankings,
+        template: Template | None = None,
+        half_life: float = HALF_LIFE,
+        margin: float = MARGIN,
+        surcharge: float = SURCHARGE,
+    ) -> None:
         self.languages = tuple(rankings.languages)
+        self.everything = len(self.languages)
+        self.template = template or Template()
         self.decay, self.margin = 0.5 ** (1 / half_life), margin
         self.vocab_size = rankings.vocab_size
+        most = math.log1p(self.vocab_size)
         # The last column is for what is no token of the vocabulary: an engine may let it pass.
-        self.costs = np.full((len(self.languages), self.vocab_size + 1), math.log1p(self.vocab_size), np.float32)
-        for row, ranking in zip(self.costs, rankings.languages.values(), strict=True):
+        self.costs = np.full((len(self.languages) + 1, self.vocab_size + 1), most, np.float32)
+        for row, ranking in zip(self.costs, rankings.languages.values(), strict=False):
             tokens = np.array(ranking.tokens, dtype=np.int64)
             # The tokens of an unordered set cost the same, what they would cost on average in a ranking.
-            ranks = np.arange(len(tokens)) if ranking.ranked else np.full(len(tokens), len(tokens) / math.e)
-            row[tokens] = np.log1p(ranks)
+            row[tokens] = np.log1p(np.arange(len(tokens))) if ranking.ranked else OWN * most
+        self.costs[self.everything, : self.vocab_size] = (OWN + surcharge) * most
 
     def begin(self) -> np.ndarray:
-        """The evidence before anything is read: float64 [L]."""
-        return np.zeros(len(self.languages))
+        """The evidence before anything is read: float64 [L + 1]."""
+        return np.zeros(len(self.costs))
 
     def read(self, evidence: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
-        """The evidence after tokens: float64 [L]; each token read makes all before it count a little less."""
-        if not len(tokens):
-            return evidence
-        columns, ages = np.asarray(tokens), np.arange(len(tokens) - 1, -1, -1)
+        """The evidence after tokens: float64 [L + 1]; each token read makes all before it count a little less."""
+        columns = self.template.said(np.asarray(tokens, dtype=np.int64))
         columns = np.where((columns >= 0) & (columns < self.vocab_size), columns, self.vocab_size)
+        ages = np.arange(len(columns) - 1, -1, -1)
         new: np.ndarray = self.costs[:, columns] @ self.decay**ages
-        return evidence * self.decay ** len(tokens) + new
+        return evidence * self.decay ** len(columns) + new
 
     def decide(self, evidence: np.ndarray, current: int | None = None) -> int:
-        """The number of the language, given the one in use: a change must be worth the margin."""
+        """The number of the language, or `everything`, given the one in use: a change must be worth the margin.
+
+        A text begins in the language that suits it best.
+        """
         best = int(evidence.argmin())
-        if current is not None and evidence[current] - evidence[best] < self.margin:
-            return current
-        return best
+        if current is None:
+            current = int(evidence[: self.everything].argmin())
+        return current if evidence[current] - evidence[best] < self.margin else best

@@ -12,7 +12,7 @@ class Reading:
 
     def __init__(self, detector: LanguageDetector) -> None:
         self.detector = detector
-        self.tokens, self.evidence = 0, detector.begin()  # evidence: [L]
+        self.tokens, self.evidence = 0, detector.begin()  # evidence: [L + 1]
         self.vocabulary: int | None = None  # its number
 
     def read(self, tokens: Sequence[int]) -> None:

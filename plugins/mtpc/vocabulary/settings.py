@@ -12,6 +12,7 @@ from mtpc.declared import Strict, declared
 from mtpc.errors import MTPCError
 from mtpc.json_file import is_there
 from mtpc.vocabulary.formats import read_rankings
+from mtpc.vocabulary.template import read_template
 from mtpc.vocabulary.vocabularies import AUTO, NONE, DraftVocabularies, VocabularySettings
 
 OWN_FILE = "vocabulary.json"  # of a drafter directory: used unless the settings say otherwise
@@ -49,8 +50,12 @@ def parse_settings(values: Mapping[str, Any], folder: Path) -> tuple[Path, Vocab
     return own, VocabularySettings(said.size or OWN_SIZE, said.language)
 
 
-def open_vocabularies(values: Mapping[str, Any], folder: Path, vocab_size: int) -> DraftVocabularies | None:
+def open_vocabularies(
+    values: Mapping[str, Any], folder: Path, vocab_size: int, tokenizer: str | None = None
+) -> DraftVocabularies | None:
     """The draft vocabularies that the settings ask for, of a target with so many tokens; None: the whole vocabulary.
+
+    tokenizer: the target's, by its folder or name, whose chat template tells nothing of a language.
 
     Errors: `MTPCError`, see `parse_settings`, `read_rankings` and `DraftVocabularies`.
     """
@@ -60,6 +65,7 @@ def open_vocabularies(values: Mapping[str, Any], folder: Path, vocab_size: int) 
     path, settings = parsed
     rankings = read_rankings(path, vocab_size)
     try:
-        return DraftVocabularies(rankings, settings)
+        template = None if tokenizer is None or settings.language != AUTO else read_template(tokenizer)
+        return DraftVocabularies(rankings, settings, template)
     except MTPCError as error:
         raise MTPCError(f"{path}: {error}") from None

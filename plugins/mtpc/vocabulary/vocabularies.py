@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 
 import torch
 
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.ranking import AUTO, NONE, Rankings
+from mtpc.vocabulary.ranking import ALL, AUTO, NONE, Rankings
+from mtpc.vocabulary.template import Template
 
 
 @dataclass(frozen=True)
@@ -26,16 +28,27 @@ class VocabularySettings:
 class DraftVocabularies:
     """The draft vocabularies of requests, by number.
 
-    names: of their languages.  ids: int64 [R] of each, its tokens, ascending.  detector: finds the number of a
-    request's; None where there is but one.
+    names: of their languages, and `ALL` after them where the language of each request is to be found.  ids: int64 [R]
+    of each, its tokens, ascending.  detector: finds the number of a request's; None where there is but one.
+    template: the target's, see `LanguageDetector`.
 
     Errors: `MTPCError` for an unknown language or a size out of range.
     """
 
-    def __init__(self, rankings: Rankings, settings: VocabularySettings) -> None:
+    def __init__(self, rankings: Rankings, settings: VocabularySettings, template: Template | None = None) -> None:
         if settings.language == NONE:
             raise MTPCError("language 'none' needs no draft vocabularies.")
-        names = tuple(rankings.languages) if settings.language == AUTO else (settings.language,)
-        self.names = names
-        self.ids = tuple(torch.from_numpy(rankings.cut(name, settings.size)) for name in names)
-        self.detector = LanguageDetector(rankings) if len(names) > 1 else None
+        found = settings.language == AUTO
+        names = tuple(rankings.languages) if found else (settings.language,)
+        ids = tuple(torch.from_numpy(rankings.cut(name, settings.size)) for name in names)
+        self.names, self.ids = ((*names, ALL), (*ids, torch.arange(rankings.vocab_size))) if found else (names, ids)
+        self.detector = LanguageDetector(rankings, template) if found else None
+
+    def together(self) -> DraftVocabularies:
+        """Those of all languages as one, for all requests."""
+        if self.detector is None:
+            return self
+        one = copy(self)
+        one.names, one.ids = (" + ".join(self.names[:-1]),), (torch.cat(self.ids[:-1]).unique(),)
+        one.detector = None
+        return one

@@ -119,8 +119,8 @@ class SerialModel(nn.Module):
     def share(self, target: Any, vocabularies: DraftVocabularies | None, numbers: Tensor | None) -> None:
         """Use the target's embedding and head; of the head, gather the rows of the draft vocabularies.
 
-        numbers: int64 [requests at most], of the draft vocabulary of each request of the batch, in memory that never
-        moves; None: the first for all.
+        numbers: int64 [requests at most], of the draft vocabulary of each request of the batch, on the CPU, where it is
+        written before each step; None: the first for all.
 
         Errors: `MTPCError` for draft vocabularies with a head whose rows are no plain numbers.
         """
@@ -134,7 +134,7 @@ class SerialModel(nn.Module):
                 "a draft vocabulary needs an output head that is not quantised; set its language to 'none'."
             )
         head = get_parallel().tp_group.all_gather(weight.data, dim=0)[: self.drafter.vocab_size]
-        self.draft_logits = DraftLogits(vocabularies, head, static=head.device.type != "cpu")
+        self.draft_logits = DraftLogits(vocabularies, head)
         self.numbers = numbers
         logger.info("%s: %s.", self.family.algorithm, self.draft_logits.summary)
 

@@ -29,18 +29,18 @@ def one_at_a_time(states: Tensor, numbers: list[int]) -> Tensor:
     return logits
 
 
-@pytest.mark.parametrize("static", [False, True])
-@pytest.mark.parametrize("numbers", [[0], [1, 1, 1], [2, 0, 1, 1, 0, 2, 2], []], ids=["one", "same", "mixed", "none"])
-def test_every_row_has_the_logits_of_its_vocabulary(numbers: list[int], static: bool) -> None:
+@pytest.mark.parametrize(
+    "numbers", [[0], [1, 1, 1], [2, 0, 3, 1, 1, 0, 2, 3, 2], []], ids=["one", "same", "mixed", "none"]
+)
+def test_every_row_has_the_logits_of_its_vocabulary(numbers: list[int]) -> None:
     states = torch.randn(len(numbers), SIZE)
-    logits = DraftLogits(VOCABULARIES, HEAD, static)(states, torch.tensor(numbers, dtype=torch.int64))
+    logits = DraftLogits(VOCABULARIES, HEAD)(states, torch.tensor(numbers, dtype=torch.int64))
     torch.testing.assert_close(logits, one_at_a_time(states, numbers))
 
 
-@pytest.mark.parametrize("static", [False, True])
-@pytest.mark.parametrize("numbers", [[0], [2], [1, 1, 1], [2, 0, 1, 1, 0, 2, 2], []])
-def test_greedy_tokens_are_those_of_the_largest_logits(numbers: list[int], static: bool) -> None:
-    states, logits = torch.randn(len(numbers), SIZE), DraftLogits(VOCABULARIES, HEAD, static)
+@pytest.mark.parametrize("numbers", [[0], [2], [3], [1, 1, 1], [2, 0, 3, 1, 1, 0, 2, 3, 2], []])
+def test_greedy_tokens_are_those_of_the_largest_logits(numbers: list[int]) -> None:
+    states, logits = torch.randn(len(numbers), SIZE), DraftLogits(VOCABULARIES, HEAD)
     tokens = logits.greedy(states, torch.tensor(numbers, dtype=torch.int64))
     assert tokens.tolist() == one_at_a_time(states, numbers).argmax(-1).tolist()
     assert logits.greedy(states).tolist() == one_at_a_time(states, [0] * len(numbers)).argmax(-1).tolist()
@@ -57,7 +57,7 @@ def test_a_static_batch_is_drafted_without_a_look_at_its_values(rows: int) -> No
         assert logits.greedy(states).shape == (rows,)
 
 
-@pytest.mark.parametrize("numbers", [[0], [2], [1, 1, 1], [2, 0, 1, 1, 0, 2, 2], []])
+@pytest.mark.parametrize("numbers", [[0], [2], [3], [1, 1, 1], [2, 0, 3, 1, 1, 0, 2, 3, 2], []])
 def test_tokens_are_drawn_from_the_distributions_of_their_vocabularies(numbers: list[int]) -> None:
     states, uniforms = torch.randn(len(numbers), SIZE), torch.rand(len(numbers), dtype=torch.float64)
     temperature = 0.3 + torch.rand(len(numbers))
@@ -70,7 +70,7 @@ def test_tokens_are_drawn_from_the_distributions_of_their_vocabularies(numbers: 
         assert start - 1e-6 <= uniforms[row] <= start + expected[row, tokens[row]] + 1e-6
 
 
-@pytest.mark.parametrize("numbers", [[0], [2], [1, 1, 1], [2, 0, 1, 1, 0, 2, 2], []])
+@pytest.mark.parametrize("numbers", [[0], [2], [3], [1, 1, 1], [2, 0, 3, 1, 1, 0, 2, 3, 2], []])
 def test_the_most_probable_token_and_the_probability_of_another(numbers: list[int]) -> None:
     logits, states = DraftLogits(VOCABULARIES, HEAD), torch.randn(len(numbers), SIZE)
     copied = torch.arange(len(numbers)) * 3 % len(HEAD)  # also tokens that are not in the row's vocabulary
@@ -150,12 +150,30 @@ def test_one_row_in_bfloat16_reads_int8_rows() -> None:
         assert logits.greedy(states[row : row + 1], numbers[:1]).tolist() == alone.argmax(-1).tolist()
 
 
-def test_the_head_is_not_kept() -> None:
+def test_logits_of_all_tokens_are_the_engines() -> None:
+    asked: list[int] = []
+
+    def whole(states: Tensor) -> Tensor:
+        asked.append(len(states))
+        return 2 * states @ HEAD.T
+
+    logits, states = DraftLogits(VOCABULARIES, HEAD, whole), torch.randn(4, SIZE)
+    computed = logits(states, torch.tensor([3, 0, 3, 1]))
+    torch.testing.assert_close(computed[[0, 2]], 2 * states[[0, 2]] @ HEAD.T)
+    torch.testing.assert_close(computed[[1, 3]], one_at_a_time(states[[1, 3]], [0, 1]))
+    assert asked == [2]  # for the rows that need them
+
+
+def test_with_one_vocabulary_the_head_is_not_kept() -> None:
+    assert DraftLogits(VOCABULARIES.together(), HEAD).whole is None
+
+
+def test_what_is_kept_of_the_head() -> None:
     head = HEAD.clone()
     logits = DraftLogits(VOCABULARIES, head)
     assert all(rows.untyped_storage().data_ptr() != head.untyped_storage().data_ptr() for rows in logits.rows)
     assert sum(rows.nbytes for rows in logits.rows) == 3 * 9 * SIZE * 4
     assert logits.summary == (
-        "drafting from english (9 tokens), french (9 tokens), code (9 tokens) of 40 tokens; "
+        "drafting from english (9 tokens), french (9 tokens), code (9 tokens), all (40 tokens) of 40 tokens; "
         "the head's rows of them take 0.0 MB"
     )

@@ -9,6 +9,7 @@ import pytest
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.template import Template
 
 VOCAB = 400
 SHARED = list(range(100))  # punctuation and pieces of words that all languages use
@@ -27,7 +28,8 @@ def write(language: str, length: int, seed: int = 0) -> list[int]:
 
 @pytest.fixture
 def detector() -> LanguageDetector:
-    return LanguageDetector(RANKINGS)
+    """One that has a language for every text."""
+    return LanguageDetector(RANKINGS, surcharge=1.0)
 
 
 @pytest.mark.parametrize("language", list(ORDERS))
@@ -41,12 +43,18 @@ def test_the_cost_of_a_token_is_the_logarithm_of_its_rank(detector: LanguageDete
     evidence = detector.read(detector.begin(), [ORDERS["english"][4]])
     assert evidence[0] == pytest.approx(math.log(5))
     outside = detector.read(detector.begin(), [VOCAB - 1])
-    assert outside == pytest.approx([math.log(VOCAB + 1)] * 3)
+    assert outside[:3] == pytest.approx([math.log(VOCAB + 1)] * 3)
 
 
-def test_what_is_no_token_costs_as_much_as_one_outside(detector: LanguageDetector) -> None:
-    outside = detector.read(detector.begin(), [VOCAB - 1, VOCAB - 1, VOCAB - 1])
-    assert detector.read(detector.begin(), [VOCAB, -1, VOCAB + 500]) == pytest.approx(outside)
+def test_among_all_tokens_each_costs_more_than_half_of_the_most() -> None:
+    detector = LanguageDetector(RANKINGS, surcharge=0.1)
+    for token in (0, ORDERS["english"][4], VOCAB - 1):
+        evidence = detector.read(detector.begin(), [token])
+        assert evidence[detector.everything] == pytest.approx(0.6 * math.log(VOCAB + 1))
+
+
+def test_what_is_no_token_tells_nothing(detector: LanguageDetector) -> None:
+    assert detector.read(detector.begin(), [VOCAB, -1, VOCAB + 500]).std() < 1e-5
 
 
 def test_reading_in_parts_is_reading_at_once(detector: LanguageDetector) -> None:
@@ -77,11 +85,18 @@ def test_an_answer_in_another_language_changes_the_map(detector: LanguageDetecto
 
 
 def test_a_change_must_be_worth_the_margin(detector: LanguageDetector) -> None:
-    near = np.array([10.0, 10.0 - detector.margin / 2, 30.0])
+    near = np.array([10.0, 10.0 - detector.margin / 2, 30.0, 30.0])
     assert detector.decide(near) == 1
     assert detector.decide(near, 0) == 0
     assert detector.decide(near, 2) == 1
-    assert detector.decide(np.array([10.0, 9.9 - detector.margin, 30.0]), 0) == 1
+    assert detector.decide(np.array([10.0, 9.9 - detector.margin, 30.0, 30.0]), 0) == 1
+
+
+def test_a_text_begins_in_a_language_unless_none_suits_it(detector: LanguageDetector) -> None:
+    for better, first in ((0.9 * detector.margin, 1), (1.1 * detector.margin, detector.everything)):
+        evidence = np.array([12.0, 10.0, 30.0, 10.0 - better])
+        assert detector.decide(evidence) == detector.decide(evidence, 1) == first
+    assert detector.decide(np.array([12.0, 10.0, 30.0, 11.0]), detector.everything) == detector.everything
 
 
 def test_the_first_language_where_nothing_was_read(detector: LanguageDetector) -> None:
@@ -94,3 +109,17 @@ def test_an_unordered_set_is_compared_as_well() -> None:
     for language in ORDERS:
         evidence = detector.read(detector.begin(), ORDERS[language][-40:])
         assert detector.languages[detector.decide(evidence)] == language
+    foreign = detector.read(detector.begin(), list(range(350, 390)))
+    assert detector.decide(foreign) == detector.everything
+
+
+def test_what_the_template_says_is_not_read() -> None:
+    detector = LanguageDetector(RANKINGS, Template(((3, 4, 5), (6,)), special=(399,)))
+    text = write("french", 30)
+    assert not {3, 4, 5, 6, 399}.issubset(text)
+    text = [token for token in text if token not in (6, 399)]
+    plain = detector.read(detector.begin(), text)
+    within = [3, 4, 5, *text[:8], 399, *text[8:20], 3, 4, 5, *text[20:], 6]
+    assert detector.read(detector.begin(), within) == pytest.approx(plain)
+    part = detector.read(detector.begin(), [3, 4, *text])  # the beginning of a piece alone is what somebody says
+    assert part[0] > plain[0]

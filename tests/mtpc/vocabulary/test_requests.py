@@ -31,7 +31,7 @@ def text(languages: list[int], each: int = 30) -> list[int]:
 
 
 def test_requests_are_apart_and_change_over() -> None:
-    languages = RequestLanguages(LanguageDetector(RANKINGS))
+    languages = RequestLanguages(LanguageDetector(RANKINGS, surcharge=1.0))
     first, second = text([0, 1]), text([1, 0])
     for end in range(10, 31, 4):
         assert languages.choose("first", first[:end]) == 0
@@ -41,7 +41,7 @@ def test_requests_are_apart_and_change_over() -> None:
 
 
 def test_only_what_is_new_is_read() -> None:
-    detector = Counting(RANKINGS)
+    detector = Counting(RANKINGS, surcharge=1.0)
     languages = RequestLanguages(detector)
     whole = text([0, 1, 0])
     for end in (20, 20, 21, 60, 60, 90):
@@ -50,7 +50,7 @@ def test_only_what_is_new_is_read() -> None:
 
 
 def test_steps_decide_as_a_detector_that_is_read_to_step_by_step() -> None:
-    detector, whole = LanguageDetector(RANKINGS), text([1, 0, 1], 12)
+    detector, whole = LanguageDetector(RANKINGS, surcharge=1.0), text([1, 0, 1], 12)
     languages = RequestLanguages(detector)
     current = None
     for end in range(1, len(whole) + 1):
@@ -59,7 +59,7 @@ def test_steps_decide_as_a_detector_that_is_read_to_step_by_step() -> None:
 
 
 def test_what_is_forgotten_is_read_again() -> None:
-    languages = RequestLanguages(LanguageDetector(RANKINGS))
+    languages = RequestLanguages(LanguageDetector(RANKINGS, surcharge=1.0))
     assert languages.choose("a", text([1])) == 1
     languages.forget(["a", "unknown"])
     assert not languages.readings
@@ -67,11 +67,11 @@ def test_what_is_forgotten_is_read_again() -> None:
 
 
 def test_a_shorter_text_is_another_requests() -> None:
-    languages = RequestLanguages(LanguageDetector(RANKINGS))
+    languages = RequestLanguages(LanguageDetector(RANKINGS, surcharge=1.0))
     assert languages.choose("a", text([1])) == 1
     assert languages.choose("a", text([0])[:20]) == 0
 
 
 def test_an_empty_prompt_has_a_draft_vocabulary() -> None:
     empty: Any = []
-    assert RequestLanguages(LanguageDetector(RANKINGS)).choose("a", empty) == 0
+    assert RequestLanguages(LanguageDetector(RANKINGS, surcharge=1.0)).choose("a", empty) == 0

@@ -13,10 +13,20 @@ RANKINGS = Rankings(10, {"english": Ranking((4, 5, 6, 7)), "french": Ranking((9,
 
 def test_every_language_has_a_vocabulary_of_the_size_that_was_asked_for() -> None:
     vocabularies = DraftVocabularies(RANKINGS, VocabularySettings(size=3))
-    assert vocabularies.names == ("english", "french")
-    assert [ids.tolist() for ids in vocabularies.ids] == [[0, 4, 5], [0, 8, 9]]
+    assert vocabularies.names == ("english", "french", "all")
+    assert [ids.tolist() for ids in vocabularies.ids] == [[0, 4, 5], [0, 8, 9], list(range(10))]
     assert vocabularies.detector is not None
-    assert vocabularies.detector.languages == vocabularies.names
+    assert vocabularies.detector.languages == vocabularies.names[:-1]
+
+
+def test_all_languages_together_are_one_vocabulary() -> None:
+    vocabularies = DraftVocabularies(RANKINGS, VocabularySettings())
+    together = vocabularies.together()
+    assert together.names == ("english + french",)
+    assert [ids.tolist() for ids in together.ids] == [[0, 4, 5, 6, 7, 8, 9]]
+    assert together.detector is None
+    assert vocabularies.detector is not None
+    assert together.together() is together
 
 
 def test_one_language_needs_no_detector() -> None:

@@ -1,0 +1,53 @@
+"""What a target's chat template says itself: it stands in every prompt, so it tells nothing of a request's language."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_MARK = "what is said"
+_CONVERSATIONS = (("user", "assistant", "user"), ("system", "user"))
+
+
+class Template(NamedTuple):
+    """pieces: what stands before, between and after what is said.  special: tokens that are no text anywhere."""
+
+    pieces: tuple[tuple[int, ...], ...] = ()
+    special: tuple[int, ...] = ()
+
+    def said(self, tokens: np.ndarray) -> np.ndarray:
+        """The tokens, int64 [T], without those of the template; a piece must be there as a whole."""
+        said = ~np.isin(tokens, self.special)
+        for piece in self.pieces:
+            if len(piece) <= len(tokens):
+                windows = np.lib.stride_tricks.sliding_window_view(tokens, len(piece))
+                for start in (windows == piece).all(1).nonzero()[0]:
+                    said[start : start + len(piece)] = False
+        return tokens[said]
+
+
+def read_template(tokenizer: str) -> Template:
+    """That of a tokenizer, by its folder or name; an empty one where transformers cannot read it.
+
+    Engines serve such tokenizers too: what the template says then counts as text.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        read = AutoTokenizer.from_pretrained(tokenizer)
+    except Exception:
+        return Template()
+    texts = [] if read.chat_template is None else [text for roles in _CONVERSATIONS for text in _around(read, roles)]
+    pieces = (tuple(read(text, add_special_tokens=False).input_ids) for text in texts)
+    return Template(tuple(dict.fromkeys(piece for piece in pieces if piece)), tuple(read.all_special_ids))
+
+
+def _around(tokenizer: Any, roles: tuple[str, ...]) -> list[str]:
+    """What the template puts around what these say; nothing where it refuses one of them."""
+    messages = [{"role": role, "content": _MARK} for role in roles]
+    try:
+        rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except Exception:
+        return []
+    return rendered.split(_MARK)
