@@ -37,6 +37,7 @@ from mtpc.servers.server import Server, running, tidy_end
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Rankings
+from mtpc.vocabulary.template import read_template
 
 WIDTH = 180  # columns of a terminal that the tables fit
 
@@ -64,7 +65,8 @@ class Benchmark:
             rankings = read_rankings(given.vocabulary, target.facts.vocab_size)
         self.console.print(f"{given.target} answers {len(self.questions)} questions ...")
         answers = answer_questions(target, self.questions, given.max_tokens, given.temperature, given.seed)
-        acceptance = Acceptance(target, drafters, rankings, answers, given.temperature)
+        template = read_template(str(given.target))
+        acceptance = Acceptance(target, drafters, rankings, answers, given.temperature, template)
         for setup in self.tables.all:
             self.found[setup] = Found(setup, acceptance.rates(setup))
             length = self.found[setup].mean_length
@@ -156,7 +158,8 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--sizes", type=listed(int), default="8192,16384,32768", help="of draft vocabularies (default: %(default)s)")
     add("--languages", type=listed(str), default="english,french", help="used for all (default: %(default)s)")
     add("--data", type=Path, help="conversations, whose held-out questions are asked; none: --prompts")
-    add("--prompts", type=Path, default=shipped, help='JSON Lines with "kind" and "user" (default: %(default)s)')
+    file = 'JSON Lines with "kind" and "user", or Spec-Bench\'s (default: %(default)s)'
+    add("--prompts", type=Path, default=shipped, help=file)
     add("--questions", type=int, default=12, help="of each kind, at most (default: %(default)s)")
     add("--max-tokens", type=int, default=128, help="of an answer (default: %(default)s)")
     add("--temperature", type=float, default=0.0)

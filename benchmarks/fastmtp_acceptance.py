@@ -18,6 +18,7 @@ from mtpc.targets.frozen import FrozenTarget
 from mtpc.verify import Rates
 from mtpc.vocabulary.ranking import Rankings
 from mtpc.vocabulary.requests import RequestLanguages
+from mtpc.vocabulary.template import Template
 from mtpc.vocabulary.vocabularies import NONE, DraftVocabularies, VocabularySettings
 
 
@@ -44,8 +45,9 @@ class Acceptance:
         rankings: Rankings | None,
         answers: dict[str, list[Text]],
         temperature: float,
+        template: Template | None = None,
     ) -> None:
-        self.target, self.drafters, self.rankings = target, drafters, rankings
+        self.target, self.drafters, self.rankings, self.template = target, drafters, rankings, template
         self.answers, self.temperature = answers, temperature
         self.head = SharedHead.of(target.model)
         self.known: dict[tuple[str, int | None, str], dict[str, list[Tensor]]] = {}
@@ -68,7 +70,7 @@ class Acceptance:
         if setup.language == NONE:
             return lambda answer: along(answer, self.head)
         assert self.rankings is not None  # the setups were made for it
-        vocabularies = DraftVocabularies(self.rankings, VocabularySettings(setup.size, setup.language))
+        vocabularies = DraftVocabularies(self.rankings, VocabularySettings(setup.size, setup.language), self.template)
         heads = [self.head.restricted(ids) for ids in vocabularies.ids]
         detector = vocabularies.detector
         if detector is None:

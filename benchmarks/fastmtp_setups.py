@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from mtpc.vocabulary.vocabularies import AUTO, NONE
 
 KINDS = {"source": "code"}  # kinds of conversations that are one kind of text; the others keep their names
 DRAFTS = (1, 2, 3)  # K of the tables
+# Spec-Bench's first group; its others are each one kind.
+MT_BENCH = ("coding", "extraction", "humanities", "math", "reasoning", "roleplay", "stem", "writing")
 
 
 class Question(NamedTuple):
@@ -88,12 +91,21 @@ def read_questions(data: Path | None, file: Path, target: Path, count: int) -> l
         questions = [Question(KINDS.get(one.kind, one.kind), list(one.tokens[: one.start])) for one in conversations]
     else:
         prompts = prompts_of_file(file, target, sys.maxsize)
-        questions = [Question(kind, tokens) for kind, asked in prompts.by_kind.items() for tokens in asked]
+        questions = [Question(kind, tokens) for kind, asked in groups(prompts.by_kind).items() for tokens in asked]
         questions = questions if prompts.answered else []
     if not questions:
         raise MTPCError(f"{data or file} holds no question for a chat model that is held out from training.")
     kinds = sorted({question.kind for question in questions})
     return [question for kind in kinds for question in of_kind(questions, kind)[:count]]
+
+
+def groups(by_kind: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
+    """Questions by group: where there are all kinds of MT-bench they are one, with a question of each kind in turn."""
+    if not by_kind.keys() >= set(MT_BENCH):
+        return by_kind
+    turns = zip_longest(*(by_kind[kind] for kind in MT_BENCH))
+    together = [question for turn in turns for question in turn if question is not None]
+    return {"MT-bench": together} | {kind: asked for kind, asked in by_kind.items() if kind not in MT_BENCH}
 
 
 def of_kind(questions: Iterable[Question], kind: str) -> list[Question]:

@@ -11,11 +11,12 @@ import torch
 
 from benchmarks import fastmtp
 from benchmarks.fastmtp_acceptance import Acceptance, rates_along
-from benchmarks.fastmtp_setups import Question, Setup, read_questions, tables
+from benchmarks.fastmtp_setups import MT_BENCH, Question, Setup, read_questions, tables
 from benchmarks.fastmtp_tables import Found, make_tables
 from benchmarks.make_chat_prompts import choose
 from mtpc.data.byte_tokenizer import VOCAB_SIZE
 from mtpc.distill.conversations import FILE, Conversation
+from mtpc.distill.template import ChatTemplate
 from mtpc.errors import MTPCError
 from mtpc.evaluation.acceptance import counts_along
 from mtpc.evaluation.scorer import step_acceptance
@@ -97,14 +98,17 @@ def test_the_vocabulary_of_a_step_is_that_of_what_was_read_before_it(target: Fro
     even, odd = [2, 4, 6, 8] * 12, [3, 5, 7, 9] * 24
     answer = {"chat": [Text([*even, *odd], 4)]}
     found = {}
-    for language in ("even", "odd", "auto"):
+    for language in ("even", "odd", "none", "auto"):
         scored = Acceptance(target, {"x": drafter}, LANGUAGES, answer, 1.0)
-        scored.rates(Setup("x", 1, 11, language))
+        scored.rates(Setup("x", 1, None if language == "none" else 11, language))
         (found[language],) = next(iter(scored.known.values()))["chat"]
-    changed = (found["auto"] == found["odd"]).all(-1).int().argmax()
-    assert 44 < changed < 76  # after the answer's token 44, the first odd one, within a half-life
+    # Row 44 is the step after the first odd token.  Until odd is surer than none, all tokens are drafted from.
+    first, last = ((found["auto"] != found[one]).any(-1).int() for one in ("even", "odd"))
+    changed, settled = int(first.argmax()), len(last) - int(last.flip(0).argmax())
+    assert 44 < changed < settled < 110
     assert torch.equal(found["auto"][:changed], found["even"][:changed])
-    assert torch.equal(found["auto"][changed:], found["odd"][changed:])
+    assert torch.equal(found["auto"][changed:settled], found["none"][changed:settled])
+    assert torch.equal(found["auto"][settled:], found["odd"][settled:])
     assert not torch.equal(found["even"][:changed], found["odd"][:changed])
 
 
@@ -135,6 +139,18 @@ def test_held_out_questions_by_kind(tmp_path: Path) -> None:
     found = read_questions(tmp_path, SHIPPED, tmp_path, 2)
     assert [question.kind for question in found] == ["chat", "chat", "code", "code"]
     assert found[0] == Question("chat", [0, 1, 2, 3, 4])
+
+
+def test_spec_benchs_questions_by_its_groups(tmp_path: Path) -> None:
+    make_chat_folder(tmp_path)
+    kinds = [*MT_BENCH, "qa", "writing", "rag", "coding", "qa", "writing"]
+    lines = [json.dumps({"category": kind, "turns": [f"{number}?", "b"]}) for number, kind in enumerate(kinds)]
+    (tmp_path / "spec.jsonl").write_text("\n".join(lines) + "\n")
+    found = read_questions(None, tmp_path / "spec.jsonl", tmp_path, 9)
+    assert [one.kind for one in found] == ["MT-bench"] * 9 + ["qa"] * 2 + ["rag"]
+    first = ChatTemplate(tmp_path)
+    asked = [*range(8), kinds.index("coding", 8), kinds.index("qa"), kinds.index("qa", 9), kinds.index("rag")]
+    assert [one.tokens for one in found] == [first.question(f"{number}?") for number in asked]
 
 
 def test_no_question_is_held_out(tmp_path: Path) -> None:
