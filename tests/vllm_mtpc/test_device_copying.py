@@ -71,11 +71,11 @@ def test_a_replayed_graph_mixes_as_the_mixture_does(monkeypatch: pytest.MonkeyPa
     speculator: Any = Speculator.__new__(Speculator)
     head = torch.randn(SIZE, VOCABULARY)
 
-    def compute_logits(states: Tensor, numbers: Tensor) -> Tensor:  # the token 3 cannot be drafted
+    def compute_logits(states: Tensor) -> Tensor:  # the token 3 cannot be drafted
         return (states @ head).masked_fill(torch.arange(VOCABULARY) == 3, -torch.inf)
 
     speculator.copying, speculator.model = copying_of(TEXTS), SimpleNamespace(compute_logits=compute_logits)
-    speculator.window_drafts, speculator.numbers = 0, torch.zeros(SLOTS + 1, dtype=torch.int64)
+    speculator.window_drafts = 0
     speculator.temperature, speculator.idx_mapping = TEMPERATURE, BATCH
     speculator.draft_logits = None if greedy else torch.zeros(SLOTS, DRAFTS, VOCABULARY)
     speculator.current_draft_step = torch.tensor(0)
@@ -89,7 +89,7 @@ def test_a_replayed_graph_mixes_as_the_mixture_does(monkeypatch: pytest.MonkeyPa
         drawn[2] = (reference.token[2] + (step == 1)) % VOCABULARY
         speculator.current_draft_step.fill_(step)
         speculator.sample_draft(output)  # one and the same for every step, like a captured one
-        own = (compute_logits(output, speculator.numbers) / temperature[:, None]).softmax(-1)
+        own = (compute_logits(output) / temperature[:, None]).softmax(-1)
         expected = reference.mixed(own)
         torch.testing.assert_close((stated[-1] / temperature[:, None]).softmax(-1), expected)
         assert torch.equal(stated[-1].argmax(-1), expected.argmax(-1))
@@ -133,18 +133,13 @@ def test_a_window_goes_on_with_what_is_left_to_copy(probabilistic: bool) -> None
 
 def test_a_new_request_begins_anew_in_its_slot() -> None:
     speculator: Any = Speculator.__new__(Speculator)
-    gone: list[str] = []
-    speculator.req_states = SimpleNamespace(
-        req_id_to_index={}, remove_request=lambda request: gone.append(request) or 3, add_request=None
-    )
+    speculator.req_states = SimpleNamespace(req_id_to_index={}, add_request=None)
     speculator.req_states.add_request = lambda request, *_: speculator.req_states.req_id_to_index.update({request: 3})
     copying = copying_of(TEXTS)
     slots, states = copying.slots, speculator.req_states
-    speculator._follow(lambda request, _: slots.begin(states.req_id_to_index[request]))
+    speculator._follow(lambda request: slots.begin(states.req_id_to_index[request]))
     slots.shift[:] = 1.0
     states.add_request("a", 3, [1, 2, 3], 0, 5)
     assert slots.shift.tolist() == [1.0, 1.0, 1.0, 0.0, 1.0]
     assert not slots.proposed.chances[3].any()
     assert slots.proposed.chances[2].any()
-    assert states.remove_request("a") == 3
-    assert gone == ["a"]

@@ -22,7 +22,7 @@ def proposer() -> Proposer:
     """As much of one as drafting a window takes, in bfloat16, where the copy for one differs."""
     window = load_drafter(SHIPPED, dtype=torch.bfloat16).window
     assert window is not None
-    made = Proposer.__new__(Proposer)
+    made = object.__new__(Proposer)
     made.__dict__ |= {"window": window, "draft_one": drafting_for_one(window), "copying": None, "own": 7}
     made.__dict__ |= {"model": SimpleNamespace(split=lambda own: (0, own)), "numbers": None}
     made._enable_probabilistic_draft_probs = True

@@ -83,7 +83,7 @@ def refused(drafter: Path, copies: bool = False) -> bool:
     return False
 
 
-TARGET = SimpleNamespace(get_hidden_size=lambda: 64, get_vocab_size=lambda: 258)
+TARGET = SimpleNamespace(model="target", get_hidden_size=lambda: 64, get_vocab_size=lambda: 258)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_drafter_is_refused_where_a_line_that_it_needs_does_not_hold(
     monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V1})
     drafters = {"mtpc": drafter, "fastmtp": fastmtp, "hybrid": hybrid}
     assert [name for name, folder in drafters.items() if refused(folder)] == of.split()
-    check_settings({"method": "ngram"}, None)
+    check_settings({"method": "ngram"}, TARGET)
 
 
 @pytest.mark.parametrize(

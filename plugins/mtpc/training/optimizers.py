@@ -42,7 +42,7 @@ def take_up(optimizers: Sequence[torch.optim.Optimizer], saved: Sequence[Optimiz
     """
     for optimizer, one in zip(optimizers, saved, strict=True):
         optimizer.load_state_dict({"state": one.state, "param_groups": optimizer.state_dict()["param_groups"]})
-        names = {"momentum_buffer"} if isinstance(optimizer, torch.optim.Muon) else {"step", "exp_avg", "exp_avg_sq"}
+        names = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else {"momentum_buffer"}
         for parameter in (each for group in optimizer.param_groups for each in group["params"]):
             found = optimizer.state.get(parameter)
             if not found:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from mtpc.cli.evaluate import evaluate
 from mtpc.cli.target import byte_target
@@ -34,6 +35,8 @@ def defaults_of(command: Callable[..., Any]) -> dict[str, Any]:
 
 def defaults_of_fields(made: type) -> dict[str, Any]:
     """By field, of those that need not be given."""
+    if issubclass(made, BaseModel):
+        return {name: field.default for name, field in made.model_fields.items() if not field.is_required()}
     return {each.name: each.default for each in dataclasses.fields(made) if each.default is not dataclasses.MISSING}
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mtpc.declared import Strict
 from mtpc.training.recipe import Batch, Recipe
 from mtpc.training.schedule import Schedule
 from mtpc.training.trainer import Trainer
@@ -29,6 +30,10 @@ class NoFamily:
     name = "none"
 
 
+class NoConfig(Strict):
+    """None."""
+
+
 @dataclass(frozen=True)
 class NoSettings:
     """None."""
@@ -37,7 +42,7 @@ class NoSettings:
 class Point(nn.Module):
     """Two numbers that are drawn towards the examples."""
 
-    family, config = NoFamily(), NoSettings()
+    family, config = NoFamily(), NoConfig()
 
     def __init__(self) -> None:
         super().__init__()

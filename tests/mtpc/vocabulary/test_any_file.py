@@ -68,11 +68,11 @@ def drafts_or_sentence(file: Path, head: torch.Tensor) -> None:
         except MTPCError:  # part of an unordered set, or fewer than are always drafted
             assert size is not None
             continue
-        assert len(vocabularies.ids) == len(rankings.languages) > 0
-        states, numbers = torch.randn(len(vocabularies.ids), SIZE), torch.arange(len(vocabularies.ids))
-        for static in (False, True):
-            tokens = DraftLogits(vocabularies, head, static).greedy(states, numbers).tolist()
-            for token, of_language in zip(tokens, vocabularies.ids, strict=True):
+        assert len(vocabularies.ids) == len(rankings.languages) + 1 > 1  # and all tokens
+        for served in (vocabularies, vocabularies.together()):
+            states, numbers = torch.randn(len(served.ids), SIZE), torch.arange(len(served.ids))
+            tokens = DraftLogits(served, head).greedy(states, numbers).tolist()
+            for token, of_language in zip(tokens, served.ids, strict=True):
                 assert token in of_language.tolist()
 
 

@@ -71,7 +71,7 @@ def test_text_files_count_under_the_language_that_is_named(target: Path, tmp_pat
         (["--text", "faust.txt"], "a language and a file were expected"),
         (["--text", "german=nowhere.txt"], "nowhere.txt cannot be read as text"),
         (["--data", "nowhere"], "nowhere holds no conversations"),
-        (["--text", "german=x", "--sizes", "8k"], "--sizes is '8k'"),
+        (["--text", "german=x", "--sizes", "8k"], "'8k' is not a whole number from 1"),
     ],
 )
 def test_what_can_be_wrong(target: Path, arguments: list[str], message: str, tmp_path: Path) -> None:
