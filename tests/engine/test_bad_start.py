@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.engine.conftest import Models
-from tests.engine.server import ENVIRONMENT, command, processes_of_group, speculative_config
+from tests.engine.server import ARGUMENTS, ENVIRONMENT, command, processes_of_group, speculative_config
 from tests.support.broken_drafters import BROKEN, Broken, broken_copy
+from tests.support.random_fastmtp import make_fastmtp
+from tests.support.starts import starts
 
 pytestmark = pytest.mark.engine
-# Every case goes through vLLM's configuration in tests/vllm_mtpc/test_window_settings.py; these also through a server.
+# Every case goes through a server; these through one of a process of its own.
+CLI = "vllm.entrypoints.cli.main"
 NAMES = ("another vocabulary", "too many drafts")
 
 
@@ -47,3 +51,35 @@ def test_one_sentence_and_no_process(tmp_path: Path, random_models: Models) -> N
             assert case.sentence in last
             assert "Traceback" not in errors, case.name
             assert not survivors, case.name
+
+
+def test_whatever_is_wrong_is_one_sentence(tmp_path: Path, random_models: Models) -> None:
+    """Every broken directory and setting, vocabularies that hold nothing, and what is no section or configuration."""
+    target, good, _ = random_models
+    layer = make_fastmtp(tmp_path / "layer", target)
+    (tmp_path / "empty.json").write_text("[]")
+    cases: list[tuple[list[str], str]] = []
+    for number, case in enumerate(BROKEN):
+        folder = tmp_path / str(number)
+        settings = broken_copy(case, good, folder)
+        cases.append(([*speculative_config(folder, settings.pop("num_speculative_tokens"), **settings)], case.sentence))
+    drafting = [*speculative_config(layer, 3)]
+    for section, sentence in (
+        ({"vocabulary": str(tmp_path / "empty.json")}, "empty.json is wrong"),
+        ({"vocabulary": str(tmp_path / "nowhere.json")}, "nowhere.json is missing"),
+        ({"size": 10**30, "vocabulary": "x"}, "'mtpc.size'"),
+        ({"copy": "yes"}, "'mtpc.copy'"),
+        ({"colour": 5}, "unknown key 'colour'"),
+    ):
+        cases.append(([*drafting, "--additional-config", json.dumps({"mtpc": section})], sentence))
+    cases.append(([*drafting, "--additional-config", "[1]"], "additional-config"))
+    cases.append((["--speculative-config", "[1]"], "speculative-config must be an object of JSON"))
+    cases.append(([*speculative_config(layer, 10**9)], "must be a whole number from 1 to 256"))
+    assert len(cases) >= 25
+    commands = [["serve", str(target), *ARGUMENTS, *arguments] for arguments, _ in cases]
+    for (arguments, sentence), found in zip(cases, starts(CLI, commands, ENVIRONMENT), strict=True):
+        last = found.errors.splitlines()[-1] if found.errors else ""
+        assert found.code == 1, (arguments, found.errors[-2000:])
+        assert last.startswith("mtpc: ") and sentence in last, (arguments, last)
+        assert "Traceback" not in found.errors, arguments
+        assert not found.survivors, arguments

@@ -11,12 +11,14 @@ import pytest
 
 from tests.engine.conftest import Models
 from tests.engine.server import processes_of_group
-from tests.engine_sglang.server import command, drafting, environment
+from tests.engine_sglang.server import ENVIRONMENT, command, drafting, environment
 from tests.support.broken_drafters import BROKEN, broken_copy
 from tests.support.broken_settings import SGLANG_SETTINGS
+from tests.support.random_fastmtp import make_fastmtp
+from tests.support.starts import starts
 
 pytestmark = pytest.mark.engine
-# Every case goes through SGLang's arguments in tests/sglang_mtpc/test_window_settings.py; these also through a server.
+# Every case goes through a server; these through one of a process of its own.
 FOLDER, SETTING = "another vocabulary", "too many drafts"
 SUPPORT = Path(__file__).parents[1] / "support"
 
@@ -61,3 +63,31 @@ def test_one_sentence_and_no_process(tmp_path: Path, random_models: Models) -> N
     with ThreadPoolExecutor(2) as pool:
         for result in [pool.submit(refused, target, *attempt) for attempt in attempts]:
             result.result()
+
+
+def test_whatever_is_wrong_is_one_sentence(tmp_path: Path, random_models: Models) -> None:
+    """Every broken directory and setting, and vocabularies that hold nothing or are no token map."""
+    target, good, _ = random_models
+    layer = make_fastmtp(tmp_path / "layer", target)
+    (tmp_path / "empty.json").write_text("[]")
+    cases: list[tuple[Sequence[str], str]] = []
+    named = ("--speculative-algorithm", "MTPC", "--speculative-draft-model-path")
+    for number, case in enumerate(case for case in BROKEN if case.folder is not None):
+        broken_copy(case, good, tmp_path / str(number))
+        cases.append(((*named, str(tmp_path / str(number))), case.sentence))
+    cases += [(drafting(good, *arguments), sentence) for arguments, sentence in SGLANG_SETTINGS.values()]
+    for token_map, sentence in (
+        (tmp_path / "empty.json", "empty.json is wrong"),
+        (tmp_path / "nowhere.json", "nowhere.json is missing"),
+        ("?colour=red", "unknown key 'colour'"),
+        ("?copy=yes", "'copy'"),
+    ):
+        cases.append((drafting(layer, "--speculative-token-map", str(token_map)), sentence))
+    assert len(cases) >= 25
+    commands = [command(target, *arguments)[3:] for arguments, _ in cases]
+    for (arguments, sentence), found in zip(cases, starts("sglang.launch_server", commands, ENVIRONMENT), strict=True):
+        last = found.errors.splitlines()[-1] if found.errors else ""
+        assert found.code == 1, (arguments, found.errors[-2000:])
+        assert last.startswith("mtpc: ") and sentence in last, (arguments, last)
+        assert "Traceback" not in found.errors, arguments
+        assert not found.survivors, arguments

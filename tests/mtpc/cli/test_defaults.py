@@ -13,7 +13,9 @@ import pytest
 from pydantic import BaseModel
 
 from mtpc.cli.evaluate import evaluate
+from mtpc.cli.numbers import MOST_DRAFTS
 from mtpc.cli.target import byte_target
+from mtpc.draft import MOST
 from mtpc.evaluation.evaluate import Plan
 from mtpc.families.fastmtp import command as fastmtp
 from mtpc.families.fastmtp.recipe import Settings as FastMTPSettings
@@ -70,3 +72,7 @@ def test_the_byte_target_is_made_by_default_as_the_first_stage_of_the_one_that_s
 def test_circuits_are_trained_by_default_as_the_readme_says() -> None:
     found = defaults_of(mtpc.train)
     assert (found["rank"], found["trunk_size"]) == (16, 768)
+
+
+def test_options_allow_as_many_drafts_as_drafters() -> None:
+    assert MOST_DRAFTS == MOST

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mtpc.cli.numbers import MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE
+from mtpc.cli.numbers import MOST_DRAFTS, MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE
 from mtpc.cli.paths import folder_to_write
-from mtpc.draft import MOST
 
 
 def train(
@@ -22,7 +21,7 @@ def train(
             "often its text goes on as it did before. None: chances that were counted with SmolLM2-135M-Instruct."
         ),
     ] = None,
-    num_drafts: Annotated[int, typer.Option(min=1, max=MOST, help="Drafts K of a step, at most.")] = 10,
+    num_drafts: Annotated[int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts K of a step, at most.")] = 10,
     count: Annotated[int, typer.Option(min=1, max=MOST_PROMPTS, help="Prompts of each kind.")] = 60,
     length: Annotated[int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens after each prompt, at most.")] = 128,
     longest: Annotated[int, typer.Option(min=1, max=256, help="Match that is told from longer ones.")] = 16,
