@@ -21,6 +21,15 @@ def distill(
     tokens: Annotated[
         int, typer.Option(min=1, max=10**12, help="Tokens of answers to stop at, earlier runs included.")
     ] = 600_000,
+    questions: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help='Questions to answer before the target asks itself: JSON Lines with "text" or "user", "kind" and '
+            '"language" if there are any.',
+        ),
+    ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.01, max=1e6, help="Stop after this time as well.")] = None,
     engine: Annotated[EngineName, typer.Option(help="The engine that serves.")] = "vllm",
     offline: Annotated[
@@ -46,8 +55,9 @@ def distill(
 ) -> None:
     """Let a chat model write the conversations that its drafter learns from (self-distillation).
 
-    The target goes on with user turns that a few words have opened (questions, reasoning, code, other languages), then
-    answers them. Repetitions and near duplicates are left out. Every conversation is appended as it comes, so a
+    It answers --questions, if any are given: a drafter is for the questions of users. After those it asks itself: the
+    target goes on with user turns that a few words have opened (questions, reasoning, code, other languages), or is
+    asked about source code and texts of its own, then answers. Repetitions and near duplicates are left out. Every conversation is appended as it comes, so a
     run can be ended at any time and taken up again by the same command. The ids of the tokens are kept as they
     were sampled. The paper's temperature, top-k and top-p are the defaults.
 
@@ -56,6 +66,8 @@ def distill(
     mtpc distill --target runs/smollm2 --out runs/distilled
 
     mtpc distill --target runs/smollm2 --out runs/distilled --offline --concurrency 128 --top-p 1
+
+    mtpc distill --target runs/smollm2 --out runs/distilled --questions questions.jsonl --tokens 5000000
 
     mtpc distill --target runs/smollm2 --out runs/distilled --url http://127.0.0.1:8000 --tokens 1000000
     """
@@ -73,4 +85,4 @@ def distill(
         user=Sampling(128, temperature=0.8, top_p=top_p, top_k=50),
         answer=Sampling(answer_tokens, temperature, top_p, top_k),
     )
-    run(Request(target, out, engine, url, tuple(server_arg or ()), offline), plan, console())
+    run(Request(target, out, engine, url, tuple(server_arg or ()), offline, questions), plan, console())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from rich.console import Console
@@ -12,14 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from mtpc import provenance
+from mtpc.distill.questions import read_questions
 from mtpc.distill.run import Distillation, Plan
 from mtpc.distill.template import ChatTemplate
 from mtpc.errors import MTPCError
 from mtpc.servers.engine import ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
 from mtpc.servers.server import Server, running, tidy_end
-
-PROMPT_TOKENS = 768  # room for the template and a question about source code
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Request:
     url: str | None = None  # of a running server
     server_arguments: tuple[str, ...] = ()
     offline: bool = False
+    questions: Path | None = None  # a file
 
     def __post_init__(self) -> None:
         if self.url is not None and self.offline:
@@ -49,8 +50,7 @@ def server(request: Request, plan: Plan) -> Iterator[Server]:
         return
     engine = find_engine(request.engine, request.offline)
     must_be_installed(engine)
-    length = PROMPT_TOKENS + plan.longest
-    settings = ServerSettings(request.target, plan.concurrency, length, extra=request.server_arguments)
+    settings = ServerSettings(request.target, plan.concurrency, plan.longest, extra=request.server_arguments)
     with tidy_end(), running(engine, settings, request.out / "server.log") as answering:
         yield answering()
 
@@ -60,7 +60,8 @@ def distill(request: Request, plan: Plan, console: Console) -> Distillation:
 
     Errors: `MTPCError` for settings or files that are wrong, or a server that does not start or breaks off.
     """
-    work = Distillation(ChatTemplate(request.target), request.out, plan)
+    questions = () if request.questions is None else read_questions(request.questions, plan.seed)
+    work = Distillation(ChatTemplate(request.target), request.out, plan, questions)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task("tokens of answers", total=plan.tokens, completed=work.tokens.total())
@@ -82,6 +83,7 @@ def write_provenance(work: Distillation, request: Request, served: Server) -> No
         target_provenance=provenance.read(request.target),
         server=served.command or served.url,
         plan=asdict(work.plan),
+        questions_sha256=None if request.questions is None else sha256(request.questions.read_bytes()).hexdigest(),
         conversations=dict(work.conversations),
         answer_tokens=dict(work.tokens),
         left_out_in_this_run=dict(work.left_out),

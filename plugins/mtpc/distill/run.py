@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,9 @@ import numpy as np
 
 from mtpc.distill.client import TIMEOUT, Completion, Sampling, complete
 from mtpc.distill.conversations import FILE, Conversation, mend, read_conversations
+from mtpc.distill.documents import Documents
 from mtpc.distill.filters import NearDuplicates, is_repetitive
+from mtpc.distill.questions import Question
 from mtpc.distill.source import ask_about_source
 from mtpc.distill.template import ChatTemplate
 from mtpc.distill.topics import choose_opening
@@ -22,7 +24,7 @@ from mtpc.errors import MTPCError
 
 LEAST_CHARACTERS = 12  # of a user turn
 LEAST_TOKENS = 16  # of an answer
-
+PROMPT_TOKENS = 768  # of a question at most: room for the template and one about source code or a text
 
 Ask = Callable[[list[int], Sampling, int], Awaitable[Completion]]  # (prompt, how, seed)
 
@@ -44,20 +46,24 @@ class Plan:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest conversation but for what the template and a question about source code add."""
-        return self.user.max_tokens + self.answer.max_tokens
+        """Tokens of the longest conversation."""
+        return self.user.max_tokens + self.answer.max_tokens + PROMPT_TOKENS
 
 
 class Distillation:
     """Conversations in a folder, and what was left out by reason.
 
-    The folder may hold those of an earlier run: they count, and nothing like them is added.
+    The folder may hold those of an earlier run: they count, and nothing like them is added.  questions: answered first,
+    those that the folder does not hold yet; after them the target asks itself.
 
     Errors: `MTPCError` for a folder whose file cannot be read.
     """
 
-    def __init__(self, template: ChatTemplate, folder: Path, plan: Plan) -> None:
+    def __init__(
+        self, template: ChatTemplate, folder: Path, plan: Plan, questions: Sequence[Question] = ()
+    ) -> None:
         self.template, self.plan, self.folder = template, plan, folder
+        self._given, self._documents = iter(questions), Documents()
         self._started = time.monotonic()
         self.tokens: Counter[str] = Counter()  # of answers, by kind
         self.conversations: Counter[str] = Counter()
@@ -76,6 +82,8 @@ class Distillation:
     def _count(self, conversation: Conversation) -> None:
         self.tokens[conversation.kind] += len(conversation.answer_tokens)
         self.conversations[conversation.kind] += 1
+        if not conversation.heldout:
+            self._documents.add(conversation.answer, conversation.answer_tokens)
 
     @property
     def enough(self) -> bool:
@@ -127,20 +135,19 @@ class Distillation:
         Errors: `LeftOut` where it is of no use.
         """
         generator = np.random.default_rng((self.plan.seed, index))
-        kind, words = choose_opening(generator, self.tokens)
         seed = int(generator.integers(1 << 31))
-        if kind == "source":
-            user = ask_about_source(generator)
+        given = next(self._given, None)
+        if given is None:
+            kind, user = await self._asked_by_itself(generator, seed, ask)
         else:
-            turn = await ask(self.template.opened_turn(words), self.plan.user, seed)
-            user = (words + turn.text).strip()
-            if turn.finish != "stop":
-                raise LeftOut("question without an end")
+            kind, user = given.kind_of_conversation, given.text.strip()
         if len(user) < LEAST_CHARACTERS:
             raise LeftOut("question too short")
         if not self._questions.add(user):
             raise LeftOut("question seen before")
         prompt = self.template.question(user)
+        if len(prompt) > PROMPT_TOKENS:
+            raise LeftOut("question too long")
         answer = await ask(prompt, self.plan.answer, seed)
         if answer.finish not in ("stop", "length"):
             raise LeftOut("answer broken off")
@@ -152,3 +159,21 @@ class Distillation:
         if not self._answers.add(answer.text):
             raise LeftOut("answer seen before")
         return Conversation(index, kind, user, answer.text, (*prompt, *ids), len(prompt), answer.finish)
+
+    async def _asked_by_itself(self, generator: np.random.Generator, seed: int, ask: Ask) -> tuple[str, str]:
+        """The kind of a question and the question.
+
+        Errors: `LeftOut` where it is of no use.
+        """
+        kind, words = choose_opening(generator, self.tokens)
+        if kind == "source":
+            return kind, ask_about_source(generator)
+        if kind == "document":
+            question = self._documents.ask(generator)
+            if question is None:
+                raise LeftOut("no text to ask about yet")
+            return kind, question
+        turn = await ask(self.template.opened_turn(words), self.plan.user, seed)
+        if turn.finish != "stop":
+            raise LeftOut("question without an end")
+        return kind, (words + turn.text).strip()

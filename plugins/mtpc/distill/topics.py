@@ -2,7 +2,7 @@
 
 The target itself writes the user turns. Left alone it stays close to what it has seen most, so a turn is opened with a
 few words that set its kind: a question of everyday life, of reasoning, of programming, in another language. Source code
-to talk about comes from `mtpc.distill.source`.
+to talk about comes from `mtpc.distill.source`, texts from `mtpc.distill.documents`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 # Shares of the paper's data (appendix A: 42 % general, 18 % reasoning, 13 % code, 27 % another language).
-SHARES = {"chat": 0.42, "reasoning": 0.18, "code": 0.09, "source": 0.04, "spanish": 0.14, "french": 0.13}
+SHARES = {
+    "chat": 0.32,
+    "document": 0.10,
+    "reasoning": 0.18,
+    "code": 0.09,
+    "source": 0.04,
+    "spanish": 0.09,
+    "french": 0.08,
+    "german": 0.04,
+    "italian": 0.03,
+    "portuguese": 0.03,
+}
 MOST = 4.0
 
 SUBJECTS = (
@@ -36,6 +47,21 @@ SUBJECTS_FR = (
     "les chiens", "la photosynthèse", "le cœur humain", "les volcans", "l'énergie solaire", "la musique",
     "le football", "une lettre à un ami", "l'océan", "la poésie", "apprendre l'anglais", "le café",
     "la Révolution française", "Paris",
+)  # fmt: skip
+SUBJECTS_DE = (
+    "gesundes Essen", "die Geschichte Roms", "das Sonnensystem", "ein Vorstellungsgespräch", "das Klima", "Hunde",
+    "die Fotosynthese", "das menschliche Herz", "Vulkane", "Sonnenenergie", "Musik", "Fußball",
+    "einen Brief an einen Freund", "den Ozean", "Gedichte", "Kaffee", "Berlin",
+)  # fmt: skip
+SUBJECTS_IT = (
+    "la cucina sana", "la storia di Roma", "il sistema solare", "un colloquio di lavoro", "il clima", "i cani",
+    "la fotosintesi", "il cuore umano", "i vulcani", "l'energia solare", "la musica", "il calcio",
+    "una lettera a un amico", "l'oceano", "la poesia", "il caffè", "Firenze",
+)  # fmt: skip
+SUBJECTS_PT = (
+    "comida saudável", "a história de Portugal", "o sistema solar", "uma entrevista de emprego", "o clima",
+    "os cachorros", "a fotossíntese", "o coração humano", "os vulcões", "a energia solar", "a música", "o futebol",
+    "uma carta a um amigo", "o oceano", "a poesia", "o café", "o Brasil",
 )  # fmt: skip
 TASKS = (
     "lists", "strings", "dictionaries", "prime numbers", "a binary search tree", "dates", "a CSV file", "matrices",
@@ -91,6 +117,30 @@ OPENINGS: dict[str, tuple[tuple[str, ...], Sequence[str]]] = {
         ),
         SUBJECTS_FR,
     ),
+    "german": (
+        (
+            "Was ist", "Wie kann ich", "Warum", "Was ist der Unterschied zwischen", "Schreibe einen Text über {}",
+            "Erkläre auf Deutsch, was", "Erzähl mir etwas über {}", "Gib mir eine Liste von", "Was weißt du über {}",
+            "Antworte auf Deutsch:", "Ich brauche Hilfe bei", "Übersetze ins Deutsche:",
+        ),
+        SUBJECTS_DE,
+    ),
+    "italian": (
+        (
+            "Che cos'è", "Come posso", "Perché", "Qual è la differenza tra", "Scrivi un testo su {}",
+            "Spiega in italiano che cos'è", "Parlami di {}", "Dammi una lista di", "Che cosa sai di {}",
+            "Rispondi in italiano:", "Ho bisogno di aiuto con", "Traduci in italiano:",
+        ),
+        SUBJECTS_IT,
+    ),
+    "portuguese": (
+        (
+            "O que é", "Como posso", "Por que", "Qual é a diferença entre", "Escreva um texto sobre {}",
+            "Explique em português o que é", "Fale sobre {}", "Faça uma lista de", "O que você sabe sobre {}",
+            "Responda em português:", "Preciso de ajuda com", "Traduza para o português:",
+        ),
+        SUBJECTS_PT,
+    ),
 }  # fmt: skip
 
 
@@ -114,7 +164,7 @@ def chances(tokens: Mapping[str, int]) -> dict[str, float]:
 
 
 def choose_opening(generator: np.random.Generator, tokens: Mapping[str, int]) -> Opening:
-    """A kind by its chances and an opening of that kind; the words of the kind "source" are left empty."""
+    """A kind by its chances and an opening of that kind; those of kinds that bring whole turns are left empty."""
     odds = chances(tokens)
     kind = str(generator.choice(list(odds), p=list(odds.values())))
     if kind not in OPENINGS:

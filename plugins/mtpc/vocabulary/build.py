@@ -13,8 +13,10 @@ from mtpc.distill.conversations import Conversation
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.ranking import Rankings, rank
 
-# The languages of the kinds of conversations (`mtpc.distill.topics`); source code uses tokens of its own.
-LANGUAGES = {"chat": "english", "reasoning": "english", "code": "code", "source": "code"}
+# The languages of the kinds of conversations (`mtpc.distill.topics`, and kinds that files of questions name); source
+# code uses tokens of its own.
+ENGLISH = ("chat", "document", "instruction", "question", "reasoning", "task", "writing")
+LANGUAGES = {**dict.fromkeys(ENGLISH, "english"), "code": "code", "source": "code"}
 CHARACTERS = 1 << 20  # of a file that are read at a time
 
 

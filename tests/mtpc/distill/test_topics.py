@@ -15,7 +15,9 @@ from mtpc.distill.topics import MOST, OPENINGS, SHARES, chances, choose_opening
 def test_the_shares_are_the_papers() -> None:
     assert sum(SHARES.values()) == pytest.approx(1)
     assert SHARES["code"] + SHARES["source"] == pytest.approx(0.13)
-    assert SHARES["spanish"] + SHARES["french"] == pytest.approx(0.27)
+    assert SHARES["chat"] + SHARES["document"] == pytest.approx(0.42)
+    languages = ("spanish", "french", "german", "italian", "portuguese")
+    assert sum(SHARES[language] for language in languages) == pytest.approx(0.27)
 
 
 def test_kinds_come_by_their_shares_while_nothing_is_there() -> None:
@@ -36,8 +38,8 @@ def test_openings_have_their_subjects_put_in() -> None:
     words = [choose_opening(generator, {}) for _ in range(2000)]
     assert not any("{" in each.words for each in words)
     assert any(each.words == "" for each in words if each.kind == "chat")
-    assert all(each.words == "" for each in words if each.kind == "source")
-    assert set(OPENINGS) | {"source"} == set(SHARES)
+    assert all(each.words == "" for each in words if each.kind in ("source", "document"))
+    assert set(OPENINGS) | {"source", "document"} == set(SHARES)
     for openings, subjects in OPENINGS.values():
         assert len(set(subjects)) == len(subjects)
         assert subjects or not any("{}" in opening for opening in openings)

@@ -1,0 +1,53 @@
+"""Questions about a text, which the target has written in an earlier answer: to sum it up, to search it, to rewrite it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+KEPT = 512  # texts that may be asked about, the latest
+LENGTHS = range(48, 320)  # tokens of a text that is asked about
+BEFORE = (
+    "Summarize the following text in two sentences.",
+    "Summarize this:",
+    "What are the main points of this text?",
+    "Rewrite this paragraph so that it is easier to read:",
+    "Correct the mistakes in this text:",
+    "Translate the following text into French:",
+    "Translate the following text into Spanish:",
+    "Translate the following text into German:",
+    "Give this text a title and explain your choice:",
+    "List the names and numbers in this text:",
+    "Continue this text:",
+    "Write three questions that this text answers, with their answers:",
+)
+AFTER = (
+    "Summarize the text above.",
+    "Question: what does the text above say first? Answer:",
+    "Answer in one sentence: what is the text above about?",
+    "Which claims of the text above are the most important ones, and why?",
+)
+
+
+class Documents:
+    """The latest answers of the target that may be asked about."""
+
+    def __init__(self) -> None:
+        self._texts: deque[str] = deque(maxlen=KEPT)
+
+    def add(self, text: str, tokens: Sequence[int]) -> None:
+        """Keep an answer, if it is neither too short nor too long."""
+        if len(tokens) in LENGTHS:
+            self._texts.append(text.strip())
+
+    def ask(self, generator: np.random.Generator) -> str | None:
+        """A whole user turn about one of the texts; None while there is none."""
+        if not self._texts:
+            return None
+        text = self._texts[int(generator.integers(len(self._texts)))]
+        number = int(generator.integers(len(BEFORE) + len(AFTER)))
+        if number < len(BEFORE):
+            return f"{BEFORE[number]}\n\n{text}"
+        return f"{text}\n\n{AFTER[number - len(BEFORE)]}"
