@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from mtpc.target_head.shared import Head
 
 # Tokens of a draft at most, one after the other, and of a tree of drafts: more never pay, and what a step allocates for
 # them no machine has.
@@ -44,11 +47,14 @@ class Known(NamedTuple):
 
     states: [B, s + 1, d], the target's state h_t after its final norm, then that of each step of the serial part.
     tokens: int64 [B, s + 1], the token that each state predicted: the target's own x_{t+1}, then the serial part's
-    drafts.
+    drafts.  inputs: [B, s + 1, d], what a step of the serial part reads of each place, and head: the target's output
+    head, or its rows of a draft vocabulary; both None for a window that does without (`WindowPart.reads_serial`).
     """
 
     states: Tensor
     tokens: Tensor
+    inputs: Tensor | None = None
+    head: Head | None = None
 
     @classmethod
     def of_target(cls, hidden: Tensor, token: Tensor) -> Known:

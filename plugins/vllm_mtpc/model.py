@@ -13,11 +13,12 @@ from vllm.distributed import tensor_model_parallel_all_gather
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
+from mtpc.draft import Known
 from mtpc.draw import draw_tokens, most_probable
 from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from mtpc.families.drafter import load_drafter, split_drafts
-from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc.additional import copying_settings, vocabulary_values
 from vllm_mtpc.serial import STACKED, SerialPart
@@ -134,6 +135,19 @@ class DrafterForCausalLM(nn.Module):
             logits: Tensor = self.logits_processor(self.lm_head, hidden_states)
             return logits
         return self.draft_logits(hidden_states, numbers).to(self.logits_processor.head_dtype)
+
+    def completed(self, known: Known, numbers: Tensor | None = None) -> Known:
+        """What is known when the window drafts, with what only some windows read.
+
+        numbers: int64 [B], of the requests' draft vocabularies; None: the first for all.
+        """
+        if self.window is None or not self.window.reads_serial:
+            return known
+        assert self.model is not None  # part of the contract: such a window goes on from a serial part
+        inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)
+        if self.draft_logits is None:
+            return known._replace(inputs=inputs, head=DraftHead(self.compute_logits, self.target.vocab_size))
+        return known._replace(inputs=inputs, head=self.draft_logits.head(numbers))
 
     def greedy(self, hidden_states: Tensor, numbers: Tensor | None) -> Tensor:
         """The serial part's most probable tokens, int64 [n], of states [n, d]."""

@@ -229,5 +229,6 @@ class Proposer(EagleProposer):
         """The window part's drafts after all that is known by now."""
         draft = self.draft_one if len(step.tokens[0]) == 1 and not step.seeded else self.window.draft
         temperature = None if step.noise is None else step.temperature
-        drafted: Draft = draft(step.known(), temperature, step.window_noise(), step.window, step.mode, step.copying)
+        known = self.model.completed(step.known(), step.numbers)
+        drafted: Draft = draft(known, temperature, step.window_noise(), step.window, step.mode, step.copying)
         return drafted

@@ -41,34 +41,46 @@ class SerialPart(nn.Module):
 
     def __init__(self, *, vllm_config: Any, serial: SerialConfig, prefix: str = "") -> None:
         super().__init__()
-        size, eps = serial.hidden_size, serial.rms_norm_eps
-        self.token_layernorm = RMSNorm(size, eps=eps)
-        self.hidden_layernorm = RMSNorm(size, eps=eps)
+        size, self.normed = serial.hidden_size, serial.normed
+        self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
+            RMSNorm(size, eps=serial.rms_norm_eps) if serial.normed else nn.Identity() for _ in range(3)
+        )
         self.input_proj = ReplicatedLinear(
             2 * size,
             size,
-            bias=False,
+            bias=not serial.normed,
             params_dtype=vllm_config.model_config.dtype,
             prefix=f"{prefix}.input_proj",
             return_bias=False,
         )
-        # The name, with the number after the target's last layer, is that of the layer's own KV cache.
-        name = f"{prefix}.layers.{vllm_config.model_config.get_total_num_hidden_layers()}"
+        # The names, with the numbers after the target's last layer, are those of the layers' own KV caches.
+        first = vllm_config.model_config.get_total_num_hidden_layers()
+        names = (f"{prefix}.layers.{first + number}" for number in range(serial.num_hidden_layers))
         config = vllm_config.speculative_config.draft_model_config.hf_config
         if serial.layer == "llama":
-            self.block = LlamaBlock(vllm_config, prefix=name, config=config)
+            self.blocks = nn.ModuleList(LlamaBlock(vllm_config, prefix=name, config=config) for name in names)
         else:
-            self.block = Qwen2DecoderLayer(config, vllm_config.cache_config, prefix=name)
-        self.final_layernorm = RMSNorm(size, eps=eps)
+            cache = vllm_config.cache_config
+            self.blocks = nn.ModuleList(Qwen2DecoderLayer(config, cache, prefix=name) for name in names)
+        if not serial.normed:
+            self.blocks[0].input_layernorm = nn.Identity()
+
+    def inputs(self, input_ids: Tensor, hidden_states: Tensor) -> Tensor:
+        """What the layers read, [T, d]; see `forward`."""
+        embeddings = self.token_layernorm(self.embed_tokens(input_ids))
+        z: Tensor = self.input_proj(torch.cat([self.hidden_layernorm(hidden_states), embeddings], -1))
+        return z
 
     def forward(self, input_ids: Tensor, positions: Tensor, hidden_states: Tensor) -> Tensor:
         """The states after one step, [T, d].
 
         input_ids: [T], the token after each position.  positions: int64 [T].  hidden_states: [T, d], of the position:
-        the target's after its final norm in the first step, this layer's own output after that.
+        the target's after its final norm in the first step, this module's own output after that.
         """
-        embeddings = self.token_layernorm(self.embed_tokens(input_ids))
-        z = self.input_proj(torch.cat([self.hidden_layernorm(hidden_states), embeddings], -1))
-        z, residual = self.block(positions, z, None)
+        z, residual = self.inputs(input_ids, hidden_states), None
+        for block in self.blocks:
+            z, residual = block(positions, z, residual)
+        if not self.normed:
+            return z + residual
         out, _ = self.final_layernorm(z, residual)
         return out

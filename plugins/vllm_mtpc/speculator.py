@@ -231,7 +231,7 @@ class Speculator(EagleSpeculator):
     def _draft_window(self, rows: int) -> None:
         """From buffers to buffers: the window's `draft_tokens` [:rows] and, by request slot, `slot_logits`."""
         serial, window, drafts = self.serial_drafts, self.model.window, self.window_drafts
-        known = Known(self.states[:rows], self.tokens[:rows])
+        known = self.model.completed(Known(self.states[:rows], self.tokens[:rows]))
         copying = None if self.copying is None else self.copying.after(serial, rows)
         if self.slot_logits is None:
             self.draft_tokens[:rows, serial:] = window.draft(known, None, None, drafts, "greedy", copying).tokens

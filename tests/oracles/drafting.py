@@ -14,7 +14,9 @@ from torch import Tensor
 from mtpc.families.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
 from mtpc.window.circuit import CircuitWindow
+from mtpc.window.parallel import ParallelWindow
 from tests.oracles.circuit_window import CircuitWindowOracle
+from tests.oracles.parallel_window import ParallelOracle
 from tests.oracles.serial import SerialOracle
 
 Choose = Callable[[int, Tensor], int]  # (draft counted from 0, its distribution [V]) -> token
@@ -26,12 +28,14 @@ class DraftingOracle:
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
         weights, config = drafter.state_dict(), drafter.config
         self.serial_steps = config.serial_steps
-        self.serial = self.window = None
+        self.serial = self.window = self.parallel = None
         if config.serial is not None:
-            layer = {name.removeprefix("block."): tensor for name, tensor in part(weights, "serial.").items()}
-            self.serial = SerialOracle(config.serial, layer, head.embedding, head.rows)
-        if drafter.window is not None:
-            assert isinstance(drafter.window, CircuitWindow)  # the only kind of window that is written out
+            self.serial = SerialOracle(config.serial, part(weights, "serial."), head.embedding, head.rows)
+        if isinstance(drafter.window, ParallelWindow):
+            assert self.serial is not None
+            self.parallel = ParallelOracle(drafter.window.config, part(weights, "window."), self.serial)
+        elif drafter.window is not None:
+            assert isinstance(drafter.window, CircuitWindow)  # the only other kind of window
             self.window = CircuitWindowOracle(drafter.window.config, part(weights, "window.head."))
 
     def draft(
@@ -41,7 +45,7 @@ class DraftingOracle:
 
         hidden: [T - 1, d], the target's states of all tokens of the text but the last, which it has just emitted.
         """
-        state, tokens, laws = hidden[-1].double(), [], []
+        states, tokens, laws = hidden[-1:].double(), [], []
         steps = num_drafts if self.serial_steps is None else min(self.serial_steps, num_drafts)
         if steps:
             assert self.serial is not None
@@ -50,11 +54,15 @@ class DraftingOracle:
                 laws.append((logits / temperature).softmax(-1))
                 return choose(step, laws[-1])
 
-            tokens, states = self.serial.steps(hidden, text, steps, of_step)
-            state = states[-1]
+            tokens, drafted = self.serial.steps(hidden, text, steps, of_step)
+            states = torch.cat([states, drafted])
         if num_drafts > steps:
-            assert self.window is not None
-            table = self.window.table(state, tokens[-1] if tokens else text[-1], temperature)
+            known = [text[-1], *tokens]
+            if self.parallel is not None:
+                table = self.parallel.table(states, known, temperature)
+            else:
+                assert self.window is not None
+                table = self.window.table(states[-1], known[-1], temperature)
             prefix: tuple[int, ...] = ()
             for step in range(steps, num_drafts):
                 laws.append(torch.from_numpy(table.conditional(prefix)))

@@ -1,4 +1,4 @@
-"""A serial layer and its drafting loop, written out in plain tensors from its weights: no cache, no transformers.
+"""Serial layers and their drafting loop, written out in plain tensors from its weights: no cache, no transformers.
 
 Every draft is computed from all positions before it, anew.  The core, and through it the engines, is held against
 this.
@@ -15,6 +15,7 @@ from torch import Tensor
 from mtpc.serial.config import SerialConfig
 
 PREFIX = "model.mtp_layers.0."  # of a published checkpoint
+OUTER = ("token_layernorm.", "hidden_layernorm.", "input_proj.", "final_layernorm.", "blocks.")
 
 
 class Row(NamedTuple):
@@ -26,17 +27,23 @@ class Row(NamedTuple):
 
 
 class SerialOracle:
-    """A serial layer, float64.
+    """Serial layers, float64.
 
-    weights: by the names of a checkpoint, with or without its prefix.  embedding, unembedding: [V, d].
+    weights: by the names of a checkpoint, with or without its prefix, or by those of a `SerialLayer`.  embedding, unembedding: [V, d].
     """
 
     def __init__(self, config: SerialConfig, weights: dict[str, Tensor], embedding: Tensor, unembedding: Tensor):
         self.config = config
-        self.weights = {name.removeprefix(PREFIX): tensor.double() for name, tensor in weights.items()}
+        named = {name.removeprefix(PREFIX): tensor.double() for name, tensor in weights.items()}
+        self.weights = {
+            name if name.startswith(OUTER) else f"blocks.0.{name}": tensor for name, tensor in named.items()
+        }
         self.embedding, self.unembedding = embedding.double(), unembedding.double()
 
     def norm(self, name: str, x: Tensor) -> Tensor:
+        if f"{name}.weight" not in self.weights:
+            assert not self.config.normed
+            return x
         scale = (x.pow(2).mean(-1, keepdim=True) + self.config.rms_norm_eps).rsqrt()
         return x * scale * self.weights[f"{name}.weight"]
 
@@ -55,26 +62,33 @@ class SerialOracle:
 
     def last_state(self, rows: list[Row]) -> Tensor:
         """The state of the last row [d], which attends to all rows."""
-        heads, groups, size = self.config.num_attention_heads, self.config.num_key_value_heads, self.config.head_dim
-        embeddings = self.embedding[[row.token for row in rows]]
-        previous = torch.stack([row.previous.double() for row in rows])
+        z = torch.stack([self.read(row) for row in rows])  # [T, d]
         positions = torch.tensor([row.position for row in rows])
-        both = torch.cat([self.norm("hidden_layernorm", previous), self.norm("token_layernorm", embeddings)], -1)
-        z = both @ self.weights["input_proj.weight"].T  # [T, d]
-        x = self.norm("input_layernorm", z)
-        query = self.rotate(self.project("self_attn.q_proj", x).view(-1, heads, size), positions)[-1]
-        keys = self.rotate(self.project("self_attn.k_proj", x).view(-1, groups, size), positions)
-        values = self.project("self_attn.v_proj", x).view(-1, groups, size)
+        for number in range(self.config.num_hidden_layers):
+            z = torch.stack([self.layer(f"blocks.{number}", z[: t + 1], positions[: t + 1]) for t in range(len(rows))])
+        return self.norm("final_layernorm", z[-1])
+
+    def read(self, row: Row) -> Tensor:
+        """What the layers read of a row, [d]: the projection of its state and its token."""
+        embedding = self.norm("token_layernorm", self.embedding[row.token])
+        return self.project("input_proj", torch.cat([self.norm("hidden_layernorm", row.previous.double()), embedding]))
+
+    def layer(self, name: str, z: Tensor, positions: Tensor) -> Tensor:
+        """One decoder layer's output of the last of the rows z [T, d], which attends to all of them: [d]."""
+        heads, groups, size = self.config.num_attention_heads, self.config.num_key_value_heads, self.config.head_dim
+        x = self.norm(f"{name}.input_layernorm", z)
+        query = self.rotate(self.project(f"{name}.self_attn.q_proj", x).view(-1, heads, size), positions)[-1]
+        keys = self.rotate(self.project(f"{name}.self_attn.k_proj", x).view(-1, groups, size), positions)
+        values = self.project(f"{name}.self_attn.v_proj", x).view(-1, groups, size)
         attended = []
         for head in range(heads):
             group = head // (heads // groups)
             weights = (keys[:, group] @ query[head] / size**0.5).softmax(0)
             attended.append(weights @ values[:, group])
-        z = z[-1] + self.project("self_attn.o_proj", torch.cat(attended))
-        x = self.norm("post_attention_layernorm", z)
-        gate = torch.nn.functional.silu(self.project("mlp.gate_proj", x))
-        z = z + self.project("mlp.down_proj", gate * self.project("mlp.up_proj", x))
-        return self.norm("final_layernorm", z)
+        out = z[-1] + self.project(f"{name}.self_attn.o_proj", torch.cat(attended))
+        x = self.norm(f"{name}.post_attention_layernorm", out)
+        gate = torch.nn.functional.silu(self.project(f"{name}.mlp.gate_proj", x))
+        return out + self.project(f"{name}.mlp.down_proj", gate * self.project(f"{name}.mlp.up_proj", x))
 
     def logits(self, state: Tensor) -> Tensor:
         return self.unembedding @ state

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
+from mtpc.declared import declared
 from mtpc.families import families
 from mtpc.families.copying.config import CopyingConfig
 from mtpc.families.copying.family import CopyingAlone
 from mtpc.families.drafter import Drafter
+from mtpc.families.gumiho.config import GumihoConfig
+from mtpc.families.gumiho.family import Gumiho
 from mtpc.serial.config import layer_of
 from tests.support.random_hybrid import know_the_family
 from tests.support.tiny_models import SIZE, make_fastmtp, make_mtpc, make_target, randomise_layer
 
+Module = TypeVar("Module", bound=nn.Module)
+JOINT = {"positions": 3, "blocks": 1, "rank": 2, "component_features": 2, "sum_features": 3}
 VOCAB = 5  # windows are enumerated
 WINDOW, RANK = 4, 2
 SHARED_LEAVES = {"leaf_features": 3, "component_features": 2, "sum_features": 3, "trunk_size": 6}
@@ -41,14 +49,27 @@ def hybrid(circuit: str, **options: object) -> Drafter:
     return drafter.requires_grad_(False).eval()
 
 
+def gumiho(parallel: dict[str, object] | None, **options: object) -> Drafter:
+    torch.manual_seed(1)
+    config = declared(GumihoConfig, {**layer_of(tiny_target().config), "parallel": parallel, **options}, "the example")
+    drafter = Drafter(Gumiho(), config)
+    with torch.no_grad():
+        for parameter in drafter.parameters():
+            parameter.normal_()
+    randomise_layer(scaled(drafter).serial)
+    if not config.normed:
+        scaled(drafter.serial)  # what no norm holds back grows from step to step
+    return drafter.requires_grad_(False).eval()
+
+
 def copying() -> Drafter:
     """One that only copies."""
     return Drafter(CopyingAlone(), CopyingConfig(hidden_size=SIZE, vocab_size=VOCAB))
 
 
 @torch.no_grad()
-def scaled(drafter: Drafter) -> Drafter:
-    """The drafter, less sure of itself: with few tokens that are next to impossible."""
+def scaled(drafter: Module) -> Module:
+    """A drafter or a part of one, less sure of itself: with few tokens that are next to impossible."""
     for parameter in drafter.parameters():
         parameter.mul_(0.4)
     return drafter
@@ -65,6 +86,11 @@ EXAMPLES = {
     "fastmtp-qwen2": lambda: make_fastmtp(tiny_target("qwen2")),
     "hybrid-hmm": lambda: hybrid("hmm", leaves="table", sum_features=0),
     "hybrid-btree-token-input": lambda: hybrid("btree", token_input=True, **SHARED_LEAVES),
+    "gumiho-ff": lambda: gumiho({"positions": 3, "blocks": 2}, num_hidden_layers=2),
+    "gumiho-published": lambda: gumiho({"positions": 3, "blocks": 1}, num_hidden_layers=2, normed=False),
+    "gumiho-hmm": lambda: gumiho({**JOINT, "circuit": "hmm"}),
+    "gumiho-cp-one-step": lambda: gumiho({**JOINT, "circuit": "cp", "blocks": 0}, steps=1),
+    "gumiho-eagle": lambda: gumiho(None, normed=False),
     "copying": copying,
 }
 # Of these the ones that draft something of their own.

@@ -71,8 +71,7 @@ def make_layer(target: PreTrainedModel, num_drafts: int = 3, seed: int = 1) -> S
 
 def serial_oracle(layer: SerialLayer, head: SharedHead) -> SerialOracle:
     """The oracle of a layer."""
-    weights = {name.removeprefix("block."): tensor for name, tensor in layer.state_dict().items()}
-    return SerialOracle(layer.config, weights, head.embedding, head.rows)
+    return SerialOracle(layer.config, layer.state_dict(), head.embedding, head.rows)
 
 
 def make_mtpc(circuit: str, window: int, rank: int, hidden: int, vocab: int, **options: object) -> Drafter:

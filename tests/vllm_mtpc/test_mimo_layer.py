@@ -30,7 +30,7 @@ class Block(nn.Module):
 
     def forward(self, positions: Tensor, hidden_states: Tensor, residual: None) -> tuple[Tensor, Tensor]:
         rotary = self.layer.rotary(hidden_states[None], positions[None])
-        out = self.layer.block(hidden_states[None], attention_mask=None, position_embeddings=rotary)[0]
+        out = self.layer.blocks[0](hidden_states[None], attention_mask=None, position_embeddings=rotary)[0]
         return out, torch.zeros_like(out)
 
 
@@ -48,7 +48,7 @@ def engines(layer: SerialLayer) -> Any:
     with pytest.MonkeyPatch.context() as patch, set_current_vllm_config(VllmConfig()):
         patch.setattr(mimo_mtp, "Qwen2DecoderLayer", lambda **_: Block(layer))
         module = mimo_mtp.MiMoMultiTokenPredictorLayer(layer.config, "layer", VllmConfig().model_config)
-    own = {name: tensor for name, tensor in layer.state_dict().items() if not name.startswith("block.")}
+    own = {name: tensor for name, tensor in layer.state_dict().items() if not name.startswith("blocks.")}
     missing, unexpected = module.load_state_dict(own, strict=False)
     assert not unexpected
     assert all(name.startswith("mtp_block.") for name in missing)

@@ -13,6 +13,7 @@ from mtpc.draft import Known
 from mtpc.evaluation.texts import View
 from mtpc.families.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
+from mtpc.window.completed import completed
 
 
 @torch.inference_mode()
@@ -51,6 +52,9 @@ def step_acceptance(
     if window:
         assert drafter.window is not None  # part of the contract: K is no more than the drafter can draft
         given = Known(torch.stack(states, 1), following[:, : serial + 1])
+        if drafter.window.reads_serial:
+            assert drafter.serial is not None  # part of the contract: such a window goes on from one
+            given = completed(given, drafter.serial, head)
         rest = following[:, serial + 1 :]
         if temperature == 0:
             columns.append(drafter.window.draft(given, None, None, window, "greedy").tokens == rest)

@@ -15,6 +15,7 @@ from mtpc.errors import MTPCError
 from mtpc.families.copying.family import CopyingAlone
 from mtpc.families.family import DrafterConfig, Family
 from mtpc.families.fastmtp.family import FastMTP
+from mtpc.families.gumiho.family import Gumiho
 from mtpc.families.mtpc.family import MTPC
 
 GROUP = "mtpc.families"  # of entry points, each a class derived from `Family`
@@ -25,7 +26,8 @@ __all__ = ["DrafterConfig", "Family", "families", "family_of", "problems", "reco
 @cache
 def families() -> tuple[Family, ...]:
     """Every family: this project's, then those of other distributions that can be loaded (see `problems`)."""
-    return (MTPC(), FastMTP(), CopyingAlone(), *(family for _, family in _others() if isinstance(family, Family)))
+    others = (family for _, family in _others() if isinstance(family, Family))
+    return (MTPC(), FastMTP(), Gumiho(), CopyingAlone(), *others)
 
 
 def problems() -> dict[str, str]:

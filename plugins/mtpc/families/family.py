@@ -49,7 +49,7 @@ class DrafterConfig(Protocol):
 
     @property
     def serial(self) -> SerialConfig | None:
-        """The layer of the serial part; None: there is none."""
+        """The layers of the serial part; None: there is none."""
 
     @property
     def serial_steps(self) -> int | None:
@@ -96,7 +96,7 @@ class Family(ABC):
             layers = {**WINDOW_KEYS, **sizes, "head_dim": config.hidden_size}
         else:
             shared = {key: getattr(config.serial, key) for key in SHARED_KEYS}
-            layers = {"model_type": config.serial.layer, "num_hidden_layers": 1, "hidden_act": "silu", **shared}
+            layers = {"model_type": config.serial.layer, "hidden_act": "silu", **shared}
         engine = {"architectures": [self.architecture], "tie_word_embeddings": False, "dtype": "bfloat16"}
         return {**engine, **layers, self.name: {"version": FORMAT_VERSION, **config.model_dump()}}
 

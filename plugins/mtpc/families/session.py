@@ -11,6 +11,7 @@ from mtpc.draft import Draft, Known, Mode, TreeDraft, concatenated
 from mtpc.draw import at_temperature, choose, draw_tokens
 from mtpc.families.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
+from mtpc.window.completed import completed
 
 
 class Session:
@@ -59,6 +60,7 @@ class Session:
             if temperature is not None:
                 mode = "sampled" if bool((temperature > 0).all()) else "mixed"
             rest = None if noise is None else noise[:, serial:]
+            known = self._completed(known)
             drafts.append(self.drafter.window.draft(known, temperature, rest, window, mode, copying))
         return concatenated(drafts) if drafts else Draft(following[:, :0], None)
 
@@ -87,8 +89,16 @@ class Session:
         if not rest:
             return TreeDraft(tokens, parents)
         assert self.drafter.window is not None  # `Drafter.split` leaves it nothing otherwise
-        tree = self.drafter.window.draft_tree(known, temperature, rest, max_children, depth=depth, width=width)
+        tree = self.drafter.window.draft_tree(self._completed(known), temperature, rest, max_children, depth=depth, width=width)
         return TreeDraft(torch.cat([tokens, tree.tokens], 1), torch.cat([parents, tree.parents + chain], 1))
+
+    def _completed(self, known: Known) -> Known:
+        """With what only some windows read."""
+        assert self.drafter.window is not None
+        if not self.drafter.window.reads_serial:
+            return known
+        assert self.drafter.serial is not None  # part of the contract: such a window goes on from one
+        return completed(known, self.drafter.serial, self.head)
 
     def _serial(
         self, hidden: Tensor, following: Tensor, known: Known, steps: int, temperature: Tensor | None,

@@ -1,4 +1,4 @@
-"""What a serial part is: one decoder layer of the target's own kind behind a projection."""
+"""What a serial part is: decoder layers of the target's own kind behind a projection."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from mtpc.serial.rope import POSITIONS, check_rope
 
 Layer = Literal["llama", "qwen2"]
 LAYERS: tuple[str, ...] = get_args(Layer)
+MOST_LAYERS = 64
 # Keys that the engines read in config.json under the same name.
 SHARED_KEYS = (
+    "num_hidden_layers",
     "hidden_size",
     "vocab_size",
     "intermediate_size",
@@ -32,10 +34,10 @@ VocabSize = Annotated[int, Field(ge=1, le=1 << 22)]
 Heads = Annotated[int, Field(ge=1, le=1 << 12)]
 
 
-class SerialConfig(Strict):
-    """The keys of a serial part in a drafter's section of config.json."""
+class LayerConfig(Strict):
+    """What a decoder layer of a serial part is."""
 
-    layer: Layer  # the kind of the decoder layer: "qwen2" is MiMo's
+    layer: Layer  # its kind: "qwen2" is MiMo's
     hidden_size: HiddenSize  # d of the target
     vocab_size: VocabSize  # V of the target
     intermediate_size: Annotated[int, Field(ge=1, le=1 << 20)]
@@ -80,8 +82,16 @@ class SerialConfig(Strict):
             )
 
 
+class SerialConfig(LayerConfig):
+    """The keys of a serial part in a drafter's section of config.json; by default it is FastMTP's, of one layer."""
+
+    num_hidden_layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 1
+    normed: bool = True  # False, as EAGLE and Gumiho are: no norm in front of the projection and of the first layer,
+    # none at the end, and a projection with a bias
+
+
 def layer_of(target: Any) -> dict[str, Any]:
-    """The keys of a `SerialConfig` whose layer is like those of a target.
+    """The keys of a `LayerConfig` whose layer is like those of a target.
 
     target: its configuration in transformers.
 

@@ -1,4 +1,7 @@
-"""The layer of a serial part (FastMTP paper, section 2.1): a state and the next token in, the next state out."""
+"""The layers of a serial part: a state and the next token in, the next state out.
+
+One pre-norm layer is FastMTP's (section 2.1 of its paper); two without the outer norms are Gumiho's (section 3.3).
+"""
 
 from __future__ import annotations
 
@@ -29,27 +32,35 @@ PARTS = {
 
 
 class SerialLayer(nn.Module):
-    """One pre-norm decoder layer behind a projection of the previous state and the token's embedding.
+    """Decoder layers behind a projection of the previous state and the token's embedding.
 
-    All steps share its weights.  Embedding and output head are the target's (`mtpc.target_head.shared.SharedHead`).
+    All steps share their weights.  Embedding and output head are the target's (`mtpc.target_head.shared.SharedHead`).
     """
 
     def __init__(self, config: SerialConfig) -> None:
         super().__init__()
         self.config = config
         self.parts = PARTS[config.layer]
-        size, eps = config.hidden_size, config.rms_norm_eps
-        self.token_layernorm = self.parts.norm(size, eps)
-        self.hidden_layernorm = self.parts.norm(size, eps)
-        self.input_proj = nn.Linear(2 * size, size, bias=False)
-        self.block = self.parts.layer(self._layer_config(), layer_idx=0)
-        self.final_layernorm = self.parts.norm(size, eps)
+        size = config.hidden_size
+        self.token_layernorm, self.hidden_layernorm = self._norm(), self._norm()
+        self.input_proj = nn.Linear(2 * size, size, bias=not config.normed)
+        layers = config.num_hidden_layers
+        self.blocks = nn.ModuleList(self.parts.layer(self._layer_config(), layer_idx=i) for i in range(layers))
+        if not config.normed:
+            self.blocks[0].input_layernorm = nn.Identity()
+        self.final_layernorm = self._norm()
         # Apart from the module, whose conversion to bfloat16 would round the frequencies.
         self._rotary: dict[torch.device, Any] = {}
 
+    def _norm(self) -> nn.Module:
+        """One of the outer norms."""
+        if not self.config.normed:
+            return nn.Identity()
+        return self.parts.norm(self.config.hidden_size, self.config.rms_norm_eps)
+
     def _layer_config(self) -> Any:
         values = {key: getattr(self.config, key) for key in SHARED_KEYS}
-        return self.parts.config(num_hidden_layers=1, attn_implementation="sdpa", **values)
+        return self.parts.config(attn_implementation="sdpa", **values)
 
     def rotary(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines of positions int64 [B, T], in the type of x: [B, T, head_dim] each."""
@@ -57,6 +68,12 @@ class SerialLayer(nn.Module):
             self._rotary[x.device] = self.parts.rotary(self._layer_config()).to(x.device)
         cosine, sine = self._rotary[x.device](x, positions)
         return cosine, sine
+
+    def inputs(self, embeddings: Tensor, previous: Tensor) -> Tensor:
+        """What the layers read of a position, [..., d]: see `forward`."""
+        both = torch.cat([self.hidden_layernorm(previous), self.token_layernorm(embeddings)], -1)
+        z: Tensor = self.input_proj(both)
+        return z
 
     def forward(
         self,
@@ -66,21 +83,23 @@ class SerialLayer(nn.Module):
         mask: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """The states after one step: [B, T, d], after the final norm.
+        """The states after one step: [B, T, d], after the final norm, where there is one.
 
         embeddings: [B, T, d], of the token after each position.  previous: [B, T, d], the state of the position: the
-        target's after its final norm in the first step, this layer's own output after that.  positions: int64 [B, T].
+        target's after its final norm in the first step, this module's own output after that.  positions: int64 [B, T].
         mask: bool [B or 1, 1, T, S], which of the S keys (those in the cache come first) a position attends to; None,
         where no key is in the cache: those up to itself; where T is 1: all.  cache: takes up the T new keys and values.
         """
-        z = self.input_proj(torch.cat([self.hidden_layernorm(previous), self.token_layernorm(embeddings)], -1))
-        z = self.block(
-            z,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=cache is not None,
-            position_embeddings=self.rotary(z, positions),
-        )
+        z = self.inputs(embeddings, previous)
+        rotary = self.rotary(z, positions)
+        for block in self.blocks:
+            z = block(
+                z,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=cache is not None,
+                position_embeddings=rotary,
+            )
         out: Tensor = self.final_layernorm(z)
         return out

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mtpc.draw import draw_tokens, most_probable
 from mtpc.int8 import Int8Linear, fits
+from mtpc.target_head.shared import Head, places
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 
@@ -37,7 +38,7 @@ class DraftLogits:
         self.ids = tuple(ids.to(unembedding.device) for ids in vocabularies.ids)  # int64 [R] of each vocabulary
         by_language = self.ids[:-1] if vocabularies.detector is not None else self.ids
         self.rows = tuple(unembedding[ids] for ids in by_language)  # [R, d] of each, copies
-        self.places = tuple(_places(ids, self.vocab_size) for ids in self.ids)
+        self.places = tuple(places(ids, self.vocab_size) for ids in self.ids)
         self.whole = None if vocabularies.detector is None else whole or partial(_logits, unembedding)
         self.rounded: tuple[Int8Linear, ...] = ()  # the rows for one row of states
         if unembedding.device.type == "cpu" and unembedding.dtype == torch.bfloat16 and all(map(fits, self.rows)):
@@ -65,6 +66,17 @@ class DraftLogits:
         for number, rows in groups(numbers, states.device):
             whole[rows[:, None], self.ids[number]] = self._of(number, states[rows])
         return whole
+
+    def head(self, numbers: Tensor | None = None) -> Head:
+        """What the window parts of these rows draft through: the rows' own draft vocabulary, if they share one.
+
+        numbers: int64 [B], as above.
+        """
+        only = self._only(numbers)
+        if only is not None:
+            return DraftHead(partial(self._of, only), self.vocab_size, self.ids[only])
+        assert numbers is not None
+        return DraftHead(lambda states: self(states, numbers.repeat_interleave(len(states) // len(numbers))), self.vocab_size)
 
     def greedy(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
         """The token of the largest logit in each row, int64 [n], without logits of the whole vocabulary.
@@ -136,16 +148,22 @@ class DraftLogits:
         return _logits(self.rows[number], states)
 
 
+class DraftHead(Head):
+    """A head that is a function.
+
+    logits_of: states [n, d] -> [n, R].  ids: as of any `Head`.
+    """
+
+    def __init__(self, logits_of: Callable[[Tensor], Tensor], vocab_size: int, ids: Tensor | None = None) -> None:
+        self.logits_of, self.vocab_size, self.ids = logits_of, vocab_size, ids
+
+    def logits(self, states: Tensor) -> Tensor:
+        return self.logits_of(states.flatten(0, -2)).unflatten(0, states.shape[:-1]).float()
+
+
 def _logits(rows: Tensor, states: Tensor) -> Tensor:
     """Rows [R, d] of the head, states [m, d] -> [m, R]."""
     return F.linear(states, rows.to(states.dtype))
-
-
-def _places(ids: Tensor, vocab_size: int) -> Tensor:
-    """Where each token is among ids [R], int64 [V]; -1 where it is not."""
-    places = ids.new_full((vocab_size,), -1)
-    places[ids] = torch.arange(len(ids), device=ids.device)
-    return places
 
 
 def groups(numbers: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]]:

@@ -1,4 +1,4 @@
-"""What a circuit window is: the circuit, its sizes, and the head that parameterises it."""
+"""What a window is: a circuit, its sizes, and the head or heads that parameterise it."""
 
 from __future__ import annotations
 
@@ -42,3 +42,19 @@ class CircuitConfig(Strict):
     def circuit_window(self) -> int:
         """Tokens that the circuit is a distribution over, the last ones of the window."""
         return self.window - 1 if self.token_input else self.window
+
+
+class ParallelConfig(Strict):
+    """The keys of heads in parallel in a drafter's section of config.json."""
+
+    positions: Annotated[int, Field(ge=1, le=MOST - 1)]  # n, drafts of the window
+    blocks: Annotated[int, Field(ge=0, le=64)] = 5  # residual layers of each head
+    circuit: str = "ff"  # of `mtpc.circuits`: "ff" is Gumiho's independent heads
+    rank: Annotated[int, Field(ge=1, le=256)] = 1  # R, components per position
+    component_features: Features = 64  # of what a component adds to a position's state
+    sum_features: Features = 32  # behind the sum weights
+
+    @model_validator(mode="after")
+    def _is_a_circuit(self) -> Self:
+        build_circuit(self.circuit, self.positions, self.rank)
+        return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -14,10 +14,11 @@ from mtpc.draft import Draft, Known, Mode, TreeDraft
 class WindowPart(nn.Module, ABC):
     """A joint distribution over the tokens after those that are known, conditioned exactly on these.
 
-    vocab_size: V.
+    vocab_size: V.  reads_serial: whether it needs `Known.inputs` and `Known.head`.
     """
 
     vocab_size: int
+    reads_serial: ClassVar[bool] = False
 
     @property
     @abstractmethod

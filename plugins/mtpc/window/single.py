@@ -32,7 +32,7 @@ def drafting_for_one(window: WindowPart) -> Callable[..., Draft]:
     code looks only at its arguments.
     """
     first = next(window.parameters(), None)
-    if first is None:  # nothing is computed
+    if first is None or window.reads_serial:  # nothing is computed, or much of it is not the window's own
         return window.draft
     if first.dtype == torch.bfloat16:
         window = deepcopy(window)

@@ -19,11 +19,14 @@ from mtpc.draft import MOST
 from mtpc.evaluation.evaluate import Plan
 from mtpc.families.fastmtp import command as fastmtp
 from mtpc.families.fastmtp.recipe import Settings as FastMTPSettings
+from mtpc.families.gumiho import command as gumiho
+from mtpc.families.gumiho.recipe import Settings as GumihoSettings
 from mtpc.families.mtpc import command as mtpc
 from mtpc.families.mtpc.batches import BatchShape
 from mtpc.families.mtpc.config import MTPCConfig
 from mtpc.families.mtpc.recipe import Settings as MTPCSettings
 from mtpc.targets.byte_llama import ByteTargetConfig
+from mtpc.window.config import ParallelConfig
 
 SHIPPED = Path(__file__).parents[3] / "weights" / "byte-target" / "provenance.json"
 RENAMED = {"steps": "updates", "tokens_per_step": "tokens_per_update", "warmup_steps": "warmup"}
@@ -49,6 +52,8 @@ def defaults_of_fields(made: type) -> dict[str, Any]:
         (mtpc.train, BatchShape, {"context"}, 2),
         (mtpc.train, MTPCConfig, {"trunk_size"}, 5),  # the paper's circuits have none
         (fastmtp.train, FastMTPSettings, set(), 15),
+        (gumiho.train, GumihoSettings, {"num_drafts"}, 15),
+        (gumiho.train, ParallelConfig, {"rank"}, 1),
         (byte_target, ByteTargetConfig, {"long_context_from", "future_discount", "future_stride"}, 14),
         (evaluate, Plan, {"trees", "temperatures"}, 5),
     ],

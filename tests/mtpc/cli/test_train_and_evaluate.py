@@ -20,7 +20,7 @@ from mtpc.evaluation.evaluate import Plan
 from mtpc.families import families
 from mtpc.families.drafter import load_drafter
 from tests.mtpc.corpus_folder import make_corpus
-from tests.mtpc.families.fastmtp.conversations import make_conversations
+from tests.mtpc.training.conversations import make_conversations
 from tests.support.tiny_models import SIZE, VOCAB, make_target
 
 

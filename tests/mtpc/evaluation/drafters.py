@@ -12,12 +12,15 @@ from mtpc.families.drafter import Drafter
 from mtpc.serial.config import layer_of
 from mtpc.serial.start import start_from_target
 from mtpc.window.circuit import CircuitWindow
+from mtpc.window.config import ParallelConfig
+from mtpc.window.parallel import ParallelWindow
 from tests.support.random_hybrid import know_the_family
 from tests.support.tiny_models import SIZE, VOCAB
 
 NOISE = 0.3  # of a tensor's mean size
 CIRCUIT: dict[str, Any] = {"circuit": "hmm", "window": 4, "rank": 3, "leaves": "table", "sum_features": 0}
-NAMES = ("mtpc", "fastmtp", "hybrid")
+PARALLEL: dict[str, Any] = {"positions": 2, "blocks": 1, "circuit": "hmm", "rank": 2}
+NAMES = ("mtpc", "fastmtp", "gumiho", "hybrid")
 
 
 def config_of(name: str, model: PreTrainedModel) -> dict[str, Any]:
@@ -25,6 +28,7 @@ def config_of(name: str, model: PreTrainedModel) -> dict[str, Any]:
     return {
         "mtpc": {**CIRCUIT, "hidden_size": SIZE, "vocab_size": VOCAB},
         "fastmtp": {**layer_of(model.config), "num_drafts": 3},
+        "gumiho": {**layer_of(model.config), "num_hidden_layers": 2, "parallel": ParallelConfig(**PARALLEL)},
         "hybrid": {**layer_of(model.config), "circuit": CIRCUIT},
     }[name]
 
@@ -43,6 +47,8 @@ def tiny_drafter(name: str, model: PreTrainedModel, noise: float = NOISE) -> Dra
         drafter.window.head.initialise(unembedding)
         for weight in drafter.window.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position
             weight.copy_(unembedding)
+    if isinstance(drafter.window, ParallelWindow):
+        drafter.window.initialise(model.model.norm.weight)
     for weight in drafter.parameters():
         weight.add_(torch.randn_like(weight) * weight.abs().mean() * noise)
     return drafter.requires_grad_(False).eval()

@@ -29,6 +29,7 @@ from mtpc.vocabulary.files import OwnFile, OwnLanguage
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Rankings
 from mtpc.vocabulary.settings import OWN_FILE
+from mtpc.window.config import ParallelConfig
 from tests.support.broken_values import broken
 from tests.support.random_hybrid import forget_the_family, know_the_family
 
@@ -47,11 +48,20 @@ LAYER: dict[str, Any] = {
     "max_position_embeddings": 128,
 }
 CIRCUIT: dict[str, Any] = {"circuit": "btree", "window": 4, "rank": 2}
+PARALLEL: dict[str, Any] = {
+    "positions": 3,
+    "blocks": 1,
+    "circuit": "cp",
+    "rank": 2,
+    "component_features": 4,
+    "sum_features": 4,
+}
 SIZES = {"hidden_size": SIZE, "vocab_size": VOCAB}
 # A good section of every family of the registry, the third one included.
 SECTIONS: dict[str, dict[str, Any]] = {
     "mtpc": {**CIRCUIT, **SIZES},
     "fastmtp": {**LAYER, "num_drafts": 3},
+    "gumiho": {**LAYER, "num_hidden_layers": 2, "normed": False, "steps": 2, "parallel": PARALLEL},
     "copying": {**SIZES, "num_drafts": 3},
     "hybrid": {**LAYER, "circuit": CIRCUIT},
 }
@@ -104,6 +114,9 @@ def of_configs() -> Iterator[Case]:
             for what, layer in broken(kind, {"rope_theta": 1e4, **turned}):
                 section = {**good, "rope_parameters": layer}
                 yield case(f"{name}: {turned['rope_type']}: {what}", content=json.dumps(whole(name, section)))
+        for what, parallel in broken(ParallelConfig, PARALLEL) if name == "gumiho" else ():
+            section = {**good, "parallel": parallel}
+            yield case(f"{name}: parallel: {what}", content=json.dumps(whole(name, section)))
         values = whole(name, good)
         for key, value in values.items():
             wrong = {"list": [value], "nothing": None, "text": f"{value}", "fraction": 0.5, "truth": value != 1}

@@ -205,6 +205,6 @@ def test_what_is_no_drafter(tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
     assert recognise(tmp_path) is None
     with pytest.raises(
-        MTPCError, match="describes no drafter: it has no section 'mtpc', 'fastmtp', 'copying', 'hybrid'"
+        MTPCError, match="describes no drafter: it has no section 'mtpc', 'fastmtp', 'gumiho', 'copying', 'hybrid'"
     ):
         family_of(tmp_path)

@@ -13,7 +13,7 @@ from mtpc.errors import MTPCError
 from mtpc.families import GROUP, families, family_of, problems
 from mtpc.families.fastmtp.family import FastMTP
 
-OWN = ["mtpc", "fastmtp", "copying"]
+OWN = ["mtpc", "fastmtp", "gumiho", "copying"]
 
 
 @pytest.fixture
@@ -59,6 +59,6 @@ def test_a_broken_one_is_told_and_leaves_the_others(
     assert reason in problems()["broken"]
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(
-        MTPCError, match=r"no section 'mtpc', 'fastmtp', 'copying'; the family 'broken' cannot be loaded"
+        MTPCError, match=r"no section 'mtpc', 'fastmtp', 'gumiho', 'copying'; the family 'broken' cannot be loaded"
     ):
         family_of(tmp_path)

@@ -10,7 +10,7 @@ import torch
 from mtpc.families.fastmtp.loss import step_losses
 from mtpc.target_head.sampled import RowSampler
 from mtpc.target_head.shared import SharedHead
-from tests.mtpc.families.fastmtp.conversations import make_conversations
+from tests.mtpc.training.conversations import make_conversations
 from tests.support.tiny_models import SIZE, VOCAB, make_layer, make_target
 
 FREQUENT = VOCAB // 4

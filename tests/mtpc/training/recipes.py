@@ -10,18 +10,20 @@ from typing import Any
 
 from mtpc.distill.conversations import Conversation
 from mtpc.families.fastmtp import recipe as fastmtp
+from mtpc.families.gumiho import recipe as gumiho
 from mtpc.families.mtpc import recipe as mtpc
 from mtpc.families.mtpc.batches import BatchShape
 from mtpc.families.mtpc.config import MTPCConfig
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.training.recipe import Recipe
 from tests.mtpc.corpus_folder import make_corpus
-from tests.mtpc.families.fastmtp.conversations import make_conversations
+from tests.mtpc.training.conversations import make_conversations
 from tests.support.tiny_models import SIZE, VOCAB, make_target
 
 MTPC = mtpc.Settings(
     updates=12, warmup_updates=3, micro_batch=5, loss="kl", batch=BatchShape(texts=2, context=20, positions=6)
 )
+GUMIHO = gumiho.Settings(num_drafts=4, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
 FASTMTP = fastmtp.Settings(num_drafts=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
 
 
@@ -61,5 +63,17 @@ def of_fastmtp(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **chan
     )
 
 
+def of_gumiho(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> Recipe:
+    """Independent heads, a joint window and a drafter without heads, on forty conversations."""
+    config, small = target.model.config, {"positions": 2, "blocks": 1, "component_features": 4, "sum_features": 4}
+    configs = {
+        "heads": gumiho.config_for(config, small, num_hidden_layers=2),
+        "joint": gumiho.config_for(config, {**small, "circuit": "hmm", "rank": 3}),
+        "eagle": gumiho.config_for(config, None, normed=False),
+    }
+    settings = dataclasses.replace(GUMIHO, **changes)
+    return gumiho.GumihoRecipe(target, conversations_of(target, seed_of_data), configs, settings)
+
+
 # Of each family: (target, a folder for its data, the seed of its data, changes of its settings) -> a recipe.
-RECIPES: dict[str, Callable[..., Recipe]] = {"mtpc": of_mtpc, "fastmtp": of_fastmtp}
+RECIPES: dict[str, Callable[..., Recipe]] = {"mtpc": of_mtpc, "fastmtp": of_fastmtp, "gumiho": of_gumiho}

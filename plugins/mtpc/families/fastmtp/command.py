@@ -7,82 +7,46 @@ from typing import Annotated
 
 import typer
 
-from mtpc.cli.numbers import (
-    LEAST_RATE,
-    MOST_DRAFTS,
-    MOST_PROMPTS,
-    MOST_RATE,
-    MOST_REQUESTS,
-    MOST_SEED,
-    MOST_TOKENS,
-    MOST_WIDTH,
-)
-from mtpc.cli.paths import file_to_write, folder_to_write
-from mtpc.families.fastmtp.choices import LearnFrom, Loss
+from mtpc.cli.numbers import MOST_DRAFTS
+from mtpc.cli.paths import folder_to_write
 from mtpc.serial.attention import Attention
-from mtpc.training.optimizers import Kind
+from mtpc.training import options
+from mtpc.training.choices import Loss
 
 
 def train(
-    target: Annotated[Path, typer.Option(help="The frozen target, a Hugging Face folder (Llama, Qwen2, MiMo).")],
-    data: Annotated[Path, typer.Option(help="Conversations of the target, as `mtpc distill` writes them.")],
-    out: Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter directory that is written.")],
+    target: options.Target,
+    data: options.Data,
+    out: options.Out,
     num_drafts: Annotated[
         int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts K, one for each recursive step; 1 is plain MTP.")
     ] = 3,
     beta: Annotated[float, typer.Option(min=0.001, max=1, help="The loss of draft k weighs beta^(k-1).")] = 0.6,
-    epochs: Annotated[int, typer.Option(min=1, max=10_000, help="Passes over the conversations.")] = 3,
-    batch: Annotated[
-        int, typer.Option(min=1, max=MOST_WIDTH, help="Conversations of average length in an update.")
-    ] = 64,
-    learning_rate: Annotated[
-        float, typer.Option(min=LEAST_RATE, max=MOST_RATE, help="Peak rate: warm-up, then a cosine to zero.")
-    ] = 5e-5,
-    warmup: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the updates that the rate rises in.")] = 0.05,
-    weight_decay: Annotated[float, typer.Option(min=0, max=10, help="Of the matrices.")] = 0.1,
-    optimizer: Annotated[
-        Kind, typer.Option(help="'adamw' (the paper's), or 'muon', which from scratch needs fewer updates.")
-    ] = "adamw",
+    epochs: options.Epochs = 3,
+    batch: options.BatchSize = 64,
+    learning_rate: options.LearningRate = 5e-5,
+    warmup: options.Warmup = 0.05,
+    weight_decay: options.WeightDecay = 0.1,
+    optimizer: options.Optimizer = "adamw",
     loss: Annotated[
         Loss,
         typer.Option(help="'ce' (the paper's), 'kl' to the target's distribution, or 'lk', -log of what it accepts."),
     ] = "ce",
-    learn_from: Annotated[
-        LearnFrom, typer.Option(help="'answers', or 'all': the questions too, where the target wrote them.")
-    ] = "answers",
-    head_rows: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=MOST_WIDTH,
-            help="Train on logits of this many frequent tokens and a random quarter as many others, which stand for "
-            "the rest: some four times less work at 8192. 0: on all.",
-        ),
-    ] = 0,
+    learn_from: options.Learnt = "answers",
+    head_rows: options.HeadRows = 0,
     attention: Annotated[
         Attention,
         typer.Option(help="What a step attends to: 'served', as in an engine, or 'paper', as in its training."),
     ] = "served",
-    context: Annotated[
-        int, typer.Option(min=3, max=MOST_TOKENS, help="Tokens of a conversation that are read, at most.")
-    ] = 1024,
-    micro_batch: Annotated[
-        int, typer.Option(min=1, max=MOST_REQUESTS, help="Conversations that are computed at once.")
-    ] = 1,
-    keep_states: Annotated[
-        bool, typer.Option(help="Hold the target's states in memory, so that later epochs need not compute them.")
-    ] = False,
+    context: options.Context = 1024,
+    micro_batch: options.MicroBatch = 1,
+    keep_states: options.KeepStates = False,
     start: Annotated[
         Path | None, typer.Option(help="A drafter directory to go on from; none: the target's own last layer.")
     ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(callback=file_to_write, help="State file: written on the way, continued from if there."),
-    ] = None,
-    questions: Annotated[
-        int, typer.Option(min=0, max=MOST_PROMPTS, help="Held-out questions of each kind to score on; 0: none.")
-    ] = 16,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the order of the conversations.")] = 0,
+    resume: options.Resume = None,
+    questions: options.Questions = 16,
+    seed: options.Seed = 0,
 ) -> None:
     """Train an MTP layer that drafts by applying itself K times (FastMTP).
 

@@ -8,18 +8,18 @@ from pydantic import Field
 
 from mtpc.declared import declared
 from mtpc.draft import MOST
-from mtpc.serial.config import SerialConfig, layer_of
+from mtpc.serial.config import LayerConfig, SerialConfig, layer_of
 
 
-class FastMTPConfig(SerialConfig):
-    """See `SerialConfig`: nothing but a serial part, of as many steps as are asked for."""
+class FastMTPConfig(LayerConfig):
+    """See `LayerConfig`: nothing but a serial part of one layer, of as many steps as are asked for."""
 
     num_drafts: Annotated[int, Field(ge=1, le=MOST)]  # K, the steps that it was trained for; more can be drafted
 
     @property
     def serial(self) -> SerialConfig:
         """The layer."""
-        return self
+        return SerialConfig(**self.model_dump(exclude={"num_drafts"}))
 
     @property
     def serial_steps(self) -> None:

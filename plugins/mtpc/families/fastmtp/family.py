@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mtpc.families.drafter import Drafter
 
 SERIAL = "serial."
-BLOCK = "block."  # the decoder layer's tensors have no name of their own in a checkpoint
+BLOCK = "blocks.0."  # the decoder layer's tensors have no name of their own in a checkpoint
 PREFIX = "model.mtp_layers.0."
 
 

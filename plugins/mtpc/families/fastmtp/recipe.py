@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from mtpc.distill.conversations import Conversation, check_tokens
+from mtpc.distill.conversations import Conversation
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import Drafter
-from mtpc.families.fastmtp.batches import collate, epoch_batches
-from mtpc.families.fastmtp.choices import LearnFrom, Loss
 from mtpc.families.fastmtp.config import config_for
 from mtpc.families.fastmtp.family import FastMTP
 from mtpc.families.fastmtp.loss import step_losses, step_weights
 from mtpc.serial.attention import Attention
 from mtpc.serial.start import start_from_target
-from mtpc.target_head.sampled import RowSampler
-from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget
-from mtpc.training.optimizers import Kind, make_optimizers
-from mtpc.training.recipe import Batch, Recipe
-from mtpc.training.schedule import Schedule
+from mtpc.training.from_conversations import ConversationRecipe, ConversationSettings, Part
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(ConversationSettings):
     """What can be chosen.
 
     The defaults, but attention and context, are the paper's, which goes on from a layer that was trained with its
@@ -41,47 +33,26 @@ class Settings:
     num_drafts: int = 3  # K; 1 trains the head of plain MTP, which is then reused (the paper's "vanilla")
     beta: float = 0.6  # alpha_k is proportional to beta^(k - 1)
     epochs: int = 3
-    batch: int = 64  # conversations of average length
+    batch: int = 64
     learning_rate: float = 5e-5
-    warmup: float = 0.05  # share of all updates
-    weight_decay: float = 0.1
-    optimizer: Kind = "adamw"
     attention: Attention = "served"
-    loss: Loss = "ce"
-    learn_from: LearnFrom = "answers"
-    head_rows: int = 0  # rows of the output head that each loss reads, the most frequent tokens', and a sample; 0: all
-    context: int = 1024  # tokens of a conversation that are read, at most
-    micro_batch: int = 1  # conversations that are computed at once
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        if self.context < self.num_drafts + 2:
-            raise MTPCError(f"context must be at least {self.num_drafts + 2} tokens for {self.num_drafts} drafts.")
+    @property
+    def drafts(self) -> int:
+        """One of each step."""
+        return self.num_drafts
 
 
-class Part(NamedTuple):
-    """Some conversations: the target's states [B, L, d] of tokens, int64 [B, L], and the starts that are learnt from.
-
-    chosen: bool [B, L - K - 1].  head: the output head, or a sample of its rows.
-    """
-
-    hidden: Tensor
-    tokens: Tensor
-    chosen: Tensor
-    head: SharedHead
-
-
-class FastMTPRecipe(Recipe):
+class FastMTPRecipe(ConversationRecipe):
     """One layer.
 
-    conversations: those of the training split.  start: a drafter to go on from; None: the target's own last layer.
-    keep_states: hold the target's states of every conversation in memory (2 d bytes a token in bfloat16), so that it
-    reads each only once.
+    conversations, keep_states: see `ConversationRecipe`.  start: a drafter to go on from; None: the target's own last
+    layer.
 
-    Errors: `MTPCError` for a target of a kind that no layer computes, another start, or too few conversations.
+    Errors: `MTPCError` for a target of a kind that no layer computes, another start, or conversations of no use.
     """
 
-    save_every = 20
+    settings: Settings
 
     def __init__(
         self,
@@ -92,34 +63,12 @@ class FastMTPRecipe(Recipe):
         start: Drafter | None = None,
         keep_states: bool = False,
     ) -> None:
-        self.target, self.settings, self.start = target, settings, start
-        self.config = config_for(target.model.config, settings.num_drafts)
+        self.start, self.config = start, config_for(target.model.config, settings.num_drafts)
         if start is not None and self.config.model_dump(exclude={"num_drafts"}) != {
             key: value for key, value in start.config.model_dump().items() if key != "num_drafts"
         }:
             raise MTPCError("the drafter to start from has another layer than one like the target's would be.")
-        self._kept: dict[int, Tensor] | None = {} if keep_states else None  # by the place in `conversations`
-        drafts = settings.num_drafts
-        long_enough = settings.context - drafts - 1  # the last start that counts lies before it
-        self.conversations = [
-            each for each in conversations if each.start <= min(long_enough, len(each.tokens) - drafts - 1)
-        ]
-        if not self.conversations:
-            raise MTPCError(f"no conversation has an answer within {settings.context} tokens to train on.")
-        check_tokens(self.conversations, self.config.vocab_size)
-        lengths = [min(len(each.tokens), settings.context) for each in self.conversations]
-        epochs = (epoch_batches(lengths, settings.batch, epoch, settings.seed) for epoch in range(settings.epochs))
-        self._plan = [batch for epoch in epochs for batch in epoch]  # conversations of each update
-        self.head = SharedHead.of(target.model)
-        rows = settings.head_rows
-        self.sampler = RowSampler.of(self.head, self.conversations, rows, settings.seed) if rows else None
-
-    @property
-    def schedule(self) -> Schedule:
-        """Warm-up over a share of all updates, then a cosine to zero."""
-        updates = len(self._plan)
-        warmup = max(1, round(self.settings.warmup * updates))
-        return Schedule(self.settings.learning_rate, updates, warmup, warmup, "cosine")
+        super().__init__(target, conversations, settings, keep_states)
 
     def drafters(self) -> dict[str, Drafter]:
         """The layer to go on from, or one like the target's last."""
@@ -131,51 +80,9 @@ class FastMTPRecipe(Recipe):
             drafter.load_state_dict(self.start.state_dict())
         return {FastMTP.name: drafter.to(self.target.device, torch.float32)}
 
-    def optimizers(self, drafter: Drafter) -> list[torch.optim.Optimizer]:
-        """For the matrices, and for norms and biases."""
-        matrices = [p for p in drafter.parameters() if p.ndim > 1]
-        others = [p for p in drafter.parameters() if p.ndim == 1]
-        settings = self.settings
-        return make_optimizers(matrices, others, settings.optimizer, settings.learning_rate, settings.weight_decay)
-
     def weights(self, drafter: Drafter) -> Tensor:
         """alpha_k of each step."""
         return torch.tensor(step_weights(self.settings.num_drafts, self.settings.beta), device=self.target.device)
-
-    def batch(self, update: int) -> Batch:
-        """Conversations of like length."""
-        chosen, size = self._plan[update], self.settings.micro_batch
-        parts = [chosen[i : i + size] for i in range(0, len(chosen), size)]
-        batches = [self._collate(numbers)[1] for numbers in parts]
-        return Batch(sum(int(starts.sum()) for starts in batches), self._parts(update, parts))
-
-    def _parts(self, update: int, parts: list[list[int]]) -> Iterator[Part]:
-        for number, conversations in enumerate(parts):
-            tokens, chosen = self._collate(conversations)
-            head = self.head if self.sampler is None else self.sampler.sample(tokens, update, number)
-            tokens, chosen = tokens.to(self.target.device), chosen.to(self.target.device)
-            yield Part(self._states(conversations, tokens), tokens, chosen, head)
-
-    def _collate(self, numbers: list[int]) -> tuple[Tensor, Tensor]:
-        settings = self.settings
-        conversations = [self.conversations[i] for i in numbers]
-        return collate(conversations, settings.num_drafts, settings.context, settings.learn_from)
-
-    def _states(self, numbers: list[int], tokens: Tensor) -> Tensor:
-        """The target's states of tokens [B, L], those of the conversations of these numbers: [B, L, d].
-
-        What is padding may be anything.
-        """
-        kept = self._kept
-        if kept is None:
-            return self.target.hidden(tokens)
-        if any(number not in kept for number in numbers):
-            hidden = self.target.hidden(tokens)
-            for number, row in zip(numbers, hidden, strict=True):
-                kept[number] = row[: len(self.conversations[number].tokens)].clone()
-            return hidden
-        hidden = pad_sequence([kept[number] for number in numbers], batch_first=True)
-        return F.pad(hidden, (0, 0, 0, tokens.shape[1] - hidden.shape[1]))
 
     def losses(self, drafter: Drafter, part: Part) -> Tensor:
         """Of every step."""
@@ -194,17 +101,10 @@ class FastMTPRecipe(Recipe):
 
     def data(self) -> dict[str, Any]:
         """The conversations that are learnt from, and the layer that the training goes on from."""
-        conversations, start = hashlib.sha256(), None
-        for conversation in self.conversations:
-            conversations.update(conversation.to_json().encode() + b"\n")
+        start = None
         if self.start is not None:
             weights = hashlib.sha256()
             for tensor in self.start.state_dict().values():
                 weights.update(tensor.detach().float().cpu().numpy().tobytes())
             start = weights.hexdigest()
-        return {
-            "conversations": len(self.conversations),
-            "tokens": sum(len(each.tokens[: self.settings.context]) for each in self.conversations),
-            "conversations_sha256": conversations.hexdigest(),
-            "start_sha256": start,
-        }
+        return {**super().data(), "start_sha256": start}

@@ -41,7 +41,7 @@ def test_the_converted_layer_drafts_as_the_checkpoints_tensors_do(name: str, sha
     mtp = {key: tensor for key, tensor in weights.items() if key.startswith(PREFIX)}
     assert all(torch.equal(tensor, mtp[key].float()) for key, tensor in drafter.tensors().items())
     embedding, unembedding = (weights[key].float() for key in ("model.embed_tokens.weight", "lm_head.weight"))
-    oracle = SerialOracle(convert_config(tmp_path / name / "config.json"), mtp, embedding, unembedding)
+    oracle = SerialOracle(convert_config(tmp_path / name / "config.json").serial, mtp, embedding, unembedding)
     torch.manual_seed(1)
     hidden, text = torch.randn(LENGTH - 1, SIZE), torch.randint(VOCAB, (LENGTH,))
     expected, _ = oracle.draft(hidden, text.tolist(), DRAFTS, greedy)
@@ -112,7 +112,7 @@ def test_the_published_sizes_make_the_published_number_of_parameters(tmp_path: P
     heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
     (tmp_path / "config.json").write_text(json.dumps({**FASTMTP, **sizes, **heads, "layer_types": ["full_attention"]}))
     with torch.device("meta"):
-        layer = SerialLayer(convert_config(tmp_path / "config.json"))
+        layer = SerialLayer(convert_config(tmp_path / "config.json").serial)
     assert sum(weight.numel() for weight in layer.parameters()) == pytest.approx(210.8e6, abs=0.05e6)  # paper, 3.1
 
 

@@ -20,7 +20,7 @@ def test_the_published_weights() -> None:
 @pytest.mark.parametrize("rows", [2, 100])
 @pytest.mark.parametrize("loss", ["ce", "kl", "lk"])
 def test_every_step_of_every_chosen_start_counts_once(loss: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtpc.families.fastmtp.loss.ROWS", rows)
+    monkeypatch.setattr("mtpc.training.head_loss.ROWS", rows)
     target = make_target("llama")
     layer, head = make_layer(target), SharedHead.of(target)
     oracle = serial_oracle(layer, head)
@@ -48,7 +48,7 @@ def test_every_step_of_every_chosen_start_counts_once(loss: str, rows: int, monk
 
 @pytest.mark.parametrize("loss", ["ce", "kl", "lk"])
 def test_the_slope_is_that_of_the_loss(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtpc.families.fastmtp.loss.ROWS", 2)
+    monkeypatch.setattr("mtpc.training.head_loss.ROWS", 2)
     target = make_target("llama").double()
     layer, head = make_layer(target).double().requires_grad_(True), SharedHead.of(target)
     hidden, tokens = torch.randn(2, LENGTH, SIZE).double(), torch.randint(VOCAB, (2, LENGTH))

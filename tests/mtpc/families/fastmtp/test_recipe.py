@@ -16,7 +16,7 @@ from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.training.schedule import Schedule
 from mtpc.training.trainer import Trainer
-from tests.mtpc.families.fastmtp.conversations import make_conversations
+from tests.mtpc.training.conversations import make_conversations
 from tests.support.tiny_models import SIZE, VOCAB, make_fastmtp, make_mtpc, make_target
 
 RECIPE = Settings(num_drafts=2, epochs=4, batch=8, learning_rate=3e-3, micro_batch=4)
@@ -142,8 +142,8 @@ def test_it_starts_from_the_targets_last_layer_or_from_a_given_one(
 ) -> None:
     own = start_of(FastMTPRecipe(target, conversations, RECIPE))
     last = target.model.model.layers[-1]
-    assert torch.equal(own.block.mlp.up_proj.weight, last.mlp.up_proj.weight)
-    assert own.block.mlp.up_proj.weight.data_ptr() != last.mlp.up_proj.weight.data_ptr()
+    assert torch.equal(own.blocks[0].mlp.up_proj.weight, last.mlp.up_proj.weight)
+    assert own.blocks[0].mlp.up_proj.weight.data_ptr() != last.mlp.up_proj.weight.data_ptr()
     given = make_fastmtp(target.model)
     started = start_of(FastMTPRecipe(target, conversations, RECIPE, start=given))
     assert all(torch.equal(a, b) for a, b in zip(given.parameters(), started.parameters(), strict=True))

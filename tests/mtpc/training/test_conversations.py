@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from mtpc.distill.conversations import Conversation
-from mtpc.families.fastmtp.batches import collate, epoch_batches
+from mtpc.training.conversations import collate, epoch_batches
 
 
 def conversation(length: int, start: int) -> Conversation:

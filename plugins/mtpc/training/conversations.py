@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mtpc.distill.conversations import Conversation
-from mtpc.families.fastmtp.choices import LearnFrom
+from mtpc.training.choices import LearnFrom
 
 WINDOW = 64  # updates whose conversations are sorted by length
 
