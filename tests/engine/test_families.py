@@ -23,6 +23,7 @@ from tests.engine.prompts import prompts
 from tests.engine.server import Server, speculative_config, tokens
 from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_vocabulary
+from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
@@ -70,24 +71,27 @@ def mimo(folder: Path) -> Case:
     """A serial part alone, of kind qwen2, drafting from the whole vocabulary: a MiMo checkpoint's after `mtpc convert`.
 
     Its target hands over its states before the final norm, and brings its configuration class, as the published one.
-    Serial parts of kind llama, and draft vocabularies by language, are served with a window behind them: see `hybrid`.
+    Serial parts of kind llama, and draft vocabularies by language, are served with a window behind them: see `gumiho`.
     """
     made = make_mimo(folder)
     return Case(Models(made.target, made.drafter, 3), made.plain, arguments=("--trust-remote-code",))
 
 
-def hybrid(folder: Path) -> Case:
-    """Both parts, drafting from the vocabulary of each language; with one draft of a step there is no window."""
+def gumiho(folder: Path) -> Case:
+    """Two layers and heads behind them, all drafting from the vocabulary of each language; of two drafts none is a head's.
+
+    Joint heads and layers without norms are served on the other runner.
+    """
     target = make_target(folder / "target", seed=3)
-    models = Models(target, make_hybrid(folder / "drafter", target), 4)
-    return Case(models, target, by_language(folder), schedule(4, 1))
+    drafter = make_gumiho(folder / "drafter", target, {"positions": 3, "blocks": 2}, num_hidden_layers=2)
+    return Case(Models(target, drafter, 5), target, by_language(folder), schedule(5, 2))
 
 
 def copying(folder: Path) -> Case:
-    """Both parts, and copying beside them, which makes drafts longer than both."""
-    case = hybrid(folder)
-    models, values = case.models._replace(drafts=9), by_language(folder) | {"copy": True, "step_cost": CHEAP}
-    return case._replace(models=models, vocabulary=values, schedule=None)
+    """A layer and a circuit, and copying beside them, which makes drafts longer than both."""
+    target = make_target(folder / "target", seed=3)
+    models = Models(target, make_hybrid(folder / "drafter", target), 9)
+    return Case(models, target, by_language(folder) | {"copy": True, "step_cost": CHEAP})
 
 
 def copying_alone(folder: Path) -> Case:
@@ -105,7 +109,7 @@ def by_language(folder: Path) -> dict[str, Any]:
 CASES = {
     "mtpc": mtpc,
     "fastmtp, MiMo": mimo,
-    "hybrid": hybrid,
+    "gumiho": gumiho,
     "hybrid, copying": copying,
     "copying": copying_alone,
 }

@@ -24,6 +24,7 @@ from tests.engine.loop import Loop
 from tests.engine.prompts import prompts
 from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_vocabulary
+from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
@@ -89,6 +90,13 @@ def mimo(folder: Path) -> Case:
     return Case(Models(made.target, made.drafter, 3), made.plain, 12, 200)
 
 
+def gumiho(folder: Path) -> Case:
+    """Two layers without norms that draft two tokens, and joint heads behind them."""
+    target, heads = make_target(folder / "target"), {"positions": 2, "blocks": 1, "circuit": "hmm", "rank": 3}
+    drafter = make_gumiho(folder / "drafter", target, heads, num_hidden_layers=2, normed=False)
+    return Case(Models(target, drafter, 4), target, 12, 200)
+
+
 def hybrid(folder: Path) -> Case:
     """A layer that drafts from the vocabularies of all languages, a circuit, and copying beside both."""
     target = make_target(folder / "target")
@@ -111,7 +119,13 @@ def foretelling(target: Path) -> list[list[int]]:
     return [exact.next_probs([prompt], SAMPLING)[0].topk(10).indices.tolist() + prompt for prompt in prompts]
 
 
-CASES = {"mtpc": mtpc, "fastmtp, MiMo": mimo, "hybrid, copying": hybrid, "copying": copying_alone}
+CASES = {
+    "mtpc": mtpc,
+    "fastmtp, MiMo": mimo,
+    "gumiho": gumiho,
+    "hybrid, copying": hybrid,
+    "copying": copying_alone,
+}
 
 
 class Said(NamedTuple):

@@ -119,3 +119,32 @@ def train(
     prompts = heldout_questions(conversations, questions)
     heldout = prompts if any(prompts.by_kind.values()) else None
     train_and_score(recipe, target, lambda name: out / name, {"data_sha256": file_digest(data)}, heldout, resume)
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="The downloaded checkpoint: a Hugging Face folder.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter directory that is written.")
+    ],
+    steps: Annotated[
+        int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts of the serial part, behind which the heads were trained.")
+    ] = 2,
+) -> None:
+    """Take a published Gumiho checkpoint over (amd/Gumiho-*): two layers without outer norms, and five heads.
+
+    Its config.json and pytorch_model.bin are read, the latter without executing anything; embedding and output head are
+    the target's. A checkpoint of another layout, or one that holds anything unknown, is refused with one sentence.
+
+    Examples:
+
+    mtpc convert gumiho downloads/Gumiho-llama3-8b runs/llama3-gumiho
+    """
+    from mtpc.families.gumiho.convert import convert_gumiho
+
+    drafter = convert_gumiho(source, folder, steps)
+    config = drafter.config
+    parameters = sum(weight.numel() for weight in drafter.parameters())
+    typer.echo(
+        f"{folder}: serial layers and heads of {parameters:,} parameters for a target of hidden size "
+        f"{config.hidden_size} and vocabulary {config.vocab_size}, {config.num_drafts} drafts a step"
+    )

@@ -47,3 +47,8 @@ class Gumiho(Family):
         from mtpc.families.gumiho.command import train
 
         return train
+
+    def convert(self) -> Command:
+        from mtpc.families.gumiho.command import convert
+
+        return convert
