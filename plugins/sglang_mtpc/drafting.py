@@ -48,7 +48,7 @@ class Inputs(NamedTuple):
     def of(cls, known: Known, step: Step, copied: Copied | None = None) -> Inputs:
         """What is known, the step, and what may be copied instead of drafted."""
         none = None, None
-        return cls(*known, step.temperature, step.seeds, step.positions, *(none if copied is None else copied))
+        return cls(known.states, known.tokens, step.temperature, step.seeds, step.positions, *(none if copied is None else copied))
 
     def first(self, rows: int) -> Inputs:
         """So many rows."""
@@ -66,11 +66,15 @@ class Inputs(NamedTuple):
 class Drafting:
     """A window part for drafts of one shape; see `prepare` for its CUDA graphs.
 
-    copies: whether all inputs say what may be copied.
+    copies: whether all inputs say what may be copied.  completed: adds what a window reads that goes on from a serial
+    part; None: the window needs nothing but states and tokens.
     """
 
-    def __init__(self, window: WindowPart, shape: Shape, copies: bool = False) -> None:
+    def __init__(
+        self, window: WindowPart, shape: Shape, copies: bool = False, completed: Callable[[Known], Known] | None = None
+    ) -> None:
         self.window, self.shape, self.copies = window.shortened(shape.depth), shape, copies
+        self.completed = completed
         self.draft_one = self.window.draft  # for batches of one request; see `compile_for_one`
         self.sizes: list[int] = []
         self.graphs: dict[tuple[int, Mode], tuple[Replay, Drafts]] = {}
@@ -95,6 +99,8 @@ class Drafting:
         """Draft without a graph: static shapes, and nothing waits for the host."""
         states, tokens, temperature, seeds, positions, *_ = inputs
         known, (depth, children, nodes), greedy = Known(states, tokens), self.shape, mode == "greedy"
+        if self.completed is not None:
+            known = self.completed(known)
         if children > 1:
             return self.window.draft_tree(known, None if greedy else temperature, nodes, children, depth=depth)
         draft_chain, copying = self.draft_one if len(tokens) == 1 else self.window.draft, inputs.copying()

@@ -1,8 +1,8 @@
 """SGLang's own EAGLE worker with the serial part of a drafter, and its window part after that.
 
-SGLang drafts the first token at the end of the step before, where it computes the keys of what was accepted.  A window
-part follows after one serial step (see `settings`), so it drafts from that state and token, and no draft forward pass
-is left to run: between steps a request carries the target's state beside the layer's, [B, 2 d] in one tensor.
+SGLang drafts the first token at the end of the step before, where it computes the keys of what was accepted.  Where a
+window part follows, a request carries between steps the target's state beside the layers', [B, 2 d] in one tensor; what
+the serial part drafts after its first token is drafted in SGLang's loop, which hands over the states of its steps.
 
 With copying the first token is drawn once more when the next step begins: until then nobody has read on the host what
 the target has said.  All that follows goes on from this draw.
@@ -57,7 +57,8 @@ class SerialDraftWorker(EagleDraftWorker):
         self.speculative_num_steps, rest = split_drafts(served.config(), served.own_shape().depth)
         if rest:
             part = served.window(config, torch.device(self.device))
-            self.window = Drafting(part, Shape(rest, 1, rest), self.copying is not None)
+            completed = self.draft_runner.model.completed if part.reads_serial else None
+            self.window = Drafting(part, Shape(rest, 1, rest), self.copying is not None, completed)
 
     def init_token_map(self) -> None:
         """None of SGLang's kind, whose drafts would lie outside of the distribution that is verified."""
@@ -80,7 +81,8 @@ class SerialDraftWorker(EagleDraftWorker):
         super().init_cuda_graphs()
         if self.window is not None:
             config = self.target_worker.model_config
-            states = torch.zeros(2, config.hidden_size, dtype=config.dtype, device=self.device)
+            places = self.speculative_num_steps + 1
+            states = torch.zeros(places, config.hidden_size, dtype=config.dtype, device=self.device)
             self.window.prepare(self.target_worker.model_runner, states)
 
     def _capture_cuda_graphs(self) -> None:
@@ -101,23 +103,31 @@ class SerialDraftWorker(EagleDraftWorker):
             if self.window is None:
                 drafts = self._draft_serially(batch)
             else:
-                drafts = self._draft_window(draft_input, step, mixing, self.window)
+                drafts = self._draft_both(batch, step, mixing, self.window)
             if mixing is not None:
                 drafts = lengthened(drafts, mixing.copying.copied)
             return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
-    def _draft_window(self, draft_input: Any, step: Step, mixing: Mixing | None, window: Drafting) -> Draft:
-        """What is known -> window -> both parts' drafts."""
-        first, copied = draft_input.topk_index, None  # int64 [B, 1], the serial part's
+    def _draft_both(self, batch: Any, step: Step, mixing: Mixing | None, window: Drafting) -> Draft:
+        """What is known -> what is left of the serial part -> window -> both parts' drafts."""
+        draft_input, copied = batch.spec_info, None
+        own, first = draft_input.hidden_states.chunk(2, -1)  # [B, d] each: the target's, and of the first serial step
+        serial, states = Draft(draft_input.topk_index, draft_input.draft_probs), [own, first]
+        if serial.probs is not None:
+            serial = serial._replace(probs=serial.probs[:, None])
+        if self.speculative_num_steps > 1:
+            draft_input.hidden_states, draft_input.kept = first.contiguous(), []
+            serial = self._draft_serially(batch)
+            states += draft_input.kept
         if mixing is not None:
-            mixing.drafted(first[:, 0])
+            mixing.drafted(serial.tokens[:, -1])
             copied = mixing.copying.remaining().first(window.shape.depth)
-        states = draft_input.hidden_states.view(len(first), 2, -1)
-        known = Known(states, torch.cat([draft_input.bonus_tokens[:, None].long(), first], 1))
+        tokens = torch.cat([draft_input.bonus_tokens[:, None].long(), serial.tokens], 1)
+        known = Known(torch.stack([each.to(own.dtype) for each in states], 1), tokens)
         drafts = window(Inputs.of(known, step, copied), step.mode)
         assert isinstance(drafts, Draft)
-        probs = None if drafts.probs is None else torch.cat([draft_input.draft_probs[:, None], drafts.probs], 1)
-        return Draft(torch.cat([first, drafts.tokens], 1), probs)
+        probs = None if drafts.probs is None else torch.cat([_probs(serial), drafts.probs], 1)
+        return Draft(torch.cat([serial.tokens, drafts.tokens], 1), probs)
 
     def _draft_serially(self, batch: Any) -> Draft:
         """SGLang's draft loop from the first draft on, of fewer drafts than will be verified."""
@@ -168,6 +178,12 @@ def _mix_first(batch: Any, step: Step, copying: WorkerCopying, drafts: int) -> M
     draft_input.topk_index, draft_input.topk_p, draft_input.draft_probs = token, probs.gather(1, token), probs
     draft_input.mixing = mixing  # for the layer's passes in SGLang's loop
     return mixing
+
+
+def _probs(draft: Draft) -> Tensor:
+    """Those of a draft that is sampled."""
+    assert draft.probs is not None
+    return draft.probs
 
 
 def _beside(own: Tensor, serial: Tensor) -> Tensor:

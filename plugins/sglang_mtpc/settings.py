@@ -10,7 +10,7 @@ from mtpc.copying.table import CopyTable
 from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
 from mtpc.families import Family, families, family_of, recognised
-from mtpc.families.drafter import load_drafter, split_drafts
+from mtpc.families.drafter import load_drafter
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import touch_points
 from sglang_mtpc.shape import Shape, draft_shape, flag
@@ -76,7 +76,6 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     if config.serial is not None:
         vocabularies = open_vocabularies(values, Path(folder), model.vocab_size)
         config.serial.check_ranks(settings.tp_size, folder)
-        _check_seam(*split_drafts(config, (shape.own(config) if copied else shape).depth), folder)
     used = touch_points.groups_used(config, settings.device, vocabularies is not None, copied)
     for problem in touch_points.problems(used):
         raise MTPCError(problem)
@@ -97,15 +96,6 @@ def _check_copying(settings: Any, shape: Shape, folder: str) -> None:
     if not settings.disable_overlap_schedule:
         raise MTPCError("copying reads what was said a step ago: it needs --disable-overlap-schedule.")
     CopyTable.of(Path(folder))
-
-
-def _check_seam(serial: int, window: int, folder: str) -> None:
-    """SGLang keeps the states of the first serial step between two steps of the scheduler, no others."""
-    if window and serial > 1:
-        raise MTPCError(
-            f"{folder} drafts {serial} tokens with its serial part before its window, but with SGLang a window part "
-            "follows after one serial step only."
-        )
 
 
 def _defaults(given: Any, heeded: set[str]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tests.engine_sglang.reference import JointReference, JointSampling
 from tests.engine_sglang.server import Answer, SGLangServer, drafting, texts
 from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
+from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
@@ -107,6 +108,13 @@ def hybrid(folder: Path, *arguments: str) -> Case:
     return Case(models, target, arguments, vocabulary(folder))
 
 
+def gumiho(folder: Path, *arguments: str) -> Case:
+    """Two layers that draft two tokens, and joint heads, all drafting from the vocabulary of the request's language."""
+    target, heads = make_target(folder / "target", seed=3), {"positions": 3, "blocks": 1, "circuit": "cp", "rank": 3}
+    drafter = make_gumiho(folder / "drafter", target, heads, num_hidden_layers=2, normed=False)
+    return Case(Models(target, drafter, 5), target, arguments, vocabulary(folder))
+
+
 def copying_alone(folder: Path) -> Case:
     """Neither part; it copies without being told to."""
     target = make_target(folder / "target")
@@ -125,6 +133,7 @@ CASES = {
     "mtpc, tree": lambda folder: mtpc(folder, *TREE),
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *BEAM, *PAGES),
     "fastmtp, MiMo, copying": mimo,
+    "gumiho": lambda folder: gumiho(folder, *PAGES, SYNCHRONOUS),
     "hybrid": lambda folder: hybrid(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
     "copying": copying_alone,
 }

@@ -15,7 +15,6 @@ from mtpc.errors import MTPCError
 from mtpc.families import families, family_of
 from sglang_mtpc import _worker, served
 from sglang_mtpc.algorithm import DrafterAlgorithm
-from sglang_mtpc.settings import _check_seam
 from sglang_mtpc.shape import Shape
 from tests.sglang_mtpc.resolving import refused, resolved
 
@@ -107,12 +106,3 @@ def test_a_family_by_another_name(target: Path, hybrid: Path) -> None:
 def test_a_directory_of_no_family(target: Path, fastmtp: Path, tmp_path: Path) -> None:
     other = shutil.copytree(target, tmp_path / "other")
     refused("describes no drafter", target, PATH, str(other), algorithm="FASTMTP")
-
-
-@pytest.mark.parametrize(("serial", "window", "fine"), [(0, 7, True), (3, 0, True), (1, 3, True), (2, 3, False)])
-def test_a_window_after_several_serial_steps(serial: int, window: int, fine: bool) -> None:
-    if fine:
-        _check_seam(serial, window, "DIR")
-        return
-    with pytest.raises(MTPCError, match=r"after one serial step only\.$"):
-        _check_seam(serial, window, "DIR")

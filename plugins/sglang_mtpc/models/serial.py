@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -14,12 +15,15 @@ from sglang.srt.model_loader.weight_utils import default_weight_loader
 from sglang.srt.models.llama import LlamaMLP
 from sglang.srt.runtime_context import get_parallel
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
+from mtpc.draft import Known
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, Family, families
 from mtpc.families.drafter import Drafter
 from mtpc.serial.config import SerialConfig
-from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.target_head.draft_logits import DraftHead, DraftLogits
+from mtpc.target_head.shared import Head
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
 from sglang_mtpc.mixing import Mixing
@@ -29,10 +33,11 @@ PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what
 logger = logging.getLogger(f"sglang.{__name__}")
 
 
-def attention(serial: SerialConfig, config: Any) -> Any:
-    """SGLang's attention of the layer's kind; a drafter is not quantised, whatever its target.
+def attention(serial: SerialConfig, config: Any, number: int) -> Any:
+    """SGLang's attention of a layer's kind; a drafter is not quantised, whatever its target.
 
-    config: of transformers, as SGLang has made it from the drafter's directory.
+    config: of transformers, as SGLang has made it from the drafter's directory.  number: of the layer, whose keys and
+    values lie under it.
     """
     rope = dict(serial.rope_parameters)
     shape = {
@@ -42,7 +47,8 @@ def attention(serial: SerialConfig, config: Any) -> Any:
         "rope_theta": rope["rope_theta"],
         "rope_scaling": rope,
         "max_position_embeddings": serial.max_position_embeddings,
-        "prefix": "self_attn",
+        "layer_id": number,
+        "prefix": f"blocks.{number}.self_attn",
     }
     if serial.layer == "llama":
         from sglang.srt.models.llama import LlamaAttention
@@ -56,6 +62,27 @@ def attention(serial: SerialConfig, config: Any) -> Any:
     return built
 
 
+class Block(nn.Module):
+    """A decoder layer.  normed: whether it begins with a norm."""
+
+    def __init__(self, serial: SerialConfig, config: Any, number: int, normed: bool) -> None:
+        super().__init__()
+        size, eps = serial.hidden_size, serial.rms_norm_eps
+        self.input_layernorm = RMSNorm(size, eps=eps) if normed else nn.Identity()
+        self.self_attn = attention(serial, config, number)
+        self.post_attention_layernorm = RMSNorm(size, eps=eps)
+        self.mlp = LlamaMLP(size, serial.intermediate_size, "silu", prefix=f"blocks.{number}.mlp")
+
+    def forward(
+        self, positions: Tensor, z: Tensor, residual: Tensor | None, forward_batch: Any
+    ) -> tuple[Tensor, Tensor]:
+        """What the layer adds and what it adds it to, [T, d] each, of the same of the layer before."""
+        read, residual = (self.input_layernorm(z), z) if residual is None else self.input_layernorm(z, residual)
+        attended = self.self_attn(positions=positions, hidden_states=read, forward_batch=forward_batch)
+        attended, residual = self.post_attention_layernorm(attended, residual)
+        return self.mlp(attended), residual
+
+
 class SerialPart(nn.Module):
     """`mtpc.serial.layer.SerialLayer` in SGLang's layers, with keys and values in SGLang's pages.
 
@@ -66,27 +93,32 @@ class SerialPart(nn.Module):
 
     def __init__(self, serial: SerialConfig, config: Any) -> None:
         super().__init__()
-        size, eps = serial.hidden_size, serial.rms_norm_eps
-        self.token_layernorm = RMSNorm(size, eps=eps)
-        self.hidden_layernorm = RMSNorm(size, eps=eps)
-        self.input_proj = ReplicatedLinear(2 * size, size, bias=False, prefix="input_proj")
-        self.input_layernorm = RMSNorm(size, eps=eps)
-        self.self_attn = attention(serial, config)
-        self.post_attention_layernorm = RMSNorm(size, eps=eps)
-        self.mlp = LlamaMLP(size, serial.intermediate_size, "silu", prefix="mlp")
-        self.final_layernorm = RMSNorm(size, eps=eps)
+        size, self.normed, layers = serial.hidden_size, serial.normed, range(serial.num_hidden_layers)
+        self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
+            RMSNorm(size, eps=serial.rms_norm_eps) if serial.normed else nn.Identity() for _ in range(3)
+        )
+        self.input_proj = ReplicatedLinear(2 * size, size, bias=not serial.normed, prefix="input_proj")
+        self.blocks = nn.ModuleList(
+            Block(serial, config, number, serial.normed or number > 0) for number in layers
+        )
+
+    def inputs(self, input_ids: Tensor, previous: Tensor) -> Tensor:
+        """What the layers read, [T, d]; see `SerialLayer.inputs`."""
+        dtype = self.input_proj.weight.dtype  # the target's may be another
+        embeddings = self.token_layernorm(self.embed_tokens(input_ids).to(dtype))
+        z: Tensor
+        z, _ = self.input_proj(torch.cat([self.hidden_layernorm(previous.to(dtype)), embeddings], -1))
+        return z
 
     def forward(self, input_ids: Tensor, positions: Tensor, previous: Tensor, forward_batch: Any) -> Tensor:
         """The states after one step, [T, d]; see `SerialLayer.forward`."""
-        dtype = self.token_layernorm.weight.dtype  # the target's may be another
-        embeddings = self.token_layernorm(self.embed_tokens(input_ids).to(dtype))
-        z, _ = self.input_proj(torch.cat([self.hidden_layernorm(previous.to(dtype)), embeddings], -1))
-        attended = self.self_attn(
-            positions=positions, hidden_states=self.input_layernorm(z), forward_batch=forward_batch
-        )
-        attended, z = self.post_attention_layernorm(attended, z)
+        z, residual = self.inputs(input_ids, previous), None
+        for block in self.blocks:
+            z, residual = block(positions, z, residual, forward_batch)
+        if not self.normed:
+            return z + residual
         out: Tensor
-        out, _ = self.final_layernorm(self.mlp(attended), z)
+        out, _ = self.final_layernorm(z, residual)
         return out
 
 
@@ -128,15 +160,35 @@ class SerialModel(nn.Module):
         self.lm_head = target.lm_head
         if vocabularies is None:
             return
-        weight = getattr(self.lm_head, "weight", None)
-        if weight is None or weight.dtype not in PLAIN or weight.shape[-1] != self.drafter.hidden_size:
-            raise MTPCError(
-                "a draft vocabulary needs an output head that is not quantised; set its language to 'none'."
-            )
-        head = get_parallel().tp_group.all_gather(weight.data, dim=0)[: self.drafter.vocab_size]
+        head = self._whole_head("a draft vocabulary needs an output head that is not quantised; set its language to 'none'")
         self.draft_logits = DraftLogits(vocabularies, head)
         self.numbers = numbers
         logger.info("%s: %s.", self.family.algorithm, self.draft_logits.summary)
+
+    def _whole_head(self, otherwise: str) -> Tensor:
+        """The target's output head, [V, d].
+
+        Errors: `MTPCError`, which says ``otherwise``, for one whose rows are no plain numbers.
+        """
+        weight = getattr(self.lm_head, "weight", None)
+        if weight is None or weight.dtype not in PLAIN or weight.shape[-1] != self.drafter.hidden_size:
+            raise MTPCError(f"{otherwise}.")
+        head: Tensor = get_parallel().tp_group.all_gather(weight.data, dim=0)[: self.drafter.vocab_size]
+        return head
+
+    @cached_property
+    def whole(self) -> Head:
+        """What a window drafts through that drafts from all tokens."""
+        head = self._whole_head(f"{self.family.title} needs an output head that is not quantised")
+        return DraftHead(partial(linear, weight=head), self.drafter.vocab_size)
+
+    def completed(self, known: Known) -> Known:
+        """What is known when a window drafts that goes on from the serial part, with what it reads beside it."""
+        inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)
+        if self.draft_logits is None:
+            return known._replace(inputs=inputs, head=self.whole)
+        numbers = None if self.numbers is None else self.numbers[: len(known.tokens)]
+        return known._replace(inputs=inputs, head=self.draft_logits.head(numbers))
 
     @torch.no_grad()
     def forward(self, input_ids: Tensor, positions: Tensor, forward_batch: Any) -> Any:
@@ -146,6 +198,9 @@ class SerialModel(nn.Module):
         ``spec_info``: [T, d], the target's after its final norm in the first step, this layer's own output after that.
         """
         states = self.model(input_ids, positions, forward_batch.spec_info.hidden_states, forward_batch)
+        kept: list[Tensor] | None = getattr(forward_batch.spec_info, "kept", None)  # in the loop of drafts, for a window
+        if kept is not None:
+            kept.append(states)
         head = self.lm_head
         if self.draft_logits is not None:
             numbers = None if self.numbers is None else self.numbers[: forward_batch.batch_size]
@@ -162,7 +217,7 @@ def serial_names(family: Family, config: DrafterConfig) -> dict[str, str]:
     with torch.device("meta"):
         names = Drafter(family, config).state_dict()
     serial = [name for name in names if name.startswith("serial.")]
-    return {family.tensor_name(name): name.removeprefix("serial.").removeprefix("block.") for name in serial}
+    return {family.tensor_name(name): name.removeprefix("serial.") for name in serial}
 
 
 # SGLang finds a class by the architecture that a directory names.
