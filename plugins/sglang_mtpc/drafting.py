@@ -48,7 +48,14 @@ class Inputs(NamedTuple):
     def of(cls, known: Known, step: Step, copied: Copied | None = None) -> Inputs:
         """What is known, the step, and what may be copied instead of drafted."""
         none = None, None
-        return cls(known.states, known.tokens, step.temperature, step.seeds, step.positions, *(none if copied is None else copied))
+        return cls(
+            known.states,
+            known.tokens,
+            step.temperature,
+            step.seeds,
+            step.positions,
+            *(none if copied is None else copied),
+        )
 
     def first(self, rows: int) -> Inputs:
         """So many rows."""

@@ -77,10 +77,8 @@ class SerialPart(nn.Module):
         input_ids: [T], the token after each position.  positions: int64 [T].  hidden_states: [T, d], of the position:
         the target's after its final norm in the first step, this module's own output after that.
         """
-        z, residual = self.inputs(input_ids, hidden_states), None
-        for block in self.blocks:
+        z, residual = self.blocks[0](positions, self.inputs(input_ids, hidden_states), None)
+        for block in self.blocks[1:]:
             z, residual = block(positions, z, residual)
-        if not self.normed:
-            return z + residual
-        out, _ = self.final_layernorm(z, residual)
+        out: Tensor = self.final_layernorm(z, residual)[0] if self.normed else z + residual
         return out

@@ -78,7 +78,7 @@ def mimo(folder: Path) -> Case:
 
 
 def gumiho(folder: Path) -> Case:
-    """Two layers and heads behind them, all drafting from the vocabulary of each language; of two drafts none is a head's.
+    """Two layers and heads behind them, all drafting from the vocabulary of each language; two drafts are the layers'.
 
     Joint heads and layers without norms are served on the other runner.
     """

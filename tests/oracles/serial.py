@@ -29,7 +29,8 @@ class Row(NamedTuple):
 class SerialOracle:
     """Serial layers, float64.
 
-    weights: by the names of a checkpoint, with or without its prefix, or by those of a `SerialLayer`.  embedding, unembedding: [V, d].
+    weights: by the names of a checkpoint, with or without its prefix, or by those of a `SerialLayer`.  embedding,
+    unembedding: [V, d].
     """
 
     def __init__(self, config: SerialConfig, weights: dict[str, Tensor], embedding: Tensor, unembedding: Tensor):

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-from mtpc.errors import MTPCError
 from mtpc.families import families, family_of
 from sglang_mtpc import _worker, served
 from sglang_mtpc.algorithm import DrafterAlgorithm

@@ -57,9 +57,9 @@ def distill(
 
     It answers --questions, if any are given: a drafter is for the questions of users. After those it asks itself: the
     target goes on with user turns that a few words have opened (questions, reasoning, code, other languages), or is
-    asked about source code and texts of its own, then answers. Repetitions and near duplicates are left out. Every conversation is appended as it comes, so a
-    run can be ended at any time and taken up again by the same command. The ids of the tokens are kept as they
-    were sampled. The paper's temperature, top-k and top-p are the defaults.
+    asked about source code and texts of its own, then answers. Repetitions and near duplicates are left out. Every
+    conversation is appended as it comes, so a run can be ended at any time and taken up again by the same command. The
+    ids of the tokens are kept as they were sampled. The paper's temperature, top-k and top-p are the defaults.
 
     Examples:
 

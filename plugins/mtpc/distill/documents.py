@@ -1,4 +1,4 @@
-"""Questions about a text, which the target has written in an earlier answer: to sum it up, to search it, to rewrite it."""
+"""Questions about a text that the target has written in an earlier answer: to sum it up, search it, rewrite it."""
 
 from __future__ import annotations
 

@@ -59,9 +59,7 @@ class Distillation:
     Errors: `MTPCError` for a folder whose file cannot be read.
     """
 
-    def __init__(
-        self, template: ChatTemplate, folder: Path, plan: Plan, questions: Sequence[Question] = ()
-    ) -> None:
+    def __init__(self, template: ChatTemplate, folder: Path, plan: Plan, questions: Sequence[Question] = ()) -> None:
         self.template, self.plan, self.folder = template, plan, folder
         self._given, self._documents = iter(questions), Documents()
         self._started = time.monotonic()

@@ -89,7 +89,9 @@ class Session:
         if not rest:
             return TreeDraft(tokens, parents)
         assert self.drafter.window is not None  # `Drafter.split` leaves it nothing otherwise
-        tree = self.drafter.window.draft_tree(self._completed(known), temperature, rest, max_children, depth=depth, width=width)
+        tree = self.drafter.window.draft_tree(
+            self._completed(known), temperature, rest, max_children, depth=depth, width=width
+        )
         return TreeDraft(torch.cat([tokens, tree.tokens], 1), torch.cat([parents, tree.parents + chain], 1))
 
     def _completed(self, known: Known) -> Known:

@@ -36,7 +36,7 @@ class ParallelHeads(nn.Module):
         super().__init__()
         self.positions = positions
         self.reduce = StackedLinear(positions, 2 * size, size)
-        self.blocks = nn.ModuleList(StackedLinear(positions, size, size) for _ in range(blocks))
+        self.blocks = nn.ModuleList([StackedLinear(positions, size, size) for _ in range(blocks)])
 
     def forward(self, both: Tensor) -> Tensor:
         """States of every position from two inputs side by side: [B, 2 d] -> [B, n, d]."""
@@ -50,6 +50,7 @@ class ParallelHeads(nn.Module):
         """Start of training: residual layers that add little."""
         self.reduce.initialise(2.0)
         for block in self.blocks:
+            assert isinstance(block, StackedLinear)
             block.initialise(0.5)
 
 

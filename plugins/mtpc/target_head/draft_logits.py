@@ -76,7 +76,9 @@ class DraftLogits:
         if only is not None:
             return DraftHead(partial(self._of, only), self.vocab_size, self.ids[only])
         assert numbers is not None
-        return DraftHead(lambda states: self(states, numbers.repeat_interleave(len(states) // len(numbers))), self.vocab_size)
+        return DraftHead(
+            lambda states: self(states, numbers.repeat_interleave(len(states) // len(numbers))), self.vocab_size
+        )
 
     def greedy(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
         """The token of the largest logit in each row, int64 [n], without logits of the whole vocabulary.

@@ -1,4 +1,4 @@
-"""Losses of drafts that are made through the target's output head, along a text, without the logits of all positions."""
+"""Losses of drafts made through the target's output head, along a text, without the logits of all positions."""
 
 from __future__ import annotations
 

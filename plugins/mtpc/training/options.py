@@ -33,9 +33,7 @@ WeightDecay = Annotated[float, typer.Option(min=0, max=10, help="Of the matrices
 Optimizer = Annotated[
     Kind, typer.Option(help="'adamw' (the paper's), or 'muon', which from scratch needs fewer updates.")
 ]
-Learnt = Annotated[
-    LearnFrom, typer.Option(help="'answers', or 'all': the questions too, where the target wrote them.")
-]
+Learnt = Annotated[LearnFrom, typer.Option(help="'answers', or 'all': the questions too, where the target wrote them.")]
 HeadRows = Annotated[
     int,
     typer.Option(

@@ -98,9 +98,7 @@ class SerialPart(nn.Module):
             RMSNorm(size, eps=serial.rms_norm_eps) if serial.normed else nn.Identity() for _ in range(3)
         )
         self.input_proj = ReplicatedLinear(2 * size, size, bias=not serial.normed, prefix="input_proj")
-        self.blocks = nn.ModuleList(
-            Block(serial, config, number, serial.normed or number > 0) for number in layers
-        )
+        self.blocks = nn.ModuleList(Block(serial, config, number, serial.normed or number > 0) for number in layers)
 
     def inputs(self, input_ids: Tensor, previous: Tensor) -> Tensor:
         """What the layers read, [T, d]; see `SerialLayer.inputs`."""
@@ -112,13 +110,10 @@ class SerialPart(nn.Module):
 
     def forward(self, input_ids: Tensor, positions: Tensor, previous: Tensor, forward_batch: Any) -> Tensor:
         """The states after one step, [T, d]; see `SerialLayer.forward`."""
-        z, residual = self.inputs(input_ids, previous), None
-        for block in self.blocks:
+        z, residual = self.blocks[0](positions, self.inputs(input_ids, previous), None, forward_batch)
+        for block in self.blocks[1:]:
             z, residual = block(positions, z, residual, forward_batch)
-        if not self.normed:
-            return z + residual
-        out: Tensor
-        out, _ = self.final_layernorm(z, residual)
+        out: Tensor = self.final_layernorm(z, residual)[0] if self.normed else z + residual
         return out
 
 
@@ -160,7 +155,9 @@ class SerialModel(nn.Module):
         self.lm_head = target.lm_head
         if vocabularies is None:
             return
-        head = self._whole_head("a draft vocabulary needs an output head that is not quantised; set its language to 'none'")
+        head = self._whole_head(
+            "a draft vocabulary needs an output head that is not quantised; set its language to 'none'"
+        )
         self.draft_logits = DraftLogits(vocabularies, head)
         self.numbers = numbers
         logger.info("%s: %s.", self.family.algorithm, self.draft_logits.summary)
@@ -198,7 +195,9 @@ class SerialModel(nn.Module):
         ``spec_info``: [T, d], the target's after its final norm in the first step, this layer's own output after that.
         """
         states = self.model(input_ids, positions, forward_batch.spec_info.hidden_states, forward_batch)
-        kept: list[Tensor] | None = getattr(forward_batch.spec_info, "kept", None)  # in the loop of drafts, for a window
+        kept: list[Tensor] | None = getattr(
+            forward_batch.spec_info, "kept", None
+        )  # in the loop of drafts, for a window
         if kept is not None:
             kept.append(states)
         head = self.lm_head

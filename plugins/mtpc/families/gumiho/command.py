@@ -127,7 +127,8 @@ def convert(
         Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter directory that is written.")
     ],
     steps: Annotated[
-        int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts of the serial part, behind which the heads were trained.")
+        int,
+        typer.Option(min=1, max=MOST_DRAFTS, help="Drafts of the serial part, behind which the heads were trained."),
     ] = 2,
 ) -> None:
     """Take a published Gumiho checkpoint over (amd/Gumiho-*): two layers without outer norms, and five heads.

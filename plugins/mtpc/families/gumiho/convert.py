@@ -129,7 +129,9 @@ def heads_of(tensors: dict[str, Tensor], path: Path) -> tuple[int, int]:
             count += 1
         layers[head] = count
     if len(set(layers.values())) != 1:
-        raise MTPCError(f"{path}: expected heads of equal depth, '{HEADS}0.0.linear.weight' and on, but found {layers}.")
+        raise MTPCError(
+            f"{path}: expected heads of equal depth, '{HEADS}0.0.linear.weight' and on, but found {layers}."
+        )
     return len(layers), layers[0] - 1
 
 

@@ -46,7 +46,10 @@ def position_losses(
             joint.append(_joint_losses(drafter.window, head, known, hidden, tokens, chosen, steps))
     expected = (hidden[:, draft : draft + starts][chosen] for draft in range(1, len(states) + 1))
     regressed = [_distance(found[chosen], there) for found, there in zip(states, expected, strict=True)]
-    reached = hidden[:, : starts + len(states) + 1], tokens[:, : starts + len(states) + 1]  # without a joint window: all
+    reached = (
+        hidden[:, : starts + len(states) + 1],
+        tokens[:, : starts + len(states) + 1],
+    )  # without a joint window: all
     classified = torch.cat([head_losses(states, head, *reached, chosen, len(states), loss), *joint])
     return regression * F.pad(torch.stack(regressed), (0, drafts - len(states))) + classification * classified
 

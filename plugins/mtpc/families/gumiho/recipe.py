@@ -107,4 +107,6 @@ def config_for(target: Any, parallel: dict[str, Any] | None, **options: Any) -> 
 
     Errors: `MTPCError` for a target of a kind that no layer here computes, or values that are not allowed.
     """
-    return declared(GumihoConfig, {**layer_of(target), **options, "parallel": parallel}, "the drafter that is asked for")
+    return declared(
+        GumihoConfig, {**layer_of(target), **options, "parallel": parallel}, "the drafter that is asked for"
+    )

@@ -91,7 +91,9 @@ class Reference:
             if number == 0:
                 layer.input_layernorm = torch.nn.Identity()
             prefix = f"layers.{number}."
-            layer.load_state_dict({name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)})
+            layer.load_state_dict(
+                {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+            )
             self.layers.append(layer)
 
     def fc(self, token: Tensor, state: Tensor) -> Tensor:
@@ -167,7 +169,10 @@ class Hostile:
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (lambda folder: (folder / "pytorch_model.bin").unlink(), "pytorch_model.bin"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "config.json"),
-    "text": (lambda folder: (folder / "pytorch_model.bin").write_text("weights"), "cannot be read as a file of tensors"),
+    "text": (
+        lambda folder: (folder / "pytorch_model.bin").write_text("weights"),
+        "cannot be read as a file of tensors",
+    ),
     "a pickle that does something": (
         lambda folder: torch.save({"a": Hostile()}, folder / "pytorch_model.bin"),
         "cannot be read as a file of tensors",
