@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtpc.families.fastmtp.family import FastMTP
+from mtpc.families.gumiho.family import Gumiho
 from mtpc.families.mtpc.family import MTPC
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +20,8 @@ GENERIC = [
     CORE / "inspection.py",
     ROOT / "scripts" / "demo.py",
 ]
-OF_FAMILIES = {name for family in (MTPC, FastMTP) for name in (family.name, family.algorithm, family.architecture)}
+FAMILIES = (MTPC, FastMTP, Gumiho)
+OF_FAMILIES = {name for family in FAMILIES for name in (family.name, family.algorithm, family.architecture)}
 
 
 def imported(file: Path) -> Iterator[str]:
@@ -39,7 +41,7 @@ def test_what_the_benchmark_uses_does_not_use_the_benchmark(room: str) -> None:
 
 @pytest.mark.parametrize("file", GENERIC, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_no_family_is_known_by_its_name(file: Path) -> None:
-    own = [f"mtpc.families.{family.name}" for family in (MTPC, FastMTP)]
+    own = [f"mtpc.families.{family.name}" for family in FAMILIES]
     assert not [name for name in imported(file) if name.startswith(tuple(own))]
     constants = {node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)}
     assert not (constants & OF_FAMILIES)
