@@ -23,7 +23,7 @@ from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from sglang_mtpc import serial_worker, verify
 from sglang_mtpc.copying import WorkerCopying
-from sglang_mtpc.drafting import Drafting
+from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.models import serial
 from sglang_mtpc.models.serial import SerialModel
 from sglang_mtpc.serial_worker import SerialDraftWorker
@@ -37,7 +37,7 @@ def worker(file: Path | None, window: Any = None) -> Any:
     """One that SGLang has not made."""
     made = SerialDraftWorker.__new__(SerialDraftWorker)
     made.clock, made.window, made.shape = DraftClock(file), window, Shape(2, 1, 2)
-    made.copying, made.steps = None, Steps(7)
+    made.copying, made.steps, made.speculative_num_steps = None, Steps(7), 1
     return made
 
 
@@ -181,6 +181,32 @@ def test_a_serial_part_drafts_from_the_mixture(
         drawn = tokens[kind::2, 0][~greedy[kind::2]]
         counts = torch.bincount(drawn, minlength=VOCAB).double() / len(drawn)
         assert (counts - expected[kind]).abs().max() < 4 * (0.25 / len(drawn)) ** 0.5
+
+
+def test_a_window_reads_the_states_of_every_serial_step(monkeypatch: pytest.MonkeyPatch, verified: list[Draft]) -> None:
+    """The target's and the first step's, kept from the step before, and those of the passes of SGLang's loop."""
+    rows, size, seen = 3, 4, []
+    states = torch.randn(rows, 2, size)
+    batch, _ = batch_of(rows, "greedy", states.flatten(1))
+    later, tokens = torch.randn(2, rows, size), torch.arange(9).view(rows, 3)
+
+    def loop(self: Any, batch: Any) -> Draft:
+        given = batch.spec_info
+        assert torch.equal(given.hidden_states, states[:, 1])
+        given.kept.extend(later)
+        return Draft(tokens, None)
+
+    def window(inputs: Inputs, mode: str) -> Draft:
+        seen.append(inputs)
+        return Draft(torch.full((rows, 2), 7), None)
+
+    monkeypatch.setattr(SerialDraftWorker, "_draft_serially", loop)
+    made = worker(None, window)
+    made.speculative_num_steps, made.target_worker = 3, None
+    made.draft(batch)
+    assert torch.equal(seen[0].states, torch.cat([states, later.transpose(0, 1)], 1))
+    assert torch.equal(seen[0].tokens, torch.cat([batch.spec_info.bonus_tokens[:, None], tokens], 1))
+    assert verified[0].tokens.tolist() == [[*row, 7, 7] for row in tokens.tolist()]
 
 
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])

@@ -53,9 +53,8 @@ class ParallelWindow(JointWindow):
         """What the output head reads: [B, n, R, d]."""
         assert known.inputs is not None  # part of the contract, see `reads_serial`
         states = self.heads(known.inputs[:, -2:].flatten(1))
-        whole = states[:, :, None] if self.components is None else self.components(states)
-        normed: Tensor = self.norm(whole)
-        return normed
+        whole: Tensor = states[:, :, None] if self.components is None else self.components(states)
+        return self.norm(whole.to(self.norm.weight.dtype)) if isinstance(self.norm, nn.RMSNorm) else whole
 
     def logits(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
         assert known.inputs is not None and known.head is not None  # part of the contract
