@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mtpc.draft import Draft
 from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_models import make_drafter, make_target
@@ -45,3 +46,13 @@ def loaded() -> None:
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
+
+
+@pytest.fixture
+def verified(monkeypatch: pytest.MonkeyPatch) -> list[Draft]:
+    """The drafts that are to be verified."""
+    from sglang_mtpc import verify
+
+    drafts: list[Draft] = []
+    monkeypatch.setattr(verify, "verify_input", lambda batch, given, draft, *rest: drafts.append(draft))
+    return drafts

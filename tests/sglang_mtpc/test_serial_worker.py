@@ -12,8 +12,7 @@ import torch
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import nn
 
-from mtpc.copying.mixture import Copied, Copying
-from mtpc.copying.table import CopyTable
+from mtpc.copying.mixture import Copying
 from mtpc.draft import Draft, Known
 from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
@@ -21,14 +20,14 @@ from mtpc.families.drafter import load_drafter
 from mtpc.noise import counter_uniforms
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc import serial_worker, verify
-from sglang_mtpc.copying import WorkerCopying
+from sglang_mtpc import serial_worker, served
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.models import serial
 from sglang_mtpc.models.serial import SerialModel
 from sglang_mtpc.serial_worker import SerialDraftWorker
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Steps
+from tests.sglang_mtpc.stand_ins import VOCAB, Texts, batch_of
 
 VOCABULARIES = DraftVocabularies(Rankings(6, {"low": Ranking((0, 1, 2))}), VocabularySettings(size=3))
 
@@ -83,51 +82,6 @@ def test_greedy_requests_draft_greedily_after_their_prompt(
     batch = SimpleNamespace(extend_lens=[2, 3], sampling_info=SimpleNamespace(top_ks=torch.tensor([1, 50])))
     made = worker(None)._draft_extend_for_prefill(batch, torch.zeros(5, 4), None)
     assert made.topk_index.tolist() == ([[1], [1]] if probs is not None else drawn.tolist())
-
-
-CHANCES, VOCAB = torch.tensor([0.7, 0.9, 0.8, 0.6, 0.5, 0.4]), 258
-
-
-class Texts(WorkerCopying):
-    """Every other request would go on with 1, 2, 3 and so on; the others have nothing to copy."""
-
-    def __init__(self) -> None:
-        super().__init__(CopyTable(), torch.device("cpu"))
-
-    def copied(self, requests: Any, drafts: int) -> Copied:
-        copies = (torch.arange(len(requests)) % 2)[:, None]
-        tokens = torch.arange(1, drafts + 1).repeat(len(requests), 1)
-        return Copied(tokens * copies, CHANCES[:drafts] * copies)
-
-
-def batch_of(rows: int, mode: str, hidden: torch.Tensor | None = None) -> tuple[Any, torch.Tensor]:
-    """What is read of SGLang's ``ScheduleBatch``, whose first drafts have been made, and which rows are greedy."""
-    greedy = torch.full((rows,), mode == "greedy") | ((torch.arange(rows) % 4 > 2) & (mode == "mixed"))
-    info = SimpleNamespace(
-        temperatures=torch.ones(rows, 1),
-        top_ks=torch.where(greedy, 1, 1 << 30),
-        is_all_greedy=bool(greedy.all()),
-        is_any_greedy=bool(greedy.any()),
-        sampling_seed=None,
-    )
-    probs = torch.randn(VOCAB, generator=torch.Generator().manual_seed(3)).softmax(-1).repeat(rows, 1)
-    draft_input = SimpleNamespace(
-        draft_probs=probs,
-        topk_index=probs.argmax(1, keepdim=True),
-        topk_p=probs.amax(1, keepdim=True),
-        hidden_states=hidden,
-        bonus_tokens=torch.arange(rows) % VOCAB,
-    )
-    reqs, lengths = list(range(rows)), torch.full((rows,), 9)
-    return SimpleNamespace(spec_info=draft_input, sampling_info=info, reqs=reqs, seq_lens=lengths), greedy
-
-
-@pytest.fixture
-def verified(monkeypatch: pytest.MonkeyPatch) -> list[Draft]:
-    """The drafts that are to be verified."""
-    drafts: list[Draft] = []
-    monkeypatch.setattr(verify, "verify_input", lambda batch, given, draft, *rest: drafts.append(draft))
-    return drafts
 
 
 def copying_worker(drafts: int, window: Any = None) -> Any:
@@ -242,6 +196,39 @@ def test_a_loop_that_copies_is_not_captured(copies: bool, captured: int, monkeyp
     made.speculative_num_steps = 3
     made._capture_cuda_graphs()
     assert (steps, made.speculative_num_steps) == ([captured], 3)
+
+
+@pytest.mark.parametrize(("drafter", "steps", "window"), [("fastmtp", 3, None), ("hybrid", 1, Shape(3, 1, 3))])
+@pytest.mark.parametrize("copied", [0, 2])
+def test_a_worker_is_completed(
+    drafter: str,
+    steps: int,
+    window: Shape | None,
+    copied: int,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SGLang's loop is as long as the serial part's drafts, and a window drafts the rest that the drafter has."""
+    folder = request.getfixturevalue(drafter)
+    drafts = steps + (window.depth if window else 0) + copied
+    spec = SimpleNamespace(
+        speculative_draft_model_path=str(folder),
+        speculative_token_map="?copy=true" if copied else None,
+        speculative_num_steps=drafts,
+        speculative_eagle_topk=1,
+        speculative_num_draft_tokens=drafts + 1,
+    )
+    for module in (serial_worker, served):
+        monkeypatch.setattr(module, "get_spec", lambda: spec)
+    model = SimpleNamespace(model_path="target", vocab_size=VOCAB, hidden_size=64, dtype=torch.float32)
+    made, clock = SerialDraftWorker.__new__(SerialDraftWorker), DraftClock(None)
+    made.target_worker, made.device = SimpleNamespace(model_config=model, random_seed=7), "cpu"
+    made.adopt(clock)
+    assert (made.clock, made.steps.random_seed, made.vocabularies) == (clock, 7, None)
+    assert (made.shape, made.speculative_num_steps) == (Shape(drafts, 1, drafts), steps)
+    assert (made.window and made.window.shape) == window
+    assert (made.copying is not None) == bool(copied)
+    assert made.window is None or made.window.copies == bool(copied)
 
 
 class Head(nn.Module):

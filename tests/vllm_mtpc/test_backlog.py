@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from vllm_mtpc.backlog import LONGEST, Backlog, Pass
 
@@ -69,6 +70,14 @@ class World:
         """As vLLM's `set_inputs_first_pass` prepares it; rejected tokens count for nothing."""
         metadata = one.common_attn_metadata
         assert len(one.target_token_ids) <= CAPACITY
+        if isinstance(metadata, CommonAttentionMetadata):  # of our own making
+            lengths, ends = (
+                metadata.query_start_loc_cpu.diff(),
+                one.target_positions[metadata.query_start_loc[1:] - 1] + 1,
+            )
+            assert torch.equal(metadata.seq_lens, ends.int())
+            assert (metadata.max_query_len, metadata.max_seq_len) == (int(lengths.max()), int(ends.max()))
+            assert (metadata.num_reqs, metadata.num_actual_tokens) == (len(ends), len(one.target_token_ids))
         starts, lasts = metadata.query_start_loc.tolist(), one.token_indices_to_sample
         lasts = metadata.query_start_loc[1:] - 1 if lasts is None else lasts
         following = one.target_token_ids.roll(-1)

@@ -56,6 +56,14 @@ def test_what_is_proposed_lies_in_buffers_with_nothing_after_it() -> None:
     assert not copying.copied.chances[ROWS].any()
 
 
+def test_copies_are_found_for_every_row_of_a_batch() -> None:
+    asked: list[Tensor] = []
+    speculator: Any = Speculator.__new__(Speculator)
+    speculator.copying, speculator.idx_mapping = SimpleNamespace(propose=asked.append), BATCH
+    speculator._find_copies(3)
+    assert [batch.tolist() for batch in asked] == [[2, 0, 3]]
+
+
 @pytest.mark.parametrize("greedy", [False, True])
 def test_a_replayed_graph_mixes_as_the_mixture_does(monkeypatch: pytest.MonkeyPatch, greedy: bool) -> None:
     """Draws are of vLLM; here they are the tokens that would be copied, but for the last row."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vllm_mtpc import offline
 from vllm_mtpc.offline import EngineLoop, complete
 
 
@@ -84,3 +85,21 @@ def test_every_prompt_is_completed_so_many_at_a_time(together: int) -> None:
     for answer in found["completions"]:
         assert 0 < answer["first"] <= answer["seconds"] <= found["seconds"]
         assert (answer["first"] == answer["seconds"]) == (answer["tokens"] == 1)
+
+
+def test_an_engine_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread that answers keeps it: a process ends with the last thread that is no daemon."""
+    before = set(threading.enumerate())
+    started: list[threading.Thread] = []
+
+    def run(self: EngineLoop) -> None:
+        started.extend(set(threading.enumerate()) - before)
+        raise RuntimeError("the engine failed")
+
+    monkeypatch.setattr("sys.argv", ["offline", "--port", "0", "--model", "any"])
+    monkeypatch.setattr(offline.EngineArgs, "from_cli_args", lambda arguments: None)
+    monkeypatch.setattr(offline.LLMEngine, "from_engine_args", lambda arguments: None)
+    monkeypatch.setattr(EngineLoop, "run", run)
+    with pytest.raises(RuntimeError, match="the engine failed"):
+        offline.main()
+    assert [thread.daemon for thread in started] == [True]

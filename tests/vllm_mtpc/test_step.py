@@ -11,6 +11,7 @@ from torch import Tensor
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.draft import Draft, Known
+from mtpc.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
 from mtpc.window.circuit import CircuitWindow
 from mtpc.window.config import CircuitConfig
@@ -107,6 +108,46 @@ def test_a_replayed_graph_keeps_each_state_in_its_place(monkeypatch: pytest.Monk
     assert speculator.states[:ROWS, :, 0].tolist() == [[0, 10, 11]] * ROWS
     assert speculator.tokens[:ROWS].tolist() == [[0, 10, 11]] * ROWS
     assert not speculator.states[ROWS].any()
+
+
+@pytest.mark.parametrize("asked", [1, 3])
+@pytest.mark.parametrize("copies", [True, False])
+def test_a_step_of_copying_and_both_parts(copies: bool, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this order, each for all requests and with what it reads in its buffers; a window drafts only what is left."""
+    did: list[Any] = []
+    monkeypatch.setattr(
+        EagleSpeculator, "propose", lambda self, *_, num_speculative_tokens, **__: did.append(num_speculative_tokens)
+    )
+    speculator = bare_speculator()
+    speculator.num_speculative_steps, speculator.serial_drafts, speculator.serial = 3, 1, True
+    speculator.clock, speculator.final_norm = DraftClock(None), lambda states: -states
+    speculator._copy_request_inputs = lambda rows, *_, dummy_run: did.append((rows, "inputs"))
+    speculator.copying = SimpleNamespace(said=torch.full((ROWS + 2,), -1)) if copies else None
+    speculator.copy_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "copies", eager)))
+    speculator.window_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "window", eager)))
+    speculator.draft_tokens = torch.arange(ROWS + 2)
+    speculator.states, speculator.tokens = torch.zeros(ROWS + 2, 2, SIZE), torch.zeros(ROWS + 2, 2, dtype=torch.int64)
+    speculator.positions = torch.zeros(ROWS + 2, dtype=torch.int64)
+    batch = SimpleNamespace(
+        num_reqs=ROWS,
+        idx_mapping=torch.tensor([2, 0, 1]),
+        query_start_loc=torch.tensor([0, 2, 5, 7, 7]),
+        positions=torch.arange(10, 17),
+    )
+    states, sampled, rejected = torch.randn(7, SIZE), torch.tensor([1, 2, 0]), torch.tensor([1, 1, 0])
+    last, following = torch.tensor([[1], [2], [3]]), torch.tensor([[7, 8, 9]])
+    drafts = speculator.propose(
+        batch, None, None, states, None, sampled, rejected, last, following, None, None, num_speculative_tokens=asked
+    )
+    copying = [(ROWS, "inputs"), (ROWS, "copies", False)] if copies else []
+    assert did == [*copying, 1, *([(ROWS, "window", False)] if asked > 1 else [])]
+    assert drafts.tolist() == [0, 1, 2]
+    if copies:
+        assert speculator.copying.said.tolist() == [1, 2, 0, -1, -1]
+    if asked > 1:
+        assert torch.equal(speculator.states[:ROWS, 0], -states[[0, 3, 6]])
+        assert speculator.positions.tolist() == [10, 13, 16, 0, 0]
+        assert speculator.tokens[:ROWS, 0].tolist() == [3, 1, 8]
 
 
 def test_a_window_lies_behind_the_serial_drafts_in_its_requests_slot() -> None:

@@ -1,0 +1,48 @@
+"""What SGLang's workers read of a batch, without SGLang's scheduler."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from mtpc.copying.mixture import Copied
+from mtpc.copying.table import CopyTable
+from sglang_mtpc.copying import WorkerCopying
+
+CHANCES, VOCAB = torch.tensor([0.7, 0.9, 0.8, 0.6, 0.5, 0.4]), 258
+
+
+class Texts(WorkerCopying):
+    """Every other request would go on with 1, 2, 3 and so on; the others have nothing to copy."""
+
+    def __init__(self) -> None:
+        super().__init__(CopyTable(), torch.device("cpu"))
+
+    def copied(self, requests: Any, drafts: int) -> Copied:
+        copies = (torch.arange(len(requests)) % 2)[:, None]
+        tokens = torch.arange(1, drafts + 1).repeat(len(requests), 1)
+        return Copied(tokens * copies, CHANCES[:drafts] * copies)
+
+
+def batch_of(rows: int, mode: str, hidden: torch.Tensor | None = None) -> tuple[Any, torch.Tensor]:
+    """What is read of SGLang's ``ScheduleBatch``, whose first drafts have been made, and which rows are greedy."""
+    greedy = torch.full((rows,), mode == "greedy") | ((torch.arange(rows) % 4 > 2) & (mode == "mixed"))
+    info = SimpleNamespace(
+        temperatures=torch.ones(rows, 1),
+        top_ks=torch.where(greedy, 1, 1 << 30),
+        is_all_greedy=bool(greedy.all()),
+        is_any_greedy=bool(greedy.any()),
+        sampling_seed=None,
+    )
+    probs = torch.randn(VOCAB, generator=torch.Generator().manual_seed(3)).softmax(-1).repeat(rows, 1)
+    draft_input = SimpleNamespace(
+        draft_probs=probs,
+        topk_index=probs.argmax(1, keepdim=True),
+        topk_p=probs.amax(1, keepdim=True),
+        hidden_states=hidden,
+        bonus_tokens=torch.arange(rows) % VOCAB,
+    )
+    reqs, lengths = list(range(rows)), torch.full((rows,), 9)
+    return SimpleNamespace(spec_info=draft_input, sampling_info=info, reqs=reqs, seq_lens=lengths), greedy

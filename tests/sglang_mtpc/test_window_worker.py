@@ -1,0 +1,49 @@
+"""SGLang's worker of drafters without a serial part, outside of an engine: what a step drafts and copies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtpc.copying.mixture import Copied
+from mtpc.draft import Draft, Known, Mode
+from mtpc.draft_clock import DraftClock
+from mtpc.families.drafter import load_drafter
+from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.shape import Shape
+from sglang_mtpc.step import Steps
+from sglang_mtpc.window_worker import WindowWorker
+from tests.sglang_mtpc.stand_ins import Texts, batch_of
+
+OWN = Shape(4, 1, 4)
+
+
+@pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
+@pytest.mark.parametrize("copied", [0, 2])
+def test_a_step_drafts_what_the_window_does(drafter: Path, mode: Mode, copied: int, verified: list[Draft]) -> None:
+    """And goes on with what would be copied, where drafts are copied."""
+    window = load_drafter(drafter).window
+    assert window is not None
+    rows, drafts = 8, OWN.depth + copied
+    states = torch.randn(rows, 64)
+    batch, _ = batch_of(rows, mode, states)
+    made = WindowWorker.__new__(WindowWorker)
+    made.clock, made.steps, made._target_worker = DraftClock(None), Steps(7), None
+    made.copying, made.shape = Texts() if copied else None, Shape(drafts, 1, drafts)
+    made.drafting = Drafting(window, OWN, copies=bool(copied))
+    made._draft(batch, batch.spec_info)
+    ((tokens, probs, _),) = verified
+
+    texts = Texts().copied(batch.reqs, drafts)
+    own = Copied(*(each[:, : OWN.depth] for each in texts)) if copied else None
+    known = Known(states[:, None], batch.spec_info.bonus_tokens[:, None])
+    expected = made.drafting(Inputs.of(known, Steps(7).begin(batch), own), mode)
+    assert isinstance(expected, Draft)
+    assert torch.equal(tokens[:, : OWN.depth], expected.tokens)
+    assert torch.equal(tokens[:, OWN.depth :], texts.tokens[:, OWN.depth : drafts])
+    assert (probs is None) == (mode == "greedy")
+    if probs is not None and expected.probs is not None:
+        assert torch.equal(probs[:, : OWN.depth], expected.probs)
+        assert torch.equal(probs[:, OWN.depth :].argmax(2), texts.tokens[:, OWN.depth : drafts])

@@ -1,0 +1,75 @@
+"""The serial part's logits: of the target's whole head, or of the rows of a draft vocabulary."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mtpc.draw import draw_tokens, most_probable
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
+from vllm_mtpc import model
+from vllm_mtpc.model import DrafterForCausalLM
+
+ROWS, SIZE, VOCABULARY = 3, 4, 6
+RANKINGS = Rankings(VOCABULARY, {"low": Ranking((0, 1, 2)), "high": Ranking((5, 4, 3))})
+
+
+class Processor:
+    """Stands in for vLLM's, of one rank."""
+
+    head_dtype = torch.float32
+
+    def __call__(self, head: nn.Linear, states: Tensor) -> Tensor:
+        """Logits over the target's vocabulary."""
+        logits: Tensor = head(states)
+        return logits
+
+
+def drafter(vocabularies: DraftVocabularies | None, static: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One that shares a target's head, which has two rows that fill up."""
+    monkeypatch.setattr(model, "tensor_model_parallel_all_gather", lambda weight, dim: weight)
+    made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
+    nn.Module.__init__(made)
+    made.draft_logits, made.vocabularies, made.logits_processor = None, vocabularies, Processor()
+    made.target = SimpleNamespace(vocab_size=VOCABULARY, hidden_size=SIZE)
+    made.lm_head = nn.Linear(SIZE, VOCABULARY + 2 * (vocabularies is not None), bias=False)
+    made.gather_rows(static)
+    return made
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("kind", ["whole", "one", "two"])
+@torch.inference_mode()
+def test_logits(kind: str, static: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all that is drawn from them, or taken for likeliest."""
+    languages = {"one": "high", "two": "auto"}
+    settings = VocabularySettings(size=3, language=languages.get(kind, "auto"))
+    made = drafter(None if kind == "whole" else DraftVocabularies(RANKINGS, settings), static, monkeypatch)
+    states = torch.randn(ROWS, SIZE)
+    logits = (states @ made.lm_head.weight.T)[:, :VOCABULARY]
+    numbers = torch.tensor([0, 1, 0]) if kind == "two" and not static else None
+    drafted = torch.ones(ROWS, VOCABULARY, dtype=torch.bool)
+    if kind == "one":
+        drafted[:, :3] = False
+    elif numbers is not None:
+        drafted[:, 3:] = False
+        drafted[1] = ~drafted[1]
+    expected = logits.masked_fill(~drafted, -torch.inf)
+    torch.testing.assert_close(made.compute_logits(states, numbers), expected)
+    assert torch.equal(made.greedy(states, numbers), expected.argmax(-1))
+
+    copied = torch.tensor([1, 4, 2])
+    for found, right in zip(made.most_probable(states, copied, numbers), most_probable(expected, copied), strict=True):
+        torch.testing.assert_close(found, right)
+    temperature, uniforms = torch.tensor([0.7, 1.0, 1.3]), torch.rand(ROWS, dtype=torch.float64)
+    found_tokens, found_probs = made.drawn(states, temperature, uniforms, numbers)
+    tokens, probs = draw_tokens(expected, temperature, uniforms)
+    torch.testing.assert_close(found_probs, probs)
+    assert found_probs.gather(1, found_tokens[:, None]).all()
+    if kind == "whole":
+        assert torch.equal(found_tokens, tokens)

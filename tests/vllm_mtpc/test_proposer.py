@@ -1,0 +1,137 @@
+"""The V1 runner's proposer without an engine: what it loads, what it warms up, what it reads and how a step begins."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from vllm.v1.spec_decode.eagle import EagleProposer
+
+from mtpc.vocabulary.language import LanguageDetector
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from vllm_mtpc.proposer import Proposer
+from vllm_mtpc.request_vocabularies import RequestVocabularies
+from vllm_mtpc.step import Step
+
+CPU = torch.device("cpu")
+
+
+def bare(**attributes: Any) -> Any:
+    """As much of one as is given."""
+    made = object.__new__(Proposer)
+    made.__dict__ |= {"device": CPU, "copying": None, "vocabularies": None, "numbers": None} | attributes
+    return made
+
+
+def split(own: int) -> tuple[int, int]:
+    """One draft is the serial part's."""
+    return 1, own - 1
+
+
+@pytest.mark.parametrize("serial", [True, False])
+@pytest.mark.parametrize("own", [0, 4])
+def test_what_is_loaded(serial: bool, own: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A serial part's rows are gathered for each batch anew, once the head is shared."""
+    gathered: list[bool] = []
+    model = SimpleNamespace(
+        gather_rows=lambda static: gathered.append(static), vocabularies=None, split=split, window="the window"
+    )
+    monkeypatch.setattr(EagleProposer, "load_model", lambda self, target: setattr(self, "model", model))
+    made = bare(serial=serial, own=own, _get_model=lambda: model, _compiled=lambda window: f"{window} for one")
+    made.load_model(nn.Module())
+    assert gathered == [False] * serial
+    assert made.vocabularies is None
+    assert (made.num_speculative_tokens, made.window_drafts) == split(own)
+    assert (made.window, made.draft_one) == (("the window", "the window for one") if own else (None, None))
+
+
+def test_without_a_serial_part_metadata_is_of_the_targets_first_group() -> None:
+    groups = [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=size)) for size in (16, 32)]
+    made = bare(serial=False, backlog=None)
+    made.initialize_attn_backend(SimpleNamespace(kv_cache_groups=groups))
+    assert (made.draft_attn_groups, made.kv_cache_gid, made.block_size) == ([], 0, 16)
+    assert made.backlog is None
+
+
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest batch and one request in each mode, as steps have them: with something to copy or with nothing."""
+    steps: list[Step] = []
+    passes: list[int] = []
+    monkeypatch.setattr(EagleProposer, "dummy_run", lambda self, tokens, *_: passes.append(tokens))
+    made = bare(
+        serial=True,
+        window=SimpleNamespace(noise_size=5),
+        num_speculative_tokens=1,
+        window_drafts=2,
+        max_batch_size=3,
+        hidden_states=torch.randn(8, 4),
+        copying="some" if copies else None,
+        _draft_window=steps.append,
+    )
+    made.dummy_run(1 if rows == 1 else 8)
+    assert passes == [1 if rows == 1 else 8]
+    largest = [] if rows == 1 else [(3, "mixed")]
+    assert [(len(step.tokens[0]), step.mode) for step in steps] == [*largest, (1, "greedy"), (1, "sampled")]
+    for step in steps:
+        batch = len(step.tokens[0])
+        assert (step.serial, step.window) == (1, 2)
+        assert step.known().states.shape == (batch, 2, 4)
+        assert (step.noise is None) == (step.mode == "greedy")
+        assert step.noise is None or step.noise.shape == (batch, 6)
+        assert (step.copying is not None) == copies
+        if step.copying is not None:
+            assert step.copying.done == 1
+            assert step.copying.copied.tokens.shape == step.copying.copied.chances.shape == (batch, 3)
+            assert not step.copying.copied.chances.any()
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_what_the_target_said_is_read(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every request of the batch, but while its prompt is read; who is gone is forgotten."""
+    monkeypatch.setattr(EagleProposer, "prepare_next_token_ids_padded", lambda self, tokens, *_: (tokens, "counts"))
+    rankings = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
+    vocabularies = RequestVocabularies(LanguageDetector(rankings, surcharge=1.0), CPU)
+    vocabularies.begin("gone", [1])
+    vocabularies.begin("a", [1, 2])
+    given: list[Any] = []
+    copying = SimpleNamespace(sampled=lambda *args: given.append(args)) if copies else None
+    made = bare(vocabularies=vocabularies, copying=copying)
+    said = torch.tensor([[3, 4], [57, -1], [58, 59]])
+    prompts = {"a": None, "b": [59] * 6, "c": [58] * 6}
+    requests: dict[str, Any] = {name: SimpleNamespace(prompt_token_ids=prompt) for name, prompt in prompts.items()}
+    batch = SimpleNamespace(req_ids=["a", "b", "c"], all_greedy=False)
+    unread = torch.tensor([False, False, True, True])
+    assert made.prepare_next_token_ids_padded(said, requests, batch, unread) == (said, "counts")
+    assert made.requests == ["a", "b", "c"]
+    assert {name: reading.tokens for name, reading in vocabularies.readings.items()} == {"a": 4, "b": 7, "c": 6}
+    assert made.numbers.tolist() == vocabularies.choose(["a", "b", "c"]).tolist() == [0, 1, 1]
+    assert len(given) == copies
+    for ids, known, tokens, waiting, greedy in given:
+        assert (ids, known, tokens, greedy) == (["a", "b", "c"], requests, said, False)
+        assert waiting.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("probabilistic", "greedy", "random", "mode"),
+    [
+        (True, False, True, "sampled"),
+        (True, False, False, "mixed"),
+        (True, True, False, "greedy"),
+        (False, False, True, "greedy"),
+    ],
+)
+def test_how_a_step_begins(probabilistic: bool, greedy: bool, random: bool, mode: str) -> None:
+    made = bare(own=4, model=SimpleNamespace(split=split), window=SimpleNamespace(noise_size=5))
+    made._enable_probabilistic_draft_probs = probabilistic
+    temperature, states, tokens = torch.ones(2), torch.randn(2, 4), torch.tensor([7, 8])
+    sampling = SimpleNamespace(all_greedy=greedy, all_random=random, generators={}, temperature=temperature)
+    step = made._begin(3, states, tokens, torch.tensor([5, 6]), sampling)
+    assert (step.serial, step.window, step.mode, step.seeded, step.copying) == (1, 2, mode, False, None)
+    assert (step.states, step.tokens) == ([states], [tokens])
+    assert (step.noise is None) == (mode == "greedy")
+    assert step.noise is None or step.noise.shape == (2, 6)
