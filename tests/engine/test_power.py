@@ -20,7 +20,7 @@ from tests.engine.conftest import Models
 from tests.engine.exact import LENGTH, Reference, Sampling, Window, cells, p_value
 from tests.statistics import REJECT_BELOW
 
-PROMPT, SAMPLES = list(b"It was the best of "), 3000  # those of `test_families`
+PROMPT, SAMPLES = list(b"It was the best of "), 3000  # those of `test_families`, with either engine
 T1 = Sampling()
 
 
