@@ -86,6 +86,18 @@ def test_states_are_kept_by_conversation_though_two_have_one_index(
     torch.testing.assert_close(losses_of(kept), losses_of(fresh), atol=2e-3, rtol=2e-3)
 
 
+def test_every_conversation_is_learnt_from_once_in_an_epoch(
+    target: FrozenTarget, conversations: list[Conversation]
+) -> None:
+    """In parts of the size that is asked for; the last one of a batch may be smaller."""
+    recipe = FastMTPRecipe(target, conversations, dataclasses.replace(RECIPE, epochs=1, micro_batch=3))
+    parts = [[part.tokens for part in recipe.batch(update).parts] for update in range(5)]
+    assert [[len(tokens) for tokens in batch] for batch in parts] == [[3, 3, 2]] * 5
+    read = sorted(row.tolist() for batch in parts for tokens in batch for row in tokens)
+    texts = sorted(list(each.tokens)[: RECIPE.context] for each in conversations)
+    assert [row[: len(text)] for row, text in zip(read, texts, strict=True)] == texts
+
+
 @pytest.mark.parametrize("loss", ["ce", "kl"])
 def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, conversations: list[Conversation], loss: Any) -> None:
     """One conversation at a time, every start for itself: the same gradient, clipped, and one step of AdamW."""

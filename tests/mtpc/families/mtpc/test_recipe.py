@@ -88,6 +88,15 @@ def test_windows_are_the_text_after_their_state_and_a_function_of_the_seed(
     assert first.logits.shape[:2] == (12, 4)
 
 
+def test_every_update_of_every_seed_has_windows_of_its_own(target: FrozenTarget, tmp_path: Path) -> None:
+    """Also of a training that another version of this code began."""
+    for seed, update in ((0, 0), (1, 0), (2, 3)):
+        recipe = of_mtpc(target, tmp_path / f"{seed} {update}", seed=seed)
+        assert isinstance(recipe, CircuitRecipe)
+        expected = training_windows(target, recipe.tokens, MTPC.batch, 4, seed * 2**32 + update)
+        assert torch.equal(torch.cat([part.tokens for part in recipe.batch(update).parts]), expected.tokens)
+
+
 def test_the_rate_of_the_shipped_recipe(target: FrozenTarget, tmp_path: Path) -> None:
     recipe = of_mtpc(target, tmp_path, updates=2400, warmup_updates=50, learning_rate=2e-3)
     assert recipe.schedule == Schedule(2e-3, 2400, 50, 1200, "linear", 0.05)
