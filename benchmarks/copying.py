@@ -26,8 +26,10 @@ from mtpc import provenance
 from mtpc.bench.measure import Measurement, measure
 from mtpc.bench.report import speed_cell
 from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, tokens_per_step
+from mtpc.declared import declared_json
 from mtpc.errors import MTPCError
 from mtpc.evaluation.prompts import prompts_of_file
+from mtpc.lengths import StepCost
 from mtpc.prompts import Prompt
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
@@ -66,7 +68,10 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
     length = longest_prompt + given.max_tokens + 1 + most
     plain = ServerSettings(given.target, max(given.batch_sizes), length, extra=tuple(given.server_arg))
     drafted = replace(plain, drafter=given.drafter, num_drafts=own)
-    settings = {"copy": True} | ({} if given.step_cost is None else {"step_cost": given.step_cost})
+    settings: dict[str, Any] = {"copy": True}
+    if given.step_cost is not None:
+        cost = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
+        settings["step_cost"] = cost.model_dump(exclude_unset=True)
     copying = (*plain.extra, "--additional-config", json.dumps({"mtpc": settings}))
     copies = {"num_drafts": max(own, given.copied_drafts), "extra": copying}
     return {
@@ -182,7 +187,7 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--batch-sizes", type=int, nargs="+", default=[1], help="requests at a time (default: 1)")
     add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="vLLM's n-gram drafter, as in 2-4:5")
     add("--copied-drafts", type=int, default=10, help="longest draft of the one that copies (default: %(default)s)")
-    add("--step-cost", type=json.loads, metavar="JSON", help="of the one that copies, as `mtpc plan` prints it")
+    add("--step-cost", metavar="JSON", help="of the one that copies, as `mtpc plan` prints it")
     add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
     add("--out", type=Path, default=Path("runs/copying"))
     return parser.parse_args(given)

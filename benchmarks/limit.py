@@ -13,7 +13,6 @@ and goes on as a copy.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -25,7 +24,7 @@ from rich.console import Console
 from rich.progress import track
 
 from mtpc.copying.match import continuation, longest_match
-from mtpc.declared import declared
+from mtpc.declared import declared_json
 from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.evaluation.scorer import step_acceptance
 from mtpc.evaluation.texts import Text, view, write_texts
@@ -143,7 +142,7 @@ def main() -> None:
     add("--longest", type=int, default=10, help="copy (default: %(default)s)")
     add("--temperatures", type=float, nargs="+", default=[0.0])
     add("--batch-sizes", type=int, nargs="+", default=[1])
-    add("--step-cost", type=json.loads, default={}, metavar="JSON", help="as `mtpc plan` prints it")
+    add("--step-cost", metavar="JSON", help="as `mtpc plan` prints it")
     add(
         "--plain",
         type=float,
@@ -154,7 +153,9 @@ def main() -> None:
     given = parser.parse_args()
     target = FrozenTarget(given.target, device=default_device())
     drafter, console, tables = load_drafter(given.drafter, target.facts), Console(), []
-    cost = declared(StepCost, given.step_cost, "--step-cost") if given.step_cost else MEASURED
+    cost = MEASURED
+    if given.step_cost is not None:
+        cost = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
     prompts = prompts_of_file(given.prompts, given.target, given.questions)
     found = {}
     for temperature in given.temperatures:

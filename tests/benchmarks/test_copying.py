@@ -6,8 +6,11 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
+import pytest
+
 from benchmarks.copying import ALL, Found, contestants
 from mtpc.bench.measure import Measurement
+from mtpc.errors import MTPCError
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.servers.ngram import Ngram
 
@@ -28,7 +31,7 @@ def test_speeds_are_of_all_tokens_over_all_seconds() -> None:
 
 def test_the_one_that_copies_drafts_longer() -> None:
     given = Namespace(target=Path("target"), drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12, server_arg=["--x"])
-    given.max_tokens, given.batch_sizes, given.step_cost = 20, [1, 4], {"drafting": [[1, 0.1]]}
+    given.max_tokens, given.batch_sizes, given.step_cost = 20, [1, 4], '{"drafting": [[1, 0.1]]}'
     given.alone = Path("alone")
     found = contestants(given, longest_prompt=100)
     names = ["no drafter", "n-gram 2-4:5", "drafter", "copying alone", "drafter that copies"]
@@ -38,3 +41,7 @@ def test_the_one_that_copies_drafts_longer() -> None:
     assert {(one.max_batch, one.max_length, one.extra[0]) for one in found.values()} == {(4, 133, "--x")}
     settings = json.loads(found["drafter that copies"].extra[-1])
     assert settings == {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}
+    for wrong in ("{", "[1]", '{"drafting": 1}', '{"x": 1}'):
+        given.step_cost = wrong
+        with pytest.raises(MTPCError, match=r"^--step-cost is wrong: .*\.$"):
+            contestants(given, longest_prompt=100)
