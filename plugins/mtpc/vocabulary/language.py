@@ -21,7 +21,8 @@ from mtpc.vocabulary.ranking import Rankings
 from mtpc.vocabulary.template import Template
 
 HALF_LIFE = 32.0  # tokens after which what was read counts half: the output soon outweighs the prompt
-MARGIN = 6.0  # nats that another choice must be better by, before a request changes over
+BEGINS = 6.0  # nats that all tokens must be better by than the best language, for a text to begin with them
+MARGIN = 8.0  # nats that another choice must be better by, before a request changes over
 OWN = 0.5  # of log(1 + V): what a token costs in the ranking of its own language, on average
 SURCHARGE = 0.06  # of log(1 + V), a token, for drafting from all tokens
 
@@ -70,9 +71,9 @@ class LanguageDetector:
     def decide(self, evidence: np.ndarray, current: int | None = None) -> int:
         """The number of the language, or `everything`, given the one in use: a change must be worth the margin.
 
-        A text begins in the language that suits it best.
+        A text begins in the language that suits it best, unless all tokens suit it clearly better.
         """
-        best = int(evidence.argmin())
+        best, margin = int(evidence.argmin()), self.margin
         if current is None:
-            current = int(evidence[: self.everything].argmin())
-        return current if evidence[current] - evidence[best] < self.margin else best
+            current, margin = int(evidence[: self.everything].argmin()), BEGINS
+        return current if evidence[current] - evidence[best] < margin else best

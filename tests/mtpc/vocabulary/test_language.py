@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mtpc.vocabulary.language import LanguageDetector
+from mtpc.vocabulary.language import BEGINS, LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.template import Template
 
@@ -93,9 +93,15 @@ def test_a_change_must_be_worth_the_margin(detector: LanguageDetector) -> None:
 
 
 def test_a_text_begins_in_a_language_unless_none_suits_it(detector: LanguageDetector) -> None:
-    for better, first in ((0.9 * detector.margin, 1), (1.1 * detector.margin, detector.everything)):
+    """Later a change must be worth more: near a tie a text stays with what it has."""
+    assert detector.margin > BEGINS
+    for better, first, later in (
+        (0.9 * BEGINS, 1, 1),
+        (1.1 * BEGINS, detector.everything, 1),
+        (1.1 * detector.margin, detector.everything, detector.everything),
+    ):
         evidence = np.array([12.0, 10.0, 30.0, 10.0 - better])
-        assert detector.decide(evidence) == detector.decide(evidence, 1) == first
+        assert (detector.decide(evidence), detector.decide(evidence, 1)) == (first, later)
     assert detector.decide(np.array([12.0, 10.0, 30.0, 11.0]), detector.everything) == detector.everything
 
 
