@@ -130,7 +130,10 @@ def test_a_family_that_cannot_be_loaded_is_a_finding(monkeypatch: pytest.MonkeyP
 def test_a_missing_library(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     del machine["safetensors"]
     use_adapter(monkeypatch, "good_check")
-    assert [finding.mend for finding in checks.examine() if not finding.ok] == ["Run `pip install safetensors`."]
+    assert [finding[2:] for finding in checks.examine() if not finding.ok] == [
+        ("not installed", "Run `pip install safetensors`.")
+    ]
+    assert checks.library("numpy") == Finding("numpy", True, "2.0", "")
 
 
 @pytest.mark.parametrize(("running", "ok"), [((3, 10), False), ((3, 11), True), ((3, 13), True), ((3, 14), False)])

@@ -39,16 +39,17 @@ def alive(pid: int) -> bool:
 def test_a_server_answers_and_is_gone_afterwards(tmp_path: Path) -> None:
     fake = engine(sys.executable, str(FAKE), "PORT")
     drafted = replace(SETTINGS, drafter=Path("drafter"))
-    with side_by_side(fake, {"no drafter": SETTINGS, "one 2-4:5": drafted}, tmp_path) as servers:
+    logs = tmp_path / "made" / "as well"
+    with side_by_side(fake, {"no drafter": SETTINGS, "one 2-4:5": drafted}, logs) as servers:
         plain, other = servers.values()
         assert list(servers) == ["no drafter", "one 2-4:5"]
         assert plain.model() == other.model() == "some-model"
         assert plain.draft_times is None
-        assert other.draft_times == tmp_path / "draft_times_one-2-4-5.json"
+        assert other.draft_times == logs / "draft_times_one-2-4-5.json"
     with pytest.raises(MTPCError, match="does not answer"):
         plain.metrics()
     assert plain.url != other.url
-    assert {file.name for file in tmp_path.iterdir()} == {"server_no-drafter.log", "server_one-2-4-5.log"}
+    assert {file.name for file in logs.iterdir()} == {"server_no-drafter.log", "server_one-2-4-5.log"}
 
 
 def test_a_benchmark_that_is_told_to_end_takes_its_servers_with_it(tmp_path: Path) -> None:
