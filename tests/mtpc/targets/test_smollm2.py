@@ -185,6 +185,8 @@ def test_the_tokenizer_comes_back_with_its_chat_template(
     ids = loaded(chat).input_ids
     assert (ids[0], ids.count(2)) == (1, 1)
     assert loaded.eos_token == "<|im_end|>"
+    special = {str(token): (token.special, token.normalized) for token in loaded.added_tokens_decoder.values()}
+    assert special == dict.fromkeys(SPECIAL, (True, False))
 
 
 def test_rotate_halves_undoes_the_pairing() -> None:
