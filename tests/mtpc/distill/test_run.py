@@ -19,7 +19,7 @@ from mtpc.distill.topics import SHARES
 from mtpc.errors import MTPCError
 from tests.mtpc.chat_folder import ASKING, END, OPENING, make_chat_folder, text_of
 from tests.mtpc.distill.chatter import chatter
-from tests.mtpc.servers.fake_server import serving
+from tests.mtpc.servers.fake_server import Handler, serving
 
 ENOUGH = 3000
 
@@ -53,6 +53,13 @@ def test_conversations_hold_exactly_what_was_sampled(target: Path, tmp_path: Pat
     answers = [body for body in state.bodies if body["max_tokens"] == 200]
     assert {(body["temperature"], body["top_p"], body["top_k"]) for body in answers} == {(0.6, 0.95, 7)}
     assert all(body["stop_token_ids"] == [END] for body in state.bodies)
+
+
+def test_no_connection_is_used_twice(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may close one that waits just as it is used again."""
+    monkeypatch.setattr(Handler, "protocol_version", "HTTP/1.1")  # as engines' servers, which keep them open
+    _, state = distill(target, tmp_path / "out", Plan(tokens=200, concurrency=1))
+    assert len(state.clients) == len(state.bodies) > 2
 
 
 def test_what_is_of_no_use_is_left_out_and_counted(target: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class State:
         self.now, self.most = 0, 0  # requests at a time
         self.bodies: list[dict[str, Any]] = []
         self.pages: list[str] = []  # that were read
+        self.clients: set[tuple[str, int]] = set()  # addresses of the connections that asked for a completion
         self.lock = threading.Lock()
 
 
@@ -50,6 +51,7 @@ class Handler(BaseHTTPRequestHandler):
     def reply(self, text: str, status: int = 200) -> None:
         """Send a whole answer."""
         self.send_response(status)
+        self.send_header("Content-Length", str(len(text.encode())))
         self.end_headers()
         self.wfile.write(text.encode())
 
@@ -70,6 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         state = self.state
         with state.lock:
             state.bodies.append(body)
+            state.clients.add(self.client_address)
             state.now += 1
             state.most = max(state.most, state.now)
             state.drafts += body["max_tokens"]
