@@ -171,6 +171,7 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
     states = torch.randn(rows, 2, 64, generator=torch.Generator().manual_seed(5))
     batch, _ = batch_of(rows, mode, states.view(rows, -1))
     own, made = batch.spec_info.draft_probs.clone(), copying_worker(6, window)
+    made.speculative_num_steps = 1
     made.draft(batch)
     ((tokens, probs, _),) = verified
     assert tokens.shape == (rows, 6)

@@ -114,7 +114,8 @@ def test_a_window_goes_on_with_what_is_left_to_copy(probabilistic: bool) -> None
     config = CircuitConfig(circuit="hmm", window=3, rank=2, hidden_size=SIZE, vocab_size=VOCABULARY, leaves="table")
     window, drafts = CircuitWindow(config), DRAFTS - SERIAL
     speculator: Any = Speculator.__new__(Speculator)
-    speculator.copying, speculator.model = copying_of(TEXTS), SimpleNamespace(window=window)
+    speculator.copying = copying_of(TEXTS)
+    speculator.model = SimpleNamespace(window=window, completed=lambda known: known)
     speculator.serial_drafts, speculator.window_drafts, speculator.max_num_reqs = SERIAL, drafts, SLOTS
     speculator.states = torch.randn(SLOTS, SERIAL + 1, SIZE)
     speculator.tokens = torch.randint(VOCABULARY, (SLOTS, SERIAL + 1))

@@ -24,7 +24,8 @@ def proposer() -> Proposer:
     assert window is not None
     made = object.__new__(Proposer)
     made.__dict__ |= {"window": window, "draft_one": drafting_for_one(window), "copying": None, "own": 7}
-    made.__dict__ |= {"model": SimpleNamespace(split=lambda own: (0, own)), "numbers": None}
+    model = SimpleNamespace(split=lambda own: (0, own), completed=lambda known, numbers: known)
+    made.__dict__ |= {"model": model, "numbers": None}
     made._enable_probabilistic_draft_probs = True
     return made
 
