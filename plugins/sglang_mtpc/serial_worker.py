@@ -10,6 +10,7 @@ the target has said.  All that follows goes on from this draw.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,15 @@ from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 from torch import Tensor
 
-from mtpc.draft import Draft, Known
+from mtpc.draft import Draft, Known, TreeDraft
 from mtpc.draft_clock import DraftClock
 from mtpc.draw import choose
 from mtpc.families.drafter import split_drafts
 from mtpc.noise import counter_uniforms
 from mtpc.vocabulary.settings import open_vocabularies
+from mtpc.window.beams import Beams
 from sglang_mtpc import served, verify
+from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.mixing import Mixing
@@ -39,6 +42,8 @@ _FIRST_STREAM = 0x6669727374  # keeps the uniforms of first drafts apart from th
 
 class SerialDraftWorker(EagleDraftWorker):
     """Shares modules of the target, reads a token map as `mtpc.vocabulary` does, and drafts the window."""
+
+    speculative_num_draft_tokens: int
 
     def adopt(self, clock: DraftClock) -> None:
         """Complete a worker that SGLang has made as one of its own."""
@@ -56,7 +61,7 @@ class SerialDraftWorker(EagleDraftWorker):
         # SGLang then prepares draft forward passes for the serial part's drafts only.
         self.speculative_num_steps, rest = split_drafts(served.config(), served.own_shape().depth)
         if rest:
-            part = served.window(config, torch.device(self.device))
+            part = served.window(config, torch.device(self.device)).shortened(rest)
             completed = self.draft_runner.model.completed if part.reads_serial else None
             self.window = Drafting(part, Shape(rest, 1, rest), self.copying is not None, completed)
 
@@ -100,11 +105,16 @@ class SerialDraftWorker(EagleDraftWorker):
                 return super().draft(batch, **options)
             draft_input, step = batch.spec_info, self.steps.begin(batch)
             mixing = None if self.copying is None else _mix_first(batch, step, self.copying, self.shape.depth)
+            drafts: Draft | TreeDraft
             if self.window is None:
                 drafts = self._draft_serially(batch)
+            elif self.shape.children > 1:
+                again = partial(self._second_states, batch) if self.speculative_num_steps > 1 else None
+                drafts = draft_tree(draft_input, step, self.shape, self.draft_runner.model, self.window.window, again)
             else:
                 drafts = self._draft_both(batch, step, mixing, self.window)
             if mixing is not None:
+                assert isinstance(drafts, Draft)  # copying makes chains
                 drafts = lengthened(drafts, mixing.copying.copied)
             return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
@@ -129,10 +139,25 @@ class SerialDraftWorker(EagleDraftWorker):
         probs = None if drafts.probs is None else torch.cat([_probs(serial), drafts.probs], 1)
         return Draft(torch.cat([serial.tokens, drafts.tokens], 1), probs)
 
+    def _second_states(self, batch: Any, beams: Beams, first: Tensor) -> Tensor:
+        """The layers' states [B k, d] after one pass of SGLang's loop for k prefixes of each request.
+
+        first: [B, d], their states before.
+        """
+        draft_input, nodes = batch.spec_info, self.speculative_num_draft_tokens
+        draft_input.topk_index, draft_input.topk_p = beams.tokens, beams.scores.exp()
+        draft_input.hidden_states, draft_input.kept = first.contiguous(), []
+        self.speculative_num_draft_tokens = beams.tokens.shape[1] + 1  # what the loop makes a tree of, for nobody
+        self._draft_serially(batch)
+        self.speculative_num_draft_tokens = nodes
+        states: Tensor
+        (states,) = draft_input.kept
+        return states
+
     def _draft_serially(self, batch: Any) -> Draft:
         """SGLang's draft loop from the first draft on, of fewer drafts than will be verified."""
-        runner, steps = self.draft_runner, self.speculative_num_steps
-        prepared = prepare_for_draft(batch.spec_info, self.req_to_token_pool, batch, None, runner, 1, steps)[0]
+        runner, steps, children = self.draft_runner, self.speculative_num_steps, self.shape.children
+        prepared = prepare_for_draft(batch.spec_info, self.req_to_token_pool, batch, None, runner, children, steps)[0]
         if steps > 1:
             self.draft_attn_backend.init_forward_metadata(prepared)
             prepared.mark_forward_metadata_ready()

@@ -13,6 +13,7 @@ from mtpc.families.drafter import check_drafts, split_drafts
 from mtpc.window.tree import level_widths
 from sglang_mtpc.token_map import copies
 
+SERIAL_STEPS = 2  # before a window, of a tree: which beams SGLang's loop goes on from after that it does not tell
 RUNNING_REQUESTS = 48  # at most, unless the user says otherwise: SGLang's own default for speculative decoding
 
 
@@ -84,17 +85,37 @@ def _tree(settings: Any, config: DrafterConfig, children: int) -> Shape:
     check_drafts(config, depth, STEPS, settings.speculative_draft_model_path)
     if depth > nodes:
         raise MTPCError(f"{STEPS} is {depth}, but below its root a tree of {TOKENS} {tokens} is at most {nodes} deep.")
-    serial, window = split_drafts(config, config.num_drafts)
+    serial, window = split_drafts(config, depth)
     if serial and window:
-        raise MTPCError(
-            f"{TOPK} is {children}, but {settings.speculative_draft_model_path} drafts in two parts, one after the "
-            "other, which make chains, so it must be 1."
-        )
-    if serial:
+        _check_both(settings, serial, window, children, nodes)
+    elif serial:
         _check_beam(nodes, depth, children)
     else:
         level_widths(nodes, depth, config.vocab_size, children)
     return Shape(depth, children, nodes)
+
+
+def _check_both(settings: Any, serial: int, window: int, children: int, nodes: int) -> None:
+    """Whether both parts make so many candidates, from as few serial steps as `sglang_mtpc.beam_tree` needs.
+
+    Errors: `MTPCError`.
+    """
+    if serial > SERIAL_STEPS:
+        raise MTPCError(
+            f"{TOPK} is {children}, but {settings.speculative_draft_model_path} drafts {serial} tokens with its serial "
+            f"part before its window: trees of both parts begin with {SERIAL_STEPS} at most, so it must be 1."
+        )
+    room = level = children
+    for _ in range(serial - 1):
+        room, level = room + children**2, children
+    for _ in range(window):
+        level = min(nodes, level * children)
+        room += level
+    if nodes > room:
+        raise MTPCError(
+            f"a draft tree of {nodes} nodes does not fit: depth {serial + window}, children {children} leave room for "
+            f"{room}."
+        )
 
 
 def _check_beam(nodes: int, depth: int, children: int) -> None:

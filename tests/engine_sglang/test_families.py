@@ -134,6 +134,7 @@ CASES = {
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *BEAM, *PAGES),
     "fastmtp, MiMo, copying": mimo,
     "gumiho": lambda folder: gumiho(folder, *PAGES, SYNCHRONOUS),
+    "gumiho, tree": lambda folder: gumiho(folder, *BEAM),
     "hybrid": lambda folder: hybrid(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
     "copying": copying_alone,
 }

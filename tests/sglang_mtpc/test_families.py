@@ -16,6 +16,7 @@ from sglang_mtpc import _worker, served
 from sglang_mtpc.algorithm import DrafterAlgorithm
 from sglang_mtpc.shape import Shape
 from tests.sglang_mtpc.resolving import refused, resolved
+from tests.support.random_gumiho import make_gumiho
 
 pytestmark = pytest.mark.usefixtures("loaded")
 PATH = "--speculative-draft-model-path"
@@ -63,8 +64,8 @@ def test_what_is_left_open_is_completed(target: Path, folder: Path) -> None:
     [
         (("--speculative-num-steps", "5"), "it must be a whole number from 1 to 4"),
         (
-            ("--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "5"),
-            "which make chains, so it must be 1",
+            ("--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "60"),
+            "a draft tree of 59 nodes does not fit: depth 4, children 2 leave room for 30",
         ),
         (("--speculative-adaptive",), "with a hybrid drafter it must be False"),
         (("--speculative-token-map", "gone.json"), "gone.json is missing"),
@@ -74,6 +75,20 @@ def test_what_is_left_open_is_completed(target: Path, folder: Path) -> None:
 )
 def test_settings_of_both_parts(target: Path, hybrid: Path, arguments: tuple[str, ...], sentence: str) -> None:
     refused(sentence, target, PATH, str(hybrid), *arguments, algorithm="HYBRID")
+
+
+@pytest.mark.parametrize(("steps", "fine"), [(1, True), (2, True), (3, False)])
+def test_trees_of_both_parts_begin_with_two_serial_steps_at_most(
+    target: Path, tmp_path: Path, steps: int, fine: bool
+) -> None:
+    folder = make_gumiho(tmp_path / "gumiho", target, {"positions": 2, "blocks": 0}, steps=steps)
+    arguments = (PATH, str(folder), "--speculative-eagle-topk", "3", "--speculative-num-draft-tokens", "13")
+    if fine:
+        served_with = resolved(target, *arguments, algorithm="GUMIHO")
+        assert served_with.speculative_num_steps == steps + 2
+        assert not served_with.speculative_use_rejection_sampling
+        return
+    refused("trees of both parts begin with 2 at most, so it must be 1", target, *arguments, algorithm="GUMIHO")
 
 
 def test_drafts_of_both_parts_go_on_being_copied(target: Path, hybrid: Path) -> None:

@@ -10,8 +10,11 @@ from mtpc.copying.mixture import Copied, Copying
 from mtpc.draft import Draft, Known, Mode, TreeDraft, concatenated
 from mtpc.draw import at_temperature, choose, draw_tokens
 from mtpc.families.drafter import Drafter
+from mtpc.heads.head import normalised
 from mtpc.target_head.shared import SharedHead
+from mtpc.window.beams import Growth
 from mtpc.window.completed import completed
+from mtpc.window.joint import JointWindow
 
 
 class Session:
@@ -77,22 +80,58 @@ class Session:
     ) -> TreeDraft:
         """Take up new positions, as `draft` does, and draft a tree of N nodes after the last of them.
 
-        The serial part's drafts are a chain, each the most probable token; the window's tree hangs on the last of
-        them.  temperature: of the window, see `WindowPart.draft_tree`, as all limits, which do not count the chain.
+        Without a serial part it is the window's (`WindowPart.draft_tree`).  With one, the serial part goes on from
+        ``max_children`` prefixes of each level (N by default), and the window grows under the last of them; see
+        `mtpc.window.beams`.  temperature: [B], at 0 and where it is None 1: only the order of the probabilities counts.
+        depth: tokens of one path at most, as many as can be drafted by default.  width: nodes of a level of the window
+        that are gone on from, N by default.
+
+        Errors: `MTPCError` where the limits leave no room for N nodes.
         """
-        known = Known.of_target(hidden[:, -1], following[:, -1])
-        chain, rest = self.drafter.split(size)
-        if self.drafter.serial is not None:
-            known, _, _ = self._serial(hidden, following, known, chain, None, None, None)
-        tokens = known.tokens[:, 1:]
-        parents = torch.arange(-1, chain - 1, device=tokens.device).expand_as(tokens)
-        if not rest:
-            return TreeDraft(tokens, parents)
-        assert self.drafter.window is not None  # `Drafter.split` leaves it nothing otherwise
-        tree = self.drafter.window.draft_tree(
-            self._completed(known), temperature, rest, max_children, depth=depth, width=width
-        )
-        return TreeDraft(torch.cat([tokens, tree.tokens], 1), torch.cat([parents, tree.parents + chain], 1))
+        if self.drafter.serial is None:
+            assert self.drafter.window is not None  # a drafter has a part
+            known = self._completed(Known.of_target(hidden[:, -1], following[:, -1]))
+            return self.drafter.window.draft_tree(known, temperature, size, max_children, depth=depth, width=width)
+        if temperature is not None:
+            temperature = temperature.masked_fill(temperature <= 0, 1.0)
+        beams, deepest = min(max_children or size, len(self.head.rows)), min(size, self.drafter.config.max_drafts)
+        serial, window = self.drafter.split(deepest if depth is None else min(depth, deepest))
+        growth, known = self._beams(hidden, following, beams, serial, temperature)
+        if window:
+            assert isinstance(self.drafter.window, JointWindow)  # the only windows behind a serial part
+            heat = None if temperature is None else temperature.repeat_interleave(len(known.tokens) // len(hidden))
+            params = normalised(*self.drafter.window.logits(self._completed(known)), heat)
+            given = known.tokens[:, -1] if self.drafter.window.given else None
+            circuit, kept = self.drafter.window.circuit, width or size
+            growth = growth.continued(circuit, params, known.head, window, beams, kept, given)
+        return growth.tree(size)
+
+    def _beams(
+        self, hidden: Tensor, following: Tensor, beams: int, steps: int, temperature: Tensor | None
+    ) -> tuple[Growth, Known]:
+        """The serial part's levels of a tree, and what is known under each of the last beams, a row for each."""
+        known, rows = Known.of_target(hidden[:, -1], following[:, -1]), len(hidden)
+        self.length += hidden.shape[1]
+        state, growth = self._step(hidden, following)[:, -1:], None
+        for step in range(steps):
+            if step:
+                state = self._step(state, known.tokens[:, -1:])
+            heat = None if temperature is None else temperature.repeat_interleave(len(state) // rows)
+            log_q = at_temperature(self.head.logits(state[:, 0]), heat).log()
+            if growth is None:
+                growth = Growth.begin(log_q, beams, self.head)
+            else:
+                growth = growth.widened(log_q.unflatten(0, (rows, -1)), beams, self.head)
+            before = len(state) // rows
+            parents = (growth.beams.parents + before * torch.arange(rows, device=state.device)[:, None]).flatten()
+            self.cache.reorder_cache(parents)
+            state = state[parents]
+            tokens = torch.cat([known.tokens[parents], growth.beams.tokens.view(-1, 1)], 1)
+            known = Known(torch.cat([known.states[parents], state], 1), tokens)
+        assert growth is not None  # a drafter with a serial part drafts one token with it at least
+        self.cache.reorder_cache(torch.arange(0, len(state), len(state) // rows, device=state.device))
+        self.cache.crop(self.length)
+        return growth, known
 
     def _completed(self, known: Known) -> Known:
         """With what only some windows read."""

@@ -8,6 +8,7 @@ their probabilities are known as the tree grows (the dynamic trees of Li et al. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -94,7 +95,7 @@ def grow_tree(
             position += 1
         levels.append(_best_children(state[-1], probs[:, position], scores, room, max_children))
         scores = levels[-1].scores
-    return _best_nodes(levels, widths, size)
+    return best_nodes(levels, size)
 
 
 def _best_children(belief: Tensor, probs: Tensor, scores: Tensor, room: int, max_children: int | None) -> Level:
@@ -117,10 +118,11 @@ def _continue(circuit: Circuit, params: CircuitParams, position: int, state: Sta
     return circuit.advance(params.sums, position, inherited, token_evidence(leaves, level.tokens))
 
 
-def _best_nodes(levels: list[Level], widths: list[int], size: int) -> TreeDraft:
+def best_nodes(levels: Sequence[Level], size: int) -> TreeDraft:
     """The best of all levels.  A stable sort keeps parents, which stand in earlier levels, before equal children."""
     scores = torch.cat([level.scores for level in levels], 1)  # [B, M]
     kept = scores.sort(dim=1, descending=True, stable=True).indices[:, :size]  # [B, N]
+    widths = [level.tokens.shape[1] for level in levels]
     offsets = [sum(widths[:i]) - widths[i - 1] for i in range(1, len(levels))]  # where the level above starts
     above = [level.parents + offset for level, offset in zip(levels[1:], offsets, strict=True)]
     parents = torch.cat([torch.full_like(levels[0].parents, -1), *above], 1).gather(1, kept)

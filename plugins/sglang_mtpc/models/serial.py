@@ -175,17 +175,23 @@ class SerialModel(nn.Module):
 
     @cached_property
     def whole(self) -> Head:
-        """What a window drafts through that drafts from all tokens."""
+        """What is drafted through from all tokens."""
         head = self._whole_head(f"{self.family.title} needs an output head that is not quantised")
         return DraftHead(partial(linear, weight=head), self.drafter.vocab_size)
 
-    def completed(self, known: Known) -> Known:
-        """What is known when a window drafts that goes on from the serial part, with what it reads beside it."""
-        inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)
+    def head(self, requests: int) -> Head:
+        """What a batch of so many requests drafts through, from as many rows of states for each."""
         if self.draft_logits is None:
-            return known._replace(inputs=inputs, head=self.whole)
-        numbers = None if self.numbers is None else self.numbers[: len(known.tokens)]
-        return known._replace(inputs=inputs, head=self.draft_logits.head(numbers))
+            return self.whole
+        return self.draft_logits.head(None if self.numbers is None else self.numbers[:requests])
+
+    def completed(self, known: Known, requests: int | None = None) -> Known:
+        """What is known when a window drafts that goes on from the serial part, with what it reads beside it.
+
+        requests: of the batch; None: every row is one.
+        """
+        inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)
+        return known._replace(inputs=inputs, head=self.head(len(known.tokens) if requests is None else requests))
 
     @torch.no_grad()
     def forward(self, input_ids: Tensor, positions: Tensor, forward_batch: Any) -> Any:

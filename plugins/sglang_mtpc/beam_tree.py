@@ -1,0 +1,74 @@
+"""Trees of both parts of a drafter: beams of the serial part, and under each of the last the window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtpc.draft import Known, TreeDraft
+from mtpc.draw import at_temperature
+from mtpc.heads.head import normalised
+from mtpc.window.beams import Beams, Growth
+from mtpc.window.joint import JointWindow
+from mtpc.window.part import WindowPart
+from sglang_mtpc.shape import Shape
+from sglang_mtpc.step import Step
+
+
+def draft_tree(
+    draft_input: Any,
+    step: Step,
+    shape: Shape,
+    model: Any,
+    window: WindowPart,
+    again: Callable[[Beams, Tensor], Tensor] | None,
+) -> TreeDraft:
+    """The most probable nodes of the drafter, after no more than `sglang_mtpc.shape.SERIAL_STEPS` serial steps, [B, N].
+
+    draft_input: SGLang's ``EagleDraftInput``, with the target's states beside the layers', [B, 2 d].  model: the
+    `SerialModel`.  again: one more pass of the layers, from k beams of each request and the states before, [B, d], to
+    those after, [B k, d]; None: there is one serial step.
+    """
+    assert isinstance(window, JointWindow)  # the only windows behind a serial part
+    own, first = draft_input.hidden_states.chunk(2, -1)
+    requests = len(own)
+    head, heat = model.head(requests), step.temperature.masked_fill(step.temperature == 0, 1.0)
+    growth = Growth.begin(at_temperature(head.logits(first), heat).log(), shape.children, head)
+    known = Known(torch.stack([own, first.to(own.dtype)], 1), draft_input.bonus_tokens[:, None].long())
+    steps, known = 1, _gone_on(known, growth.beams, None)
+    if again is not None:
+        states = again(growth.beams, first)  # [B k, d]
+        log_q = at_temperature(head.logits(states), _of_rows(heat, states)).log()
+        growth = growth.widened(log_q.unflatten(0, (requests, -1)), shape.children, head)
+        steps, known = 2, _gone_on(known, growth.beams, states)
+    if window.reads_serial:
+        known = model.completed(known, requests)
+    params = normalised(*window.logits(known), _of_rows(heat, known.tokens))
+    given, rest = known.tokens[:, -1] if window.given else None, shape.depth - steps
+    growth = growth.continued(window.circuit, params, known.head, rest, shape.children, shape.nodes, given)
+    return growth.tree(shape.nodes)
+
+
+def _gone_on(known: Known, beams: Beams, states: Tensor | None) -> Known:
+    """What is known under each beam, a row for each.
+
+    known: the same of the beams before.  states: the layers' that predicted their tokens, of the beams before; None:
+    they are there already.
+    """
+    requests = len(beams.tokens)
+    before = len(known.tokens) // requests
+    first = before * torch.arange(requests, device=beams.parents.device)
+    rows = (beams.parents + first[:, None]).flatten()
+    tokens = torch.cat([known.tokens[rows], beams.tokens.view(-1, 1)], 1)
+    found = known.states[rows]
+    if states is not None:
+        found = torch.cat([found, states[rows, None].to(found.dtype)], 1)
+    return Known(found, tokens)
+
+
+def _of_rows(temperature: Tensor, rows: Tensor) -> Tensor:
+    """Of each row, as many for each request: [B] -> [rows]."""
+    return temperature.repeat_interleave(len(rows) // len(temperature))

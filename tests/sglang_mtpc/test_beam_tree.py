@@ -1,0 +1,82 @@
+"""Trees of both parts against the plain loop's, with layers of the core in the place of SGLang's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtpc.draft import Known
+from mtpc.families.session import Session
+from mtpc.target_head.shared import SharedHead
+from mtpc.window.beams import Beams
+from mtpc.window.completed import completed
+from sglang_mtpc.beam_tree import draft_tree
+from sglang_mtpc.shape import Shape
+from sglang_mtpc.step import Step
+from tests.support.random_hybrid import forget_the_family, know_the_family
+from tests.support.tiny_families import EXAMPLES, VOCAB, tiny_target
+from tests.support.tiny_models import SIZE
+
+ROWS, LENGTH = 3, 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def third_family() -> Iterator[None]:
+    """The registry knows it while these tests run."""
+    know_the_family()
+    yield
+    forget_the_family()
+
+
+class Layers:
+    """What is read of a `SerialModel`, and SGLang's pass for the beams, from a session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def head(self, requests: int) -> SharedHead:
+        assert requests == ROWS
+        return self.session.head
+
+    def completed(self, known: Known, requests: int) -> Known:
+        assert requests == ROWS
+        assert self.session.drafter.serial is not None
+        return completed(known, self.session.drafter.serial, self.session.head)
+
+    def again(self, beams: Beams, first: Tensor) -> Tensor:
+        rows = torch.arange(ROWS).repeat_interleave(beams.tokens.shape[1])
+        self.session.cache.reorder_cache(rows)
+        return self.session._step(first[rows, None], beams.tokens.view(-1, 1))[:, 0]
+
+
+class Input:
+    """SGLang's ``EagleDraftInput``, as far as it is read."""
+
+    def __init__(self, hidden_states: Tensor, bonus_tokens: Tensor) -> None:
+        self.hidden_states, self.bonus_tokens = hidden_states, bonus_tokens
+
+
+@pytest.mark.parametrize("name", ["gumiho-ff", "gumiho-hmm", "gumiho-cp-one-step", "hybrid-hmm"])
+@pytest.mark.parametrize("shape", [Shape(4, 2, 9), Shape(3, 4, 20), Shape(3, 3, 3)], ids=str)
+@torch.inference_mode()
+def test_the_tree_is_the_plain_loops(name: str, shape: Shape) -> None:
+    drafter, head = EXAMPLES[name](), SharedHead.of(tiny_target())
+    generator = torch.Generator().manual_seed(6)
+    hidden = torch.randn(ROWS, LENGTH, SIZE, generator=generator)
+    following = torch.randint(VOCAB, (ROWS, LENGTH), generator=generator)
+    temperature = torch.tensor([1.0, 0.0, 0.6])
+    expected = Session(drafter, head).draft_tree(
+        hidden, following, shape.nodes, temperature, shape.children, depth=shape.depth
+    )
+    session = Session(drafter, head)
+    first, layers = session._step(hidden, following)[:, -1], Layers(session)
+    step = Step("mixed", temperature, torch.zeros(ROWS), torch.zeros(ROWS))
+    given = Input(torch.cat([hidden[:, -1], first], 1), following[:, -1])
+    assert drafter.window is not None
+    again = layers.again if drafter.split(shape.depth)[0] == 2 else None
+    found = draft_tree(given, step, shape, layers, drafter.window, again)
+    assert torch.equal(found.tokens, expected.tokens)
+    assert torch.equal(found.parents, expected.parents)
