@@ -27,13 +27,12 @@ from tests.engine_sglang.server import Answer, SGLangServer, drafting, texts
 from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
-from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
-PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft", "hybrid")]
+PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft")]
 PROMPT, SMALL, CAPITAL = "It was the best of ", "it was the best of ", "IT WAS THE WORST OF "
 VOCABULARY, SIZE = 258, 60  # tokens of the target, and of each draft vocabulary
 SAMPLES, TOGETHER = 3000, 500  # windows of a chi-square test, as in test_power.py, and of one request for them
@@ -101,13 +100,6 @@ def mimo(folder: Path) -> Case:
     return Case(Models(made.target, made.drafter, 5), made.plain, arguments, COPY, REPEATED)
 
 
-def hybrid(folder: Path, *arguments: str) -> Case:
-    """Both parts, drafting from the vocabulary of the request's language."""
-    target = make_target(folder / "target", seed=3)
-    models = Models(target, make_hybrid(folder / "drafter", target), 4)
-    return Case(models, target, arguments, vocabulary(folder))
-
-
 def gumiho(folder: Path, *arguments: str) -> Case:
     """Two layers that draft two tokens, and joint heads, all drafting from the vocabulary of the request's language."""
     target, heads = make_target(folder / "target", seed=3), {"positions": 3, "blocks": 1, "circuit": "cp", "rank": 3}
@@ -133,9 +125,8 @@ CASES = {
     "mtpc, tree": lambda folder: mtpc(folder, *TREE),
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *BEAM, *PAGES),
     "fastmtp, MiMo, copying": mimo,
-    "gumiho": lambda folder: gumiho(folder, *PAGES, SYNCHRONOUS),
+    "gumiho": lambda folder: gumiho(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
     "gumiho, tree": lambda folder: gumiho(folder, *BEAM),
-    "hybrid": lambda folder: hybrid(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
     "copying": copying_alone,
 }
 
@@ -263,5 +254,5 @@ def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
 
 
 def test_every_family_has_a_case() -> None:
-    know_the_family()
+    """That of another distribution is served by two ranks."""
     assert {family.name for family in families()} == {name.partition(",")[0] for name in CASES}
