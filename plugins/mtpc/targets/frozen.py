@@ -92,3 +92,10 @@ def choose(logits: Tensor, temperature: float, generator: torch.Generator | None
 def default_device() -> str:
     """Where models run unless something else is said."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def training_dtype(device: torch.device | str) -> torch.dtype:
+    """What matrices are multiplied in when a drafter is trained: bfloat16 where that is the faster one."""
+    if torch.device(device).type == "cpu" and not torch.cpu._is_amx_tile_supported():
+        return torch.float32  # without tiles bfloat16 is half as fast, with instructions of its own (AVX512-BF16) too
+    return torch.bfloat16

@@ -41,6 +41,22 @@ def collate(
     return Batch(tokens, chosen)
 
 
+def some_starts(chosen: Tensor, share: float, *key: int) -> Tensor:
+    """A run of each row's chosen starts, drawn at random: bool [B, T] -> bool [B, T].
+
+    Neighbours, because the distributions of the target that their drafts are compared with are the same ones.  share:
+    of the row's starts, in (0, 1], at least one.  key: the same for the same runs.
+    """
+    random = np.random.default_rng(key)
+    kept = torch.zeros_like(chosen)
+    for row, starts in zip(kept, chosen, strict=True):
+        (places,) = starts.nonzero(as_tuple=True)
+        count = min(len(places), max(1, round(share * len(places))))
+        first = int(random.integers(len(places) - count + 1))
+        row[places[first : first + count]] = True
+    return kept
+
+
 def epoch_batches(lengths: Sequence[int], batch: int, epoch: int, seed: int) -> list[list[int]]:
     """The conversations of each update of an epoch: a function of the seed.
 

@@ -19,7 +19,7 @@ from mtpc.target_head.sampled import RowSampler
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.training.choices import LearnFrom, Loss
-from mtpc.training.conversations import collate, epoch_batches
+from mtpc.training.conversations import collate, epoch_batches, some_starts
 from mtpc.training.optimizers import Kind, make_optimizers
 from mtpc.training.recipe import Batch, Recipe
 from mtpc.training.schedule import Schedule
@@ -39,6 +39,7 @@ class ConversationSettings:
     learn_from: LearnFrom = "answers"
     head_rows: int = 0  # rows of the output head that each loss reads, the most frequent tokens', and a sample; 0: all
     context: int = 1024  # tokens of a conversation that are read, at most
+    starts: float = 1.0  # share of an answer's positions that an update learns from
     micro_batch: int = 1  # conversations that are computed at once
     seed: int = 0
 
@@ -68,7 +69,8 @@ class ConversationRecipe(Recipe):
     """The target's states of whole conversations, of which every position that is learnt from is an example.
 
     conversations: those of the training split.  keep_states: hold the target's states of every conversation in memory
-    (2 d bytes a token in bfloat16), so that it reads each only once.
+    (2 d bytes a token in bfloat16, 4 d in float32), so that it reads each only once.  start: a drafter that is trained
+    already, to go on from; None: the target's own last layers.
 
     Errors: `MTPCError` for conversations of another target, or too few.
     """
@@ -82,8 +84,9 @@ class ConversationRecipe(Recipe):
         conversations: Sequence[Conversation],
         settings: ConversationSettings,
         keep_states: bool = False,
+        start: Drafter | None = None,
     ) -> None:
-        self.target, self.settings = target, settings
+        self.target, self.settings, self.start = target, settings, start
         self._kept: dict[int, Tensor] | None = {} if keep_states else None  # by the place in `conversations`
         drafts = settings.drafts
         long_enough = settings.context - drafts - 1  # the last start that counts lies before it
@@ -118,20 +121,21 @@ class ConversationRecipe(Recipe):
         """Conversations of like length."""
         chosen, size = self._plan[update], self.settings.micro_batch
         parts = [chosen[i : i + size] for i in range(0, len(chosen), size)]
-        batches = [self._collate(numbers)[1] for numbers in parts]
+        batches = [self._collate(numbers, update)[1] for numbers in parts]
         return Batch(sum(int(starts.sum()) for starts in batches), self._parts(update, parts))
 
     def _parts(self, update: int, parts: list[list[int]]) -> Iterator[Part]:
         for number, conversations in enumerate(parts):
-            tokens, chosen = self._collate(conversations)
+            tokens, chosen = self._collate(conversations, update)
             head = self.head if self.sampler is None else self.sampler.sample(tokens, update, number)
             tokens, chosen = tokens.to(self.target.device), chosen.to(self.target.device)
             yield Part(self._states(conversations, tokens), tokens, chosen, head)
 
-    def _collate(self, numbers: list[int]) -> tuple[Tensor, Tensor]:
+    def _collate(self, numbers: list[int], update: int) -> tuple[Tensor, Tensor]:
         settings = self.settings
         conversations = [self.conversations[i] for i in numbers]
-        return collate(conversations, settings.drafts, settings.context, settings.learn_from)
+        tokens, chosen = collate(conversations, settings.drafts, settings.context, settings.learn_from)
+        return tokens, some_starts(chosen, settings.starts, settings.seed, update, numbers[0])
 
     def _states(self, numbers: list[int], tokens: Tensor) -> Tensor:
         """The target's states of tokens [B, L], those of the conversations of these numbers: [B, L, d].
@@ -150,7 +154,7 @@ class ConversationRecipe(Recipe):
         return F.pad(hidden, (0, 0, 0, tokens.shape[1] - hidden.shape[1]))
 
     def data(self) -> dict[str, Any]:
-        """The conversations that are learnt from."""
+        """The conversations that are learnt from, and the drafter that the training goes on from."""
         conversations = hashlib.sha256()
         for conversation in self.conversations:
             conversations.update(conversation.to_json().encode() + b"\n")
@@ -158,4 +162,13 @@ class ConversationRecipe(Recipe):
             "conversations": len(self.conversations),
             "tokens": sum(len(each.tokens[: self.settings.context]) for each in self.conversations),
             "conversations_sha256": conversations.hexdigest(),
+            "start_sha256": None if self.start is None else _digest(self.start),
         }
+
+
+def _digest(drafter: Drafter) -> str:
+    """Of all weights."""
+    digest = hashlib.sha256()
+    for tensor in drafter.state_dict().values():
+        digest.update(tensor.detach().float().cpu().numpy().tobytes())
+    return digest.hexdigest()

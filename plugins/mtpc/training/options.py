@@ -43,6 +43,14 @@ HeadRows = Annotated[
         "the rest: some four times less work at 8192. 0: on all.",
     ),
 ]
+Starts = Annotated[
+    float,
+    typer.Option(
+        min=0.001,
+        max=1,
+        help="Share of an answer's positions that an update learns from, a run of neighbours drawn at random.",
+    ),
+]
 Context = Annotated[int, typer.Option(min=3, max=MOST_TOKENS, help="Tokens of a conversation that are read, at most.")]
 MicroBatch = Annotated[int, typer.Option(min=1, max=MOST_REQUESTS, help="Conversations that are computed at once.")]
 KeepStates = Annotated[

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import Drafter
+from mtpc.targets.frozen import training_dtype
 from mtpc.training.held import LearnerState, TrainingState
 from mtpc.training.optimizers import take_up
 from mtpc.training.recipe import Batch, Recipe
@@ -107,7 +108,8 @@ class Trainer:
         totals = [torch.zeros(len(learner.weights)) for learner in self.learners]
         for part in batch.parts:
             for learner, total in zip(self.learners, totals, strict=True):
-                with torch.autocast(learner.weights.device.type, torch.bfloat16):
+                device = learner.weights.device
+                with torch.autocast(device.type, torch.bfloat16, training_dtype(device) == torch.bfloat16):
                     losses = self.recipe.losses(learner.drafter, part)  # [n]
                 ((losses * learner.weights).sum() / batch.examples).backward()
                 total += losses.detach().cpu() / batch.examples

@@ -51,8 +51,8 @@ def defaults_of_fields(made: type) -> dict[str, Any]:
         (mtpc.train, MTPCSettings, {"micro_batch", "warmup_updates"}, 5),
         (mtpc.train, BatchShape, {"context"}, 2),
         (mtpc.train, MTPCConfig, {"trunk_size"}, 5),  # the paper's circuits have none
-        (fastmtp.train, FastMTPSettings, set(), 15),
-        (gumiho.train, GumihoSettings, {"num_drafts"}, 15),
+        (fastmtp.train, FastMTPSettings, set(), 16),
+        (gumiho.train, GumihoSettings, {"num_drafts"}, 16),
         (gumiho.train, ParallelConfig, {"rank"}, 1),
         (byte_target, ByteTargetConfig, {"long_context_from", "future_discount", "future_stride"}, 14),
         (evaluate, Plan, {"trees", "temperatures"}, 5),

@@ -51,3 +51,14 @@ def test_padding_and_later_text_change_nothing_before(attention: str) -> None:
     hidden[1, 3:], text[1, 3 + STEPS :] = 0.0, 0  # the last tokens that start 2 reads are those before
     for states in unroll(layer, head, hidden, text, STEPS, attention):
         torch.testing.assert_close(states[0, :3], states[1, :3])
+
+
+def test_some_starts_have_the_states_that_they_have_among_all() -> None:
+    target = make_target("llama")
+    layer, head = make_layer(target), SharedHead.of(target)
+    hidden, text = torch.randn(2, STARTS, SIZE), torch.randint(VOCAB, (2, STARTS + STEPS + 1))
+    chosen = torch.tensor([[False, False, True, True, False], [True, False, False, False, True]])
+    whole = unroll(layer, head, hidden, text, STEPS)
+    for found, expected in zip(unroll(layer, head, hidden, text, STEPS, chosen=chosen), whole, strict=True):
+        torch.testing.assert_close(found[chosen], expected[chosen])
+    assert not found[0, 0].any(), "nothing is computed of a start that nobody reads"

@@ -39,6 +39,7 @@ def train(
         typer.Option(help="What a step attends to: 'served', as in an engine, or 'paper', as in its training."),
     ] = "served",
     context: options.Context = 1024,
+    starts: options.Starts = 1.0,
     micro_batch: options.MicroBatch = 1,
     keep_states: options.KeepStates = False,
     start: Annotated[
@@ -65,13 +66,11 @@ def train(
     mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/vanilla --num-drafts 1
     --resume vanilla.state
     """
-    import torch
-
     from mtpc.distill.conversations import file_digest, read_conversations
     from mtpc.evaluation.prompts import heldout_questions
     from mtpc.families.drafter import load_drafter
     from mtpc.families.fastmtp.recipe import FastMTPRecipe, Settings
-    from mtpc.targets.frozen import FrozenTarget, default_device
+    from mtpc.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.training.command import train_and_score
 
     settings = Settings(
@@ -88,11 +87,13 @@ def train(
         learn_from=learn_from,
         head_rows=head_rows,
         context=context,
+        starts=starts,
         micro_batch=micro_batch,
         seed=seed,
     )
     conversations = list(read_conversations(data))
-    frozen = FrozenTarget(target, device=default_device(), dtype=torch.bfloat16)
+    device = default_device()
+    frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
     first = None if start is None else load_drafter(start, frozen.facts)
     learnt = [conversation for conversation in conversations if not conversation.heldout]
     recipe = FastMTPRecipe(frozen, learnt, settings, start=first, keep_states=keep_states)

@@ -30,5 +30,5 @@ def step_losses(
 ) -> Tensor:
     """The sum over the chosen starts of every step's loss: [K]; see `head_losses`.  "ce" is the paper's equation 1."""
     starts = tokens.shape[1] - steps - 1
-    states = unroll(layer, head, hidden[:, :starts], tokens, steps, attention)
+    states = unroll(layer, head, hidden[:, :starts], tokens, steps, attention, chosen)
     return head_losses(states, head, hidden, tokens, chosen, steps, loss)

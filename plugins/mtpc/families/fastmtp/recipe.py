@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,8 +44,7 @@ class Settings(ConversationSettings):
 class FastMTPRecipe(ConversationRecipe):
     """One layer.
 
-    conversations, keep_states: see `ConversationRecipe`.  start: a drafter to go on from; None: the target's own last
-    layer.
+    conversations, keep_states, start: see `ConversationRecipe`.
 
     Errors: `MTPCError` for a target of a kind that no layer computes, another start, or conversations of no use.
     """
@@ -63,12 +60,12 @@ class FastMTPRecipe(ConversationRecipe):
         start: Drafter | None = None,
         keep_states: bool = False,
     ) -> None:
-        self.start, self.config = start, config_for(target.model.config, settings.num_drafts)
+        self.config = config_for(target.model.config, settings.num_drafts)
         if start is not None and self.config.model_dump(exclude={"num_drafts"}) != {
             key: value for key, value in start.config.model_dump().items() if key != "num_drafts"
         }:
             raise MTPCError("the drafter to start from has another layer than one like the target's would be.")
-        super().__init__(target, conversations, settings, keep_states)
+        super().__init__(target, conversations, settings, keep_states, start)
 
     def drafters(self) -> dict[str, Drafter]:
         """The layer to go on from, or one like the target's last."""
@@ -98,13 +95,3 @@ class FastMTPRecipe(ConversationRecipe):
             settings.attention,
             settings.loss,
         )
-
-    def data(self) -> dict[str, Any]:
-        """The conversations that are learnt from, and the layer that the training goes on from."""
-        start = None
-        if self.start is not None:
-            weights = hashlib.sha256()
-            for tensor in self.start.state_dict().values():
-                weights.update(tensor.detach().float().cpu().numpy().tobytes())
-            start = weights.hexdigest()
-        return {**super().data(), "start_sha256": start}

@@ -23,6 +23,13 @@ def train(
     out: Annotated[
         Path, typer.Option(callback=folder_to_write, help="Where each drafter gets a directory, OUT/gumiho-CIRCUIT.")
     ],
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Go on from the serial layers of this drafter, FastMTP's or Gumiho's of no more layers [default: the "
+            "target's own last layers]; from all of it where it is the very same kind."
+        ),
+    ] = None,
     circuits: Annotated[
         Sequence[str],
         typer.Option(
@@ -60,6 +67,7 @@ def train(
     learn_from: options.Learnt = "answers",
     head_rows: options.HeadRows = 0,
     context: options.Context = 1024,
+    starts: options.Starts = 1.0,
     micro_batch: options.MicroBatch = 1,
     keep_states: options.KeepStates = False,
     resume: options.Resume = None,
@@ -80,12 +88,11 @@ def train(
     mtpc train gumiho --target runs/smollm2 --data runs/distilled --out runs/trained --circuits ff,hmm,none
     --regression 0 --classification 1 --optimizer muon --learning-rate 3e-3 --head-rows 8192 --epochs 2
     """
-    import torch
-
     from mtpc.distill.conversations import file_digest, read_conversations
     from mtpc.evaluation.prompts import heldout_questions
+    from mtpc.families.drafter import load_drafter
     from mtpc.families.gumiho.recipe import GumihoRecipe, Settings, config_for
-    from mtpc.targets.frozen import FrozenTarget, default_device
+    from mtpc.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.training.command import train_and_score
 
     settings = Settings(
@@ -103,11 +110,13 @@ def train(
         learn_from=learn_from,
         head_rows=head_rows,
         context=context,
+        starts=starts,
         micro_batch=micro_batch,
         seed=seed,
     )
     conversations = list(read_conversations(data))
-    frozen = FrozenTarget(target, device=default_device(), dtype=torch.bfloat16)
+    device = default_device()
+    frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
     serial = {"num_hidden_layers": layers, "normed": normed, "steps": steps}
     heads = {"positions": positions, "blocks": blocks}
     configs = {}
@@ -115,7 +124,8 @@ def train(
         parallel = None if circuit == "none" else {**heads, "circuit": circuit, "rank": 1 if circuit == "ff" else rank}
         configs[f"gumiho-{circuit}"] = config_for(frozen.model.config, parallel, **serial)
     learnt = [conversation for conversation in conversations if not conversation.heldout]
-    recipe = GumihoRecipe(frozen, learnt, configs, settings, keep_states=keep_states)
+    first = None if start is None else load_drafter(start, frozen.facts)
+    recipe = GumihoRecipe(frozen, learnt, configs, settings, start=first, keep_states=keep_states)
     prompts = heldout_questions(conversations, questions)
     heldout = prompts if any(prompts.by_kind.values()) else None
     train_and_score(recipe, target, lambda name: out / name, {"data_sha256": file_digest(data)}, heldout, resume)

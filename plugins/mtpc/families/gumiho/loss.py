@@ -35,7 +35,7 @@ def position_losses(
     assert drafter.serial is not None
     hidden, tokens, chosen, head = part
     starts, steps = chosen.shape[1], drafter.split(drafts)[0]
-    states = list(unroll(drafter.serial, head, hidden[:, :starts], tokens, steps))  # [B, T, d] each
+    states = list(unroll(drafter.serial, head, hidden[:, :starts], tokens, steps, chosen=chosen))  # [B, T, d] each
     joint: list[Tensor] = []
     if isinstance(drafter.window, ParallelWindow):
         known = _known(drafter, head, [hidden[:, :starts], *states], tokens, chosen)

@@ -18,7 +18,7 @@ from mtpc.families.gumiho.family import Gumiho
 from mtpc.families.gumiho.loss import position_losses
 from mtpc.memory import must_train
 from mtpc.serial.config import layer_of
-from mtpc.serial.start import start_from_target
+from mtpc.serial.start import start_from_layers, start_from_target
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.training.choices import Loss
 from mtpc.training.from_conversations import ConversationRecipe, ConversationSettings, Part
@@ -47,7 +47,9 @@ class Settings(ConversationSettings):
 class GumihoRecipe(ConversationRecipe):
     """Several drafters of as many drafts, side by side on the same batches.
 
-    configs: a configuration by drafter name.  conversations, keep_states: see `ConversationRecipe`.
+    configs: a configuration by drafter name.  conversations, keep_states: see `ConversationRecipe`.  start: a drafter
+    whose serial part all begin with, FastMTP's layer too, see `mtpc.serial.start.start_from_layers`; one of the same
+    configuration begins with all of it.
 
     Errors: `MTPCError` for a target of a kind that no layer computes, drafters of other numbers of drafts, or
     conversations of no use.
@@ -62,6 +64,7 @@ class GumihoRecipe(ConversationRecipe):
         configs: dict[str, GumihoConfig],
         settings: Settings,
         *,
+        start: Drafter | None = None,
         keep_states: bool = False,
     ) -> None:
         self.configs = configs
@@ -72,20 +75,31 @@ class GumihoRecipe(ConversationRecipe):
                 )
         with torch.device("meta"):
             must_train((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
-        super().__init__(target, conversations, settings, keep_states)
+        super().__init__(target, conversations, settings, keep_states, start)
 
     def drafters(self) -> dict[str, Drafter]:
-        """Serial layers like the target's last ones, heads at random."""
+        """Serial layers like the target's last ones or those to start from, heads at random."""
         started = {}
         for name, config in self.configs.items():
             torch.manual_seed(self.settings.seed)
             drafter = Drafter(Gumiho(), config)
-            assert drafter.serial is not None
-            start_from_target(drafter.serial, self.target.model)
-            if isinstance(drafter.window, ParallelWindow):
-                drafter.window.initialise(self.target.model.model.norm.weight)
+            self._begin(drafter)
             started[name] = drafter.to(self.target.device, torch.float32)
         return started
+
+    def _begin(self, drafter: Drafter) -> None:
+        serial, start, model = drafter.serial, self.start, self.target.model
+        assert serial is not None
+        if isinstance(drafter.window, ParallelWindow):
+            drafter.window.initialise(model.model.norm.weight)
+        if start is None:
+            start_from_target(serial, model)
+        elif start.config == drafter.config:
+            drafter.load_state_dict(start.state_dict())
+        elif start.serial is not None:
+            start_from_layers(serial, start.serial, model)
+        else:
+            raise MTPCError("the drafter to start from has no serial part.")
 
     def weights(self, drafter: Drafter) -> Tensor:
         """Powers of beta, which sum to 1."""

@@ -105,15 +105,13 @@ def train(
     mtpc train mtpc --target weights/byte-target --circuits ff,cp,hmm,btree --windows 8,16 --loss kl
     --resume heads.state
     """
-    import torch
-
     from mtpc.data.corpus import Corpus
     from mtpc.declared import declared
     from mtpc.evaluation.prompts import corpus_prompts
     from mtpc.families.mtpc.batches import BatchShape
     from mtpc.families.mtpc.config import MTPCConfig
     from mtpc.families.mtpc.recipe import CircuitRecipe, Settings
-    from mtpc.targets.frozen import FrozenTarget, default_device
+    from mtpc.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.training.command import train_and_score
 
     settings = Settings(
@@ -124,7 +122,8 @@ def train(
         seed=seed,
         batch=BatchShape(texts=texts, positions=positions),
     )
-    text, frozen = Corpus(corpus), FrozenTarget(target, device=default_device(), dtype=torch.bfloat16)
+    text, device = Corpus(corpus), default_device()
+    frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
     configs = {
         f"{prefix}-{circuit}-n{window}": declared(
             MTPCConfig,
