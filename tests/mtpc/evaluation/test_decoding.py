@@ -101,7 +101,7 @@ def exact_law(target: FrozenTarget, prompt: list[int], temperature: float) -> di
     return {(i, j, k): float(joint[i, j, k]) for i in tokens for j in tokens for k in tokens}
 
 
-@pytest.mark.parametrize("drafter", ["fastmtp", "hybrid"], indirect=True)
+@pytest.mark.parametrize("drafter", ["hybrid"], indirect=True)  # it has both parts within three tokens
 def test_sampled_text_is_distributed_as_the_targets(target: FrozenTarget, drafter: Drafter) -> None:
     head = SharedHead.of(target.model).restricted(torch.arange(0, VOCAB, 2))
     prompt, generator = prompts(1)[0], torch.Generator().manual_seed(0)
