@@ -23,6 +23,7 @@ from mtpc.training.conversations import collate, epoch_batches, some_starts
 from mtpc.training.optimizers import Kind, make_optimizers
 from mtpc.training.recipe import Batch, Recipe
 from mtpc.training.schedule import Schedule
+from mtpc.training.states import HiddenStates
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Part(NamedTuple):
 class ConversationRecipe(Recipe):
     """The target's states of whole conversations, of which every position that is learnt from is an example.
 
-    conversations: those of the training split.  keep_states: hold the target's states of every conversation in memory
-    (2 d bytes a token in bfloat16, 4 d in float32), so that it reads each only once.  start: a drafter that is trained
+    conversations: those of the training split.  states: where the target's states of every conversation are
+    kept; None: they are computed anew for every update.  start: a drafter that is trained
     already, to go on from; None: the target's own last layers.
 
     Errors: `MTPCError` for conversations of another target, or too few.
@@ -83,11 +84,11 @@ class ConversationRecipe(Recipe):
         target: FrozenTarget,
         conversations: Sequence[Conversation],
         settings: ConversationSettings,
-        keep_states: bool = False,
+        states: HiddenStates | None = None,
         start: Drafter | None = None,
     ) -> None:
         self.target, self.settings, self.start = target, settings, start
-        self._kept: dict[int, Tensor] | None = {} if keep_states else None  # by the place in `conversations`
+        self.states = states
         drafts = settings.drafts
         long_enough = settings.context - drafts - 1  # the last start that counts lies before it
         self.conversations = [
@@ -142,15 +143,10 @@ class ConversationRecipe(Recipe):
 
         What is padding may be anything.
         """
-        kept = self._kept
-        if kept is None:
+        if self.states is None:
             return self.target.hidden(tokens)
-        if any(number not in kept for number in numbers):
-            hidden = self.target.hidden(tokens)
-            for number, row in zip(numbers, hidden, strict=True):
-                kept[number] = row[: len(self.conversations[number].tokens)].clone()
-            return hidden
-        hidden = pad_sequence([kept[number] for number in numbers], batch_first=True)
+        found = self.states.of([self.conversations[number].tokens[: self.settings.context] for number in numbers])
+        hidden = pad_sequence(found, batch_first=True)
         return F.pad(hidden, (0, 0, 0, tokens.shape[1] - hidden.shape[1]))
 
     def data(self) -> dict[str, Any]:

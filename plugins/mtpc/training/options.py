@@ -53,8 +53,13 @@ Starts = Annotated[
 ]
 Context = Annotated[int, typer.Option(min=3, max=MOST_TOKENS, help="Tokens of a conversation that are read, at most.")]
 MicroBatch = Annotated[int, typer.Option(min=1, max=MOST_REQUESTS, help="Conversations that are computed at once.")]
-KeepStates = Annotated[
-    bool, typer.Option(help="Hold the target's states in memory, so that later epochs need not compute them.")
+States = Annotated[
+    Path | None,
+    typer.Option(
+        callback=folder_to_write,
+        help="Keep the target's states in this folder, 2 d bytes a token, so that later epochs and trainings need not "
+        "compute them.",
+    ),
 ]
 Resume = Annotated[
     Path | None,

@@ -41,7 +41,7 @@ def train(
     context: options.Context = 1024,
     starts: options.Starts = 1.0,
     micro_batch: options.MicroBatch = 1,
-    keep_states: options.KeepStates = False,
+    states: options.States = None,
     start: Annotated[
         Path | None, typer.Option(help="A drafter directory to go on from; none: the target's own last layer.")
     ] = None,
@@ -72,6 +72,7 @@ def train(
     from mtpc.families.fastmtp.recipe import FastMTPRecipe, Settings
     from mtpc.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.training.command import train_and_score
+    from mtpc.training.states import HiddenStates
 
     settings = Settings(
         num_drafts=num_drafts,
@@ -94,9 +95,10 @@ def train(
     conversations = list(read_conversations(data))
     device = default_device()
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
+    kept = None if states is None else HiddenStates(states, frozen)
     first = None if start is None else load_drafter(start, frozen.facts)
     learnt = [conversation for conversation in conversations if not conversation.heldout]
-    recipe = FastMTPRecipe(frozen, learnt, settings, start=first, keep_states=keep_states)
+    recipe = FastMTPRecipe(frozen, learnt, settings, start=first, states=kept)
     prompts = heldout_questions(conversations, questions)
     heldout = prompts if any(prompts.by_kind.values()) else None
     train_and_score(recipe, target, lambda _: out, {"data_sha256": file_digest(data)}, heldout, resume)

@@ -18,6 +18,7 @@ from mtpc.serial.attention import Attention
 from mtpc.serial.start import start_from_target
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.training.from_conversations import ConversationRecipe, ConversationSettings, Part
+from mtpc.training.states import HiddenStates
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Settings(ConversationSettings):
 class FastMTPRecipe(ConversationRecipe):
     """One layer.
 
-    conversations, keep_states, start: see `ConversationRecipe`.
+    conversations, states, start: see `ConversationRecipe`.
 
     Errors: `MTPCError` for a target of a kind that no layer computes, another start, or conversations of no use.
     """
@@ -58,14 +59,14 @@ class FastMTPRecipe(ConversationRecipe):
         settings: Settings,
         *,
         start: Drafter | None = None,
-        keep_states: bool = False,
+        states: HiddenStates | None = None,
     ) -> None:
         self.config = config_for(target.model.config, settings.num_drafts)
         if start is not None and self.config.model_dump(exclude={"num_drafts"}) != {
             key: value for key, value in start.config.model_dump().items() if key != "num_drafts"
         }:
             raise MTPCError("the drafter to start from has another layer than one like the target's would be.")
-        super().__init__(target, conversations, settings, keep_states, start)
+        super().__init__(target, conversations, settings, states, start)
 
     def drafters(self) -> dict[str, Drafter]:
         """The layer to go on from, or one like the target's last."""

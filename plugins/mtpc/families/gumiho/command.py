@@ -69,7 +69,7 @@ def train(
     context: options.Context = 1024,
     starts: options.Starts = 1.0,
     micro_batch: options.MicroBatch = 1,
-    keep_states: options.KeepStates = False,
+    states: options.States = None,
     resume: options.Resume = None,
     questions: options.Questions = 16,
     seed: options.Seed = 0,
@@ -94,6 +94,7 @@ def train(
     from mtpc.families.gumiho.recipe import GumihoRecipe, Settings, config_for
     from mtpc.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.training.command import train_and_score
+    from mtpc.training.states import HiddenStates
 
     settings = Settings(
         num_drafts=steps + positions,
@@ -124,8 +125,9 @@ def train(
         parallel = None if circuit == "none" else {**heads, "circuit": circuit, "rank": 1 if circuit == "ff" else rank}
         configs[f"gumiho-{circuit}"] = config_for(frozen.model.config, parallel, **serial)
     learnt = [conversation for conversation in conversations if not conversation.heldout]
+    kept = None if states is None else HiddenStates(states, frozen)
     first = None if start is None else load_drafter(start, frozen.facts)
-    recipe = GumihoRecipe(frozen, learnt, configs, settings, start=first, keep_states=keep_states)
+    recipe = GumihoRecipe(frozen, learnt, configs, settings, start=first, states=kept)
     prompts = heldout_questions(conversations, questions)
     heldout = prompts if any(prompts.by_kind.values()) else None
     train_and_score(recipe, target, lambda name: out / name, {"data_sha256": file_digest(data)}, heldout, resume)

@@ -22,6 +22,7 @@ from mtpc.serial.start import start_from_layers, start_from_target
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.training.choices import Loss
 from mtpc.training.from_conversations import ConversationRecipe, ConversationSettings, Part
+from mtpc.training.states import HiddenStates
 from mtpc.window.parallel import ParallelWindow
 
 
@@ -47,7 +48,7 @@ class Settings(ConversationSettings):
 class GumihoRecipe(ConversationRecipe):
     """Several drafters of as many drafts, side by side on the same batches.
 
-    configs: a configuration by drafter name.  conversations, keep_states: see `ConversationRecipe`.  start: a drafter
+    configs: a configuration by drafter name.  conversations, states: see `ConversationRecipe`.  start: a drafter
     whose serial part all begin with, FastMTP's layer too, see `mtpc.serial.start.start_from_layers`; one of the same
     configuration begins with all of it.
 
@@ -65,7 +66,7 @@ class GumihoRecipe(ConversationRecipe):
         settings: Settings,
         *,
         start: Drafter | None = None,
-        keep_states: bool = False,
+        states: HiddenStates | None = None,
     ) -> None:
         self.configs = configs
         for name, config in configs.items():
@@ -75,7 +76,7 @@ class GumihoRecipe(ConversationRecipe):
                 )
         with torch.device("meta"):
             must_train((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
-        super().__init__(target, conversations, settings, keep_states, start)
+        super().__init__(target, conversations, settings, states, start)
 
     def drafters(self) -> dict[str, Drafter]:
         """Serial layers like the target's last ones or those to start from, heads at random."""
