@@ -254,6 +254,5 @@ def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
 
 
 def test_every_family_has_a_case() -> None:
-    served_by_ranks = {"hybrid"}
-    cases = {name.partition(",")[0] for name in CASES}
-    assert {family.name for family in families()} == cases | served_by_ranks
+    served_by_ranks = {"hybrid"}  # a family of the tests, known where their module is loaded
+    assert {family.name for family in families()} - served_by_ranks == {name.partition(",")[0] for name in CASES}
