@@ -34,12 +34,14 @@ class TreeDraft(NamedTuple):
     """Drafted prefixes that share their beginnings, the most probable first.
 
     tokens: int64 [B, N], the last token of each prefix; siblings have different ones.  parents: int64 [B, N], the
-    node that a node continues, always an earlier one; -1 where it follows the target's own token.  The tree is a
-    function of what is known, so the distribution that a node was drawn from is one-hot.
+    node that a node continues, always an earlier one; -1 where it follows the target's own token.  scores: [B, N],
+    log q of each prefix, at most that of its parent.  The tree is a function of what is known, so the distribution that
+    a node was drawn from is one-hot.
     """
 
     tokens: Tensor
     parents: Tensor
+    scores: Tensor
 
 
 class Known(NamedTuple):

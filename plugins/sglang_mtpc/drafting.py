@@ -171,7 +171,7 @@ def _captured(mode: Mode) -> Mode:
 def _first(drafts: Drafts, rows: int) -> Drafts:
     """Without the rows that a graph has beyond the batch."""
     if isinstance(drafts, TreeDraft):
-        return TreeDraft(drafts.tokens[:rows], drafts.parents[:rows])
+        return TreeDraft(*(each[:rows] for each in drafts))
     return Draft(drafts.tokens[:rows], None if drafts.probs is None else drafts.probs[:rows])
 
 

@@ -9,8 +9,10 @@ from tests.oracles.trees import Prefix
 Law = Callable[[Prefix], list[float]]  # the distribution of the token after a prefix
 
 
-def beam_tree(law: Law, steps: int, depth: int, beams: int, size: int, offered: int | None = None) -> list[Prefix]:
-    """The most probable of the prefixes that are found, parents first.
+def beam_tree(
+    law: Law, steps: int, depth: int, beams: int, size: int, offered: int | None = None
+) -> dict[Prefix, float]:
+    """The most probable of the prefixes that are found with their probabilities, parents first.
 
     steps: levels of the serial part, each after the ``beams`` most probable prefixes of the level before, with as many
     children each.  In the windows behind them a node has as many children, too, or fewer: ``offered``.
@@ -26,4 +28,4 @@ def beam_tree(law: Law, steps: int, depth: int, beams: int, size: int, offered: 
         scores |= found
         level = sorted(found, key=lambda prefix: -found[prefix])[: beams if length < steps else len(found)]
     del scores[()]
-    return sorted(scores, key=lambda prefix: (-scores[prefix], len(prefix)))[:size]
+    return dict(sorted(scores.items(), key=lambda found: (-found[1], len(found[0])))[:size])

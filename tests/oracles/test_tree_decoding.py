@@ -14,7 +14,7 @@ from mtpc.families.drafter import Drafter
 from mtpc.verify import verify_tree_greedy
 from tests.oracles.decoding import Target, decode, decode_with_trees
 from tests.oracles.toy import CIRCUIT_RUNS, DRAFTS, START, STATES, TARGET, circuit_drafter, session
-from tests.oracles.trees import prefixes_of, to_tensors
+from tests.oracles.trees import as_draft, prefixes_of
 from tests.statistics import REJECT_BELOW, chi_square_p_value
 
 SIZE = 9
@@ -27,7 +27,7 @@ class WholeTree:
     def __init__(self, depth: int) -> None:
         lengths = range(1, depth + 1)
         prefixes = [x for length in lengths for x in product(range(STATES), repeat=length)]
-        self.draft = TreeDraft(*to_tensors(prefixes))
+        self.draft = as_draft(prefixes)
 
     def draft_tree(
         self, hidden: Tensor, following: Tensor, size: int, temperature: Tensor | None, max_children: int | None
@@ -99,4 +99,4 @@ def test_the_loop_and_the_batched_rule_walk_alike() -> None:
     for (draft, token), accepted in zip(seen, decoded.accepted, strict=True):
         prefixes = prefixes_of(draft.tokens[0].tolist(), draft.parents[0].tolist())
         logits = torch.stack([TARGET(torch.tensor([token, *x]))[1][-1] for x in [(), *prefixes]])
-        assert verify_tree_greedy(*draft, logits[None]).accepted.item() == accepted
+        assert verify_tree_greedy(draft.tokens, draft.parents, logits[None]).accepted.item() == accepted

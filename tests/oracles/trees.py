@@ -7,6 +7,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from mtpc.draft import TreeDraft
 from tests.oracles.windows import WindowTable
 
 Prefix = tuple[int, ...]
@@ -25,6 +26,13 @@ def to_tensors(prefixes: list[Prefix]) -> tuple[Tensor, Tensor]:
     """(tokens, parents), int64 [1, N] each, of prefixes whose beginnings stand before them."""
     parents = [prefixes.index(x[:-1]) if len(x) > 1 else -1 for x in prefixes]
     return torch.tensor([[x[-1] for x in prefixes]]), torch.tensor([parents])
+
+
+def as_draft(prefixes: list[Prefix], probabilities: dict[Prefix, float] | None = None) -> TreeDraft:
+    """One row; all scores are 0 where no probabilities are given."""
+    known = dict.fromkeys(prefixes, 1.0) if probabilities is None else probabilities
+    scores = torch.tensor([[known[x] for x in prefixes]], dtype=torch.float64).log()
+    return TreeDraft(*to_tensors(prefixes), scores)
 
 
 def random_tree(vocabulary: int, depth: int, size: int, seed: int) -> list[Prefix]:

@@ -20,7 +20,7 @@ from tests.statistics import chi_square_p_value
 V, ALL = 6, 1 << 30
 CHAIN = Draft(torch.tensor([[1, 2, 3]]), torch.full((1, 3, V), 1 / V))
 #        root -> 1 -> 3 -> 5;  root -> 2 -> 3;  numbers are tokens
-TREE = TreeDraft(torch.tensor([[1, 2, 3, 3, 5]]), torch.tensor([[-1, -1, 0, 1, 2]]))
+TREE = TreeDraft(torch.tensor([[1, 2, 3, 3, 5]]), torch.tensor([[-1, -1, 0, 1, 2]]), torch.zeros(1, 5))
 
 
 @pytest.fixture(autouse=True)

@@ -121,7 +121,8 @@ def _continue(circuit: Circuit, params: CircuitParams, position: int, state: Sta
 def best_nodes(levels: Sequence[Level], size: int) -> TreeDraft:
     """The best of all levels.  A stable sort keeps parents, which stand in earlier levels, before equal children."""
     scores = torch.cat([level.scores for level in levels], 1)  # [B, M]
-    kept = scores.sort(dim=1, descending=True, stable=True).indices[:, :size]  # [B, N]
+    ranked, order = scores.sort(dim=1, descending=True, stable=True)
+    kept = order[:, :size]  # [B, N]
     widths = [level.tokens.shape[1] for level in levels]
     offsets = [sum(widths[:i]) - widths[i - 1] for i in range(1, len(levels))]  # where the level above starts
     above = [level.parents + offset for level, offset in zip(levels[1:], offsets, strict=True)]
@@ -129,4 +130,5 @@ def best_nodes(levels: Sequence[Level], size: int) -> TreeDraft:
     rank = torch.empty_like(scores, dtype=torch.int64)  # of a candidate in the tree; read for those that are kept
     rank = rank.scatter(1, kept, torch.arange(size, device=kept.device).expand_as(kept))
     tokens = torch.cat([level.tokens for level in levels], 1).gather(1, kept)
-    return TreeDraft(tokens, torch.where(parents < 0, parents, rank.gather(1, parents.clamp_min(0))))
+    parents = torch.where(parents < 0, parents, rank.gather(1, parents.clamp_min(0)))
+    return TreeDraft(tokens, parents, ranked[:, :size])

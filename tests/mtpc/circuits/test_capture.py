@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mtpc.circuits import CircuitParams, temper
 from mtpc.verify import verify_tree
+from mtpc.window.borrow import borrowed
 from mtpc.window.tree import grow_tree
 from tests.oracles.cases import Case, cast, sum_shapes
 
@@ -31,9 +32,9 @@ def draft(case: Case, params: CircuitParams, first: torch.Tensor, temperature: t
     drafted = (tokens, conditionals, circuit.greedy(params, first), circuit.log_prob(params, tokens))
     if case.window == 1:  # nothing is left to draft after the first token
         return drafted
-    tree = grow_tree(circuit, params, first, TREE, case.window - 1)
+    tree = borrowed(grow_tree(circuit, params, first, TREE, case.window - 1), TREE // 2)
     target = conditionals[:, :1].exp().expand(-1, TREE + 1, -1)
-    verdict = verify_tree(*tree, target, noise[:, :1].expand(-1, TREE + 1))
+    verdict = verify_tree(tree.tokens, tree.parents, target, noise[:, :1].expand(-1, TREE + 1))
     return (*drafted, *tree, *verdict)
 
 

@@ -13,7 +13,7 @@ from mtpc.families.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import Rates
 from tests.oracles.processes import random_process
-from tests.oracles.trees import prefixes_of, random_tree, to_tensors
+from tests.oracles.trees import as_draft, prefixes_of, random_tree
 from tests.support.tiny_models import make_fastmtp, make_mtpc, make_target
 
 VOCAB, HIDDEN, WINDOW, START, LENGTH = 4, 6, 4, 3, 40
@@ -70,7 +70,7 @@ def test_averaged_over_texts_it_is_the_targets_probability_of_the_tree(vocabular
     target, tree = random_process(vocabulary, depth, 0), random_tree(vocabulary, depth, size, 0)
     joint = target.joint()
     texts = torch.tensor(list(joint))
-    draft = TreeDraft(*(each.expand(len(texts), -1) for each in to_tensors(tree)))
+    draft = TreeDraft(*(each.expand(len(texts), -1) for each in as_draft(tree)))
     weight = torch.tensor(list(joint.values()), dtype=torch.float64)
     found = (weight[:, None] * matches(draft, texts)).sum(0)
     by_depth = [sum(target.probability(x) for x in tree if len(x) == level) for level in range(1, depth + 1)]

@@ -63,7 +63,9 @@ def test_the_nodes_are_the_most_probable_prefixes(
                 return laws[-1].tolist()  # type: ignore[no-any-return]
 
             found = prefixes_of(tree.tokens[row].tolist(), tree.parents[row].tolist())
-            assert found == beam_tree(law, steps, depth, beams, size)
+            expected = beam_tree(law, steps, depth, beams, size)
+            assert found == list(expected)
+            assert tree.scores[row].exp().tolist() == pytest.approx(list(expected.values()), rel=1e-4)
     draft = session.draft(hidden[:, :1], text[:, 1:2], 1)  # the cache is as if no tree had been drafted
     plain = Session(drafter, head)
     plain.draft(hidden, text[:, 1:], 1)
@@ -84,7 +86,7 @@ def test_a_position_offers_so_many_candidates(head: SharedHead, monkeypatch: pyt
         return laws[-1].tolist()  # type: ignore[no-any-return]
 
     found = prefixes_of(tree.tokens[0].tolist(), tree.parents[0].tolist())
-    assert found == beam_tree(law, 2, 4, 4, 40, offered=2)
+    assert found == list(beam_tree(law, 2, 4, 4, 40, offered=2))
 
 
 def test_a_tree_that_does_not_fit(head: SharedHead) -> None:

@@ -44,6 +44,7 @@ def test_the_most_probable_of_all_prefixes(case: Case, given: bool) -> None:
             drafted = [probabilities[x] for x in tree]
             assert len(set(tree)) == size
             assert drafted == pytest.approx(sorted(probabilities.values(), reverse=True)[:size], abs=1e-12)
+            assert draft.scores[row].exp().tolist() == pytest.approx(drafted, abs=1e-12)
 
 
 @pytest.mark.parametrize("max_children", [1, 2, 3])
