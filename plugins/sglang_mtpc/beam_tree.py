@@ -12,6 +12,7 @@ from mtpc.draft import Known, TreeDraft
 from mtpc.draw import at_temperature
 from mtpc.heads.head import normalised
 from mtpc.window.beams import Beams, Growth
+from mtpc.window.borrow import borrowed
 from mtpc.window.joint import JointWindow
 from mtpc.window.part import WindowPart
 from sglang_mtpc.shape import Shape
@@ -27,6 +28,8 @@ def draft_tree(
     again: Callable[[Beams, Tensor], Tensor] | None,
 ) -> TreeDraft:
     """The most probable nodes of the drafter, after no more than `sglang_mtpc.shape.SERIAL_STEPS` serial steps, [B, N].
+
+    As many of them as the shape says are borrowed.
 
     draft_input: SGLang's ``EagleDraftInput``, with the target's states beside the layers', [B, 2 d].  model: the
     `SerialModel`.  again: one more pass of the layers, from k beams of each request and the states before, [B, d], to
@@ -49,7 +52,7 @@ def draft_tree(
     params = normalised(*window.logits(known), _of_rows(heat, known.tokens))
     given, rest = known.tokens[:, -1] if window.given else None, shape.depth - steps
     growth = growth.continued(window.circuit, params, known.head, rest, shape.children, shape.nodes, given)
-    return growth.tree(shape.nodes)
+    return borrowed(growth.tree(shape.nodes), shape.borrowed)
 
 
 def _gone_on(known: Known, beams: Beams, states: Tensor | None) -> Known:

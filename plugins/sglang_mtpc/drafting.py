@@ -18,6 +18,7 @@ from torch import Tensor
 from mtpc.copying.mixture import Copied, Copying
 from mtpc.draft import Draft, Known, Mode, TreeDraft
 from mtpc.noise import counter_uniforms
+from mtpc.window.borrow import borrowed
 from mtpc.window.part import WindowPart
 from mtpc.window.single import drafting_for_one
 from sglang_mtpc.shape import Shape
@@ -105,11 +106,12 @@ class Drafting:
     def compute(self, inputs: Inputs, mode: Mode) -> Drafts:
         """Draft without a graph: static shapes, and nothing waits for the host."""
         states, tokens, temperature, seeds, positions, *_ = inputs
-        known, (depth, children, nodes), greedy = Known(states, tokens), self.shape, mode == "greedy"
+        known, (depth, children, nodes, count), greedy = Known(states, tokens), self.shape, mode == "greedy"
         if self.completed is not None:
             known = self.completed(known)
         if children > 1:
-            return self.window.draft_tree(known, None if greedy else temperature, nodes, children, depth=depth)
+            heat = None if greedy else temperature
+            return borrowed(self.window.draft_tree(known, heat, nodes, children, depth=depth), count)
         draft_chain, copying = self.draft_one if len(tokens) == 1 else self.window.draft, inputs.copying()
         if greedy:
             return draft_chain(known, None, None, depth, mode, copying)

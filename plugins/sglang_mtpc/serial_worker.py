@@ -27,7 +27,7 @@ from mtpc.families.drafter import split_drafts
 from mtpc.noise import counter_uniforms
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.window.beams import Beams
-from sglang_mtpc import served, verify
+from sglang_mtpc import serial_tree, served, verify
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
@@ -64,6 +64,13 @@ class SerialDraftWorker(EagleDraftWorker):
             part = served.window(config, torch.device(self.device)).shortened(rest)
             completed = self.draft_runner.model.completed if part.reads_serial else None
             self.window = Drafting(part, Shape(rest, 1, rest), self.copying is not None, completed)
+        if self.borrows:
+            serial_tree.install()
+
+    @property
+    def borrows(self) -> bool:
+        """Whether SGLang's loop drafts trees in which nodes are to be borrowed."""
+        return self.window is None and self.shape.borrowed > 0
 
     def init_token_map(self) -> None:
         """None of SGLang's kind, whose drafts would lie outside of the distribution that is verified."""
@@ -91,9 +98,9 @@ class SerialDraftWorker(EagleDraftWorker):
             self.window.prepare(self.target_worker.model_runner, states)
 
     def _capture_cuda_graphs(self) -> None:
-        """SGLang's, with copying without that of its draft loop, which is as long as what is verified."""
+        """SGLang's, without that of a draft loop which is as long as what is verified, or whose tree becomes ours."""
         steps = self.speculative_num_steps
-        if self.copying is not None:
+        if self.copying is not None or self.borrows:
             self.speculative_num_steps = 1  # of no loop
         super()._capture_cuda_graphs()
         self.speculative_num_steps = steps
@@ -101,12 +108,15 @@ class SerialDraftWorker(EagleDraftWorker):
     def draft(self, batch: Any, **options: Any) -> Any:
         """All drafts but the first, from it, and their input for verification."""
         with self.clock:
-            if self.window is None and self.copying is None:
+            if self.window is None and self.copying is None and not self.borrows:
                 return super().draft(batch, **options)
             draft_input, step = batch.spec_info, self.steps.begin(batch)
             mixing = None if self.copying is None else _mix_first(batch, step, self.copying, self.shape.depth)
             drafts: Draft | TreeDraft
-            if self.window is None:
+            if self.borrows:
+                parents, scores, tokens, _ = self._loop(batch)
+                drafts = TreeDraft(tokens, parents, scores)
+            elif self.window is None:
                 drafts = self._draft_serially(batch)
             elif self.shape.children > 1:
                 again = partial(self._second_states, batch) if self.speculative_num_steps > 1 else None
@@ -155,14 +165,21 @@ class SerialDraftWorker(EagleDraftWorker):
         return states
 
     def _draft_serially(self, batch: Any) -> Draft:
-        """SGLang's draft loop from the first draft on, of fewer drafts than will be verified."""
+        """What SGLang's draft loop drafts."""
+        return Draft(*self._loop(batch)[2:])
+
+    def _loop(self, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """SGLang's draft loop from the first draft on, of fewer drafts than will be verified.
+
+        Its tree, of a chain nothing that is needed, then the drafts and the distributions of a chain's.
+        """
         runner, steps, children = self.draft_runner, self.speculative_num_steps, self.shape.children
         prepared = prepare_for_draft(batch.spec_info, self.req_to_token_pool, batch, None, runner, children, steps)[0]
         if steps > 1:
             self.draft_attn_backend.init_forward_metadata(prepared)
             prepared.mark_forward_metadata_ready()
-        _, _, tokens, probs = self.draft_forward(prepared)
-        return Draft(tokens, probs)
+        drafted: tuple[Tensor, Tensor, Tensor, Tensor] = self.draft_forward(prepared)
+        return drafted
 
     def _draft_extend_for_prefill(self, batch: Any, target_hidden_states: Tensor, *args: Any, **options: Any) -> Any:
         """The keys of a prompt, and the first draft: of a greedy request the likeliest token, where SGLang draws one.

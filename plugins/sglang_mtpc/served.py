@@ -45,7 +45,8 @@ def has_serial_part() -> bool:
 def shape() -> Shape:
     """Of the drafts, once the settings are complete."""
     spec = get_spec()
-    return Shape(spec.speculative_num_steps, spec.speculative_eagle_topk, spec.speculative_num_draft_tokens - 1)
+    nodes, count = spec.speculative_num_draft_tokens - 1, token_map.read(spec.speculative_token_map).borrow
+    return Shape(spec.speculative_num_steps, spec.speculative_eagle_topk, nodes, count)
 
 
 def copies() -> bool:

@@ -26,7 +26,7 @@ HEEDED = {
     "speculative_num_steps",
     "speculative_use_rejection_sampling",
 }
-MAP = "speculative_token_map"  # means something for a serial part, and where drafts are copied
+MAP = "speculative_token_map"  # means something for a serial part, and where drafts are copied or nodes borrowed
 # Other settings that drafting cannot honour, or that would not be lossless with it, and what each must be.
 FIXED = {
     "disaggregation_mode": "null",
@@ -79,7 +79,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     used = touch_points.groups_used(config, settings.device, vocabularies is not None, copied)
     for problem in touch_points.problems(used):
         raise MTPCError(problem)
-    means_something = config.serial is not None or (copied and not values)
+    means_something = config.serial is not None or ((copied or shape.borrowed) and not values)
     _check_fixed(given, _defaults(given, HEEDED | {MAP} if means_something else HEEDED), family)
     _check_fixed(settings, FIXED, family)
     if shape.children > 1:

@@ -10,8 +10,9 @@ from mtpc.draft import MOST_NODES
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, family_of
 from mtpc.families.drafter import check_drafts, split_drafts
+from mtpc.window.borrow import check_borrowed
 from mtpc.window.tree import level_widths
-from sglang_mtpc.token_map import copies
+from sglang_mtpc.token_map import copies, read
 
 SERIAL_STEPS = 2  # before a window, of a tree: which beams SGLang's loop goes on from after that it does not tell
 RUNNING_REQUESTS = 48  # at most, unless the user says otherwise: SGLang's own default for speculative decoding
@@ -20,12 +21,14 @@ RUNNING_REQUESTS = 48  # at most, unless the user says otherwise: SGLang's own d
 class Shape(NamedTuple):
     """What is drafted for each request: a chain where children is 1, else a tree.
 
-    depth: longest path.  children: most children of a node.  nodes: drafted tokens.
+    depth: longest path.  children: most children of a node.  nodes: drafted tokens.  borrowed: nodes of a tree that
+    are borrowed, see `mtpc.window.borrow`.
     """
 
     depth: int
     children: int
     nodes: int
+    borrowed: int = 0
 
     def own(self, config: DrafterConfig) -> Shape:
         """What the drafter itself drafts of a chain that goes on being copied: no more than it is made for."""
@@ -64,6 +67,8 @@ def _chain(settings: Any, config: DrafterConfig) -> Shape:
             f"{TOKENS} is {tokens}, but a chain of {depth} drafts is verified as {depth + 1} tokens; for a tree, set "
             f"{TOPK} to 2 or more."
         )
+    if read(settings.speculative_token_map).borrow:
+        raise MTPCError(f"nodes are borrowed within a tree, but {TOPK} is left out or 1, which makes chains.")
     return Shape(depth, 1, depth)
 
 
@@ -92,7 +97,9 @@ def _tree(settings: Any, config: DrafterConfig, children: int) -> Shape:
         _check_beam(nodes, depth, children)
     else:
         level_widths(nodes, depth, config.vocab_size, children)
-    return Shape(depth, children, nodes)
+    count = read(settings.speculative_token_map).borrow
+    check_borrowed(nodes, count)
+    return Shape(depth, children, nodes, count)
 
 
 def _check_both(settings: Any, serial: int, window: int, children: int, nodes: int) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 from pydantic import Field
 
 from mtpc.declared import declared
+from mtpc.draft import MOST_NODES
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.settings import VocabularyChoice
 
@@ -16,9 +17,14 @@ COPY = "copy"
 
 
 class TokenMap(VocabularyChoice):
-    """What it says.  copy_: whether drafts are copied; None: where the drafter does nothing else."""
+    """What it says.
+
+    copy_: whether drafts are copied; None: where the drafter does nothing else.  borrow: nodes of a tree that are
+    borrowed, see `mtpc.window.borrow`.
+    """
 
     copy_: Annotated[bool | None, Field(alias=COPY)] = None
+    borrow: Annotated[int, Field(ge=0, le=MOST_NODES)] = 0
 
 
 def vocabulary_values(token_map: str | None) -> dict[str, Any]:

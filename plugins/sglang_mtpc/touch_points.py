@@ -171,6 +171,10 @@ TABLE = (
         "hooked", "timed; the target's states are kept for a window part",
     ),
     TouchPoint(
+        SERIAL, _EAGLE, "organize_draft_results", "score_list token_list parents_list num_draft_token",
+        "hooked", "the loop's tree, of which nodes are borrowed",
+    ),
+    TouchPoint(
         COPYING, f"{_SPEC}.eagle_worker_common", "prepare_for_draft",
         "draft_input req_to_token_pool batch cuda_graph_runner draft_model_runner topk num_steps",
         "called", "slots and positions of the drafts that SGLang's loop makes; the first thing that it returns is used",

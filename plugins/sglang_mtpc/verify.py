@@ -7,12 +7,9 @@ else, its own rules stand: rejection sampling for chains, target-only sampling f
 
 from __future__ import annotations
 
-from functools import cache
-from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import torch
-from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.runtime_context import get_exec, get_parallel
 from sglang.srt.speculative.eagle_utils import default_tree_mask_mode
 from sglang.srt.speculative.eagle_worker_common import build_eagle_verify_input
@@ -21,12 +18,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mtpc.draft import Draft, TreeDraft
-from mtpc.errors import MTPCError
 from mtpc.noise import counter_uniforms
 from mtpc.verify import verify_rejection
 from mtpc.verify.filters import filtered
 from mtpc.verify.tree import verify_tree
 from mtpc.verify.verdict import PADDING
+from sglang_mtpc.hooks import put_around
 from sglang_mtpc.links import NOWHERE, chain_links, parents_of, tree_links
 from sglang_mtpc.shape import Shape
 
@@ -36,17 +33,9 @@ HOOKED = "sglang.srt.speculative.eagle_worker_common.eagle_sample"
 _VERIFY_STREAM = 0x766572696679  # keeps these uniforms apart from those that the drafts of the same request used
 
 
-@cache
 def install() -> None:
-    """Put `judge` around SGLang's rule, once in this process.
-
-    Errors: `MTPCError` where another plugin was there before, so that SGLang leaves its rule as it is.
-    """
-    before = resolve_name(HOOKED)
-    HookRegistry.register(HOOKED, judge, HookType.AROUND)
-    HookRegistry.apply_hooks()
-    if resolve_name(HOOKED) is before:
-        raise MTPCError(f"drafts cannot be verified: SGLang did not let {HOOKED} be wrapped; is there another plugin?")
+    """Put `judge` around SGLang's rule."""
+    put_around(HOOKED, judge)
 
 
 def verify_input(batch: Any, draft_input: Any, drafts: Draft | TreeDraft, shape: Shape, target_worker: Any) -> Any:

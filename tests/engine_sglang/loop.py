@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -9,38 +11,56 @@ from torch import Tensor
 
 from mtpc.copying.mixture import Copied
 from mtpc.copying.request import CopyRequest, Proposal
-from mtpc.draft import Draft
+from mtpc.draft import Draft, TreeDraft
 from mtpc.families.session import Session
+from mtpc.target_head.shared import Head
 from mtpc.vocabulary.requests import RequestLanguages
-from tests.engine.loop import Loop
-from tests.oracles.decoding import decode_speculatively
+from mtpc.window.borrow import borrowed
+from tests.engine.loop import Loop, Tree
+from tests.oracles.decoding import decode_speculatively, decode_with_trees
 
 
 class SteppingSession(Session):
     """Changes its head after the first draft of a step; notes what it drafts.
 
-    SGLang drafts the first token at the end of the step before: from the vocabulary that this step had.
+    SGLang drafts the first token at the end of the step before, from the vocabulary that this step had; but trees of
+    both parts are drafted at once.
     """
 
     def __init__(self, loop: Loop, prompt: list[int]) -> None:
         super().__init__(loop.drafter, loop.head)
-        assert loop.vocabularies is not None
-        assert loop.vocabularies.detector is not None
         self.loop, self.text = loop, prompt[:1]
         self.drafts: list[list[int]] = []
-        self.languages = RequestLanguages(loop.vocabularies.detector)
-        self.restricted = [loop.head.restricted(ids) for ids in loop.vocabularies.ids]
-        self.last = self.languages.choose("text", prompt)
+        self.heads: Iterator[Head] = repeat(loop.head)
+        self.languages = None
+        if loop.vocabularies is not None and loop.vocabularies.detector is not None:
+            self.languages = RequestLanguages(loop.vocabularies.detector)
+            self.restricted = [loop.head.restricted(ids) for ids in loop.vocabularies.ids]
+            self.last = self.languages.choose("text", prompt)
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
-        self.text.extend(following[0].tolist())
-        chosen = self.languages.choose("text", self.text)
-        self.loop.used[chosen] += 1
-        self.heads = iter([self.restricted[self.last], *[self.restricted[chosen]] * (num_drafts - 1)])
-        self.last = chosen
+        self._choose(following, at_once=False)
         draft = super().draft(hidden, following, num_drafts, *rest)
         self.drafts.append(draft.tokens[0].tolist())
         return draft
+
+    def draft_tree(self, hidden: Tensor, following: Tensor, size: int, *rest: Any, **named: Any) -> TreeDraft:
+        self._choose(following, at_once=self.drafter.window is not None)
+        best = super().draft_tree(hidden, following, size, *rest, **named, depth=self.loop.depth)
+        draft = borrowed(best, self.loop.borrow)
+        self.loop.borrowed += not torch.equal(draft.tokens, best.tokens)
+        self.drafts.append(draft.tokens[0].tolist())
+        return draft
+
+    def _choose(self, following: Tensor, at_once: bool) -> None:
+        """What the drafts of the next step are read off, after what was said last."""
+        self.text.extend(following[0].tolist())
+        if self.languages is None:
+            return
+        chosen = self.languages.choose("text", self.text)
+        self.loop.used[chosen] += 1
+        self.heads = chain([self.restricted[chosen if at_once else self.last]], repeat(self.restricted[chosen]))
+        self.last = chosen
 
     def _step(self, previous: Tensor, tokens: Tensor) -> Tensor:
         self.head = next(self.heads)
@@ -74,15 +94,24 @@ class CopyingSession(Session):
 class SteppedLoop(Loop):
     """`Loop` where steps do not overlap.
 
-    copies: whether drafts are also copied from the text.  copied: steps in which there was something to copy.
+    copies: whether drafts are also copied from the text.  copied: steps in which there was something to copy.  tree:
+    what is drafted, where it is no chain; depth: its longest path; borrow: its nodes that are borrowed; borrowed: steps
+    in which some were.
     """
 
     copies = False
-    copied = 0
+    copied = borrowed = 0
+    tree: Tree | None = None
+    depth: int | None = None
+    borrow = 0
 
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:
         """The drafts of every step of a greedy text of ``length`` tokens after the prompt."""
+        if self.tree is not None:
+            growing = SteppingSession(self, prompt)
+            decode_with_trees(self.states, growing, prompt, length, self.tree.nodes, 0.0, 0, self.tree.children)
+            return growing.drafts
         if self.copies:
             copying = CopyingSession(self, prompt)
             decode_speculatively(self.states, copying, prompt, length, num_drafts, 0.0)

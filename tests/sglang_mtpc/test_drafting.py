@@ -14,13 +14,14 @@ from mtpc.families.drafter import load_drafter
 from mtpc.families.session import Session
 from mtpc.noise import counter_uniforms
 from mtpc.target_head.shared import SharedHead
+from mtpc.window.borrow import borrowed
 from mtpc.window.part import WindowPart
 from mtpc.window.single import has_compiler
 from sglang_mtpc.drafting import Drafting, Drafts, Inputs, Replay
 from sglang_mtpc.shape import Shape
 from tests.support.random_models import make_drafter
 
-CHAIN, TREE = Shape(5, 1, 5), Shape(4, 3, 9)
+CHAIN, TREE = Shape(5, 1, 5), Shape(4, 3, 12, 4)
 SIZE, VOCABULARY = 64, 258  # of the random target
 
 
@@ -119,15 +120,15 @@ def test_trees_are_those_of_the_plain_loop(drafter: Path, mode: Mode) -> None:
     """As wide and as deep as the shape says, at each request's temperature."""
     batch, loaded = inputs(4, mode), load_drafter(drafter)
     found = Drafting(window_of(drafter), TREE)(batch, mode)
-    depth, children, nodes = TREE
+    depth, children, nodes, count = TREE
     for row in range(4):
         one = slice(row, row + 1)
         session = Session(loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE)))
         heat = None if mode == "greedy" else batch.temperature[one]
         expected = session.draft_tree(batch.states[one], batch.tokens[one], nodes, heat, children, depth=depth)
         assert isinstance(found, TreeDraft)
-        assert torch.equal(found.tokens[one], expected.tokens)
-        assert torch.equal(found.parents[one], expected.parents)
+        assert torch.equal(found.tokens[one], borrowed(expected, count).tokens)
+        assert torch.equal(found.parents[one], borrowed(expected, count).parents)
 
 
 class Certain(WindowPart):
@@ -207,7 +208,7 @@ def test_shapes(drafter: Path) -> None:
     tree = Drafting(window_of(drafter), TREE)
     grown = tree(inputs(3, "sampled"), "sampled")
     assert isinstance(grown, TreeDraft)
-    assert grown.tokens.shape == grown.parents.shape == (3, 9)
+    assert grown.tokens.shape == grown.parents.shape == (3, 12)
 
 
 def test_noise_is_a_function_of_its_keys(drafter: Path) -> None:

@@ -189,7 +189,12 @@ def test_copying(target: Path, fastmtp: Path, tmp_path: Path) -> None:
 
 KEYS = sorted(field.alias or name for name, field in TokenMap.model_fields.items() if name != "vocabulary")
 TEXTS = ("", "x", "5", "0", "-1", "1.5", "1e3", "NaN", "true", "yes", "null ", "[]", "{}", '"x"', "9" * 30, "9" * 5000)
-RIGHT = {"size": ("5", "null "), "copy": ("true", "null "), "language": ("x", "yes", "null ", '"x"', "9" * 5000)}
+RIGHT = {
+    "size": ("5", "null "),
+    "borrow": ("5", "0"),
+    "copy": ("true", "null "),
+    "language": ("x", "yes", "null ", '"x"', "9" * 5000),
+}
 WRONG = [f"a.json?{quote_plus(key)}={quote_plus(text)}" for key in KEYS for text in TEXTS if text not in RIGHT[key]]
 NO_QUERY = ["a.json?size", "a.json?size=1&size=2", "?vocabulary=a.json", "a.json?size=1&&", "?size=" + "[" * 10**5]
 

@@ -94,6 +94,7 @@ def test_a_tree(target: Path, drafter: Path) -> None:
     assert found.speculative_num_draft_tokens == 12
     assert not found.speculative_use_rejection_sampling
     assert found.max_running_requests == 5
+    resolved(target, *arguments, "--speculative-token-map", "?borrow=4")
 
 
 def test_a_tree_is_no_deeper_than_it_has_nodes(target: Path, drafter: Path) -> None:

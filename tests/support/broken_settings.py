@@ -16,6 +16,15 @@ SGLANG_SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
         (*TREE, "--speculative-num-draft-tokens", "4", "--speculative-num-steps", "5"),
         "is at most 3 deep",
     ),
+    "borrowed in a chain": (("--speculative-token-map", "?borrow=2"), "borrowed within a tree"),
+    "a tree of borrowed nodes": (
+        (*TREE, "--speculative-token-map", "?borrow=11"),
+        "of a draft tree of 11 nodes 11 cannot be borrowed",
+    ),
+    "a vocabulary beside borrowed nodes": (
+        (*TREE, "--speculative-token-map", "map.pt?borrow=2"),
+        "--speculative-token-map is 'map.pt?borrow=2'",
+    ),
     "a tree with distributions": ((*TREE, "--speculative-use-rejection-sampling"), "is for chains"),
     "an acceptance threshold": (("--speculative-accept-threshold-acc", "0.5"), "--speculative-accept-threshold-acc is"),
     "adaptive": (("--speculative-adaptive",), "--speculative-adaptive is True"),

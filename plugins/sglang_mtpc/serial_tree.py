@@ -1,0 +1,49 @@
+"""Trees of a serial part alone in which nodes are borrowed: SGLang's draft loop makes them, and the core goes on.
+
+Of its tree the loop returns no probabilities, so what makes the tree of the loop's candidates has the core's in its
+place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtpc.window.borrow import borrowed
+from mtpc.window.tree import Level, best_nodes
+from sglang_mtpc import served
+from sglang_mtpc.hooks import put_around
+
+HOOKED = "sglang.srt.speculative.eagle_worker_v2.organize_draft_results"
+
+
+def install() -> None:
+    """Put `organized` in the place of SGLang's."""
+    put_around(HOOKED, organized)
+
+
+def organized(
+    original: Any, scores: list[Tensor], tokens: list[Tensor], parents: list[Tensor], num_draft_token: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What SGLang's loop returns then: parents, scores and tokens of a `TreeDraft`, [B, N] each."""
+    tree = borrowed(best_nodes(levels_of(scores, tokens, parents), num_draft_token - 1), served.shape().borrowed)
+    return tree.parents, tree.scores, tree.tokens
+
+
+def levels_of(scores: Sequence[Tensor], tokens: Sequence[Tensor], parents: Sequence[Tensor]) -> list[Level]:
+    """The loop's candidates as the core has them.
+
+    scores: probabilities of each level's prefixes, [B, 1, k], then [B, k, k].  tokens: int64 [B, k], then [B, k k].
+    parents: of each level, the k candidates that the loop goes on from, last, numbered through all levels.
+    """
+    children = tokens[0].shape[1]
+    levels = [Level(tokens[0], torch.zeros_like(tokens[0]), scores[0].flatten(1).log())]
+    first = 0  # of the level above, among all candidates
+    for score, token, above in zip(scores[1:], tokens[1:], parents, strict=False):
+        places = (above[:, -children:] - first).repeat_interleave(children, 1)
+        first += levels[-1].tokens.shape[1]
+        levels.append(Level(token, places, score.flatten(1).log()))
+    return levels
