@@ -150,6 +150,9 @@ class Certain(WindowPart):
     def log_probs(self, *_: Any, **__: Any) -> torch.Tensor:
         raise NotImplementedError
 
+    def likeliest(self, *_: Any, **__: Any) -> torch.Tensor:
+        raise NotImplementedError
+
 
 def test_no_probability_is_above_one() -> None:
     found = Drafting(Certain(), CHAIN)(inputs(3, "sampled"), "sampled")

@@ -34,7 +34,7 @@ def evaluate(
         int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens that the target writes after each prompt, at most.")
     ] = 128,
     num_drafts: Annotated[
-        int | None, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts in each step [default: as trained].")
+        int | None, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts in each step, and of a tree's path [as trained].")
     ] = None,
     loop: Annotated[
         int, typer.Option(min=0, max=MOST_PROMPTS, help="Prompts of each kind that are decoded step by step as well.")
@@ -43,8 +43,19 @@ def evaluate(
         Sequence[int] | None,
         typer.Option(metavar="7,15,...", parser=Listed(Bounds(1, 4096)), help="Draft trees of so many nodes as well."),
     ] = None,
+    borrow: Annotated[
+        Sequence[int] | None,
+        typer.Option(
+            metavar="8,...",
+            parser=Listed(Bounds(1, 4096)),
+            help="And so many nodes more, borrowed from longer paths (full tree attention).",
+        ),
+    ] = None,
     max_children: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="Children of a node of a tree, at most.")
+        int | None,
+        typer.Option(
+            min=1, max=4096, help="Children of a node of a tree, and prefixes that a serial part goes on from, at most."
+        ),
     ] = None,
     temperatures: Annotated[
         Sequence[float],
@@ -68,6 +79,9 @@ def evaluate(
 
     mtpc evaluate runs/fastmtp runs/vanilla --target runs/smollm2 --data runs/distilled
 
+    mtpc evaluate weights/smollm2-fastmtp --target runs/smollm2 --data runs/distilled --tree 16 --borrow 8
+    --max-children 4
+
     mtpc evaluate weights/smollm2-fastmtp --target runs/smollm2 --prompts benchmarks/chat_prompts.jsonl
     """
     import json
@@ -76,6 +90,7 @@ def evaluate(
     from mtpc.console import console
     from mtpc.evaluation.evaluate import Plan, evaluate_folders
     from mtpc.evaluation.table import acceptance_table
+    from mtpc.evaluation.trees import Trees
 
     if sum(source is not None for source in (corpus, data, prompts)) != 1:
         raise MTPCError("say what the target goes on with: one of --corpus, --data and --prompts.")
@@ -84,8 +99,7 @@ def evaluate(
         length=length,
         num_drafts=num_drafts,
         loop=loop,
-        trees=() if tree is None else tuple(tree),
-        max_children=max_children,
+        trees=Trees(tuple(tree or ()), tuple(borrow or ()), max_children),
         seed=seed,
     )
     results = evaluate_folders(target, drafters, _prompts(corpus, data, prompts, target, count), plan)

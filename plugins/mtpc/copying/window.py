@@ -61,6 +61,9 @@ class CopiedWindow(WindowPart):
             "a drafter that only copies has no distribution of its own; `mtpc bench` measures what it drafts."
         )
 
+    def likeliest(self, known: Known, tokens: Tensor) -> Tensor:
+        return self.draft(known, None, None, tokens.shape[1], "greedy").tokens
+
     def draft_tree(
         self,
         known: Known,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,19 +20,37 @@ from mtpc.verify import Rates, rates_from_marginal
 
 
 class Counts(NamedTuple):
-    """Expected numbers, which add up over texts: of steps, float64 [], and of each draft's acceptances, float64 [K]."""
+    """Expected numbers, which add up over texts: of steps, float64 [], and of each draft's acceptances, float64 [K].
+
+    positions: float64 [], where a step could start.  right: float64 [K], at how many of them a draft would be accepted
+    if those before it were.
+    """
 
     steps: Tensor
     accepted: Tensor
+    positions: Tensor
+    right: Tensor
 
     def plus(self, other: Counts) -> Counts:
         """The numbers of both texts."""
-        return Counts(self.steps + other.steps, self.accepted + other.accepted)
+        return Counts(*map(torch.add, self, other))
 
     @property
     def rates(self) -> Rates:
         """Acceptance; zero where there is no step."""
         return rates_from_marginal((self.accepted / self.steps.clamp_min(torch.finfo().tiny)).tolist())
+
+    @property
+    def accuracy(self) -> list[float]:
+        """Of each draft, given everything before it right, all positions weighing the same.
+
+        At temperature 0 that of the most probable token, as in the Gumiho paper's figure 6.
+        """
+        return (self.right / self.positions.clamp_min(1)).tolist()
+
+    def to_json(self) -> dict[str, Any]:
+        """Rounded for a report."""
+        return self.rates.to_json() | {"accuracy_given_the_text": [round(rate, 4) for rate in self.accuracy]}
 
 
 def expected_counts(accept: Tensor) -> Counts:
@@ -50,7 +68,8 @@ def expected_counts(accept: Tensor) -> Counts:
     for start in range(length):
         visits[:, start + 1 : start + drafts + 2] += visits[:, start : start + 1] * exactly[:, start]
     weights = visits[:, :length, None]
-    return Counts(weights.sum(), (weights * marginal).sum((0, 1)))
+    positions = torch.tensor(texts * length, dtype=accept.dtype)
+    return Counts(weights.sum(), (weights * marginal).sum((0, 1)), positions, accept.sum((0, 1)))
 
 
 def counts_along(accept: Iterable[Tensor]) -> Counts:

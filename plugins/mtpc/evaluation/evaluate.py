@@ -16,7 +16,7 @@ from mtpc.evaluation.decoding import speculate
 from mtpc.evaluation.prompts import Prompts, check
 from mtpc.evaluation.scorer import step_acceptance
 from mtpc.evaluation.texts import Text, View, view, write_texts
-from mtpc.evaluation.trees import tree_acceptance, window_of_trees
+from mtpc.evaluation.trees import NO_TREES, Trees, check_trees, tree_acceptance
 from mtpc.families.drafter import Drafter, check_drafts, load_drafter
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget, default_device
@@ -26,7 +26,7 @@ ALL = "all"  # kinds together
 NO_EVIDENCE = "no evidence"  # the window with the target's own token summed out, not conditioned on
 REAL_LOOP = "real loop"
 
-# By drafter, or "DRAFTER, tree of SIZE", and by column ("code T=1", "all T=0, real loop"): `Rates.to_json`.
+# By drafter, or "DRAFTER, tree of SIZE", and by column ("code T=1", "all T=0, real loop"): `Counts.to_json`.
 Results = dict[str, dict[str, dict[str, Any]]]
 
 
@@ -34,17 +34,15 @@ Results = dict[str, dict[str, dict[str, Any]]]
 class Plan:
     """What is computed.
 
-    length: tokens that the target writes after each prompt, at most.  num_drafts: None: as many as each drafter is made
-    for.  loop: prompts of each kind that are decoded step by step as well.  trees: numbers of nodes, for windows
-    without a serial part; max_children: of a node, see `mtpc.window.tree.grow_tree`.
+    length: tokens that the target writes after each prompt, at most.  num_drafts: of a step, and of one path of a tree;
+    None: as many as each drafter is made for.  loop: prompts of each kind that are decoded step by step as well.
     """
 
     temperatures: Sequence[float] = (1.0, 0.5, 0.0)
     length: int = 128
     num_drafts: int | None = None
     loop: int = 2
-    trees: Sequence[int] = ()
-    max_children: int | None = None
+    trees: Trees = NO_TREES
     seed: int = 0
 
 
@@ -60,7 +58,7 @@ class Scored:
         self.name, self.drafter, self.head, self.plan = name, drafter, head, plan
         self.drafts = drafter.config.num_drafts if plan.num_drafts is None else plan.num_drafts
         check_drafts(drafter.config, self.drafts, "the number of drafts", name)
-        self.trees = window_of_trees(name, drafter, plan.trees, plan.max_children) if plan.trees else None
+        check_trees(drafter, head, plan.trees, self.drafts)
 
     def along(self, text: View, temperature: float) -> dict[tuple[str, str], Tensor]:
         """The acceptance of each draft, [L', K], by title and by what is special about it ("" where nothing is)."""
@@ -69,10 +67,8 @@ class Scored:
         if temperature == 1 and drafter.config.serial_steps == 0 and window is not None and window.given:
             blind = step_acceptance(drafter, self.head, text, self.drafts, temperature, conditioned=False)
             found[self.name, NO_EVIDENCE] = blind
-        if self.trees is not None:
-            trees = tree_acceptance(self.trees, text, self.plan.trees, temperature, self.plan.max_children)
-            found |= {(f"{self.name}, tree of {size}", ""): accept for size, accept in trees.items()}
-        return found
+        trees = tree_acceptance(drafter, self.head, text, self.plan.trees, temperature, self.drafts)
+        return found | {(f"{self.name}, {title}", ""): accept for title, accept in trees.items()}
 
 
 def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter], plan: Plan) -> Results:
@@ -91,10 +87,10 @@ def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter
         for kind, texts in written.items():
             for (title, note), found in _counts(target, scored, texts, temperature).items():
                 if not note:
-                    results.setdefault(title, {})[f"{kind} {heat}"] = found.rates.to_json()
+                    results.setdefault(title, {})[f"{kind} {heat}"] = found.to_json()
                 counts[title, note] = found.plus(counts[title, note]) if (title, note) in counts else found
         for (title, note), found in counts.items():
-            results[title][", ".join(filter(None, (f"{ALL} {heat}", note)))] = found.rates.to_json()
+            results[title][", ".join(filter(None, (f"{ALL} {heat}", note)))] = found.to_json()
         few = [text for texts in written.values() for text in texts[: plan.loop]]
         for one in scored if few else ():
             rates = measured_acceptance(target, one.drafter, head, few, one.drafts, temperature, prompts, plan.seed)

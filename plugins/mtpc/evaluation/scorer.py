@@ -28,8 +28,9 @@ def step_acceptance(
 ) -> Tensor:
     """min(1, q / p) of each of K drafts, in each step that could start in what the target wrote: float64 [L', K].
 
-    At temperature 0: whether the draft is the text's token.  head: what the serial part drafts from; the target's, or
-    its rows of a draft vocabulary.  conditioned: see `WindowPart.log_probs`.
+    Each is given the text before it, also where an earlier one would not have been accepted.  At temperature 0: whether
+    the most probable token is the text's.  head: what the serial part drafts from; the target's, or its rows of a draft
+    vocabulary.  conditioned: see `WindowPart.log_probs`.
 
     The drafter stays where it is and as it is: on the target's device, of any type.
     """
@@ -57,7 +58,7 @@ def step_acceptance(
             given = completed(given, drafter.serial, head)
         rest = following[:, serial + 1 :]
         if temperature == 0:
-            columns.append(drafter.window.draft(given, None, None, window, "greedy").tokens == rest)
+            columns.append(drafter.window.likeliest(given, rest) == rest)
         else:
             log_q = drafter.window.log_probs(given, rest, temperature, conditioned)
             columns.append((log_q - log_p[:, serial:]).exp().clamp_max(1.0))

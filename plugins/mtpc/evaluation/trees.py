@@ -7,52 +7,100 @@ of what follows that is a path of the tree: a certainty, at any temperature.  Th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from mtpc.draft import Known, TreeDraft
-from mtpc.errors import MTPCError
 from mtpc.evaluation.texts import View
 from mtpc.families.drafter import Drafter
+from mtpc.target_head.shared import SharedHead
 from mtpc.verify import PADDING, node_depths
 from mtpc.verify.tree import follow
-from mtpc.window.part import WindowPart
-from mtpc.window.tree import level_widths
+from mtpc.window.borrow import borrowed
 
 
-def window_of_trees(name: str, drafter: Drafter, sizes: Sequence[int], max_children: int | None) -> WindowPart:
-    """The window that grows trees of these sizes.
+class Trees(NamedTuple):
+    """What trees are scored.
 
-    Errors: `MTPCError` for a drafter whose serial part comes first, or where a size is not positive or does not fit
-    (see `mtpc.window.tree.level_widths`).
+    sizes: numbers of nodes.  borrowed: of nodes that trees have beside these, borrowed from their longer paths (see
+    `mtpc.window.borrow`); trees without are scored as well.  max_children: of a node, and behind a serial part also
+    prefixes of each level that it goes on from; see `mtpc.families.session.Session.draft_tree`.
     """
-    if drafter.window is None or drafter.config.serial_steps:
-        raise MTPCError(f"{name} has a serial part, but only trees of a window alone are scored.")
-    for size in sizes:
-        level_widths(size, drafter.window.max_drafts, drafter.window.vocab_size, max_children)
-    return drafter.window
+
+    sizes: Sequence[int] = ()
+    borrowed: Sequence[int] = ()
+    max_children: int | None = None
+
+    def titles(self) -> Iterator[tuple[str, int, int]]:
+        """Of each tree, with its nodes and how many of them are borrowed."""
+        for size in self.sizes:
+            yield f"tree of {size}", size, 0
+            yield from ((f"tree of {size} + {count} borrowed", size + count, count) for count in self.borrowed)
+
+    @property
+    def largest(self) -> int:
+        """Nodes of the tree that all others are made of."""
+        return max(nodes for _, nodes, _ in self.titles())
+
+
+NO_TREES = Trees()
+
+
+def check_trees(drafter: Drafter, head: SharedHead, trees: Trees, depth: int) -> None:
+    """Grow one tree, after nothing.
+
+    Errors: `MTPCError` for a drafter that grows no such trees.
+    """
+    if trees.sizes:
+        hidden = torch.zeros(2, drafter.config.hidden_size, device=head.rows.device)
+        text = View(torch.zeros(2 + depth, dtype=torch.int64, device=hidden.device), hidden, hidden, 2)
+        drafts_along(drafter, head, text, slice(1, 2), trees, 1.0, depth)
 
 
 @torch.inference_mode()
 def tree_acceptance(
-    window: WindowPart, text: View, sizes: Sequence[int], temperature: float, max_children: int | None = None
-) -> dict[int, Tensor]:
-    """Whether each draft is accepted, for trees of each size, as in `mtpc.evaluation.scorer`: float64 [L', K].
+    drafter: Drafter, head: SharedHead, text: View, trees: Trees, temperature: float, depth: int
+) -> dict[str, Tensor]:
+    """Whether each draft is accepted, by the title of the trees, as in `mtpc.evaluation.scorer`: float64 [L', K].
 
-    The drafter and the text are at the same temperature.  Only the largest trees are drafted: nodes come in the order
-    of their probability, so the first ones of a tree are the smaller tree.
+    The drafter and the text are at the same temperature.  depth: K, tokens of one path.  Only the largest trees are
+    drafted: nodes come in the order of their probability, so the first ones of a tree are the smaller tree.
     """
-    positions, following = text.steps(window.max_drafts)
-    if not len(following):
-        return {size: torch.zeros(0, window.max_drafts, dtype=torch.float64) for size in sizes}
-    hidden = text.hidden[positions].to(next(window.parameters()).dtype)
-    heat = torch.full((len(hidden),), temperature, device=hidden.device)
-    draft = window.draft_tree(Known.of_target(hidden, following[:, 0]), heat, max(sizes), max_children)
-    smaller = {size: TreeDraft(*(nodes[:, :size] for nodes in draft)) for size in sizes}
-    return {size: matches(tree, following[:, 1:]).double().cpu() for size, tree in smaller.items()}
+    positions, following = text.steps(depth)
+    if not trees.sizes or not len(following):
+        return {title: torch.zeros(0, depth, dtype=torch.float64) for title, _, _ in trees.titles()}
+    draft = drafts_along(drafter, head, text, positions, trees, temperature, depth)
+    found = {}
+    for title, nodes, count in trees.titles():
+        tree = TreeDraft(*(each[:, :nodes] for each in draft))
+        found[title] = matches(borrowed(tree, count) if count else tree, following[:, 1:]).double().cpu()
+    return found
+
+
+def drafts_along(
+    drafter: Drafter, head: SharedHead, text: View, positions: slice, trees: Trees, temperature: float, depth: int
+) -> TreeDraft:
+    """The largest trees after these positions of a text, each of which knows the token after it.
+
+    Errors: `MTPCError` for a drafter that grows no such trees.
+    """
+    size = trees.largest
+    if drafter.serial is None:
+        assert drafter.window is not None  # a drafter has a part
+        hidden = text.hidden[positions].to(next(drafter.parameters()).dtype)
+        known = Known.of_target(hidden, text.tokens[1:][positions])
+        heat = torch.full((len(hidden),), temperature, device=hidden.device)
+        return drafter.window.draft_tree(known, heat, size, trees.max_children, depth=depth)
+    from mtpc.evaluation.serial_trees import trees_along
+    from mtpc.families.grow import Limits
+
+    limits = Limits.of(size, depth, trees.max_children)
+    parts = list(trees_along(drafter, head, text, positions, size, limits, temperature))
+    return TreeDraft(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 def matches(draft: TreeDraft, text: Tensor) -> Tensor:

@@ -10,11 +10,9 @@ from mtpc.copying.mixture import Copied, Copying
 from mtpc.draft import Draft, Known, Mode, TreeDraft, concatenated
 from mtpc.draw import at_temperature, choose, draw_tokens
 from mtpc.families.drafter import Drafter
-from mtpc.heads.head import normalised
+from mtpc.families.grow import Limits, grow
 from mtpc.target_head.shared import SharedHead
-from mtpc.window.beams import Growth
 from mtpc.window.completed import completed
-from mtpc.window.joint import JointWindow
 
 
 class Session:
@@ -92,46 +90,20 @@ class Session:
             assert self.drafter.window is not None  # a drafter has a part
             known = self._completed(Known.of_target(hidden[:, -1], following[:, -1]))
             return self.drafter.window.draft_tree(known, temperature, size, max_children, depth=depth, width=width)
-        if temperature is not None:
-            temperature = temperature.masked_fill(temperature <= 0, 1.0)
-        beams, deepest = min(max_children or size, len(self.head.rows)), min(size, self.drafter.config.max_drafts)
-        serial, window = self.drafter.split(deepest if depth is None else min(depth, deepest))
-        growth, known = self._beams(hidden, following, beams, serial, temperature)
-        if window:
-            assert isinstance(self.drafter.window, JointWindow)  # the only windows behind a serial part
-            heat = None if temperature is None else temperature.repeat_interleave(len(known.tokens) // len(hidden))
-            params = normalised(*self.drafter.window.logits(self._completed(known)), heat)
-            given = known.tokens[:, -1] if self.drafter.window.given else None
-            circuit, kept = self.drafter.window.circuit, width or size
-            growth = growth.continued(circuit, params, known.head, window, beams, kept, given)
-        return growth.tree(size)
-
-    def _beams(
-        self, hidden: Tensor, following: Tensor, beams: int, steps: int, temperature: Tensor | None
-    ) -> tuple[Growth, Known]:
-        """The serial part's levels of a tree, and what is known under each of the last beams, a row for each."""
-        known, rows = Known.of_target(hidden[:, -1], following[:, -1]), len(hidden)
+        known = Known.of_target(hidden[:, -1], following[:, -1])
         self.length += hidden.shape[1]
-        state, growth = self._step(hidden, following)[:, -1:], None
-        for step in range(steps):
-            if step:
-                state = self._step(state, known.tokens[:, -1:])
-            heat = None if temperature is None else temperature.repeat_interleave(len(state) // rows)
-            log_q = at_temperature(self.head.logits(state[:, 0]), heat).log()
-            if growth is None:
-                growth = Growth.begin(log_q, beams, self.head)
-            else:
-                growth = growth.widened(log_q.unflatten(0, (rows, -1)), beams, self.head)
-            before = len(state) // rows
-            parents = (growth.beams.parents + before * torch.arange(rows, device=state.device)[:, None]).flatten()
-            self.cache.reorder_cache(parents)
-            state = state[parents]
-            tokens = torch.cat([known.tokens[parents], growth.beams.tokens.view(-1, 1)], 1)
-            known = Known(torch.cat([known.states[parents], state], 1), tokens)
-        assert growth is not None  # a drafter with a serial part drafts one token with it at least
-        self.cache.reorder_cache(torch.arange(0, len(state), len(state) // rows, device=state.device))
+
+        def step(states: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
+            self.cache.reorder_cache(rows)
+            return self._step(states[:, None], tokens[:, None])[:, 0]
+
+        first, deepest = self._step(hidden, following)[:, -1], self.drafter.config.max_drafts
+        limits = Limits.of(size, deepest if depth is None else min(depth, deepest), max_children, width)
+        growth = grow(self.drafter, self.head, known, first, step, limits, temperature)
+        rows = len(self.cache.layers[0].keys)
+        self.cache.reorder_cache(torch.arange(0, rows, rows // len(first), device=first.device))
         self.cache.crop(self.length)
-        return growth, known
+        return growth.tree(size)
 
     def _completed(self, known: Known) -> Known:
         """With what only some windows read."""

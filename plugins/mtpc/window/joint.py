@@ -106,20 +106,30 @@ class JointWindow(WindowPart):
         return Draft(torch.stack(tokens, 1), whole, torch.stack(peaks, 1))
 
     def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
-        rows, token = _Rows(known.head), known.tokens[:, -1]
-        leaves, sums = self.logits(known)
-        params = normalised(leaves, sums, leaves.new_full((len(leaves),), temperature))
-        text = torch.cat([token[:, None], tokens], 1)[:, 1 - self.given :]
-        drafted = rows.drafted(text)
-        # What comes after a token does not count for its conditional, so any may follow a shorter text.
-        rest = params.leaves.shape[1] - text.shape[1]
-        evidence = F.pad(rows.evidence(params.leaves[:, : text.shape[1]], text), (0, 0, 0, rest))
+        rows, (params, text, evidence) = _Rows(known.head), self._along(known, tokens, temperature)
         if not conditioned:
             evidence[:, : self.given] = 0.0
         prefixes = torch.logsumexp(self.circuit.beliefs(params.sums, evidence) + evidence, -1)  # [B, n]
         conditionals = torch.diff(prefixes, dim=1, prepend=torch.zeros_like(prefixes[:, :1]))
-        kept = conditionals[:, : text.shape[1]].masked_fill(~drafted, -torch.inf)
+        kept = conditionals[:, : text.shape[1]].masked_fill(~rows.drafted(text), -torch.inf)
         return kept[:, self.given :]
+
+    def likeliest(self, known: Known, tokens: Tensor) -> Tensor:
+        params, text, evidence = self._along(known, tokens, 1.0)
+        weights = normalise(self.circuit.beliefs(params.sums, evidence)).exp()[:, :, None]  # [B, n, 1, R]
+        places = range(self.given, text.shape[1])  # one by one: of all tokens together they would take much memory
+        rows = [(weights[:, place] @ params.leaves[:, place].exp()).argmax(-1) for place in places]
+        return _Rows(known.head).tokens(torch.cat(rows, 1))
+
+    def _along(self, known: Known, tokens: Tensor, temperature: float) -> tuple[CircuitParams, Tensor, Tensor]:
+        """The circuit, the text of its window as far as it is told, and what that says of its components, [B, n, R]."""
+        token, (leaves, sums) = known.tokens[:, -1], self.logits(known)
+        params = normalised(leaves, sums, leaves.new_full((len(leaves),), temperature))
+        text = torch.cat([token[:, None], tokens], 1)[:, 1 - self.given :]
+        # What comes after a token does not count for its conditional, so any may follow a shorter text.
+        rest = params.leaves.shape[1] - text.shape[1]
+        evidence = _Rows(known.head).evidence(params.leaves[:, : text.shape[1]], text)
+        return params, text, F.pad(evidence, (0, 0, 0, rest))
 
     def draft_tree(
         self,

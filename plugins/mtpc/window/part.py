@@ -67,6 +67,13 @@ class WindowPart(nn.Module, ABC):
         """
 
     @abstractmethod
+    def likeliest(self, known: Known, tokens: Tensor) -> Tensor:
+        """The most probable token at the place of each, given those before it: int64 [B, k], as for `log_probs`.
+
+        Up to the first that is another than the text's they are the greedy draft.
+        """
+
+    @abstractmethod
     def draft_tree(
         self,
         known: Known,

@@ -17,6 +17,7 @@ from mtpc.evaluation.prompts import Prompts
 from mtpc.evaluation.scorer import step_acceptance
 from mtpc.evaluation.table import acceptance_table
 from mtpc.evaluation.texts import view, write_texts
+from mtpc.evaluation.trees import Trees
 from mtpc.families.drafter import save_drafter
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget
@@ -80,7 +81,7 @@ def test_without_evidence_is_the_scorers_blind_acceptance(target: FrozenTarget) 
             step_acceptance(drafter, SharedHead.of(target.model), view(target, text), 3, 1.0, conditioned=conditioned)
             for text in texts
         ]
-        assert results[column] == counts_along(along).rates.to_json()
+        assert results[column] == counts_along(along).to_json()
     assert results["all T=1, no evidence"] != results["all T=1"]
     assert "all T=0.5, no evidence" not in results
 
@@ -95,7 +96,7 @@ def test_the_real_loop_decodes_the_first_prompts_of_each_kind(target: FrozenTarg
 
 
 def test_trees_stand_beside_the_chain(target: FrozenTarget) -> None:
-    plan = Plan(temperatures=(1.0,), length=14, loop=0, trees=(3, 6))
+    plan = Plan(temperatures=(1.0,), length=14, loop=0, trees=Trees((3, 6)))
     results = evaluate(target, PROMPTS, {"x": tiny_drafter("mtpc", target.model)}, plan)
     assert set(results) == {"x", "x, tree of 3", "x, tree of 6"}
     assert set(results["x, tree of 6"]) == {"chat T=1", "code T=1", "all T=1"}
@@ -166,7 +167,7 @@ def test_a_drafter_is_no_target(target: FrozenTarget, tmp_path: Path) -> None:
     [
         ({"num_drafts": 4}, "the number of drafts is 4, but with mine it must be a whole number from 1 to 3"),
         ({"num_drafts": 0}, "the number of drafts is 0, but with mine"),
-        ({"trees": (7,), "max_children": 1}, "a draft tree of 7 nodes does not fit"),
+        ({"trees": Trees((7,), (), 1)}, "a draft tree of 7 nodes does not fit"),
     ],
 )
 def test_what_a_drafter_cannot_draft(target: FrozenTarget, plan: dict, message: str) -> None:

@@ -5,16 +5,21 @@ import torch
 
 from mtpc.draft import Known, TreeDraft
 from mtpc.errors import MTPCError
+from mtpc.evaluation import serial_trees
 from mtpc.evaluation.acceptance import counts_along
 from mtpc.evaluation.scorer import step_acceptance
 from mtpc.evaluation.texts import View
-from mtpc.evaluation.trees import matches, tree_acceptance, window_of_trees
+from mtpc.evaluation.trees import Trees, check_trees, matches, tree_acceptance
 from mtpc.families.drafter import Drafter
+from mtpc.families.session import Session
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import Rates
+from mtpc.window.borrow import borrowed
 from tests.oracles.processes import random_process
 from tests.oracles.trees import as_draft, prefixes_of, random_tree
-from tests.support.tiny_models import make_fastmtp, make_mtpc, make_target
+from tests.support.tiny_families import EXAMPLES, tiny_target
+from tests.support.tiny_families import VOCAB as TOKENS
+from tests.support.tiny_models import SIZE, make_fastmtp, make_mtpc, make_target
 
 VOCAB, HIDDEN, WINDOW, START, LENGTH = 4, 6, 4, 3, 40
 NO_HEAD = SharedHead(torch.empty(VOCAB, HIDDEN), torch.empty(VOCAB, HIDDEN))  # a window alone does not read it
@@ -35,9 +40,9 @@ def make_texts(texts: int = 2) -> list[View]:
 def rates_of_trees(
     drafter: Drafter, sizes: list[int], temperature: float, max_children: int | None = None
 ) -> dict[int, Rates]:
-    window = window_of_trees("x", drafter, sizes, max_children)
-    found = [tree_acceptance(window, text, sizes, temperature, max_children) for text in make_texts()]
-    return {size: counts_along(accept[size] for accept in found).rates for size in sizes}
+    trees = Trees(sizes, (), max_children)
+    found = [tree_acceptance(drafter, NO_HEAD, text, trees, temperature, WINDOW - 1) for text in make_texts()]
+    return {size: counts_along(accept[f"tree of {size}"] for accept in found).rates for size in sizes}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -97,12 +102,39 @@ def test_a_chain_of_one_child_a_node_accepts_as_the_greedy_chain() -> None:
 def test_a_text_without_room_for_a_tree() -> None:
     (text, _), drafter = make_texts(), make_drafter("hmm")
     short = View(*(whole[: START + 2] for whole in text[:3]), START)
-    window = window_of_trees("x", drafter, [3], None)
-    assert tree_acceptance(window, short, [3], 1.0)[3].shape == (0, WINDOW - 1)
+    found = tree_acceptance(drafter, NO_HEAD, short, Trees((3,), (2,)), 1.0, WINDOW - 1)
+    assert {title: accept.shape for title, accept in found.items()} == {
+        "tree of 3": (0, WINDOW - 1),
+        "tree of 3 + 2 borrowed": (0, WINDOW - 1),
+    }
+
+
+@pytest.mark.parametrize("name", ["gumiho-ff", "gumiho-hmm", "gumiho-eagle", "fastmtp-llama", "hybrid-hmm"])
+@torch.inference_mode()
+def test_behind_a_serial_part_they_are_the_trees_of_the_plain_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a few positions at a time, whose prefixes lie in one row, are those of a session that reads the text."""
+    monkeypatch.setattr(serial_trees, "NUMBERS", 200)
+    drafter, head, depth = EXAMPLES[name](), SharedHead.of(tiny_target()), 4
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(TOKENS, (START + 12,), generator=generator)
+    text = View(tokens, torch.randn(len(tokens), SIZE, generator=generator), torch.empty(len(tokens), TOKENS), START)
+    trees = Trees((5, 9), (2,), 3)
+    found = tree_acceptance(drafter, head, text, trees, 0.7, depth)
+    positions, following = text.steps(depth)
+    for title, nodes, count in trees.titles():
+        session, known = Session(drafter, head), 0
+        for row, position in enumerate(range(positions.start, positions.stop)):
+            new, after, known = slice(known, position + 1), tokens[None, known + 1 : position + 2], position + 1
+            tree = session.draft_tree(text.hidden[None, new], after, nodes, torch.tensor([0.7]), 3, depth=depth)
+            expected = matches(borrowed(tree, count), following[row : row + 1, 1:])[0]
+            assert torch.equal(found[title][row].bool(), expected), (title, row)
+    lengths = {title: float(accept.sum()) for title, accept in found.items()}
+    assert 0 < lengths["tree of 5"] <= lengths["tree of 5 + 2 borrowed"] and lengths["tree of 5"] < lengths["tree of 9"]
 
 
 def test_what_grows_no_such_tree_is_refused() -> None:
-    with pytest.raises(MTPCError, match="layer has a serial part, but only trees of a window alone are scored"):
-        window_of_trees("layer", make_fastmtp(make_target("llama")), [7], None)
+    target = make_target("llama")
     with pytest.raises(MTPCError, match="a draft tree of 7 nodes does not fit"):
-        window_of_trees("x", make_drafter("hmm"), [7], 1)
+        check_trees(make_fastmtp(target), SharedHead.of(target), Trees((7,), (), 1), 3)
+    with pytest.raises(MTPCError, match="a draft tree of 7 nodes does not fit"):
+        check_trees(make_drafter("hmm"), NO_HEAD, Trees((5,), (2,), 1), WINDOW - 1)
