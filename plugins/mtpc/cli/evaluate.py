@@ -54,7 +54,10 @@ def evaluate(
     max_children: Annotated[
         int | None,
         typer.Option(
-            min=1, max=4096, help="Children of a node of a tree, and prefixes that a serial part goes on from, at most."
+            min=1,
+            max=4096,
+            help="Children of a node of a tree, at most, and prefixes of each level that a serial part goes on from "
+            "[default: 10 there].",
         ),
     ] = None,
     temperatures: Annotated[

@@ -22,13 +22,14 @@ from mtpc.verify import Rates, rates_from_marginal
 class Counts(NamedTuple):
     """Expected numbers, which add up over texts: of steps, float64 [], and of each draft's acceptances, float64 [K].
 
-    positions: float64 [], where a step could start.  right: float64 [K], at how many of them a draft would be accepted
-    if those before it were.
+    positions: float64 [], where a step could start.  there: float64 [K], acceptances if one started at each of them.
+    right: float64 [K], the same if all drafts before were accepted.
     """
 
     steps: Tensor
     accepted: Tensor
     positions: Tensor
+    there: Tensor
     right: Tensor
 
     def plus(self, other: Counts) -> Counts:
@@ -41,6 +42,14 @@ class Counts(NamedTuple):
         return rates_from_marginal((self.accepted / self.steps.clamp_min(torch.finfo().tiny)).tolist())
 
     @property
+    def length_anywhere(self) -> float:
+        """Tokens of a step that starts at any position, all weighing the same.
+
+        What accepts at least as much at each has no smaller one; its `rates` may, as it visits other positions.
+        """
+        return 1.0 + float(self.there.sum() / self.positions.clamp_min(1))
+
+    @property
     def accuracy(self) -> list[float]:
         """Of each draft, given everything before it right, all positions weighing the same.
 
@@ -50,7 +59,8 @@ class Counts(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Rounded for a report."""
-        return self.rates.to_json() | {"accuracy_given_the_text": [round(rate, 4) for rate in self.accuracy]}
+        anywhere, accuracy = round(self.length_anywhere, 4), [round(rate, 4) for rate in self.accuracy]
+        return self.rates.to_json() | {"length_anywhere": anywhere, "accuracy_given_the_text": accuracy}
 
 
 def expected_counts(accept: Tensor) -> Counts:
@@ -69,7 +79,8 @@ def expected_counts(accept: Tensor) -> Counts:
         visits[:, start + 1 : start + drafts + 2] += visits[:, start : start + 1] * exactly[:, start]
     weights = visits[:, :length, None]
     positions = torch.tensor(texts * length, dtype=accept.dtype)
-    return Counts(weights.sum(), (weights * marginal).sum((0, 1)), positions, accept.sum((0, 1)))
+    there, right = marginal.sum((0, 1)), accept.sum((0, 1))
+    return Counts(weights.sum(), (weights * marginal).sum((0, 1)), positions, there, right)
 
 
 def counts_along(accept: Iterable[Tensor]) -> Counts:

@@ -55,7 +55,9 @@ class Serial:
 
     def begin(self, positions: Tensor) -> Tensor:
         """The states after the first step at positions int64 [B], after which `step` goes on: [B, d]."""
-        self.cache.crop(len(self.hidden))
+        behind = self.cache.get_seq_length() - len(self.hidden)
+        if behind:
+            self.cache.crop(-behind)
         self.positions = positions
         self.seen = torch.arange(len(self.hidden), device=positions.device) <= positions[:, None]  # [rows, keys]
         return self.first[positions]

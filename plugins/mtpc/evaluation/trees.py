@@ -22,13 +22,15 @@ from mtpc.verify import PADDING, node_depths
 from mtpc.verify.tree import follow
 from mtpc.window.borrow import borrowed
 
+BEAMS = 10  # EAGLE-2's
+
 
 class Trees(NamedTuple):
     """What trees are scored.
 
     sizes: numbers of nodes.  borrowed: of nodes that trees have beside these, borrowed from their longer paths (see
-    `mtpc.window.borrow`); trees without are scored as well.  max_children: of a node, and behind a serial part also
-    prefixes of each level that it goes on from; see `mtpc.families.session.Session.draft_tree`.
+    `mtpc.window.borrow`); trees without are scored as well.  max_children: of a node; None: as many as there are nodes.
+    Behind a serial part it is also how many prefixes of each level that goes on from, and None is `BEAMS`.
     """
 
     sizes: Sequence[int] = ()
@@ -98,7 +100,7 @@ def drafts_along(
     from mtpc.evaluation.serial_trees import trees_along
     from mtpc.families.grow import Limits
 
-    limits = Limits.of(size, depth, trees.max_children)
+    limits = Limits.of(size, depth, trees.max_children or min(BEAMS, size))
     parts = list(trees_along(drafter, head, text, positions, size, limits, temperature))
     return TreeDraft(*(torch.cat(part) for part in zip(*parts, strict=True)))
 

@@ -55,7 +55,7 @@ def defaults_of_fields(made: type) -> dict[str, Any]:
         (gumiho.train, GumihoSettings, {"num_drafts"}, 16),
         (gumiho.train, ParallelConfig, {"rank"}, 1),
         (byte_target, ByteTargetConfig, {"long_context_from", "future_discount", "future_stride"}, 14),
-        (evaluate, Plan, {"trees", "temperatures"}, 5),
+        (evaluate, Plan, {"temperatures"}, 4),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
