@@ -22,13 +22,15 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.fastmtp_acceptance import Acceptance, answer_questions
-from benchmarks.fastmtp_setups import Setup, Tables, of_kind, read_questions, tables
+from benchmarks.fastmtp_acceptance import Acceptance
+from benchmarks.fastmtp_setups import Setup, Tables, tables
 from benchmarks.fastmtp_tables import Found, make_tables
+from benchmarks.questions import asked, of_kind, read_questions
 from mtpc import provenance
 from mtpc.bench.results import DRAFTER, NO_DRAFTER
 from mtpc.bench.run import Plan, run_plan
 from mtpc.errors import MTPCError
+from mtpc.evaluation.texts import write_texts
 from mtpc.families.drafter import load_drafter
 from mtpc.prompts import Prompt, prompt_length
 from mtpc.servers.engine import Engine, ServerSettings
@@ -64,7 +66,7 @@ class Benchmark:
         if given.vocabulary is not None:
             rankings = read_rankings(given.vocabulary, target.facts.vocab_size)
         self.console.print(f"{given.target} answers {len(self.questions)} questions ...")
-        answers = answer_questions(target, self.questions, given.max_tokens, given.temperature, given.seed)
+        answers = write_texts(target, asked(self.questions), given.max_tokens, given.temperature, given.seed)
         template = read_template(str(given.target))
         acceptance = Acceptance(target, drafters, rankings, answers, given.temperature, template)
         for setup in self.tables.all:

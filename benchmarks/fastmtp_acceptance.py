@@ -7,32 +7,18 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from benchmarks.fastmtp_setups import DRAFTS, Question, Setup
+from benchmarks.fastmtp_setups import DRAFTS, Setup
 from mtpc.evaluation.acceptance import counts_along
 from mtpc.evaluation.scorer import step_acceptance
 from mtpc.evaluation.texts import Text, view
 from mtpc.families.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
-from mtpc.targets.answers import write_answers
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.verify import Rates
 from mtpc.vocabulary.ranking import Rankings
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.template import Template
 from mtpc.vocabulary.vocabularies import NONE, DraftVocabularies, VocabularySettings
-
-
-def answer_questions(
-    target: FrozenTarget, questions: Sequence[Question], length: int, temperature: float, seed: int
-) -> dict[str, list[Text]]:
-    """The target's answers by kind."""
-    answers: dict[str, list[Text]] = {}
-    generator = torch.Generator(target.device).manual_seed(seed)
-    for kind in dict.fromkeys(question.kind for question in questions):
-        prompts = [question.tokens for question in questions if question.kind == kind]
-        texts = write_answers(target, prompts, length, temperature, target.ends, generator)
-        answers[kind] = [Text(text, len(prompt)) for text, prompt in zip(texts, prompts, strict=True)]
-    return answers
 
 
 class Acceptance:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.fastmtp_setups import KINDS
+from benchmarks.questions import KINDS
 from mtpc.distill.conversations import Conversation, read_conversations
 
 EACH = 12  # questions of each kind

@@ -11,9 +11,10 @@ import torch
 
 from benchmarks import fastmtp
 from benchmarks.fastmtp_acceptance import Acceptance, rates_along
-from benchmarks.fastmtp_setups import MT_BENCH, Question, Setup, read_questions, tables
+from benchmarks.fastmtp_setups import Setup, tables
 from benchmarks.fastmtp_tables import Found, make_tables
 from benchmarks.make_chat_prompts import choose
+from benchmarks.questions import MT_BENCH, Question, read_questions
 from mtpc.data.byte_tokenizer import VOCAB_SIZE
 from mtpc.distill.conversations import FILE, Conversation
 from mtpc.distill.template import ChatTemplate

@@ -85,7 +85,7 @@ def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter
         heat = f"T={temperature:g}"
         counts: dict[tuple[str, str], Counts] = {}  # of all kinds
         for kind, texts in written.items():
-            for (title, note), found in _counts(target, scored, texts, temperature).items():
+            for (title, note), found in counts_of(target, scored, texts, temperature).items():
                 if not note:
                     results.setdefault(title, {})[f"{kind} {heat}"] = found.to_json()
                 counts[title, note] = found.plus(counts[title, note]) if (title, note) in counts else found
@@ -114,7 +114,7 @@ def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: 
     return evaluate(frozen, prompts, drafters, plan)
 
 
-def _counts(
+def counts_of(
     target: FrozenTarget, scored: Sequence[Scored], texts: Sequence[Text], temperature: float
 ) -> dict[tuple[str, str], Counts]:
     """The expected numbers of steps and acceptances over texts of one kind; each text is looked at once for all."""
