@@ -22,6 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.arguments import listed, named_folder
 from benchmarks.fastmtp_acceptance import Acceptance
 from benchmarks.fastmtp_setups import Setup, Tables, tables
 from benchmarks.fastmtp_tables import Found, make_tables
@@ -133,19 +134,6 @@ def drafted(plain: ServerSettings, folder: Path, setup: Setup, vocabulary: Path 
     """The settings with a drafter: those without, and what the setup says."""
     extra = (*plain.extra, "--additional-config", json.dumps(setup.additional_config(vocabulary)))
     return ServerSettings(plain.target, plain.max_batch, plain.max_length, folder, setup.num_drafts, extra)
-
-
-def named_folder(text: str) -> tuple[str, Path]:
-    """NAME=DIR."""
-    name, found, folder = text.partition("=")
-    if not found or not name or not folder:
-        raise argparse.ArgumentTypeError(f"expected NAME=DIR, not {text!r}")
-    return name, Path(folder)
-
-
-def listed(kind: type) -> Any:
-    """A list with commas."""
-    return lambda text: [kind(part) for part in text.split(",") if part]
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:

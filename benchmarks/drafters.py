@@ -1,0 +1,185 @@
+r"""Acceptance of drafters by kind of question, as chains, as trees and as trees with borrowed nodes, without an engine.
+
+    python -m benchmarks.drafters --target runs/smollm2 --drafter one=runs/one --drafter other=runs/other \
+        --prompts spec_bench.jsonl --data runs/distilled --trees 16,32 --borrow 8 --max-children 4 --out runs/drafters
+
+Acceptance lengths are the core's (`mtpc.evaluation`), expected along what the target answers in float32, which is
+written once.  Beside them stands the accuracy of each draft of a chain, given everything before it right: of its most
+probable token, at temperature 0 (the Gumiho paper's figure 6).  What is found is kept in the folder as it comes: the
+same command goes on where it was, and with one drafter more scores that one alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.arguments import listed, named_folder, named_number
+from benchmarks.drafters_tables import Cell, Found, Row, draw_accuracy, make_tables
+from benchmarks.kept import Kept, digest, digest_of
+from benchmarks.questions import asked, read_questions
+from mtpc import provenance
+from mtpc.errors import MTPCError
+from mtpc.evaluation.evaluate import Plan, Scored, counts_of
+from mtpc.evaluation.prompts import Prompts, check
+from mtpc.evaluation.texts import Text, write_texts
+from mtpc.evaluation.trees import Trees
+from mtpc.families.drafter import load_drafter
+from mtpc.target_head.shared import SharedHead
+from mtpc.targets.frozen import FrozenTarget, default_device
+
+SHIPPED = Path(__file__).parent / "chat_prompts.jsonl"
+WIDTH = 180  # columns of a terminal that the tables fit
+
+
+class Benchmark:
+    """What one run scores, and what it has found so far."""
+
+    def __init__(self, given: argparse.Namespace, console: Console) -> None:
+        self.given, self.console, self.kept = given, console, Kept(given.out / "kept")
+        target = given.target
+        files = given.prompts or ([] if given.data else [SHIPPED])
+        self.sets: dict[str, Prompts] = {
+            file.stem: asked(read_questions(None, file, target, given.questions)) for file in files
+        }
+        for folder in given.data:
+            self.sets[f"{folder.name}, held out"] = asked(read_questions(folder, folder, target, given.questions))
+        self.target = FrozenTarget(target, device=default_device())
+        self.digest, self.digests = self.target.digest(), {}
+        head, trees = SharedHead.of(self.target.model), Trees(given.trees, given.borrow, given.max_children)
+        self.scored, drafts = [], dict(given.drafts)
+        for name, folder in given.drafter:
+            plan = Plan(length=given.max_tokens, num_drafts=drafts.get(name), trees=trees, seed=given.seed)
+            drafter = load_drafter(folder, self.target.facts, device=default_device())
+            self.scored.append(Scored(name, drafter, head, plan))
+            self.digests[name] = digest(folder)
+        self.rows = [
+            Row(title, one.name, nodes + 1)
+            for one in self.scored
+            for title, nodes in [
+                (one.name, one.drafts),
+                *((f"{one.name}, {title}", nodes) for title, nodes, _ in trees.titles()),
+            ]
+        ]
+        self.found: Found = {}
+
+    def run(self) -> None:
+        """Score all drafters on the answers to all questions."""
+        for title, prompts in self.sets.items():
+            check(prompts, self.target.facts.vocab_size)
+            for temperature in self.given.temperatures:
+                for kind, texts in self._answers(title, prompts, temperature).items():
+                    self._score(Cell(title, temperature, kind), texts)
+                self.write()
+
+    def _answers(self, title: str, prompts: Prompts, temperature: float) -> dict[str, list[Text]]:
+        """What the target answers, by kind."""
+        given, name = self.given, f"answers {title} T={temperature:g}"
+        made_of = {"target": self.digest, "questions": digest_of(prompts.by_kind)}
+        made_of |= {"length": given.max_tokens, "seed": given.seed}
+        found = self.kept.read(name, made_of)
+        if found is None:
+            self.console.print(f"{given.target} answers the questions of {title}, T = {temperature:g} ...")
+            found = write_texts(self.target, prompts, given.max_tokens, temperature, given.seed)
+            self.kept.write(name, made_of, found)
+        return {kind: [Text(*text) for text in texts] for kind, texts in found.items()}
+
+    def _score(self, cell: Cell, texts: Sequence[Text]) -> None:
+        """Those drafters of which nothing is kept, side by side; each text is looked at once for all."""
+        answers = {"target": self.digest, "answers": digest_of(texts)}
+        files: dict[str, tuple[str, dict[str, Any]]] = {}
+        for one in self.scored:
+            made_of = {**answers, "drafter": self.digests[one.name], "drafts": one.drafts, "trees": one.plan.trees}
+            file = f"{one.name} {cell.title} {cell.kind} T={cell.temperature:g}"
+            found = self.kept.read(file, made_of)
+            if found is None:
+                files[one.name] = file, made_of
+            else:
+                self.found.setdefault(cell, {}).update(found)
+        if not files:
+            return
+        new = [one for one in self.scored if one.name in files]
+        counts = counts_of(self.target, new, texts, cell.temperature)
+        for one in new:
+            own = {row.title for row in self.rows if row.drafter == one.name}
+            found = {title: each.to_json() for (title, note), each in counts.items() if title in own and not note}
+            self.kept.write(*files[one.name], found)
+            self.found.setdefault(cell, {}).update(found)
+            lengths = ", ".join(f"{title} {each['acceptance_length']:.3f}" for title, each in found.items())
+            self.console.print(f"{cell.title}, {cell.kind}, T = {cell.temperature:g}: {lengths}", highlight=False)
+
+    def write(self) -> None:
+        """results.json, the tables in results.md, and accuracy.png where something is greedy."""
+        given = self.given
+        facts = provenance.collect(seed=given.seed)
+        counts = {
+            title: {kind: len(of_kind) for kind, of_kind in prompts.by_kind.items()}
+            for title, prompts in self.sets.items()
+        }
+        results = {
+            "provenance": facts,
+            "settings": vars(given),
+            "drafters": {one.name: {"sha256": self.digests[one.name], **asdict(one.plan)} for one in self.scored},
+            "questions": counts,
+            "found": [{**cell._asdict(), "rates": rates} for cell, rates in self.found.items()],
+        }
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
+        made = "\n".join(
+            f"Questions of {title}: {', '.join(f'{number} {kind}' for kind, number in of_set.items())}; answers of at "
+            f"most {given.max_tokens} tokens.\n"
+            for title, of_set in counts.items()
+        )
+        parts = [table.to_markdown() for table in make_tables(self.rows, self.found)]
+        (given.out / "results.md").write_text("\n".join([*parts, made, f"Made by `{facts['command']}`."]) + "\n")
+        picture = draw_accuracy(self.rows, self.found)
+        if picture is not None:
+            picture.savefig(given.out / "accuracy.png", dpi=150)
+
+
+def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--target", type=Path, required=True)
+    add("--drafter", type=named_folder, action="append", required=True, metavar="NAME=DIR")
+    add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help="default: as it is made for")
+    file = 'JSON Lines with "kind" and "user", or Spec-Bench\'s, by its groups (default: those that ship)'
+    add("--prompts", type=Path, action="append", default=[], help=file)
+    add("--data", type=Path, action="append", default=[], help="conversations, whose held-out questions are asked")
+    add("--questions", type=int, default=10, help="of each kind, at most (default: %(default)s)")
+    add("--max-tokens", type=int, default=128, help="of an answer (default: %(default)s)")
+    add("--temperatures", type=listed(float), default="0,1", help="default: %(default)s")
+    add("--trees", type=listed(int), default="", help="numbers of nodes (default: chains only)")
+    add("--borrow", type=listed(int), default="", help="nodes that trees have beside these, borrowed")
+    add("--max-children", type=int, help="of a node of a tree (default: 10 behind a serial part)")
+    add("--seed", type=int, default=0)
+    add("--out", type=Path, default=Path("runs/drafters"))
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Exit code 2 with one sentence when something is wrong."""
+    console = Console()
+    try:
+        benchmark = Benchmark(read_arguments(given), console)
+        benchmark.run()
+    except MTPCError as error:
+        print(f"drafters: {error}", file=sys.stderr)
+        return 2
+    wide = Console(width=max(WIDTH, console.width))
+    for table in make_tables(benchmark.rows, benchmark.found):
+        wide.print(table.to_rich())
+    console.print(f"written to {benchmark.given.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
