@@ -20,14 +20,16 @@ WRITE_EVERY = 0.2  # seconds
 class DraftClock:
     """A context manager around each drafting call; it does nothing unless a file is named.
 
-    The file holds ``{"drafts": calls, "seconds": wall time inside them}``, replaced whole at most every
-    `WRITE_EVERY` seconds and when the process ends.  Only then does it wait for the GPU before and after a call.
+    The file holds ``{"drafts": calls, "seconds": wall time inside them, "parts": seconds by the name of a part}``,
+    replaced whole at most every `WRITE_EVERY` seconds and when the process ends.  Only then does it wait for the GPU
+    before and after a call and each of its parts.
     """
 
     def __init__(self, file: Path | None, device: torch.device | str = "cpu") -> None:
         self.file, self.waits = file, torch.device(device).type == "cuda"
-        self.drafts, self.seconds = 0, 0.0
+        self.drafts, self.seconds, self.parts = 0, 0.0, dict[str, float]()
         self.started = self.written = 0.0
+        self.last: float | None = None  # reading in the call that is under way; None: none is
         if file is not None:
             atexit.register(self.write)
 
@@ -42,7 +44,14 @@ class DraftClock:
 
     def __enter__(self) -> None:
         if self.file is not None:
-            self.started = self._now()
+            self.started = self.last = self._now()
+
+    def lap(self, part: str) -> None:
+        """Inside a call: what has passed since its start or its last lap was this part."""
+        if self.last is not None:
+            now = self._now()
+            self.parts[part] = self.parts.get(part, 0.0) + now - self.last
+            self.last = now
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -62,6 +71,7 @@ class DraftClock:
         if self.file is None:
             return
         now = self._now()
+        self.last = None
         self.drafts += drafts
         self.seconds += now - self.started
         if now - self.written > WRITE_EVERY:
@@ -77,5 +87,5 @@ class DraftClock:
         """Replace the file by the present figures."""
         assert self.file is not None
         draft = self.file.with_name(f"{self.file.name}.new")
-        draft.write_text(json.dumps({"drafts": self.drafts, "seconds": self.seconds}))
+        draft.write_text(json.dumps({"drafts": self.drafts, "seconds": self.seconds, "parts": self.parts}))
         draft.replace(self.file)

@@ -26,6 +26,7 @@ def draft_tree(
     model: Any,
     window: WindowPart,
     again: Callable[[Beams, Tensor], Tensor] | None,
+    lap: Callable[[str], None],
 ) -> TreeDraft:
     """The most probable nodes of the drafter, after no more than `sglang_mtpc.shape.SERIAL_STEPS` serial steps, [B, N].
 
@@ -33,7 +34,7 @@ def draft_tree(
 
     draft_input: SGLang's ``EagleDraftInput``, with the target's states beside the layers', [B, 2 d].  model: the
     `SerialModel`.  again: one more pass of the layers, from k beams of each request and the states before, [B, d], to
-    those after, [B k, d]; None: there is one serial step.
+    those after, [B k, d]; None: there is one serial step.  lap: told of each part once it is done, see `DraftClock`.
     """
     assert isinstance(window, JointWindow)  # the only windows behind a serial part
     own, first = draft_input.hidden_states.chunk(2, -1)
@@ -42,17 +43,22 @@ def draft_tree(
     growth = Growth.begin(at_temperature(head.logits(first), heat).log(), shape.children, head)
     known = Known(torch.stack([own, first.to(own.dtype)], 1), draft_input.bonus_tokens[:, None].long())
     steps, known = 1, _gone_on(known, growth.beams, None)
+    lap("tree")
     if again is not None:
         states = again(growth.beams, first)  # [B k, d]
         log_q = at_temperature(head.logits(states), _of_rows(heat, states)).log()
         growth = growth.widened(log_q.unflatten(0, (requests, -1)), shape.children, head)
         steps, known = 2, _gone_on(known, growth.beams, states)
+        lap("tree")
     if window.reads_serial:
         known = model.completed(known, requests)
     params = normalised(*window.logits(known), _of_rows(heat, known.tokens))
+    lap("window")
     given, rest = known.tokens[:, -1] if window.given else None, shape.depth - steps
     growth = growth.continued(window.circuit, params, known.head, rest, shape.children, shape.nodes, given)
-    return borrowed(growth.tree(shape.nodes), shape.borrowed)
+    tree = borrowed(growth.tree(shape.nodes), shape.borrowed)
+    lap("tree")
+    return tree
 
 
 def _gone_on(known: Known, beams: Beams, states: Tensor | None) -> Known:

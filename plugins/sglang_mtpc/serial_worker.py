@@ -120,7 +120,8 @@ class SerialDraftWorker(EagleDraftWorker):
                 drafts = self._draft_serially(batch)
             elif self.shape.children > 1:
                 again = partial(self._second_states, batch) if self.speculative_num_steps > 1 else None
-                drafts = draft_tree(draft_input, step, self.shape, self.draft_runner.model, self.window.window, again)
+                model, window, lap = self.draft_runner.model, self.window.window, self.clock.lap
+                drafts = draft_tree(draft_input, step, self.shape, model, window, again, lap)
             else:
                 drafts = self._draft_both(batch, step, mixing, self.window)
             if mixing is not None:
@@ -145,6 +146,7 @@ class SerialDraftWorker(EagleDraftWorker):
         tokens = torch.cat([draft_input.bonus_tokens[:, None].long(), serial.tokens], 1)
         known = Known(torch.stack([each.to(own.dtype) for each in states], 1), tokens)
         drafts = window(Inputs.of(known, step, copied), step.mode)
+        self.clock.lap("window")
         assert isinstance(drafts, Draft)
         probs = None if drafts.probs is None else torch.cat([_probs(serial), drafts.probs], 1)
         return Draft(torch.cat([serial.tokens, drafts.tokens], 1), probs)
@@ -181,6 +183,12 @@ class SerialDraftWorker(EagleDraftWorker):
         drafted: tuple[Tensor, Tensor, Tensor, Tensor] = self.draft_forward(prepared)
         return drafted
 
+    def draft_forward(self, forward_batch: Any) -> Any:
+        """SGLang's draft loop, where it is in no graph."""
+        drafted, steps = super().draft_forward(forward_batch), self.speculative_num_steps
+        self.clock.lap("serial 2" if steps == 2 else f"serial 2 to {steps}")
+        return drafted
+
     def _draft_extend_for_prefill(self, batch: Any, target_hidden_states: Tensor, *args: Any, **options: Any) -> Any:
         """The keys of a prompt, and the first draft: of a greedy request the likeliest token, where SGLang draws one.
 
@@ -205,6 +213,7 @@ class SerialDraftWorker(EagleDraftWorker):
         with self.clock.resumed():
             own = None if self.window is None else verify.last_accepted(batch_result, self.shape)
             super()._draft_extend_for_decode(batch, batch_result, **options)
+            self.clock.lap("serial 1")
             if own is not None:
                 next_input = batch_result.next_draft_input
                 next_input.hidden_states = _beside(own, next_input.hidden_states)

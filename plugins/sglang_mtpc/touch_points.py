@@ -184,8 +184,8 @@ TABLE = (
         "called", "what the loop's attention reads is laid out once, before it",
     ),
     TouchPoint(
-        COPYING, _EAGLE, "EagleDraftWorker.draft_forward", "self forward_batch",
-        "called", "the loop; it draws the drafts from logits of the mixture, and returns them with its distributions",
+        SERIAL, _EAGLE, "EagleDraftWorker.draft_forward", "self forward_batch",
+        "hooked", "the loop, timed; it returns drafts with their distributions, with copying those of the mixture",
     ),
     TouchPoint(
         COPYING, _EAGLE, "EagleDraftWorker._capture_cuda_graphs", "self",

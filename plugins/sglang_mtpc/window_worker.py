@@ -90,6 +90,7 @@ class WindowWorker(BaseSpecWorker):
             copied = None if self.copying is None else self.copying.copied(batch.reqs, self.shape.depth)
             own = None if copied is None else copied.first(self.drafting.shape.depth)
             drafts = self.drafting(Inputs.of(known, step, own), step.mode)
+            self.clock.lap("window")
             if copied is not None:
                 assert isinstance(drafts, Draft)  # part of the settings
                 drafts = lengthened(drafts, copied)

@@ -187,6 +187,8 @@ class Proposer(EagleProposer):
                 read = Pass(*known, token_indices_to_sample, common_attn_metadata, num_rejected_tokens_gpu)
                 self._draft_serially(read, step.serial, sampling_metadata=sampling_metadata, **named)
             draft = step.drafts(self._draft_window(step) if step.window else None)
+            if step.window:
+                self.clock.lap("window")
             if self.copying is None:
                 self._last_draft_probs = draft.probs
                 return draft.tokens
@@ -223,7 +225,9 @@ class Proposer(EagleProposer):
 
     def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:
         """Called by vLLM's loop for the next serial draft, int64 [B], of states [B, d]; the step keeps all else."""
-        return self.step.draft_next(self.model, hidden_states), None
+        tokens = self.step.draft_next(self.model, hidden_states)
+        self.clock.lap(f"serial {len(self.step.tokens) - 1}")
+        return tokens, None
 
     def _draft_window(self, step: Step) -> Draft:
         """The window part's drafts after all that is known by now."""

@@ -173,8 +173,10 @@ class Speculator(EagleSpeculator):
                     last_sampled, next_prefill_tokens, temperature, seeds, dummy_run=dummy_run, is_profile=is_profile,
                     num_speculative_tokens=serial, **named,
                 )  # fmt: skip
+                self.clock.lap("serial")  # all steps: they may be one graph
             if drafts > serial:
                 self.window_graphs.run(rows, eager=is_profile)
+                self.clock.lap("window")
         return self.draft_tokens[:rows]
 
     def _begin_window(

@@ -23,7 +23,7 @@ def test_counts_calls_and_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with clock:
             pass
     clock.write()
-    assert json.loads((tmp_path / "times.json").read_text()) == {"drafts": 3, "seconds": 4.75}
+    assert json.loads((tmp_path / "times.json").read_text()) == {"drafts": 3, "seconds": 4.75, "parts": {}}
     assert list(tmp_path.iterdir()) == [tmp_path / "times.json"]
 
 
@@ -47,8 +47,20 @@ def test_what_belongs_to_a_draft_that_is_counted_adds_seconds_alone(
     assert (clock.drafts, clock.seconds) == (3, 9.0)
     silent = DraftClock(None)
     with silent.resumed():
-        pass
-    assert silent.seconds == 0
+        silent.lap("serial 1")
+    assert (silent.seconds, silent.parts) == (0, {})
+
+
+def test_a_call_tells_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = DraftClock(tmp_path / "times.json")
+    at_times(monkeypatch, 0.0, 1.0, 3.0, 3.5, 10.0, 14.0, 15.0)
+    with clock:
+        clock.lap("serial 1")
+        clock.lap("window")
+    clock.lap("window")  # of no call
+    with clock.resumed():
+        clock.lap("serial 1")
+    assert (clock.drafts, clock.seconds, clock.parts) == (1, 8.5, {"serial 1": 5.0, "window": 2.0})
 
 
 def test_what_was_written_a_moment_ago_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

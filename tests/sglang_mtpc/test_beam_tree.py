@@ -78,7 +78,9 @@ def test_the_tree_is_the_plain_loops(name: str, shape: Shape) -> None:
     given = Input(torch.cat([hidden[:, -1], first], 1), following[:, -1])
     assert drafter.window is not None
     again = layers.again if drafter.split(shape.depth)[0] == 2 else None
-    found = draft_tree(given, step, shape, layers, drafter.window, again)
+    laps: list[str] = []
+    found = draft_tree(given, step, shape, layers, drafter.window, again, laps.append)
+    assert laps == ["tree", *(["tree"] if again else []), "window", "tree"]
     expected = borrowed(expected, shape.borrowed)
     assert torch.equal(found.tokens, expected.tokens)
     assert torch.equal(found.parents, expected.parents)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mtpc.prompts import Prompt
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
@@ -28,6 +28,7 @@ class Measurement:
     drafts: DraftCounters
     draft_seconds: float  # of one drafting call; NaN where the server does not say
     texts: tuple[str, ...]
+    part_seconds: Mapping[str, float] = field(default_factory=dict)  # of a drafting call, by the names of its parts
 
     @property
     def tokens_per_second(self) -> float:
@@ -43,6 +44,11 @@ class Measurement:
     def drafting_share(self) -> float:
         """Share of a step that drafting takes; NaN where it is not known."""
         return self.draft_seconds / self.step_seconds
+
+    @property
+    def part_shares(self) -> dict[str, float]:
+        """Share of a step that each part of drafting takes, as far as the server says."""
+        return {part: seconds / self.step_seconds for part, seconds in self.part_seconds.items()}
 
 
 def measure(
@@ -72,4 +78,7 @@ def summarise(load: Load, drafts: DraftCounters, before: DraftTimes, after: Draf
         drafts=drafts,
         draft_seconds=(after.seconds - before.seconds) / calls if calls else float("nan"),
         texts=tuple(completion.text for completion in load.completions),
+        part_seconds={
+            part: (seconds - before.parts.get(part, 0.0)) / calls for part, seconds in after.parts.items() if calls
+        },
     )

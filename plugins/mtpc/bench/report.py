@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from mtpc import provenance
-from mtpc.bench.results import NO_DRAFTER, Point, by_drafter, drafts_by_temperature
+from mtpc.bench.results import DRAFTER, NO_DRAFTER, Point, by_drafter, drafts_by_temperature
 from mtpc.table import Table
 
 
@@ -53,6 +53,22 @@ def rounds_table(points: Sequence[Point]) -> Table:
     return Table("Each round; drafting as a share of a step; completions that are as without a drafter", columns, rows)
 
 
+def parts_table(points: Sequence[Point]) -> Table | None:
+    """One row for each point and drafter that tells the parts of drafting; None where none does."""
+    told = [
+        (point, name, drafted.part_shares)
+        for point in points
+        for name, drafted in {DRAFTER: point, **point.others}.items()
+        if drafted.part_shares
+    ]
+    parts = list(dict.fromkeys(part for _, _, shares in told for part in shares))
+    rows = [
+        [f"{point.temperature:g}", str(point.batch_size), name, *(_percent(shares.get(part)) for part in parts)]
+        for point, name, shares in told
+    ]
+    return Table("Parts of drafting as shares of a step", ["T", "batch", "with", *parts], rows) if rows else None
+
+
 def acceptance_table(points: Sequence[Point]) -> Table:
     """One row for each position of the drafter's draft, all batch sizes together: marginal and conditional rates."""
     columns, rates = ["draft"], []
@@ -65,7 +81,8 @@ def acceptance_table(points: Sequence[Point]) -> Table:
 
 def tables(points: Sequence[Point]) -> list[Table]:
     """All tables of a benchmark."""
-    return [speed_table(points), rounds_table(points), acceptance_table(points)]
+    found = [speed_table(points), rounds_table(points), parts_table(points), acceptance_table(points)]
+    return [table for table in found if table is not None]
 
 
 def show(points: Sequence[Point], console: Console) -> None:

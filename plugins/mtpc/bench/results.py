@@ -65,6 +65,12 @@ class Point:
         return _mean(measurement.drafting_share for measurement in self.with_drafter)
 
     @property
+    def part_shares(self) -> dict[str, float]:
+        """Of each part of drafting, likewise, in the order in which they run."""
+        parts = dict.fromkeys(part for measurement in self.with_drafter for part in measurement.part_seconds)
+        return {part: _mean(one.part_shares.get(part, 0.0) for one in self.with_drafter) for part in parts}
+
+    @property
     def identical(self) -> float | None:
         """At temperature 0, the share of completions that are the same with and without; None otherwise."""
         if self.temperature > 0:
@@ -90,6 +96,7 @@ class Point:
             "marginal_acceptance_rates": [_known(rate) for rate in self.drafts.marginal_rates],
             "conditional_acceptance_rates": [_known(rate) for rate in self.drafts.conditional_rates],
             "drafting_share_of_a_step": _known(self.drafting_share),
+            "shares_of_its_parts": self.part_shares,
             "identical_greedy_share": self.identical,
             "rounds_without": [measurement_to_json(measurement) for measurement in self.without],
             "rounds_with": [measurement_to_json(measurement) for measurement in self.with_drafter],
@@ -112,6 +119,7 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
         "accepted_tokens": measurement.drafts.accepted,
         "accepted_at_position": list(measurement.drafts.accepted_at),
         "seconds_of_a_drafting_call": _known(measurement.draft_seconds),
+        "seconds_of_its_parts": dict(measurement.part_seconds),
         "seconds_of_a_step": _known(measurement.step_seconds),
     }
 
