@@ -27,6 +27,7 @@ def named(what: str, kind: Callable[[str], Value]) -> Callable[[str], tuple[str,
 
 named_folder = named("DIR", Path)
 named_number = named("K", int)
+named_argument = named("ARGUMENT", str)
 
 
 def listed(kind: type) -> Any:

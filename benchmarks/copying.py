@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from benchmarks.in_turn import in_turn
 from mtpc import provenance
-from mtpc.bench.measure import Measurement, measure
+from mtpc.bench.measure import Measurement
 from mtpc.bench.report import speed_cell
 from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, tokens_per_step
 from mtpc.declared import declared_json
@@ -39,7 +40,6 @@ from mtpc.servers.server import Server, side_by_side
 from mtpc.servers.speculation import drafts_of
 from mtpc.table import Table
 
-WARM_UP = 32  # tokens
 ALL = "all"
 
 
@@ -141,19 +141,12 @@ class Benchmark:
     def _run_point(self, point: Point, servers: Mapping[str, Server]) -> None:
         sampling = Sampling(self.given.max_tokens, point.temperature, ignore_eos=self.ignore_eos)
         for kind, prompts in self.asked.items():
-            for start in range(0, len(prompts), point.batch_size):
-                batch = prompts[start : start + point.batch_size]
-                for name, server in servers.items():
-                    found = self._measure(server, batch, sampling)
-                    point.found[name].by_kind.setdefault(kind, []).append(found)
+            for found in in_turn(self.engine, servers, prompts, point.batch_size, sampling):
+                for name, measurement in found.items():
+                    point.found[name].by_kind.setdefault(kind, []).append(measurement)
             told = ", ".join(f"{name} {found.speed(kind):.1f}" for name, found in point.found.items())
             self.console.print(f"{kind}: {told} tokens/s", highlight=False)
             self.write()
-
-    def _measure(self, server: Server, batch: Sequence[Prompt], sampling: Sampling) -> Measurement:
-        short = replace(sampling, max_tokens=WARM_UP)
-        self.engine.load(server.url, server.model(), batch[:1], short, 1)
-        return measure(self.engine, server, server.model(), batch, sampling, len(batch))
 
     def write(self) -> None:
         """results.json and results.md."""

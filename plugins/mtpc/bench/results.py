@@ -96,7 +96,7 @@ class Point:
             "marginal_acceptance_rates": [_known(rate) for rate in self.drafts.marginal_rates],
             "conditional_acceptance_rates": [_known(rate) for rate in self.drafts.conditional_rates],
             "drafting_share_of_a_step": _known(self.drafting_share),
-            "shares_of_its_parts": self.part_shares,
+            "shares_of_its_parts": {part: _known(share) for part, share in self.part_shares.items()},
             "identical_greedy_share": self.identical,
             "rounds_without": [measurement_to_json(measurement) for measurement in self.without],
             "rounds_with": [measurement_to_json(measurement) for measurement in self.with_drafter],

@@ -1,0 +1,29 @@
+"""Questions to several servers in turn, so that a machine whose speed drifts slows them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from mtpc.bench.measure import Measurement, measure
+from mtpc.prompts import Prompt
+from mtpc.servers.engine import Engine
+from mtpc.servers.load import Sampling
+from mtpc.servers.server import Server
+
+WARM_UP = 32  # tokens
+
+
+def in_turn(
+    engine: Engine, servers: Mapping[str, Server], prompts: Sequence[Prompt], batch_size: int, sampling: Sampling
+) -> Iterator[dict[str, Measurement]]:
+    """Of each question, or batch of questions, what every server made of it, by name; each is warmed up before."""
+    short = replace(sampling, max_tokens=WARM_UP)
+    for start in range(0, len(prompts), batch_size):
+        batch, found = prompts[start : start + batch_size], {}
+        for name, server in servers.items():
+            model = server.model()
+            engine.load(server.url, model, batch[:1], short, 1)
+            server.forget()
+            found[name] = measure(engine, server, model, batch, sampling, len(batch))
+        yield found

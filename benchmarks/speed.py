@@ -1,0 +1,195 @@
+r"""Tokens/s of an engine by kind of question: without a drafter, with its own n-gram drafter, with any family's.
+
+    python -m benchmarks.speed --engine sglang --target runs/smollm2 --drafter one=runs/one --drafter other=runs/other \
+        --ngram 1-7:11 --prompts spec_bench.jsonl --trees 16 --borrow 8 --max-children 4 --out runs/speed-sglang
+    python -m benchmarks.speed --engine vllm --offline --target runs/smollm2 --drafter one=runs/one --drafter \
+        other=runs/other --ngram 2-4:5 --prompts spec_bench.jsonl --out runs/speed-vllm
+
+An engine without a drafter is there all the time; beside it stands one way to draft after the other, and both answer
+every question in turn, so that a machine whose speed drifts slows them alike.  What is found is kept in the folder as
+it comes: the same command goes on where it was, and with one drafter more measures that one alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.arguments import listed, named_argument, named_folder, named_number
+from benchmarks.in_turn import in_turn
+from benchmarks.kept import Kept, digest, digest_of
+from benchmarks.questions import Question, asked, read_questions
+from benchmarks.speed_contestants import Contestant, contestants
+from benchmarks.speed_tables import ALL, Found, draw_speedups, make_tables
+from mtpc import provenance
+from mtpc.bench.measure import Measurement
+from mtpc.bench.results import Point
+from mtpc.errors import MTPCError
+from mtpc.prompts import Prompt
+from mtpc.servers.engine import Engine
+from mtpc.servers.engines import find_engine, must_be_installed
+from mtpc.servers.load import Sampling
+from mtpc.servers.server import Server, running, tidy_end
+
+SHIPPED = Path(__file__).parent / "chat_prompts.jsonl"
+WIDTH = 180  # columns of a terminal that the tables fit
+
+
+class Benchmark:
+    """What one run measures, and what it has found so far."""
+
+    def __init__(self, given: argparse.Namespace, engine: Engine, console: Console) -> None:
+        self.given, self.engine, self.console, self.kept = given, engine, console, Kept(given.out / "kept")
+        questions: list[Question] = []
+        for file in given.prompts or ([] if given.data else [SHIPPED]):
+            questions += read_questions(None, file, given.target, given.questions)
+        for folder in given.data:
+            held_out = read_questions(folder, folder, given.target, given.questions)
+            questions += [Question(f"{folder.name}: {one.kind}", one.tokens) for one in held_out]
+        self.asked: dict[str, list[Prompt]] = {kind: list(of) for kind, of in asked(questions).by_kind.items()}
+        longest = max(len(question.tokens) for question in questions)
+        self.plain, *self.others = contestants(given, engine, longest)
+        self.common = {"engine": (engine.title, provenance.collect()["versions"]), "target": digest(given.target)}
+        self.common |= {"arguments": given.server_arg, "batch": given.batch_size, "tokens": given.max_tokens}
+        self.found: Found = {}
+
+    def run(self) -> None:
+        """Every question, to every contestant that has not answered it and the engine without a drafter in turn."""
+        left = {one.name: self._left(one) for one in self.others}
+        self.write()
+        if not any(left.values()):
+            return
+        with tidy_end(), running(self.engine, self.plain.settings, self.given.out / "server_without.log") as answering:
+            for number, one in enumerate(self.others):
+                if left[one.name]:
+                    self._measure(one, left[one.name], answering(), number)
+
+    def _left(self, one: Contestant) -> list[tuple[float, str]]:
+        """Temperatures and kinds of which nothing is kept; what is kept is found."""
+        left = []
+        for temperature in one.temperatures:
+            for kind in self.asked:
+                point = self.kept.read(*self._file(one, temperature, kind))
+                if point is None:
+                    left.append((temperature, kind))
+                else:
+                    self.found[one.name, temperature, kind] = point
+        return left
+
+    def _file(self, one: Contestant, temperature: float, kind: str) -> tuple[str, dict[str, Any]]:
+        """Where it is kept, and what it depends on."""
+        made_of = {**self.common, **one.made_of, "questions": digest_of(self.asked[kind])}
+        return f"{one.name} {kind} T={temperature:g}", made_of
+
+    def _measure(self, one: Contestant, left: Sequence[tuple[float, str]], without: Server, number: int) -> None:
+        """One contestant beside the engine without a drafter."""
+        given, times = self.given, self.given.out / f"draft_times_{number}.json"
+        times.unlink(missing_ok=True)
+        self.console.print(f"starting {self.engine.title} with {one.name} ...", highlight=False)
+        with ExitStack() as stack:
+            timed = times if one.settings.drafter is not None else None
+            log = given.out / f"server_with_{number}.log"
+            servers = {self.plain.name: without}
+            servers[one.name] = stack.enter_context(running(self.engine, one.settings, log, timed))()
+            for temperature, kind in left:
+                sampling = Sampling(given.max_tokens, temperature, ignore_eos=False)
+                pairs = [
+                    tuple(found.values())
+                    for found in in_turn(self.engine, servers, self.asked[kind], given.batch_size, sampling)
+                ]
+                point = self._point(temperature, pairs)
+                self.found[one.name, temperature, kind] = point
+                self.kept.write(*self._file(one, temperature, kind), point)
+                self.console.print(
+                    f"{one.name}, {kind}, T = {temperature:g}: {point['tokens_per_second_with']:.1f} tokens/s, "
+                    f"{point['speedup']:.2f} times that without",
+                    highlight=False,
+                )
+                self.write()
+
+    def _point(self, temperature: float, pairs: Sequence[tuple[Measurement, ...]]) -> dict[str, Any]:
+        without, drafted = zip(*pairs, strict=True)
+        return Point(self.given.batch_size, temperature, without, drafted).to_json()
+
+    def write(self) -> None:
+        """results.json, the tables in results.md, and speed.png."""
+        given, facts = self.given, provenance.collect()
+        counts = {kind: len(prompts) for kind, prompts in self.asked.items()}
+        results = {
+            "provenance": facts,
+            "settings": vars(given),
+            "questions": counts,
+            "found": [
+                {"name": name, "temperature": temperature, "kind": kind, **point}
+                for (name, temperature, kind), point in self.found.items()
+            ],
+        }
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
+        made = f"{self.engine.title}; questions: {', '.join(f'{number} {kind}' for kind, number in counts.items())}; "
+        made += f"{given.batch_size} at a time, at most {given.max_tokens} tokens each. Made by `{facts['command']}`."
+        parts = [table.to_markdown() for table in self.tables()]
+        (given.out / "results.md").write_text("\n".join([*parts, made]) + "\n")
+        if self.found:
+            draw_speedups(self.found).savefig(given.out / "speed.png", dpi=150)
+
+    def tables(self) -> list[Any]:
+        """As far as they are known."""
+        return make_tables(self.found, [*self.asked, *([ALL] if len(self.asked) > 1 else [])])
+
+
+def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--engine", default="vllm", help="vllm or sglang (default: %(default)s)")
+    add("--offline", action="store_true", help="the engine alone in a process, without a server (vllm only)")
+    add("--target", type=Path, required=True)
+    add("--drafter", type=named_folder, action="append", default=[], metavar="NAME=DIR")
+    add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help="default: as it is made for")
+    add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="the engine's own, as in 2-4:5")
+    file = 'JSON Lines with "kind" and "user", or Spec-Bench\'s, by its groups (default: those that ship)'
+    add("--prompts", type=Path, action="append", default=[], help=file)
+    add("--data", type=Path, action="append", default=[], help="conversations, whose held-out questions are asked")
+    add("--questions", type=int, default=4, help="of each kind, at most (default: %(default)s)")
+    add("--max-tokens", type=int, default=128, help="of an answer (default: %(default)s)")
+    add("--temperatures", type=listed(float), default="0", help="default: %(default)s")
+    add("--batch-size", type=int, default=1, help="requests at a time (default: %(default)s)")
+    add("--trees", type=listed(int), default="", help="numbers of nodes; SGLang only (default: chains only)")
+    add("--borrow", type=listed(int), default="", help="nodes that trees have beside these, borrowed")
+    add("--max-children", type=int, help="of a node of a tree")
+    add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
+    own = "an argument for one drafter alone, as in --drafter-arg=NAME=--speculative-token-map=FILE"
+    add("--drafter-arg", type=named_argument, action="append", default=[], metavar="NAME=ARGUMENT", help=own)
+    add("--out", type=Path, default=Path("runs/speed"))
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Exit code 2 with one sentence when something is wrong."""
+    console = Console()
+    try:
+        arguments = read_arguments(given)
+        engine = find_engine(arguments.engine, arguments.offline)
+        must_be_installed(engine)
+        benchmark = Benchmark(arguments, engine, console)
+        benchmark.run()
+    except MTPCError as error:
+        print(f"speed: {error}", file=sys.stderr)
+        return 2
+    wide = Console(width=max(WIDTH, console.width))
+    for table in benchmark.tables():
+        wide.print(table.to_rich())
+    console.print(f"written to {arguments.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

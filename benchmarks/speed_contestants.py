@@ -1,0 +1,66 @@
+"""What `benchmarks/speed.py` measures: drafters as chains and trees, and the engine's own n-gram drafter."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from benchmarks.kept import digest
+from mtpc.errors import MTPCError
+from mtpc.evaluation.trees import Trees
+from mtpc.servers.engine import Engine, ServerSettings
+from mtpc.servers.ngram import Ngram
+from mtpc.servers.speculation import drafts_of
+from mtpc.targets.folder import stated_sizes
+
+
+class Contestant(NamedTuple):
+    """settings: the server's.  temperatures: at which it can be measured.  made_of: what its figures depend on."""
+
+    name: str
+    settings: ServerSettings
+    temperatures: tuple[float, ...]
+    made_of: dict[str, Any]
+
+
+def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) -> Iterator[Contestant]:
+    """All that is measured beside the engine without a drafter, which is the first, in the order of the table's rows.
+
+    longest_prompt: in tokens.
+
+    Errors: `MTPCError` for drafters, or what is asked of them, that the engine does not serve.
+    """
+    trees, ngrams = Trees(given.trees, given.borrow, given.max_children), [Ngram.parse(one) for one in given.ngram]
+    if trees.sizes and engine.name != "sglang":
+        raise MTPCError(f"--trees is given, but {engine.title} verifies chains only; measure trees with SGLang.")
+    if trees.sizes and not given.max_children:
+        raise MTPCError("--trees needs --max-children, as SGLang does (--speculative-eagle-topk).")
+    target, drafts = stated_sizes(given.target), dict(given.drafts)
+    numbers = {name: drafts_of(folder, drafts.get(name), target) for name, folder in given.drafter}
+    most = max([0, *numbers.values(), *(ngram.drafts for ngram in ngrams), *(nodes for _, nodes, _ in trees.titles())])
+    length, temperatures = longest_prompt + given.max_tokens + 1 + most, tuple(given.temperatures)
+    plain = ServerSettings(given.target, given.batch_size, length, extra=tuple(given.server_arg))
+    yield Contestant("no drafter", plain, temperatures, {})
+    for ngram in ngrams:
+        possible = tuple(t for t in temperatures if engine.ngram_obstacle(ngram, [t]) is None)
+        if not possible:
+            obstacle = engine.ngram_obstacle(ngram, temperatures)
+            raise MTPCError(f"{engine.title}'s own n-gram drafter cannot be measured: {obstacle}.")
+        yield Contestant(f"n-gram {ngram}", replace(plain, ngram=ngram), possible, {"ngram": str(ngram)})
+    for name, folder in given.drafter:
+        own = tuple(argument for whose, argument in given.drafter_arg if whose == name)
+        chain = replace(plain, drafter=folder, num_drafts=numbers[name], extra=(*plain.extra, *own))
+        made_of = {"drafter": digest(folder), "drafts": numbers[name], "arguments": own}
+        yield Contestant(name, chain, temperatures, made_of)
+        for title, nodes, count in trees.titles():
+            extra = (*chain.extra, *tree_arguments(given.max_children, nodes, count))
+            whole = {**made_of, "tree": (nodes, count, given.max_children)}
+            yield Contestant(f"{name}, {title}", replace(chain, extra=extra), temperatures, whole)
+
+
+def tree_arguments(children: int, nodes: int, borrowed: int) -> list[str]:
+    """SGLang's, whose number of tokens counts the pending one, the root."""
+    arguments = ["--speculative-eagle-topk", str(children), "--speculative-num-draft-tokens", str(nodes + 1)]
+    return [*arguments, "--speculative-token-map", f"?borrow={borrowed}"] if borrowed else arguments
