@@ -79,8 +79,8 @@ def bench(
     share its memory: give each a part, as in --server-arg=--gpu-memory-utilization=0.3 of vLLM.
 
     Reported are tokens/s, speed-up, the tokens that a step brings (those steps included in which nothing is drafted),
-    marginal and conditional acceptance rates by position, the share of a step that drafting takes and, at temperature
-    0, how many completions are the same. results.json, results.md and results.png are written.
+    marginal and conditional acceptance rates by position, the share of a step that drafting and each of its parts take
+    and, at temperature 0, how many completions are the same. results.json, results.md and results.png are written.
 
     The engine's n-gram drafter, which needs no training, drafts what followed the text's last tokens where they stood
     before. SGLang's also learns from the answers to other requests; it is made to forget them before each measurement.
