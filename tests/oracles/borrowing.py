@@ -6,7 +6,7 @@ from tests.oracles.trees import Prefix
 
 
 def with_borrowed(tree: dict[Prefix, float], count: int) -> dict[Prefix, float]:
-    """The tree without its last ``count`` nodes, then as many borrowed ones; as it is where there are not as many.
+    """The tree without its last ``count`` nodes, then as many borrowed ones, then of those as many as are missing.
 
     tree: the prefixes with their probabilities, the most probable first.
     """
@@ -22,6 +22,6 @@ def with_borrowed(tree: dict[Prefix, float], count: int) -> dict[Prefix, float]:
             longer = (*longer, donor[-1])
             probability *= kept[donor] / kept.get(donor[:-1], 1.0)
             found[longer] = probability
-    if len(found) < count:
-        return tree
-    return kept | dict(sorted(found.items(), key=lambda each: -each[1])[:count])
+    best = dict(sorted(found.items(), key=lambda each: -each[1])[:count])
+    rest = [prefix for prefix in tree if prefix not in kept | found]
+    return kept | best | {prefix: tree[prefix] for prefix in rest[: count - len(best)]}

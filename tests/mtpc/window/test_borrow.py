@@ -38,15 +38,17 @@ def test_of_independent_positions_the_scores_are_exact() -> None:
         assert scores.exp().tolist() == pytest.approx([probabilities[x] for x in tree], abs=1e-12)
 
 
-def test_rows_that_borrow_less_keep_their_nodes() -> None:
-    """Beside a row that borrows: a chain, and a tree whose paths are equally long."""
-    short = {(0,): 0.5, (1,): 0.3, (0, 0): 0.2, (0, 0, 1): 0.1, (2,): 0.05, (2, 2): 0.01}
+def test_the_next_best_nodes_fill_what_is_left() -> None:
+    """Of a chain, and of paths that are equally long, all; of one whose best nodes are borrowed as well, the others."""
+    full = {(0,): 0.5, (1,): 0.3, (0, 0): 0.2, (0, 0, 1): 0.1, (2,): 0.05, (2, 2): 0.01}
     chain = {tuple([0] * length): 0.5**length for length in range(1, 7)}
     even = {(0,): 0.4, (1,): 0.3, (2,): 0.2, (3,): 0.09, (4,): 0.008, (5,): 0.002}
-    each = [as_draft(list(tree), tree) for tree in (short, chain, even)]
+    part = {(0,): 0.5, (1,): 0.4, (0, 3): 0.3, (1, 3): 0.2, (1, 3, 1): 0.1, (1, 3, 2): 0.01}
+    each = [as_draft(list(tree), tree) for tree in (full, chain, even, part)]
     together = TreeDraft(*(torch.cat(rows) for rows in zip(*each, strict=True)))
-    rows = rows_of(borrowed(together, 2))
-    assert rows == [[(0,), (1,), (0, 0), (0, 0, 1), (1, 0), (1, 0, 1)], list(chain), list(even)]
+    assert rows_of(borrowed(together, 2))[:3] == [[*list(full)[:4], (1, 0), (1, 0, 1)], list(chain), list(even)]
+    assert rows_of(borrowed(together, 3))[3] == list(part)
+    assert rows_of(borrowed(together, 3))[0] == [(0,), (1,), (0, 0), (1, 0), (0, 0, 1), (2,)]
 
 
 @pytest.mark.parametrize("seed", range(4))
