@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 from mtpc.copying.mixture import Copied
 from mtpc.copying.request import CopyRequest, Proposal
@@ -18,6 +19,15 @@ from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.window.borrow import borrowed
 from tests.engine.loop import Loop, Tree
 from tests.oracles.decoding import decode_speculatively, decode_with_trees
+
+
+class PlacesOfBeams(DynamicCache):
+    """From its third pass on, SGLang's loop gives a beam the keys of the one that stood in its place before."""
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Where there are as many beams as before, nothing moves."""
+        if len(beam_idx) != self.layers[0].keys.shape[0]:
+            super().reorder_cache(beam_idx)
 
 
 class SteppingSession(Session):
@@ -32,6 +42,8 @@ class SteppingSession(Session):
         self.loop, self.text = loop, prompt[:1]
         self.drafts: list[list[int]] = []
         self.heads: Iterator[Head] = repeat(loop.head)
+        if loop.tree is not None and loop.drafter.window is None:
+            self.cache = PlacesOfBeams()
         self.languages = None
         if loop.vocabularies is not None and loop.vocabularies.detector is not None:
             self.languages = RequestLanguages(loop.vocabularies.detector)

@@ -187,12 +187,13 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
     steps = 0
     for prompt, drafts in zip([*asked[::2], *asked[1::2]], recorded(served, answers), strict=True):
         expected = served.loop.drafts(list(prompt.encode()), 16, served.case.models.drafts)
-        if served.case.tree is not None:  # the order of equally probable nodes is nobody's
-            drafts, expected = ([sorted(step) for step in each] for each in (drafts, expected))
-        assert drafts[: len(expected)] == expected
+        if served.case.tree is None:
+            assert drafts[: len(expected)] == expected
+        else:  # the order of equally probable nodes is nobody's
+            assert [sorted(step) for step in drafts[: len(expected)]] == [sorted(step) for step in expected]
         steps += len(expected)
     assert steps > 300
-    assert (served.loop.borrowed > 100) == (served.loop.borrow > 0)
+    assert (served.loop.borrowed > 30) == (served.loop.borrow > 0)
     if served.loop.copies:
         assert steps / 8 < served.loop.copied < steps
     vocabularies = served.loop.vocabularies
