@@ -10,6 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from mtpc.cli.numbers import MOST_NODES
+from mtpc.cli.paths import file_to_write
 from mtpc.console import console
 
 if TYPE_CHECKING:
@@ -20,15 +22,46 @@ NOT_SHOWN = 100  # longest value of provenance.json that is shown, in characters
 
 def inspect(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A drafter directory.")],
+    tree: Annotated[
+        str | None,
+        typer.Option(metavar="PROMPT", help="Show the tree of drafts of one step after this prompt instead."),
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="The model that the drafts of --tree are for.")] = None,
+    nodes: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="Drafts of the tree.")] = 15,
+    children: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="Drafts after the same one, at most.")] = 4,
+    borrow: Annotated[
+        int, typer.Option(min=0, max=MOST_NODES, help="Drafts that go on with tokens of longer paths (Gumiho's FTA).")
+    ] = 0,
+    out: Annotated[
+        Path | None, typer.Option(callback=file_to_write, help="Where the tree is drawn: a PNG file.")
+    ] = None,
 ) -> None:
-    """Show what a drafter directory is, or what is wrong with it.
+    """Show what a drafter directory is, or what is wrong with it; with --tree, what it drafts.
 
     The directory is loaded as strictly as an engine loads it. Shown are what it is, the parameters of each part, what
     one draft reads, where the drafter comes from, and the lines that serve it. A directory that would not load ends in
     one sentence and exit code 2.
 
-    Example: mtpc inspect weights/byte-mtpc-hmm-n8
+    With --tree the target says the first token after the prompt (an answer's, where it has a chat template), and the
+    drafter drafts a tree of what follows, from all tokens, as SGLang would with --speculative-eagle-topk CHILDREN,
+    --speculative-num-draft-tokens one more than NODES and --speculative-token-map '?borrow=BORROW'. Beside each draft
+    stands how probable the drafter holds all that leads to it (of a borrowed one as far as it can tell); accepted is
+    what the target would have said, greedily.
+
+    Examples:
+
+    mtpc inspect weights/byte-mtpc-hmm-n8
+
+    mtpc inspect weights/smollm2-fastmtp --tree "Why is the sky blue?" --target runs/smollm2 --out runs/tree.png
+
+    mtpc inspect weights/byte-mtpc-hmm-n8 --tree "It was the best of " --target weights/byte-target --borrow 6
     """
+    if tree is not None:
+        from mtpc.cli.tree import show_tree
+        from mtpc.tree_step.step import Shape
+
+        show_tree(folder, target, tree, Shape(nodes, children, borrow), out)
+        return
     from mtpc.inspection import inspect_drafter
 
     inspection = inspect_drafter(folder)

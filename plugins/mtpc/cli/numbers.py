@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 MOST_DRAFTS = 256  # of a step
+MOST_NODES = 4096  # of a tree of them
 MOST_SEED = (1 << 63) - 1
 MOST_TOKENS = 1_000_000  # of a text
 MOST_PROMPTS = 100_000  # of a kind

@@ -1,0 +1,38 @@
+"""`mtpc inspect DIR --tree PROMPT`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtpc.console import console
+from mtpc.errors import MTPCError
+
+if TYPE_CHECKING:
+    from mtpc.tree_step.step import Shape
+
+
+def show_tree(folder: Path, target: Path | None, prompt: str, shape: Shape, out: Path | None) -> None:
+    """Show a step's tree in the terminal, and draw it where a file is named.
+
+    Errors: `MTPCError` without a target, without what draws, or as `mtpc.tree_step.step.tree_step`.
+    """
+    from mtpc.tree_step.step import tree_step
+    from mtpc.tree_step.terminal import shown
+
+    if target is None:
+        raise MTPCError("--tree needs --target, the folder of the model that the drafts are for.")
+    if out is not None:
+        try:
+            from mtpc.tree_step.picture import save
+        except ImportError:
+            raise MTPCError("drawing a tree needs the package matplotlib: pip install matplotlib.") from None
+    step = tree_step(folder, target, prompt, shape)
+    terminal = console()
+    terminal.print(shown(step))
+    borrowed = sum(node.is_borrowed for node in step.nodes)
+    terminal.print(f"\n{len(step.nodes)} drafts, {borrowed} of them borrowed; {step.accepted} accepted")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        save(out, step)
+        terminal.print(f"drawn as {out}")
