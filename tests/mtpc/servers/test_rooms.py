@@ -15,8 +15,12 @@ from mtpc.families.mtpc.family import MTPC
 ROOT = Path(__file__).parents[3]
 CORE = ROOT / "plugins" / "mtpc"
 GENERIC = [
-    *(file for room in ("servers", "bench", "distill", "doctor", "vocabulary") for file in (CORE / room).glob("*.py")),
-    *(CORE / "cli" / f"{name}.py" for name in ("bench", "inspect", "doctor", "distill", "vocab")),
+    *(
+        file
+        for room in ("servers", "bench", "distill", "doctor", "vocabulary", "tree_step")
+        for file in (CORE / room).glob("*.py")
+    ),
+    *(CORE / "cli" / f"{name}.py" for name in ("bench", "inspect", "doctor", "distill", "tree", "vocab")),
     CORE / "inspection.py",
     ROOT / "scripts" / "demo.py",
 ]
