@@ -41,7 +41,7 @@ def operations(circuit: Circuit, batch: int, vocab: int, device: str) -> dict[st
     """Every operation of a circuit, ready to be called."""
     params = random_params(circuit, batch, vocab, device)
     x = torch.randint(vocab, (batch, circuit.window), device=device)  # [B, n]
-    noise = torch.rand(batch, circuit.noise_size, device=device)
+    noise = torch.rand(batch, circuit.window, device=device)
     temperature = torch.full((batch,), 0.7, device=device)
     first = x[:, 0]
     return {

@@ -58,10 +58,25 @@ class Known(NamedTuple):
     inputs: Tensor | None = None
     head: Head | None = None
 
+    def of_rows(self, rows: slice) -> Known:
+        """Some rows alone."""
+        inputs, head = self.inputs, self.head
+        return Known(
+            self.states[rows],
+            self.tokens[rows],
+            None if inputs is None else inputs[rows],
+            None if head is None else head.of_rows(rows),
+        )
+
     @classmethod
     def of_target(cls, hidden: Tensor, token: Tensor) -> Known:
         """Of a drafter without a serial part: hidden [B, d], token int64 [B]."""
         return cls(hidden[:, None], token[:, None])
+
+
+def certain(tokens: Tensor, vocab_size: int) -> Tensor:
+    """The distributions that make these tokens, int64 [B, K], certain: float32 [B, K, V]."""
+    return torch.zeros(*tokens.shape, vocab_size, device=tokens.device).scatter_(2, tokens[..., None], 1.0)
 
 
 def concatenated(drafts: list[Draft]) -> Draft:

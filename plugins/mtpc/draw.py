@@ -5,34 +5,34 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.draft import Mode
 
+def draw(probs: Tensor, uniform: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
+    """Categorical draws by inversion of the cumulative distribution; the most probable where the temperature is 0.
 
-def draw(probs: Tensor, uniform: Tensor) -> Tensor:
-    """Categorical draws by inversion of the cumulative distribution.
+    The draw is the first index whose cumulative sum exceeds ``uniform * total``, in double precision: with fewer bits
+    the rare tokens of a large vocabulary would not be drawn as often as is said.  An entry of probability zero is never
+    drawn: sums made in parallel need not be monotone, and where they lead to one, the most probable is taken.
 
-    The draw is the first index whose cumulative sum exceeds ``uniform * total``, so an entry of probability
-    zero is never drawn, not even for a uniform of 0 or just below 1.  It sums in double precision: with fewer bits the
-    rare tokens of a large vocabulary would not be drawn as often as is said.
-
-    probs: [..., N], not necessarily normalised; uniform: [...], in [0, 1), float64 too where N is large -> int64 [...].
+    probs: [..., N], not necessarily normalised; uniform: [...], in [0, 1), float64 too where N is large; temperature:
+    [...] -> int64 [...].
     """
     cumulative = probs.cumsum(-1, dtype=torch.float64)
-    total = cumulative[..., -1:]
-    index = (cumulative <= uniform[..., None].to(cumulative.dtype) * total).sum(-1)
-    return index.minimum((cumulative < total).sum(-1))  # should the product have rounded up to the total
+    index = (cumulative > uniform[..., None] * cumulative[..., -1:]).view(torch.uint8).argmax(-1)
+    drawn = probs.gather(-1, index[..., None])[..., 0] * temperature > 0
+    return torch.where(drawn, index, probs.argmax(-1))
 
 
-def choose(probs: Tensor, temperature: Tensor | None, uniforms: Tensor | None, mode: Mode) -> Tensor:
+def choose(probs: Tensor, temperature: Tensor | None, uniforms: Tensor | None) -> Tensor:
     """A token of each distribution, int64 [B]: its most probable in the rows of greedy requests, drawn in the others.
 
-    probs: [B, V].  temperature: [B], and uniforms: float64 [B], in [0, 1); both may be None in the mode "greedy".
+    probs: [B, V].  temperature: [B], and uniforms: float64 [B], in [0, 1); None where all requests are greedy.
     """
-    if mode == "greedy":
-        return probs.argmax(-1)
-    assert temperature is not None and uniforms is not None  # part of the contract of the other modes
-    drawn = draw(probs, uniforms)
-    return drawn if mode == "sampled" else torch.where(temperature <= 0, probs.argmax(-1), drawn)
+    return probs.argmax(-1) if temperature is None or uniforms is None else draw(probs, uniforms, temperature)
+
+
+def stated(weights: Tensor) -> Tensor:
+    """Weights [..., V] as a distribution: their sum is 1 also where products are of reduced precision."""
+    return weights / weights.sum(-1, keepdim=True)
 
 
 def most_probable(logits: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,7 +53,7 @@ def draw_tokens(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[
     are those of temperature 1: see `mtpc.draft.Draft`.  uniforms: float64 [n], in [0, 1).
     """
     probs = at_temperature(logits, temperature)
-    return torch.where(temperature == 0, logits.argmax(-1), draw(probs, uniforms)), probs
+    return draw(probs, uniforms, temperature), probs
 
 
 def at_temperature(logits: Tensor, temperature: Tensor | None) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from mtpc.copying.mixture import Copied
 from mtpc.copying.request import CopyRequest, Proposal
 from mtpc.copying.table import CopyTable
-from mtpc.draft import Draft, concatenated
+from mtpc.draft import Draft, certain, concatenated
 from sglang_mtpc import served
 
 
@@ -55,5 +55,4 @@ def lengthened(draft: Draft, copied: Copied) -> Draft:
     tokens = copied.tokens[:, draft.tokens.shape[1] :]
     if draft.probs is None:
         return concatenated([draft, Draft(tokens, None)])
-    certain = draft.probs.new_zeros(*tokens.shape, draft.probs.shape[2]).scatter_(2, tokens[:, :, None], 1.0)
-    return concatenated([draft, Draft(tokens, certain)])
+    return concatenated([draft, Draft(tokens, certain(tokens, draft.probs.shape[2]))])

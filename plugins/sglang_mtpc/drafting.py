@@ -115,7 +115,7 @@ class Drafting:
         draft_chain, copying = self.draft_one if len(tokens) == 1 else self.window.draft, inputs.copying()
         if greedy:
             return draft_chain(known, None, None, depth, mode, copying)
-        noise = counter_uniforms(seeds, positions, self.window.noise_size)
+        noise = counter_uniforms(seeds, positions, depth)
         draft = draft_chain(known, temperature, noise, depth, mode, copying)
         assert draft.probs is not None
         # SGLang's kernel takes a probability that rounding has put above 1 for no probability and rejects the draft.

@@ -225,7 +225,7 @@ def _mix_first(batch: Any, step: Step, copying: WorkerCopying, drafts: int) -> M
     mixing = Mixing(copying.copied(batch.reqs, drafts), batch.sampling_info.temperatures)
     probs = mixing.mixed(draft_input.draft_probs)
     uniforms = counter_uniforms(step.seeds + _FIRST_STREAM, step.positions, 1)[:, 0]
-    token = choose(probs, step.temperature, uniforms, step.mode)[:, None]
+    token = choose(probs, step.temperature, uniforms)[:, None]
     draft_input.topk_index, draft_input.topk_p, draft_input.draft_probs = token, probs.gather(1, token), probs
     draft_input.mixing = mixing  # for the layer's passes in SGLang's loop
     return mixing

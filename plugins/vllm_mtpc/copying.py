@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
-from mtpc.draft import Draft
+from mtpc.draft import Draft, certain
 from vllm_mtpc.additional import TENANT, CopySettings
 
 
@@ -68,8 +67,7 @@ class RunnerCopying:
         if draft.probs is None or width <= own:
             return drafts, None if draft.probs is None else draft.probs[:, :width]
         added = torch.tensor([row[own:] + [0] * (width - max(own, len(row))) for row in drafts], device=self.device)
-        certain = F.one_hot(added, draft.probs.shape[2]).to(draft.probs.dtype)
-        return drafts, torch.cat([draft.probs, certain], 1)
+        return drafts, torch.cat([draft.probs, certain(added, draft.probs.shape[2])], 1)
 
 
 def _tenant_of(request: Any) -> str | None:

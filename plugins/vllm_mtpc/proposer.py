@@ -121,7 +121,7 @@ class Proposer(EagleProposer):
             with torch.inference_mode(False):  # a tensor of the kind that the runner hands over, or it compiles again
                 temperature = torch.ones(batch, device=self.device)
             serial = self.num_speculative_tokens
-            noise = draft_noise(tokens, serial + self.window.noise_size, {}) if mode != "greedy" else None
+            noise = draft_noise(tokens, serial + self.window_drafts, {}) if mode != "greedy" else None
             known = [self.hidden_states[tokens]] * (serial + 1), [tokens] * (serial + 1)
             step = Step(*known, serial, self.window_drafts, mode, temperature, noise, None)
             if self.copying is not None:
@@ -215,8 +215,7 @@ class Proposer(EagleProposer):
         if not self._enable_probabilistic_draft_probs or sampling_metadata.all_greedy:
             mode = "greedy"
         else:
-            size = serial + (self.window.noise_size if window else 0)
-            noise = draft_noise(positions, size, sampling_metadata.generators)
+            noise = draft_noise(positions, serial + window, sampling_metadata.generators)
         step = Step([states], [tokens], serial, window, mode, sampling_metadata.temperature, noise, self.numbers)
         step.seeded = seeded
         if self.copying is not None and own:  # also where nobody copies: a seed draws the same in any company

@@ -240,10 +240,10 @@ class Speculator(EagleSpeculator):
             return
         slots = self.idx_mapping[:rows]  # [B], -1 for padded rows
         temperature = self.temperature[slots]
-        noise = counter_uniforms(self.seeds[slots], self.positions[:rows], window.noise_size)
+        noise = counter_uniforms(self.seeds[slots], self.positions[:rows], drafts)
         draft = window.draft(known, temperature, noise, drafts, "mixed", copying)
         self.draft_tokens[:rows, serial:] = draft.tokens
         # vLLM divides by the temperature when it reads: T log q comes back as exactly q.
         scale = torch.where(temperature > 0, temperature, 1.0)
-        logits = draft.probs.clamp_min(FLOOR).log() * scale[:, None, None]
+        logits = draft.probs.clamp_min_(FLOOR).log_().mul_(scale[:, None, None])
         self.slot_logits[:, serial:].index_copy_(0, torch.where(slots < 0, self.max_num_reqs, slots), logits)

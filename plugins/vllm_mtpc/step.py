@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mtpc.copying.mixture import Copying
 from mtpc.draft import Draft, Known, Mode, concatenated
+from mtpc.draw import choose
 
 
 @dataclass
@@ -19,7 +20,7 @@ class Step:
     states: the target's state of each request's last accepted token, [B, d], then that of each step of the serial part.
     tokens: the token that each of these states predicted, int64 [B]: the target's own, then the serial part's drafts.
     probs: float32 [B, V], of each serial draft; none where drafts are greedy.  window: drafts of the window part.
-    temperature: [B].  noise: float64 [B, N], one uniform for each serial draft, then the window's; None: greedy.
+    temperature: [B].  noise: float64 [B, K], one uniform for each draft; None: greedy.
     numbers: int64 [B], of the requests' draft vocabularies; None: the first for all.  copying: what may be copied
     instead of drafted; None: nothing.  seeded: whether a request has a seed, and so drafts alone as in company.
     peaks: float32 [B], the largest probability of each serial draft, with copying.
@@ -59,12 +60,9 @@ class Step:
             token, likely, copied = model.most_probable(states, copying.token, self.numbers)
             tokens, peak = copying.most_probable(token, likely, copied)
         else:
-            token, own = model.drawn(states, self.temperature, copying.own_uniforms(uniforms), self.numbers)
+            _, own = model.drawn(states, self.temperature, uniforms, self.numbers)
             mixed, copied = copying.mixed(own), copying.of(own)
-            tokens, peak = copying.drawn(token, uniforms), mixed.amax(1)
-            if self.mode == "mixed":
-                assert self.temperature is not None  # part of the contract of this mode
-                tokens = torch.where(self.temperature <= 0, mixed.argmax(1), tokens)
+            tokens, peak = choose(mixed, self.temperature, uniforms), mixed.amax(1)
             self.probs.append(mixed)
         self.peaks.append(peak)
         self.copying = copying.drafted(tokens, copied)
@@ -75,7 +73,7 @@ class Step:
         return Known(torch.stack(self.states, 1), torch.stack(self.tokens, 1))
 
     def window_noise(self) -> Tensor | None:
-        """The uniforms of the window part, float64 [B, noise_size]."""
+        """The uniforms of the window part, float64 [B, K], one for each of its drafts."""
         return None if self.noise is None else self.noise[:, self.serial :]
 
     def drafts(self, window: Draft | None) -> Draft:

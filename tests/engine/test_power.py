@@ -93,7 +93,7 @@ class Misstated:
         """What a step of two drafts emits after each text, int64 [B, 3]."""
         texts = torch.cat([torch.tensor(PROMPT).expand(len(said), -1), said], 1)
         states = torch.cat([self.states(part) for part in texts.split(256)])
-        ones, noise = torch.ones(len(said)), torch.rand(len(said), self.window.noise_size)
+        ones, noise = torch.ones(len(said)), torch.rand(len(said), 2, dtype=torch.float64)
         draft = self.window.draft(Known.of_target(states, said[:, -1]), ones, noise, 2, "sampled")
         assert draft.probs is not None
         drafted = torch.cat([texts, draft.tokens], 1)

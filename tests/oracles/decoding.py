@@ -30,8 +30,6 @@ Step = Callable[[Tensor, Tensor, list[int]], Verified]
 class DraftsTokens(Protocol):
     """The part of `mtpc.families.session.Session` that decoding needs: it knows nothing yet."""
 
-    def noise_size(self, num_drafts: int) -> int: ...
-
     def draft(
         self, hidden: Tensor, following: Tensor, num_drafts: int, temperature: Tensor | None, noise: Tensor | None
     ) -> Draft: ...
@@ -144,7 +142,7 @@ def draft_once(
     heat, noise = None, None
     if temperature > 0.0:
         heat = torch.tensor([temperature])
-        noise = torch.rand(1, session.noise_size(num_drafts), generator=generator).double()
+        noise = torch.rand(1, num_drafts, generator=generator).double()
     draft = session.draft(hidden, following, num_drafts, heat, noise)
     return draft.tokens[0].tolist(), None if draft.probs is None else draft.probs[0]
 

@@ -52,10 +52,6 @@ class MarkovDrafter:
     chain: Tensor
     claimed: Tensor
 
-    def noise_size(self, num_drafts: int) -> int:
-        """One for each draft."""
-        return num_drafts
-
     def draft(
         self, hidden: Tensor, following: Tensor, num_drafts: int, temperature: Tensor | None, noise: Tensor | None
     ) -> Draft:

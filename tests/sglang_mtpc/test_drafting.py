@@ -83,11 +83,7 @@ def expected_chain(drafter: Path, batch: Inputs, row: int, drafts: int) -> Draft
     if not temperature:
         return session.draft(hidden, batch.tokens[one], drafts)
     assert loaded.window is not None
-    uniforms = counter_uniforms(batch.seeds[one], batch.positions[one], loaded.window.shortened(drafts).noise_size)
-    # The window is drafted from as long as it is: uniforms of what it draws beyond the drafts change nothing.
-    latents, missing = uniforms.shape[1] - drafts, session.noise_size(drafts) - uniforms.shape[1]
-    rest = torch.full((1, missing // 2), 0.5, dtype=torch.float64)
-    noise = torch.cat([uniforms[:, :latents], rest, uniforms[:, latents:], rest], 1)
+    noise = counter_uniforms(batch.seeds[one], batch.positions[one], drafts)
     return session.draft(hidden, batch.tokens[one], drafts, temperature, noise)
 
 
@@ -134,7 +130,7 @@ def test_trees_are_those_of_the_plain_loop(drafter: Path, mode: Mode) -> None:
 class Certain(WindowPart):
     """Its one token has a probability that rounding has put above 1."""
 
-    max_drafts, noise_size, given, leaf_shape = CHAIN.depth, 1, 1, (CHAIN.depth, 1, VOCABULARY)
+    max_drafts, given, leaf_shape = CHAIN.depth, 1, (CHAIN.depth, 1, VOCABULARY)
 
     def shortened(self, num_drafts: int) -> Certain:
         return self

@@ -179,7 +179,7 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
     copying = Copying.begin(made.copying.copied(batch.reqs, 6))
     step = Steps(7).begin(batch)
     known = Known(states, torch.stack([batch.spec_info.bonus_tokens, tokens[:, 0]], 1))
-    noise = None if mode == "greedy" else counter_uniforms(step.seeds, step.positions, window.window.noise_size)
+    noise = None if mode == "greedy" else counter_uniforms(step.seeds, step.positions, 3)
     after = copying.drafted(tokens[:, 0], copying.of(own))
     expected = part.draft(known, step.temperature, noise, 3, step.mode, after)
     assert torch.equal(tokens[:, 1:4], expected.tokens)

@@ -131,7 +131,7 @@ def test_a_window_goes_on_with_what_is_left_to_copy(probabilistic: bool) -> None
         expected = window.draft(known, None, None, drafts, "greedy", copying)
     else:
         temperature = TEMPERATURE[BATCH]
-        noise = counter_uniforms(speculator.seeds[BATCH], torch.arange(ROWS), window.noise_size)
+        noise = counter_uniforms(speculator.seeds[BATCH], torch.arange(ROWS), drafts)
         expected = window.draft(known, temperature, noise, drafts, "mixed", copying)
         assert expected.probs is not None
         stated = (speculator.slot_logits[2, SERIAL:] / TEMPERATURE[2]).softmax(-1)

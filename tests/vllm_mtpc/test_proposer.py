@@ -65,7 +65,7 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(EagleProposer, "dummy_run", lambda self, tokens, *_: passes.append(tokens))
     made = bare(
         serial=True,
-        window=SimpleNamespace(noise_size=5),
+        window=SimpleNamespace(),
         num_speculative_tokens=1,
         window_drafts=2,
         max_batch_size=3,
@@ -82,7 +82,7 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
         assert (step.serial, step.window) == (1, 2)
         assert step.known().states.shape == (batch, 2, 4)
         assert (step.noise is None) == (step.mode == "greedy")
-        assert step.noise is None or step.noise.shape == (batch, 6)
+        assert step.noise is None or step.noise.shape == (batch, 3)
         assert (step.copying is not None) == copies
         if step.copying is not None:
             assert step.copying.done == 1
@@ -126,7 +126,7 @@ def test_what_the_target_said_is_read(copies: bool, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_how_a_step_begins(probabilistic: bool, greedy: bool, random: bool, mode: str) -> None:
-    made = bare(own=4, model=SimpleNamespace(split=split), window=SimpleNamespace(noise_size=5))
+    made = bare(own=4, model=SimpleNamespace(split=split), window=SimpleNamespace())
     made._enable_probabilistic_draft_probs = probabilistic
     temperature, states, tokens = torch.ones(2), torch.randn(2, 4), torch.tensor([7, 8])
     sampling = SimpleNamespace(all_greedy=greedy, all_random=random, generators={}, temperature=temperature)
@@ -134,4 +134,4 @@ def test_how_a_step_begins(probabilistic: bool, greedy: bool, random: bool, mode
     assert (step.serial, step.window, step.mode, step.seeded, step.copying) == (1, 2, mode, False, None)
     assert (step.states, step.tokens) == ([states], [tokens])
     assert (step.noise is None) == (mode == "greedy")
-    assert step.noise is None or step.noise.shape == (2, 6)
+    assert step.noise is None or step.noise.shape == (2, 3)

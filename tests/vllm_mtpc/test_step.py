@@ -164,7 +164,7 @@ def test_a_window_lies_behind_the_serial_drafts_in_its_requests_slot() -> None:
     speculator.slot_logits = torch.full((5, 1 + drafts, VOCABULARY), -5.0)
     speculator._draft_window(ROWS)
     temperature = speculator.temperature[slots]
-    noise = counter_uniforms(speculator.seeds[slots], torch.arange(ROWS), window.noise_size)
+    noise = counter_uniforms(speculator.seeds[slots], torch.arange(ROWS), drafts)
     known = Known(speculator.states[:ROWS], speculator.tokens[:ROWS])
     expected = window.draft(known, temperature, noise, drafts, "mixed")
     assert expected.probs is not None

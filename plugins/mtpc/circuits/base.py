@@ -2,12 +2,11 @@
 
 Notation: B batch, n window, R rank (components per position), V vocabulary.  A circuit object holds
 the structure only; its parameters come with each call, because a head computes them from the hidden
-state.  Four primitives per kind carry everything else:
+state.  Three primitives per kind carry everything else:
 
 - ``beliefs``: log q(z_i = j, x_<i), the component of each position jointly with the tokens before it;
-- ``start`` and ``advance``: the same one token at a time, for any number of prefixes side by side;
-- ``condition_sums``: the sum weights given the first token;
-- ``sample_components``: ancestral sampling of the latent variables.
+- ``start`` and ``advance``: q(z_i = j | x_<i) one token at a time, for any number of prefixes side by side;
+- ``condition_sums``: the sum weights given the first token.
 
 No operation synchronises with the host or depends on values in its shapes, so each can be captured
 in a CUDA graph.
@@ -16,6 +15,7 @@ in a CUDA graph.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -25,7 +25,8 @@ from mtpc.circuits.params import CircuitParams, normalise, token_evidence
 from mtpc.draw import draw
 
 # What the tokens so far say of the latent variables, for P prefixes of a row: tensors [B, P, R], as many as the kind
-# needs at a position.  The last is the belief, log q(z_i = j, x_<i), of the position that comes next.
+# needs at a position.  The last is the belief of the position that comes next, log q(z_i = j | x_<i) up to a constant
+# of the prefix.
 State = tuple[Tensor, ...]
 
 
@@ -46,18 +47,9 @@ class Circuit(nn.Module, ABC):
     def sum_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of ``CircuitParams.sums`` without the batch axis; the last axis is normalised."""
 
-    @property
-    @abstractmethod
-    def num_latents(self) -> int:
-        """Latent variables of one window, hence uniforms that ``sample_components`` consumes."""
-
     @abstractmethod
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
         """Sum weights of the circuit given the first token; first: log phi_1j(x_1) [B, R]."""
-
-    @abstractmethod
-    def sample_components(self, sums: tuple[Tensor, ...], noise: Tensor) -> Tensor:
-        """Ancestral sample of the component of every position: noise [B, num_latents] -> int64 [B, n]."""
 
     @abstractmethod
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
@@ -82,13 +74,12 @@ class Circuit(nn.Module, ABC):
         """
         return sums
 
-    # Operations.  Drafting needs `greedy` and the primitives above, which `mtpc.window.circuit` puts together in fewer
-    # passes; all others are the reference for what it computes, for training and for anyone who asks a circuit.
+    def conditional(self, state: State, probs: Tensor) -> Tensor:
+        """q(x_i = v | x_<i) after one prefix a row, [B, V]; probs: phi_ij(v), [B, R, V]."""
+        return (state[-1].softmax(-1) @ probs)[:, 0]
 
-    @property
-    def noise_size(self) -> int:
-        """Uniforms that one sampled window consumes: one for each latent variable and each token."""
-        return self.num_latents + self.window
+    # Operations.  Drafting goes from left to right as `sample` and `greedy` do, but need not hold all leaves at once
+    # (see `mtpc.window.joint`); all others are for scores, for training and for anyone who asks a circuit.
 
     def prefix_log_probs(self, params: CircuitParams, x: Tensor) -> Tensor:
         """log q(x_1..x_i) for i = 1..n: x int64 [B, n] -> [B, n].
@@ -127,15 +118,12 @@ class Circuit(nn.Module, ABC):
         return CircuitParams(torch.cat([certain, params.leaves[:, 1:]], 1), sums)
 
     def sample(self, params: CircuitParams, noise: Tensor) -> Tensor:
-        """Ancestral sample of whole windows (MTPC paper, appendix B.2): int64 [B, n].
+        """A sample of whole windows: int64 [B, n].
 
-        noise: uniforms in [0, 1), [B, noise_size]; equal noise gives equal samples.  All positions are
-        drawn at once when their components are known: CP one draw, BTree log2 n levels, HMM along the
-        chain.  Time O(n V) plus O(n R^2) for the latent variables of HMM and BTree.
+        noise: uniforms in [0, 1), [B, n], one for each token; equal noise gives equal samples.  Each token is drawn
+        from its exact conditional, all components summed out.  Cost as `greedy`.
         """
-        params = params.upcast()
-        components = self.sample_components(params.sums, noise[:, : self.num_latents])
-        return draw(select_leaves(params.leaves, components).exp(), noise[:, self.num_latents :])
+        return self._left_to_right(params, lambda probs, position: draw(probs, noise[:, position]))
 
     def greedy(self, params: CircuitParams, first: Tensor | None = None) -> Tensor:
         """Left-to-right argmax of the exact conditionals: int64 [B, n]; ``first`` [B] fixes x_1.
@@ -146,22 +134,21 @@ class Circuit(nn.Module, ABC):
         max-product over components and tokens jointly, needs fewer steps but drafts tokens that are
         likely only under one component.  n dependent steps; time O(n R V) and O(n R^2) for HMM, BTree.
         """
+        return self._left_to_right(params, lambda probs, _: probs.argmax(-1), first)
+
+    def _left_to_right(
+        self, params: CircuitParams, choose: Callable[[Tensor, int], Tensor], first: Tensor | None = None
+    ) -> Tensor:
+        """Tokens as they are chosen from q(x_i | x_<i), [B, V], and the position."""
         params = params.upcast()
-        probs = params.leaves.exp()
         state, tokens = self.start(params), []
         for position in range(self.window):
             if position == 0 and first is not None:
-                token = first[:, None]
+                token = first
             else:
-                token = (torch.softmax(state[-1], -1) @ probs[:, position]).argmax(-1)  # [B, 1]
+                token = choose(self.conditional(state, params.leaves[:, position].exp()), position)
             tokens.append(token)
             if position + 1 < self.window:
-                evidence = token_evidence(params.leaves[:, position : position + 1], token)
+                evidence = token_evidence(params.leaves[:, position : position + 1], token[:, None])
                 state = self.advance(params.sums, position, state, evidence)
-        return torch.cat(tokens, 1)
-
-
-def select_leaves(leaves: Tensor, components: Tensor) -> Tensor:
-    """The leaf of each position's component: leaves [B, n, R, V], components int64 [B, n] -> [B, n, V]."""
-    index = components[:, :, None, None].expand(-1, -1, 1, leaves.shape[3])
-    return leaves.gather(2, index).squeeze(2)
+        return torch.stack(tokens, 1)

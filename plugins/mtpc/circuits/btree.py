@@ -9,7 +9,6 @@ from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
 from mtpc.circuits.params import CircuitParams, normalise
-from mtpc.draw import draw
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,6 @@ class BinaryTree(Circuit):
 
     kind = "btree"
     is_chain = False
-    leaf_parents: Tensor
     leaf_positions: Tensor
 
     def __init__(self, window: int, rank: int) -> None:
@@ -88,8 +86,6 @@ class BinaryTree(Circuit):
         self.levels = [
             [k for k, node in enumerate(self.nodes) if node.level == level] for level in range(self.nodes[-1].level + 1)
         ]
-        above_leaf = {child.index: k for k, node in enumerate(self.nodes) for child in node.children if child.is_leaf}
-        self._register("leaf_parents", [above_leaf[position] for position in range(window)])
         # Message slots: leaves first, then internal nodes from the deepest level up.
         slot = {k: window + i for i, k in enumerate(k for level in reversed(self.levels) for k in level)}
         leaf_order: list[int] = []
@@ -102,7 +98,6 @@ class BinaryTree(Circuit):
                     self._register(f"messages_{depth}_{side}", [c.index if c.is_leaf else slot[c.index] for c in sided])
             self._register(f"leaves_below_{depth}", [i for i, child in enumerate(flat) if child.is_leaf])
             self._register(f"nodes_below_{depth}", [i for i, child in enumerate(flat) if not child.is_leaf])
-            self._register(f"parents_{depth}", [self.nodes[k].parent - self.levels[depth - 1][0] for k in level])
             leaf_order += [child.index for child in flat if child.is_leaf]
         self._register("leaf_positions", [leaf_order.index(position) for position in range(window)])
 
@@ -116,10 +111,6 @@ class BinaryTree(Circuit):
 
     def sum_shapes(self) -> tuple[tuple[int, ...], ...]:
         return ((self.rank,), (max(self.window - 2, 0), self.rank, self.rank))
-
-    @property
-    def num_latents(self) -> int:
-        return max(self.window - 1, 1)
 
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
         """An upward pass over the tokens and a downward pass of what lies to the left, a step per level."""
@@ -188,16 +179,3 @@ class BinaryTree(Circuit):
                 return False
             index = parent
         return True
-
-    def sample_components(self, sums: tuple[Tensor, ...], noise: Tensor) -> Tensor:
-        """As in `HiddenMarkov`: successors of all states are drawn at once, then each level follows its parents."""
-        root, inner = sums
-        state = draw(root.exp(), noise[:, 0])[:, None]  # [B, F]
-        successors = draw(inner.exp(), noise[:, 1:, None].expand(-1, -1, self.rank))  # [B, n - 2, R]
-        states = [state]
-        for depth in range(1, len(self.levels)):
-            level = self.levels[depth]
-            parents = state[:, getattr(self, f"parents_{depth}")]
-            state = successors[:, level[0] - 1 : level[-1]].gather(2, parents[..., None])[..., 0]
-            states.append(state)
-        return torch.cat(states, 1)[:, self.leaf_parents]

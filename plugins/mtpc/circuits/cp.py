@@ -7,7 +7,6 @@ from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
 from mtpc.circuits.params import CircuitParams, before
-from mtpc.draw import draw
 
 
 class CanonicalPolyadic(Circuit):
@@ -17,10 +16,6 @@ class CanonicalPolyadic(Circuit):
 
     def sum_shapes(self) -> tuple[tuple[int, ...], ...]:
         return ((self.rank,),)
-
-    @property
-    def num_latents(self) -> int:
-        return 1
 
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
         """All positions at once: the component's weight times the tokens before, a cumulative sum."""
@@ -34,6 +29,3 @@ class CanonicalPolyadic(Circuit):
 
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
         return (torch.log_softmax(sums[0] + first, -1),)
-
-    def sample_components(self, sums: tuple[Tensor, ...], noise: Tensor) -> Tensor:
-        return draw(sums[0].exp(), noise[:, 0])[:, None].expand(-1, self.window)

@@ -23,10 +23,6 @@ class FullyFactorised(Circuit):
     def sum_shapes(self) -> tuple[tuple[int, ...], ...]:
         return ()
 
-    @property
-    def num_latents(self) -> int:
-        return 0
-
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
         """The log-probability of the tokens before each position, in one cumulative sum."""
         return before(evidence)
@@ -35,15 +31,11 @@ class FullyFactorised(Circuit):
         return (params.leaves.new_zeros(len(params.leaves), 1, 1),)
 
     def advance(self, sums: tuple[Tensor, ...], position: int, state: State, evidence: Tensor) -> State:
-        return (state[0] + evidence,)
+        """The only component is certain."""
+        return (torch.zeros_like(evidence),)
+
+    def conditional(self, state: State, probs: Tensor) -> Tensor:
+        return probs[:, 0]
 
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
         return sums
-
-    def sample_components(self, sums: tuple[Tensor, ...], noise: Tensor) -> Tensor:
-        return noise.new_zeros(noise.shape[0], self.window).long()
-
-    def greedy(self, params: CircuitParams, first: Tensor | None = None) -> Tensor:
-        """The mode itself: independent tokens need no approximation."""
-        tokens = params.leaves[:, :, 0].argmax(-1)
-        return tokens if first is None else torch.cat([first[:, None], tokens[:, 1:]], 1)

@@ -75,6 +75,10 @@ class Copying(NamedTuple):
         """Tokens and chances of what is still to be drafted, and w of the first of them."""
         return self.copied.tokens[:, self.done :], self.copied.chances[:, self.done :], self.weight
 
+    def of_rows(self, rows: slice) -> Copying:
+        """Some rows alone."""
+        return Copying(Copied(*(each[rows] for each in self.copied)), self.done, self.weight[rows])
+
     def remaining(self) -> Copied:
         """What is still to be drafted, for a draft that begins here: w of its first token is the first chance."""
         tokens, chances, weight = self.rest()
@@ -93,14 +97,6 @@ class Copying(NamedTuple):
         by_copying, by_drafter = self.weight + (1.0 - self.weight) * copied, (1.0 - self.weight) * likely
         copies = (token == self.token) | (by_copying > by_drafter)
         return torch.where(copies, self.token, token), torch.where(copies, by_copying, by_drafter)
-
-    def own_uniforms(self, uniforms: Tensor) -> Tensor:
-        """What is left of uniforms, float64 [B], for the drafter's own draw where nothing is copied; see `drawn`."""
-        return ((uniforms - self.weight) / (1.0 - self.weight)).clamp(0.0, 1.0 - torch.finfo(uniforms.dtype).eps)
-
-    def drawn(self, token: Tensor, uniforms: Tensor) -> Tensor:
-        """A draw from q(x_i | x_<i), int64 [B]: what would be copied, with chance w, else the drafter's own draw."""
-        return torch.where(uniforms < self.weight, self.token, token)
 
     def drafted(self, token: Tensor, by_drafter: Tensor) -> Self:
         """After one more token, int64 [B]; by_drafter: q_d of the token that would have been copied, [B]."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mtpc.copying.mixture import Copying
-from mtpc.draft import Draft, Known, Mode, TreeDraft
+from mtpc.draft import Draft, Known, Mode, TreeDraft, certain
 from mtpc.errors import MTPCError
 from mtpc.window.part import WindowPart
 
@@ -29,11 +28,6 @@ class CopiedWindow(WindowPart):
         return self.num_drafts
 
     @property
-    def noise_size(self) -> int:
-        """None: nothing is drawn."""
-        return 0
-
-    @property
     def leaf_shape(self) -> tuple[int, int, int]:
         """There are no distributions to mix."""
         return 0, 0, self.vocab_size
@@ -53,7 +47,7 @@ class CopiedWindow(WindowPart):
             chances = torch.zeros(tokens.shape, device=tokens.device)
         else:
             tokens, chances = (rest[:, :num_drafts] for rest in copying.rest()[:2])
-        return Draft(tokens, None if mode == "greedy" else F.one_hot(tokens, self.vocab_size).float(), chances)
+        return Draft(tokens, None if mode == "greedy" else certain(tokens, self.vocab_size), chances)
 
     def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         """Errors: `MTPCError`, as without the text before it a token has no probability here."""

@@ -66,7 +66,7 @@ def speculate(
     known = 0  # positions that the session has taken up; ``hidden`` is of those after them
     while len(text) - len(prompt) < max_tokens and text[-1] not in ends:
         following = torch.tensor([text[known + 1 :]], device=target.device)
-        noise = None if temperature == 0 else uniforms(1, drafter.noise_size(num_drafts))
+        noise = None if temperature == 0 else uniforms(1, num_drafts)
         heat = None if temperature == 0 else torch.full((1,), temperature, device=target.device)
         draft = session.draft(hidden.to(dtype), following, num_drafts, heat, noise)
         known = len(text) - 1

@@ -55,11 +55,6 @@ class Drafter(nn.Module):
         """How many of K drafts are the serial part's, and how many the window part's."""
         return split_drafts(self.config, num_drafts)
 
-    def noise_size(self, num_drafts: int) -> int:
-        """Uniforms that K sampled drafts of one row consume: one for each serial draft, then the window's."""
-        serial, window = self.split(num_drafts)
-        return serial + (self.window.noise_size if self.window is not None and window else 0)
-
     def tensors(self) -> dict[str, Tensor]:
         """The weights by their names in ``model.safetensors``."""
         return {self.family.tensor_name(name): tensor for name, tensor in self.state_dict().items()}

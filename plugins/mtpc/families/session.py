@@ -8,7 +8,7 @@ from transformers import DynamicCache
 
 from mtpc.copying.mixture import Copied, Copying
 from mtpc.draft import Draft, Known, Mode, TreeDraft, concatenated
-from mtpc.draw import at_temperature, choose, draw_tokens
+from mtpc.draw import at_temperature, choose
 from mtpc.families.drafter import Drafter
 from mtpc.families.grow import Limits, grow
 from mtpc.target_head.shared import SharedHead
@@ -28,10 +28,6 @@ class Session:
         self.cache = DynamicCache()
         self.length = 0
 
-    def noise_size(self, num_drafts: int) -> int:
-        """Uniforms that K sampled drafts of one row consume."""
-        return self.drafter.noise_size(num_drafts)
-
     def draft(
         self,
         hidden: Tensor,
@@ -45,8 +41,8 @@ class Session:
 
         hidden: [B, m, d], the target's states of the m positions after those taken up before, after its final norm.
         following: int64 [B, m], the token after each; the last is the one that the target has just emitted.
-        temperature: [B]; None drafts greedily, with no probabilities.  noise: float64 [B, `Drafter.noise_size`],
-        uniforms in [0, 1); needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
+        temperature: [B]; None drafts greedily, with no probabilities.  noise: float64 [B, K], uniforms in [0, 1), one
+        for each draft; needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
         """
         serial, window = self.drafter.split(num_drafts)
         known = Known.of_target(hidden[:, -1], following[:, -1])
@@ -124,20 +120,16 @@ class Session:
         for step in range(steps):
             if step:
                 state = self._step(state, tokens[-1])
-            logits = self.head.logits(state[:, 0])  # [B, R]
+            q = at_temperature(self.head.logits(state[:, 0]), temperature)  # [B, R]
             uniforms = None if noise is None else noise[:, step]
-            if copying is not None:
-                own = self.head.spread(at_temperature(logits, temperature))
+            if copying is None:
+                token, q = self.head.tokens_of(choose(q, temperature, uniforms)), self.head.spread(q)
+            else:
+                own = self.head.spread(q)
                 q = copying.mixed(own)
-                token = choose(q, temperature, uniforms, "greedy" if temperature is None else "mixed")
+                token = choose(q, temperature, uniforms)
                 copying = copying.drafted(token, copying.of(own))
                 peaks.append(q.amax(1))
-            elif temperature is None:
-                token = self.head.tokens_of(logits.argmax(-1))
-            else:
-                assert uniforms is not None  # part of the contract
-                choice, rows = draw_tokens(logits, temperature, uniforms)
-                token, q = self.head.tokens_of(choice), self.head.spread(rows)
             if temperature is not None:
                 probs.append(q)
             states.append(state)

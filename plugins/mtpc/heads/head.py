@@ -56,14 +56,19 @@ class CircuitHead(nn.Module):
             self.leaves = SharedLeaves(n, r, v, d, config.leaf_features, config.component_features)
         self.sums = SumHead(circuit.sum_shapes(), d, config.sum_features) if circuit.sum_shapes() else None
 
-    def logits(self, hidden: Tensor, token: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Unnormalised leaves [B, n, R, V] and sums, float32.
+    def states(self, hidden: Tensor, token: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """What the leaves are made of, position by position, [B, n, ...], and unnormalised sums, float32.
 
         hidden: [B, d] after the target's final norm; token: int64 [B], x_{t+1}, read where it is an input.
         """
         features = hidden if self.trunk is None else self.trunk(hidden, token)
         sums = self.sums(features) if self.sums is not None else ()
-        return self.leaves(features).float(), tuple(weights.float() for weights in sums)
+        return self.leaves.states(features), tuple(weights.float() for weights in sums)
+
+    def logits(self, hidden: Tensor, token: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Unnormalised leaves [B, n, R, V] and sums, float32, of what `states` reads."""
+        states, sums = self.states(hidden, token)
+        return self.leaves.logits(states, slice(None)).float(), sums
 
     def forward(self, hidden: Tensor, token: Tensor, temperature: Tensor | None = None) -> CircuitParams:
         """Circuit parameters, see `logits`; a temperature [B] > 0 tempers them as `mtpc.circuits.temper` does."""
@@ -90,7 +95,10 @@ class CircuitHead(nn.Module):
 
 def normalised(leaves: Tensor, sums: tuple[Tensor, ...], temperature: Tensor | None = None) -> CircuitParams:
     """Circuit parameters from the logits of a head, at a temperature [B] > 0 where one is given."""
-    if temperature is not None:
-        leaves = leaves / temperature.view(-1, 1, 1, 1)
-        sums = tuple(weights / temperature.view(-1, *[1] * (weights.ndim - 1)) for weights in sums)
-    return CircuitParams(torch.log_softmax(leaves, -1), tuple(torch.log_softmax(weights, -1) for weights in sums))
+    leaves, *sums_at = (torch.log_softmax(tempered(weights, temperature), -1) for weights in (leaves, *sums))
+    return CircuitParams(leaves, tuple(sums_at))
+
+
+def tempered(logits: Tensor, temperature: Tensor | None) -> Tensor:
+    """Logits [B, ...] over a temperature [B] > 0 where one is given."""
+    return logits if temperature is None else logits / temperature.view(-1, *[1] * (logits.ndim - 1))

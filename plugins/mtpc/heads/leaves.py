@@ -18,9 +18,14 @@ class TableLeaves(nn.Module):
         self.shape = (window, rank, vocab_size)
         self.weight = nn.Parameter(torch.zeros(window, rank, vocab_size, hidden_size))
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Leaf logits: features [B, d] -> [B, n, R, V]."""
-        return F.linear(features, self.weight.flatten(0, 2)).view(-1, *self.shape)
+    def states(self, features: Tensor) -> Tensor:
+        """What each position's logits are made of: features [B, d] -> [B, n, d], all alike."""
+        return features[:, None].expand(-1, self.shape[0], -1)
+
+    def logits(self, states: Tensor, positions: slice) -> Tensor:
+        """Leaf logits of some positions p, from their states: [B, p, d] -> [B, p, R, V]."""
+        weight = self.weight[positions]
+        return F.linear(states[:, 0], weight.flatten(0, 2)).view(-1, *weight.shape[:3])
 
     def leading(self, window: int) -> dict[str, Tensor]:
         """The weights of the first positions alone, by their names."""
@@ -59,13 +64,16 @@ class SharedLeaves(nn.Module):
         self.component = nn.Parameter(torch.zeros(rank * leaf_features, component_features))
         self.unembedding = nn.Parameter(torch.zeros(vocab_size, leaf_features))
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Leaf logits: features [B, d] -> [B, n, R, V]."""
+    def states(self, features: Tensor) -> Tensor:
+        """What each component's logits are made of: features [B, d] -> [B, n, R, m]."""
         window, _, _ = self.shape
         position, mixed = self.project(features).view(-1, window, sum(self.split)).split(self.split, -1)
         leaf = F.linear(mixed, self.component).view(-1, *self.shape)  # [B, n, R, m]
-        leaf = leaf + position[:, :, None] + self.offset
-        return F.linear(leaf, self.unembedding)
+        return leaf + position[:, :, None] + self.offset
+
+    def logits(self, states: Tensor, positions: slice) -> Tensor:
+        """Leaf logits of some positions p, from their states: [B, p, R, m] -> [B, p, R, V]."""
+        return F.linear(states, self.unembedding)
 
     def leading(self, window: int) -> dict[str, Tensor]:
         """As in `TableLeaves`: the projection and the offsets are of positions, all else is shared by them."""

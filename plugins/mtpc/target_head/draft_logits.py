@@ -75,10 +75,7 @@ class DraftLogits:
         only = self._only(numbers)
         if only is not None:
             return DraftHead(partial(self._of, only), self.vocab_size, self.ids[only])
-        assert numbers is not None
-        return DraftHead(
-            lambda states: self(states, numbers.repeat_interleave(len(states) // len(numbers))), self.vocab_size
-        )
+        return DraftHead(self, self.vocab_size, numbers=numbers)
 
     def greedy(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
         """The token of the largest logit in each row, int64 [n], without logits of the whole vocabulary.
@@ -153,14 +150,28 @@ class DraftLogits:
 class DraftHead(Head):
     """A head that is a function.
 
-    logits_of: states [n, d] -> [n, R].  ids: as of any `Head`.
+    logits_of: states [n, d] -> [n, R]; it is told the numbers of their draft vocabularies, int64 [n], where these are
+    given of B rows, of as many states each.  ids: as of any `Head`.
     """
 
-    def __init__(self, logits_of: Callable[[Tensor], Tensor], vocab_size: int, ids: Tensor | None = None) -> None:
-        self.logits_of, self.vocab_size, self.ids = logits_of, vocab_size, ids
+    def __init__(
+        self,
+        logits_of: Callable[..., Tensor],
+        vocab_size: int,
+        ids: Tensor | None = None,
+        numbers: Tensor | None = None,
+    ) -> None:
+        self.logits_of, self.vocab_size, self.ids, self.numbers = logits_of, vocab_size, ids, numbers
 
     def logits(self, states: Tensor) -> Tensor:
-        return self.logits_of(states.flatten(0, -2)).unflatten(0, states.shape[:-1]).float()
+        flat, numbers = states.flatten(0, -2), self.numbers
+        numbered = () if numbers is None else (numbers.repeat_interleave(len(flat) // len(numbers)),)
+        return self.logits_of(flat, *numbered).unflatten(0, states.shape[:-1]).float()
+
+    def of_rows(self, rows: slice) -> DraftHead:
+        if self.numbers is None:
+            return self
+        return DraftHead(self.logits_of, self.vocab_size, self.ids, self.numbers[rows])
 
 
 def _logits(rows: Tensor, states: Tensor) -> Tensor:

@@ -30,6 +30,10 @@ class Head(ABC):
     def logits(self, states: Tensor) -> Tensor:
         """Of the draft vocabulary: states [..., d] -> float32 [..., R]."""
 
+    def of_rows(self, rows: slice) -> Head:
+        """The same for some rows of a batch alone."""
+        return self
+
     @cached_property
     def places(self) -> Tensor | None:
         """Where each token is among the rows, int64 [V]; -1 where it is not.  None: the rows are all tokens."""

@@ -58,5 +58,8 @@ class CircuitWindow(JointWindow):
         short.head.load_state_dict(self.head.leading(self.circuit, short.circuit.window))
         return short.requires_grad_(like.requires_grad).train(self.training)
 
-    def logits(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return self.head.logits(known.states[:, -1], known.tokens[:, -1])
+    def states(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self.head.states(known.states[:, -1], known.tokens[:, -1])
+
+    def leaves(self, known: Known, states: Tensor, positions: slice) -> Tensor:
+        return self.head.leaves.logits(states, positions).float()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import torch
@@ -9,15 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtpc.circuits import Circuit, CircuitParams
-from mtpc.circuits.base import select_leaves
-from mtpc.circuits.params import normalise, token_evidence
+from mtpc.circuits.params import token_evidence
 from mtpc.copying.mixture import Copying
 from mtpc.draft import Draft, Known, Mode, TreeDraft
-from mtpc.draw import choose, draw
-from mtpc.heads.head import normalised
+from mtpc.draw import choose, stated
+from mtpc.heads.head import normalised, tempered
 from mtpc.target_head.shared import Head
 from mtpc.window.part import WindowPart
 from mtpc.window.tree import grow_tree
+
+# Numbers of the leaves that are made at once: of all rows and positions where there are no more, else of one position
+# and some rows.  With one component they are no larger than the draft itself, and all are made at once.
+PART = 1 << 23
 
 
 class JointWindow(WindowPart):
@@ -30,13 +34,17 @@ class JointWindow(WindowPart):
     circuit: Circuit
 
     @abstractmethod
+    def states(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """What the leaves are made of, [B, n, ...], and unnormalised sums of the circuit, float32."""
+
+    @abstractmethod
+    def leaves(self, known: Known, states: Tensor, positions: slice) -> Tensor:
+        """Unnormalised leaves of some positions from their states: [B, p, R, tokens or rows of the head], float32."""
+
     def logits(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Unnormalised leaves [B, n, R, tokens or rows of the head] and sums of the circuit, float32."""
-
-    @property
-    def noise_size(self) -> int:
-        """Uniforms that one sampled draft of one row consumes."""
-        return self.circuit.num_latents + self.max_drafts
+        states, sums = self.states(known)
+        return self.leaves(known, states, slice(None)), sums
 
     def draft(
         self,
@@ -47,63 +55,68 @@ class JointWindow(WindowPart):
         mode: Mode,
         copying: Copying | None = None,
     ) -> Draft:
-        rows = _Rows(known.head)
-        if copying is not None:
-            return self._copying(known, rows, temperature, noise, num_drafts, mode, copying)
-        logits, token = self.logits(known), known.tokens[:, -1]
+        """See `WindowPart.draft`; where leaves are large, rows are drafted in parts (see `PART`)."""
         if mode == "greedy":
-            return Draft(rows.tokens(self._greedy(normalised(*logits), token, num_drafts)), None)
-        assert temperature is not None and noise is not None  # part of the contract of the other modes
-        if mode == "sampled":
-            draft = self._sampled(normalised(*logits, temperature), token, noise, num_drafts)
-            assert draft.probs is not None
-            return Draft(rows.tokens(draft.tokens), rows.spread(draft.probs))
-        greedy_rows = temperature <= 0
-        positive = temperature.masked_fill(greedy_rows, 1.0)
-        sampled = self._sampled(normalised(*logits, positive), token, noise, num_drafts)
-        assert sampled.probs is not None
-        greedy = self._greedy(normalised(*logits), token, num_drafts)
-        one_hot = F.one_hot(greedy, sampled.probs.shape[-1]).to(sampled.probs.dtype)
-        probs = torch.where(greedy_rows[:, None, None], one_hot, sampled.probs)
-        return Draft(rows.tokens(torch.where(greedy_rows[:, None], greedy, sampled.tokens)), rows.spread(probs))
+            temperature = noise = None
+        rows, most = len(known.tokens), max(1, PART // math.prod(self.leaf_shape[1:]))
+        if rows <= most or self.circuit.rank == 1:
+            return self._draft(known, temperature, noise, num_drafts, copying)
+        size, drafts = math.ceil(rows / math.ceil(rows / most)), []
+        for part in (slice(start, start + size) for start in range(0, rows, size)):
+            heat, uniforms = (None if each is None else each[part] for each in (temperature, noise))
+            copied = None if copying is None else copying.of_rows(part)
+            drafts.append(self._draft(known.of_rows(part), heat, uniforms, num_drafts, copied))
+        probs, peaks = ([each for each in kept if each is not None] for kept in list(zip(*drafts, strict=True))[1:])
+        tokens = torch.cat([draft.tokens for draft in drafts])
+        return Draft(tokens, torch.cat(probs) if probs else None, torch.cat(peaks) if peaks else None)
 
-    def _copying(
-        self,
-        known: Known,
-        rows: _Rows,
-        temperature: Tensor | None,
-        noise: Tensor | None,
-        num_drafts: int,
-        mode: Mode,
-        copying: Copying,
+    def _draft(
+        self, known: Known, temperature: Tensor | None, noise: Tensor | None, num_drafts: int, copying: Copying | None
     ) -> Draft:
-        """One token after the other, from the mixture of what would be copied and the circuit given all tokens before.
+        """One token after the other: the row q(x_i | x_<i), the token from this very row, and what it says of the rest.
 
-        In as many dependent steps as the conditionals take that a draft without copying states.
+        With copying a row is the mixture with what would be copied.
         """
-        token = known.tokens[:, -1]  # [B]
-        positive = None if temperature is None else temperature.masked_fill(temperature <= 0, 1.0)
-        params = normalised(*self.logits(known), positive).upcast()
-        probs, sums, position = params.leaves.exp(), params.sums, 0
-        state = self.circuit.start(params)
+        rows, given, last = _Rows(known.head), known.tokens[:, -1:], self.given + num_drafts
+        heat = None if temperature is None else temperature.masked_fill(temperature <= 0, 1.0)
+        made, sums = self.states(known)
+        sums = tuple(tempered(weights, heat).log_softmax(-1) for weights in sums)
+
+        def leaves(start: int, end: int) -> Tensor:
+            """Of some positions, unnormalised: [B, p, R, V]."""
+            return tempered(self.leaves(known, made[:, start:end], slice(start, end)), heat)
+
+        state = self.circuit.start(CircuitParams(made, sums))
         if self.given:
-            state = self.circuit.advance(sums, 0, state, token_evidence(params.leaves[:, :1], token[:, None]))
-            position = 1
-        tokens, stated, peaks = [], [], []
-        for drafted in range(num_drafts):
-            own = rows.spread((state[-1].softmax(-1) @ probs[:, position])[:, 0])  # [B, V]
-            mixed = copying.mixed(own)
-            uniforms = None if noise is None else noise[:, self.circuit.num_latents + drafted]
-            tokens.append(choose(mixed, temperature, uniforms, mode))
-            stated.append(mixed)
-            peaks.append(mixed.amax(1))
-            if drafted + 1 < num_drafts:
-                copying = copying.drafted(tokens[-1], copying.of(own))
-                leaves = params.leaves[:, position : position + 1]
-                state = self.circuit.advance(sums, position, state, rows.evidence(leaves, tokens[-1][:, None]))
-                position += 1
-        whole = None if mode == "greedy" else torch.stack(stated, 1)
-        return Draft(torch.stack(tokens, 1), whole, torch.stack(peaks, 1))
+            state = self.circuit.advance(sums, 0, state, token_evidence(leaves(0, 1).log_softmax(-1), given))
+        # What is drawn has a component that is likely to make it; what is copied need not: then they stay in logs.
+        softmax = Tensor.softmax if copying is None else Tensor.log_softmax
+        at_once = self.circuit.rank == 1 or len(given) * last * math.prod(self.leaf_shape[1:]) <= PART
+        whole = softmax(leaves(self.given, last), -1) if at_once else None
+        tokens: list[Tensor] = []
+        drawn: list[Tensor] = []
+        for drafted, position in enumerate(range(self.given, last)):
+            here = softmax(leaves(position, position + 1), -1) if whole is None else whole[:, drafted, None]
+            uniforms = None if noise is None else noise[:, drafted]
+            if copying is None:
+                row = stated(self.circuit.conditional(state, here[:, 0]))
+                choice = choose(row, temperature, uniforms)
+                token, evidence = rows.tokens(choice), token_evidence(here, choice[:, None]).log()
+            else:
+                own = rows.spread(stated(self.circuit.conditional(state, here[:, 0].exp())))  # [B, V]
+                row = copying.mixed(own)
+                token = choose(row, temperature, uniforms)
+                copying, evidence = copying.drafted(token, copying.of(own)), rows.evidence(here, token[:, None])
+            tokens.append(token)
+            drawn.append(row)
+            if position + 1 < last:
+                state = self.circuit.advance(sums, position, state, evidence)
+            del here  # before the next are made
+        peaks = None if copying is None else torch.stack([row.amax(1) for row in drawn], 1)
+        if temperature is None:
+            return Draft(torch.stack(tokens, 1), None, peaks)
+        probs = torch.stack(drawn, 1)
+        return Draft(torch.stack(tokens, 1), rows.spread(probs) if copying is None else probs, peaks)
 
     def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         rows, (params, text, evidence) = _Rows(known.head), self._along(known, tokens, temperature)
@@ -148,24 +161,6 @@ class JointWindow(WindowPart):
         depth = self.max_drafts if depth is None else min(depth, self.max_drafts)
         tree = grow_tree(self.circuit, params, token if self.given else None, size, depth, max_children, width)
         return tree._replace(tokens=_Rows(known.head).tokens(tree.tokens))
-
-    def _greedy(self, params: CircuitParams, token: Tensor, num_drafts: int) -> Tensor:
-        drafts = self.circuit.greedy(params, token if self.given else None)
-        return drafts[:, self.given : self.given + num_drafts]
-
-    def _sampled(self, params: CircuitParams, token: Tensor, noise: Tensor, num_drafts: int) -> Draft:
-        """Condition on the token, sample all positions at once, then read off every conditional in one pass."""
-        circuit, leaves, sums = self.circuit, params.leaves, params.sums
-        known = token[:, None][:, : self.given]  # [B, given]
-        if self.given:
-            sums = circuit.condition_sums(sums, token_evidence(leaves[:, :1], known)[:, 0])
-        components = circuit.sample_components(sums, noise[:, : circuit.num_latents])[:, self.given :]
-        probs = leaves[:, self.given :].exp()  # [B, n - given, R, V]
-        tokens = draw(select_leaves(probs, components), noise[:, circuit.num_latents :])
-        evidence = token_evidence(leaves, torch.cat([known, tokens], 1))
-        weights = normalise(circuit.beliefs(params.sums, evidence))[:, self.given :].exp()
-        conditionals = (weights[:, :, None] @ probs)[:, :, 0]  # [B, n - given, V]
-        return Draft(tokens[:, :num_drafts], conditionals[:, :num_drafts])
 
 
 class _Rows:

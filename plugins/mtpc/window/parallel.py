@@ -49,17 +49,18 @@ class ParallelWindow(JointWindow):
         """Of the distributions over tokens that one draft of one row mixes: [n, R, V]."""
         return self.config.positions, self.config.rank, self.vocab_size
 
-    def states(self, known: Known) -> Tensor:
-        """What the output head reads: [B, n, R, d]."""
+    def states(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
         assert known.inputs is not None  # part of the contract, see `reads_serial`
-        states = self.heads(known.inputs[:, -2:].flatten(1))
+        inputs = known.inputs[:, -2:].flatten(1)
+        states = self.heads(inputs)
         whole: Tensor = states[:, :, None] if self.components is None else self.components(states)
-        return self.norm(whole.to(self.norm.weight.dtype)) if isinstance(self.norm, nn.RMSNorm) else whole
+        if isinstance(self.norm, nn.RMSNorm):
+            whole = self.norm(whole.to(self.norm.weight.dtype))
+        return whole, () if self.sums is None else tuple(weights.float() for weights in self.sums(inputs))
 
-    def logits(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
-        assert known.inputs is not None and known.head is not None  # part of the contract
-        sums = () if self.sums is None else self.sums(known.inputs[:, -2:].flatten(1))
-        return known.head.logits(self.states(known)), tuple(weights.float() for weights in sums)
+    def leaves(self, known: Known, states: Tensor, positions: slice) -> Tensor:
+        assert known.head is not None  # part of the contract
+        return known.head.logits(states)
 
     @torch.no_grad()
     def initialise(self, norm: Tensor) -> None:

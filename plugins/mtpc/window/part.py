@@ -32,11 +32,6 @@ class WindowPart(nn.Module, ABC):
 
     @property
     @abstractmethod
-    def noise_size(self) -> int:
-        """Uniforms that one sampled draft of one row consumes."""
-
-    @property
-    @abstractmethod
     def leaf_shape(self) -> tuple[int, int, int]:
         """Of the distributions over tokens that one draft of one row mixes: positions, components, V."""
 
@@ -53,9 +48,9 @@ class WindowPart(nn.Module, ABC):
         """Draft ``num_drafts`` <= max_drafts tokens after those that are known.
 
         copying: what would be copied instead of them, at least as many tokens; None: the window alone drafts.
-        temperature: float32 [B].  noise: uniforms in [0, 1), [B, noise_size].  mode: "sampled" when every temperature
-        is positive, "greedy" when none is (then temperature and noise may be None), "mixed" otherwise.  Shapes are
-        static and nothing waits for the host.
+        temperature: float32 [B].  noise: float64 [B, K], uniforms in [0, 1), one for each draft.  mode: "sampled" when
+        every temperature is positive, "greedy" when none is (then temperature and noise may be None), "mixed"
+        otherwise.  Shapes are static and nothing waits for the host.
         """
 
     @abstractmethod

@@ -34,6 +34,6 @@ def test_beliefs_step_by_step(case: Case) -> None:
             state = tuple(tensor.expand(-1, PREFIXES, -1) for tensor in state)
         beliefs_at.append(state[-1])
     for prefix in range(PREFIXES):
-        expected = circuit.beliefs(params.sums, token_evidence(params.leaves, x[:, prefix]))
-        got = torch.stack([beliefs[:, prefix] for beliefs in beliefs_at], 1)
+        expected = circuit.beliefs(params.sums, token_evidence(params.leaves, x[:, prefix])).softmax(-1)
+        got = torch.stack([beliefs[:, prefix] for beliefs in beliefs_at], 1).softmax(-1)
         torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)

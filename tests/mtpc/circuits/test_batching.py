@@ -24,7 +24,7 @@ def test_batch_equals_rows(case: Case) -> None:
     generator = torch.Generator().manual_seed(0)
     circuit, params = case.circuit, case.params(rows=ROWS)
     x = torch.randint(case.vocabulary, (ROWS, case.window), generator=generator)
-    noise = torch.rand(ROWS, circuit.noise_size, generator=generator)
+    noise = torch.rand(ROWS, case.window, generator=generator)
     temperature = torch.rand(ROWS, generator=generator) + 0.5
     operations: list[tuple[Any, tuple[torch.Tensor, ...]]] = [
         (circuit.log_prob, (x,)),
@@ -47,6 +47,6 @@ def test_batch_equals_rows(case: Case) -> None:
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
 def test_empty_batch(case: Case) -> None:
     params = take_row(case.params(), 0, 0)
-    noise = torch.zeros(0, case.circuit.noise_size)
+    noise = torch.zeros(0, case.window)
     assert case.circuit.sample(params, noise).shape == (0, case.window)
     assert case.circuit.greedy(params).shape == (0, case.window)

@@ -50,7 +50,7 @@ def test_traces_with_fake_tensors(case: Case, dtype: torch.dtype, device: str) -
         )
         first = torch.empty(ROWS, dtype=torch.int64, device=device)
         temperature = torch.empty(ROWS, device=device)
-        noise = torch.empty(ROWS, case.circuit.noise_size, device=device)
+        noise = torch.empty(ROWS, case.window, device=device)
         tokens, conditionals, greedy, _, *tree = draft(case, params, first, temperature, noise)
     assert tokens.shape == greedy.shape == (ROWS, case.window)
     assert conditionals.shape == (ROWS, case.window, case.vocabulary)
@@ -79,7 +79,7 @@ def test_captured_graph_replays_new_values(case: Case) -> None:
         return [
             torch.randint(case.vocabulary, (ROWS,), generator=generator),
             torch.rand(ROWS, generator=generator) + 0.5,
-            torch.rand(ROWS, case.circuit.noise_size, generator=generator),
+            torch.rand(ROWS, case.window, generator=generator),
             params.leaves,
             *params.sums,
         ]

@@ -34,7 +34,7 @@ def test_no_impossible_token(kind: str, window: int, end: float, dtype: torch.dt
     case = Case(kind, window, 1 if kind == "ff" else RANK, VOCABULARY)
     params = with_impossible_ends(case)
     params = CircuitParams(params.leaves.to(dtype), tuple(w.to(dtype) for w in params.sums))
-    sampled = case.circuit.sample(params, torch.full((2, case.circuit.noise_size), end))
+    sampled = case.circuit.sample(params, torch.full((2, case.window), end))
     assert ((sampled > 0) & (sampled < VOCABULARY - 1)).all()
     assert case.circuit.log_prob(params, sampled).isfinite().all()
 
@@ -49,7 +49,7 @@ def test_large_vocabulary_of_small_masses(kind: str, end: float) -> None:
     leaves[..., 4000:] = -torch.inf
     leaves = leaves.float().log_softmax(-1)
     sampled = case.circuit.sample(
-        CircuitParams(leaves, tuple(w.float() for w in params.sums)), torch.full((2, case.circuit.noise_size), end)
+        CircuitParams(leaves, tuple(w.float() for w in params.sums)), torch.full((2, case.window), end)
     )
     assert ((sampled >= 0) & (sampled < 4000)).all()
 
@@ -61,5 +61,5 @@ def test_first_token_given_stays(kind: str, end: float) -> None:
     case = Case(kind, 4, 1 if kind == "ff" else 3, VOCABULARY)
     for first in range(VOCABULARY):
         params = case.circuit.condition(case.params(), torch.tensor([first, first]))
-        sampled = case.circuit.sample(params, torch.full((2, case.circuit.noise_size), end))
+        sampled = case.circuit.sample(params, torch.full((2, case.window), end))
         assert (sampled[:, 0] == first).all()

@@ -71,7 +71,7 @@ def test_extreme_logits(case: Case, size: float, dtype: torch.dtype) -> None:
     assert case.circuit.log_prob(params, x).isfinite().all()
     for given in (params, case.circuit.condition(params, x[:, 0])):
         greedy = case.circuit.greedy(given)
-        noise = torch.rand(4, case.circuit.noise_size, generator=torch.Generator().manual_seed(3))
+        noise = torch.rand(4, case.window, generator=torch.Generator().manual_seed(3))
         for drafted in (greedy, case.circuit.sample(given, noise)):
             assert (case.circuit.log_prob(given, drafted) > -40 * case.window).all()
             conditionals = case.circuit.conditionals(given, drafted)

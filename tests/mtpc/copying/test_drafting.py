@@ -34,7 +34,7 @@ def joint_of(own: Tensor, copied: Tensor) -> Tensor:
 def test_a_window_draws_from_the_joint_of_copying_and_the_circuit(circuit: str, token_input: bool) -> None:
     window = make_circuit_window(circuit, window=3, token_input=token_input)
     hidden, token, _, _ = inputs(1, window)
-    noise = torch.rand(ROWS, window.noise_size, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    noise = torch.rand(ROWS, DRAFTS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     known = Known.of_target(hidden.expand(ROWS, -1), token.expand(ROWS))
     copied = torch.tensor([3, 3])
     copying = Copying.begin(Copied(copied.expand(ROWS, -1), CHANCES.expand(ROWS, -1)))

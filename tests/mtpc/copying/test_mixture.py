@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from mtpc.copying.mixture import Copied, Copying, doubted
-from mtpc.draw import draw
 
 VOCAB, DRAFTS = 3, 4
 COPIED = torch.tensor([[1, 1, 2, 0]])
@@ -90,18 +89,6 @@ def test_rows_are_apart() -> None:
     assert copying.mixed(own)[0, 1] > 0.9
     assert torch.equal(copying.mixed(own)[1], own[1])
     assert copying.drafted(torch.tensor([1, 1]), copying.of(own)).weight[1] == 0
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.2, 0.6, 0.995])
-@pytest.mark.parametrize("token", range(3))
-def test_draws_are_from_the_mixture(token: int, weight: float) -> None:
-    own = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)
-    copying = Copying.begin(Copied(torch.tensor([[token]]), torch.tensor([[weight]], dtype=torch.float64)))
-    uniforms = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
-    drafter = draw(own.expand(20_000, -1), copying.own_uniforms(uniforms))
-    drawn = copying.drawn(drafter, uniforms).bincount(minlength=3) / 20_000
-    torch.testing.assert_close(drawn.double(), copying.mixed(own)[0], atol=2e-4, rtol=0)
-    assert copying.own_uniforms(torch.ones(1, dtype=torch.float64) - 2**-53) < 1
 
 
 def test_the_most_probable_token_needs_no_distribution() -> None:

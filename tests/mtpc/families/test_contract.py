@@ -67,7 +67,7 @@ def drafted(
     """Sampled drafts of some rows of five texts."""
     hidden, tokens = texts(5)
     return Session(drafter, head).draft(
-        hidden[rows], tokens[rows, 1:], num_drafts, temperature[rows], noise[rows, : drafter.noise_size(num_drafts)]
+        hidden[rows], tokens[rows, 1:], num_drafts, temperature[rows], noise[rows, :num_drafts]
     )
 
 
@@ -103,7 +103,7 @@ def test_sampled_drafts_state_the_law_of_the_oracle(example: str, head: SharedHe
     for num_drafts in range(1, most(drafter) + 1):
         session, known = Session(drafter, head), 0
         for part in PARTS:
-            new, noise = slice(known, known + part), uniforms(2, drafter.noise_size(num_drafts))
+            new, noise = slice(known, known + part), uniforms(2, num_drafts)
             draft = session.draft(hidden[:, new], tokens[:, 1:][:, new], num_drafts, temperature, noise)
             known += part
             assert draft.probs is not None
@@ -126,7 +126,7 @@ def test_what_is_drawn_follows_what_is_stated(example: str, head: SharedHead) ->
         tokens[:, 1:].expand(DRAWS, -1),
         count,
         torch.full((DRAWS,), temperature),
-        uniforms(DRAWS, drafter.noise_size(count)),
+        uniforms(DRAWS, count),
     )
     counts = Counter(map(tuple, draft.tokens.tolist()))
 
@@ -146,7 +146,7 @@ def test_what_is_drawn_follows_what_is_stated(example: str, head: SharedHead) ->
 def test_rows_of_a_batch_do_not_touch_each_other(example: str, head: SharedHead) -> None:
     drafter = EXAMPLES[example]()
     num_drafts, temperature = most(drafter), torch.tensor([0.0, 1.0, 0.5, 0.0, 2.0])
-    noise = uniforms(5, drafter.noise_size(num_drafts))
+    noise = uniforms(5, num_drafts)
     together = drafted(drafter, head, slice(5), temperature, noise, num_drafts)
     for row in range(5):
         alone = drafted(drafter, head, slice(row, row + 1), temperature, noise, num_drafts)
@@ -162,7 +162,7 @@ def test_rows_of_a_batch_do_not_touch_each_other(example: str, head: SharedHead)
 @torch.inference_mode()
 def test_fewer_drafts_are_the_first_of_more_and_take_the_first_of_the_noise(example: str, head: SharedHead) -> None:
     drafter, temperature = EXAMPLES[example](), torch.full((5,), 0.8)
-    noise = uniforms(5, drafter.noise_size(most(drafter)))
+    noise = uniforms(5, most(drafter))
     whole = drafted(drafter, head, slice(5), temperature, noise, most(drafter))
     for num_drafts in range(1, most(drafter) + 1):
         draft = drafted(drafter, head, slice(5), temperature, noise, num_drafts)
@@ -173,18 +173,12 @@ def test_fewer_drafts_are_the_first_of_more_and_take_the_first_of_the_noise(exam
 @examples
 @torch.inference_mode()
 def test_a_draft_takes_as_much_noise_as_is_said(example: str, head: SharedHead) -> None:
-    """One uniform for each serial draft, then the window's own; one less is an error."""
+    """One uniform for each draft; one less is an error."""
     drafter = EXAMPLES[example]()
     hidden, tokens = texts(2)
     for num_drafts in range(1, most(drafter) + 1):
-        serial = drafter.config.serial_steps
-        serial = num_drafts if serial is None else min(serial, num_drafts)
-        size = drafter.noise_size(num_drafts)
-        window = drafter.window.noise_size if num_drafts > serial else 0
-        assert size == serial + window
-        noise = uniforms(2, size)
         with pytest.raises((IndexError, RuntimeError)):
-            Session(drafter, head).draft(hidden, tokens[:, 1:], num_drafts, torch.ones(2), noise[:, : size - 1])
+            Session(drafter, head).draft(hidden, tokens[:, 1:], num_drafts, torch.ones(2), uniforms(2, num_drafts - 1))
 
 
 @examples

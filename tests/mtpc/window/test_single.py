@@ -51,7 +51,7 @@ def test_in_bfloat16_it_draws_from_the_distribution_that_it_states_and_leaves_th
     counts: Counter[tuple[int, int]] = Counter()
     stated: dict[tuple[int, int], float] = {}
     for _ in range(4000):
-        draft = single(Known.of_target(hidden, token), torch.ones(1), torch.rand(1, window.noise_size), 5, "sampled")
+        draft = single(Known.of_target(hidden, token), torch.ones(1), torch.rand(1, 5), 5, "sampled")
         first, second = draft.tokens[0, :2].tolist()
         counts[first, second] += 1
         probs = draft.probs[0]
@@ -59,9 +59,7 @@ def test_in_bfloat16_it_draws_from_the_distribution_that_it_states_and_leaves_th
     assert chi_square_p_value(counts, stated) > 1e-4
     shifted = {(first, (second + 1) % 7): p for (first, second), p in stated.items()}
     assert chi_square_p_value(counts, shifted) < REJECT_BELOW
-    own = window.draft(
-        Known.of_target(hidden, token), torch.ones(1), torch.rand(1, window.noise_size), 5, "sampled"
-    ).probs[0, 0]
+    own = window.draft(Known.of_target(hidden, token), torch.ones(1), torch.rand(1, 5), 5, "sampled").probs[0, 0]
     assert 0 < (own - probs[0]).abs().sum() / 2 < 0.03
     assert all(torch.equal(value, before[name]) for name, value in window.state_dict().items())
 

@@ -25,4 +25,4 @@ def inputs(rows: int, window: CircuitWindow) -> tuple[Tensor, Tensor, Tensor, Te
     hidden = torch.randn(rows, HIDDEN, generator=generator)
     token = torch.randint(VOCAB, (rows,), generator=generator)
     temperature = torch.tensor([1.0, 0.5, 0.0, 2.0, 0.0])[torch.arange(rows) % 5]
-    return hidden, token, temperature, torch.rand(rows, window.noise_size, generator=generator)
+    return hidden, token, temperature, torch.rand(rows, window.max_drafts, generator=generator)

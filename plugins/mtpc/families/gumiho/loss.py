@@ -40,7 +40,7 @@ def position_losses(
     if isinstance(drafter.window, ParallelWindow):
         known = _known(drafter, head, [hidden[:, :starts], *states], tokens, chosen)
         if drafter.window.config.rank == 1:
-            made = drafter.window.states(known)[:, :, 0]  # [m, n, d]
+            made = drafter.window.states(known)[0][:, :, 0]  # [m, n, d]
             states += [_spread(chosen, of_position) for of_position in made.unbind(1)]
         else:
             joint.append(_joint_losses(drafter.window, head, known, hidden, tokens, chosen, steps))

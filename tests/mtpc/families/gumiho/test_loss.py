@@ -82,7 +82,7 @@ def plain(drafter: Drafter, head: SharedHead, hidden: Tensor, text: Tensor) -> t
                 laws.append(drafter.window.log_probs(known, words, 1.0)[0, place])
             log_p = head.logits(hidden[start + steps + 1 + place]).log_softmax(-1)
             divergence.append((log_p.exp() * (log_p - torch.stack(laws))).sum())
-            made = drafter.window.states(known)[0, place]  # type: ignore[operator]
+            made = drafter.window.states(known)[0][0, place]  # type: ignore[operator]
             there = hidden[start + steps + 1 + place]
             distance.append(torch.nn.functional.smooth_l1_loss(made[0], there) if len(made) == 1 else torch.zeros(()))
     return torch.stack(divergence), torch.stack(distance)
