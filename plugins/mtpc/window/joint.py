@@ -112,6 +112,7 @@ class JointWindow(WindowPart):
             if position + 1 < last:
                 state = self.circuit.advance(sums, position, state, evidence)
             del here  # before the next are made
+        del whole
         peaks = None if copying is None else torch.stack([row.amax(1) for row in drawn], 1)
         if temperature is None:
             return Draft(torch.stack(tokens, 1), None, peaks)
