@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtpc.circuits import Circuit, CircuitParams
-from mtpc.circuits.params import token_evidence
+from mtpc.circuits.params import normalise, token_evidence
 from mtpc.copying.mixture import Copying
 from mtpc.draft import Draft, Known, Mode, TreeDraft
 from mtpc.draw import choose, stated
