@@ -11,7 +11,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mtpc.circuits import CircuitParams, temper
+from mtpc.target_head.shared import SharedHead
 from mtpc.verify import verify_tree
+from mtpc.window.beams import Growth
 from mtpc.window.borrow import borrowed
 from mtpc.window.tree import grow_tree
 from tests.oracles.cases import Case, cast, sum_shapes
@@ -56,6 +58,25 @@ def test_traces_with_fake_tensors(case: Case, dtype: torch.dtype, device: str) -
     assert conditionals.shape == (ROWS, case.window, case.vocabulary)
     assert all(tensor.shape[0] == ROWS and tensor.device.type == device for tensor in tree)
     assert tokens.device.type == conditionals.device.type == greedy.device.type == device
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_beams_and_the_windows_under_them_trace_with_fake_tensors(case: Case, device: str) -> None:
+    shapes, beams = sum_shapes(case.kind, case.window, case.rank), 3
+    with FakeTensorMode():
+        circuit = case.circuit
+        with torch.device(device):
+            head = SharedHead(*(torch.empty(case.vocabulary, 5) for _ in range(2)))
+            params = CircuitParams(
+                torch.empty(ROWS * beams, case.window, case.rank, case.vocabulary),
+                tuple(torch.empty(ROWS * beams, *shape) for shape in shapes),
+            )
+            growth = Growth.begin(torch.empty(ROWS, case.vocabulary), beams, head)
+            growth = growth.widened(torch.empty(ROWS, beams, case.vocabulary), beams, head)
+            growth = growth.continued(circuit, params, head, case.window, beams, 2 * beams)
+            tree = borrowed(growth.tree(TREE), TREE // 2)
+    assert all(tensor.shape[0] == ROWS and tensor.device.type == device for tensor in tree)
 
 
 def test_fake_tensors_find_a_synchronisation() -> None:
