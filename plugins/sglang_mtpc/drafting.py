@@ -2,7 +2,7 @@
 
 Between the worker and a captured draft lie buffers that never move; a graph is captured for each batch size and mode,
 and a batch runs in the next larger one.  Noise is a function of counters, so every tensor-parallel rank drafts the
-same from its own whole copy of the window, and nothing is exchanged.
+same from its own whole copy of the window.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.mixing import Mixing
+from sglang_mtpc.ranks import of_first_rank
 from sglang_mtpc.request_vocabularies import RequestVocabularies
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step, Steps
@@ -111,6 +112,8 @@ class SerialDraftWorker(EagleDraftWorker):
             if self.window is None and self.copying is None and not self.borrows:
                 return super().draft(batch, **options)
             draft_input, step = batch.spec_info, self.steps.begin(batch)
+            if self.window is not None:
+                draft_input.hidden_states = of_first_rank(draft_input.hidden_states)
             mixing = None if self.copying is None else _mix_first(batch, step, self.copying, self.shape.depth)
             drafts: Draft | TreeDraft
             if self.borrows:

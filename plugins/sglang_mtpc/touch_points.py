@@ -24,7 +24,7 @@ STEP, SAMPLING = "every step", "sampling where SGLang has no correct rule"
 GRAPHS, WINDOW_ALONE = "a window part in CUDA graphs", "a drafter without a serial part"
 SERIAL = "a serial part"
 LLAMA, QWEN2 = "a serial part of kind llama", "a serial part of kind qwen2"
-VOCABULARIES, TEXTS = "draft vocabularies", "draft vocabularies by language, or copying"
+TEXTS = "draft vocabularies by language, or copying"
 COPYING = "copying beside a serial part"
 KINDS = {"llama": LLAMA, "qwen2": QWEN2}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
@@ -196,8 +196,8 @@ TABLE = (
         "called", "by SGLang: the name, prompt and output_ids of a request, to find its language and what it repeats",
     ),
     TouchPoint(
-        VOCABULARIES, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",
-        "called", "the whole of the output head, to gather rows of",
+        STEP, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",
+        "called", "the whole of the output head, to gather rows of, and the first rank's states, from which all draft",
     ),
     TouchPoint(
         SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self config",
@@ -254,7 +254,7 @@ def groups_used(config: DrafterConfig, device: str, vocabularies: bool, copies: 
         used.add(GRAPHS)
     if vocabularies or copies:
         used.add(TEXTS)
-    return used | {VOCABULARIES} if vocabularies else used
+    return used
 
 
 def problems(groups: Collection[str]) -> Iterator[str]:

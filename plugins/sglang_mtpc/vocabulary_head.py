@@ -8,6 +8,7 @@ from sglang.srt.layers.logits_processor import LogitsProcessor
 from torch import Tensor
 
 from mtpc.target_head.draft_logits import DraftLogits
+from sglang_mtpc.ranks import of_first_rank
 
 
 class VocabularyHead:
@@ -24,7 +25,7 @@ class VocabularyHead:
         numbers = self.numbers
         if numbers is not None:
             numbers = numbers.repeat_interleave(len(states) // max(1, len(numbers)))
-        return self.draft_logits(states, numbers).float()
+        return self.draft_logits(of_first_rank(states), numbers).float()
 
 
 class DraftLogitsProcessor(LogitsProcessor):

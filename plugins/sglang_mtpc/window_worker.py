@@ -19,6 +19,7 @@ from mtpc.draft_clock import DraftClock
 from sglang_mtpc import served, verify
 from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.ranks import of_first_rank
 from sglang_mtpc.step import Steps
 
 
@@ -86,7 +87,8 @@ class WindowWorker(BaseSpecWorker):
         """What is known -> draft -> verification input."""
         with self.clock:
             step = self.steps.begin(batch)
-            known = Known.of_target(draft_input.hidden_states, draft_input.bonus_tokens.long())
+            states = of_first_rank(draft_input.hidden_states)
+            known = Known.of_target(states, draft_input.bonus_tokens.long())
             copied = None if self.copying is None else self.copying.copied(batch.reqs, self.shape.depth)
             own = None if copied is None else copied.first(self.drafting.shape.depth)
             drafts = self.drafting(Inputs.of(known, step, own), step.mode)

@@ -25,6 +25,7 @@ from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.last_accepted import last_accepted
 from vllm_mtpc.noise import draft_noise
+from vllm_mtpc.ranks import of_first_rank
 from vllm_mtpc.request_vocabularies import RequestVocabularies
 from vllm_mtpc.step import Step
 
@@ -108,7 +109,7 @@ class Proposer(EagleProposer):
     ) -> None:
         """The largest draft of both parts, so that memory profiling sees it, and windows of one request, compiled.
 
-        The window part has nothing to synchronise between ranks.
+        The window part has nothing to synchronise between data-parallel ranks.
         """
         if self.serial:
             super().dummy_run(num_tokens, use_cudagraphs, is_graph_capturing, slot_mappings)
@@ -224,7 +225,7 @@ class Proposer(EagleProposer):
 
     def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:
         """Called by vLLM's loop for the next serial draft, int64 [B], of states [B, d]; the step keeps all else."""
-        tokens = self.step.draft_next(self.model, hidden_states)
+        tokens = self.step.draft_next(self.model, of_first_rank(hidden_states))
         self.clock.lap(f"serial {len(self.step.tokens) - 1}")
         return tokens, None
 
@@ -232,6 +233,7 @@ class Proposer(EagleProposer):
         """The window part's drafts after all that is known by now."""
         draft = self.draft_one if len(step.tokens[0]) == 1 and not step.seeded else self.window.draft
         temperature = None if step.noise is None else step.temperature
-        known = self.model.completed(step.known(), step.numbers)
+        known = step.known()
+        known = self.model.completed(known._replace(states=of_first_rank(known.states)), step.numbers)
         drafted: Draft = draft(known, temperature, step.window_noise(), step.window, step.mode, step.copying)
         return drafted

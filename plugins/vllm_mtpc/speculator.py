@@ -26,6 +26,7 @@ from vllm_mtpc.device_copying import DeviceCopying, texts_on_device
 from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.graphs import BatchGraphs
+from vllm_mtpc.ranks import of_first_rank
 
 FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
 
@@ -35,8 +36,8 @@ class Speculator(EagleSpeculator):
 
     What one step needs lies in buffers that never move, so that both parts can be captured in CUDA graphs, one for each
     batch size: vLLM captures the serial part, this class the window part and what may be copied instead.  Noise is a
-    function of the request's seed and position, so every tensor-parallel rank drafts the same, the window from its own
-    whole copy; there nothing is exchanged, and data-parallel ranks need not agree on a shape.
+    function of the request's seed and position, so every tensor-parallel rank drafts the same from the states of the
+    first one; data-parallel ranks exchange nothing for a window, and need not agree on a shape.
 
     With a window part or copying ``draft_logits`` is of float32: a window's distributions rounded to bfloat16 are not
     the ones that were drawn from.  The serial part draws from logits of the cache's type, which keeps them as they are.
@@ -192,7 +193,7 @@ class Speculator(EagleSpeculator):
         rows = input_batch.num_reqs
         slots = input_batch.idx_mapping[:rows]
         last = input_batch.query_start_loc[1 : rows + 1] - 1 - num_rejected[:rows]  # last accepted token, [B]
-        self.states[:rows, 0] = states[last]
+        self.states[:rows, 0] = of_first_rank(states[last])
         self.positions[:rows] = input_batch.positions[last]
         # While a prompt is being read nothing has been sampled: the next token is the prompt's.
         self.tokens[:rows, 0] = torch.where(
@@ -216,6 +217,7 @@ class Speculator(EagleSpeculator):
 
         Where they are kept follows from the step's number on the device: in a graph no number of Python's counts.
         """
+        hidden_states = of_first_rank(hidden_states)
         tokens: Tensor = super().sample_draft(hidden_states, *arguments, **named)
         if self.copying is not None:
             self.copying.drafted(tokens, self.current_draft_step)

@@ -93,8 +93,8 @@ TABLE = (
         "called", "shares out the weights over tensor-parallel ranks",
     ),
     TouchPoint(
-        SERIAL, "vllm.distributed", "tensor_model_parallel_all_gather", "input_ dim",
-        "called", "the head's rows of the draft vocabularies are whole on every rank",
+        START, "vllm.distributed", "tensor_model_parallel_all_gather", "input_ dim",
+        "called", "the head's rows of draft vocabularies are whole on every rank; all draft from the first's states",
     ),
     TouchPoint(
         V1, _EAGLE, "EagleProposer.__init__", "self vllm_config device runner",

@@ -1,4 +1,5 @@
-"""Two tensor-parallel ranks through `vllm serve`, as README writes it: the same text, and the same drafts on both.
+"""Two tensor-parallel ranks through `vllm serve`, as README writes it: the same text, and the same drafts on both,
+though the second one's states are off by an ulp.
 
 Few requests: two ranks on two cores wait for each other busily.
 """
@@ -22,7 +23,7 @@ from tests.support.random_models import make_drafter, make_target
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
-PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "hybrid")]
+PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybrid")]
 LENGTH, ASKED = 24, 4
 
 
@@ -51,7 +52,11 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             *("--tensor-parallel-size", "2"),
             *speculative_config(models.drafter, drafts),
             path=PLUGINS,
-            variables={"RECORDED_DRAFTS": str(folder / "drafts"), "VLLM_CPU_OMP_THREADS_BIND": "0|1"},
+            variables={
+                "RECORDED_DRAFTS": str(folder / "drafts"),
+                "STATED_DRAFTS": str(folder / "stated"),
+                "VLLM_CPU_OMP_THREADS_BIND": "0|1",
+            },
         ) as server,
     ):
         yield Served(server, models, folder / "drafts")
@@ -70,10 +75,13 @@ def test_texts_and_drafts_are_those_of_one_rank(served: Served) -> None:
 
 
 def test_ranks_draft_the_same(served: Served) -> None:
-    """Also where drafts are drawn."""
+    """Also where drafts are drawn, and what is stated of them to the last bit."""
     before = len(served.drafts.read_text().splitlines())
     served.server.complete(prompts(1)[0], max_tokens=LENGTH, ignore_eos=True, temperature=1.0, n=8)
     first, second = (Path(f"{served.drafts}{rank}").read_text().splitlines() for rank in ("", ".1"))
     both = min(len(first), len(second))  # the last step may be on its way to one of the files
     assert both > before + 5
     assert second[:both] == first[:both]
+    own, other = (served.drafts.with_name(f"stated{rank}").read_text().splitlines() for rank in ("", ".1"))
+    assert len(set(own)) > 5
+    assert other[:both] == own[:both]

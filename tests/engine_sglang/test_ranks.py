@@ -1,4 +1,5 @@
-"""Two tensor-parallel ranks through `sglang.launch_server`: the same text, and the same drafts on both.
+"""Two tensor-parallel ranks through `sglang.launch_server`: the same text, and the same drafts on both, though the
+second one's states are off by an ulp.
 
 Few requests: two ranks on two cores wait for each other busily.
 """
@@ -24,7 +25,7 @@ from tests.support.random_models import make_drafter, make_target
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
-PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "hybrid")]
+PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybrid")]
 LENGTH, ASKED = 24, 4
 
 
@@ -45,7 +46,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     target = make_target(folder / "target", seed=3)
     models = Models(target, make(folder / "drafter", target), drafts)
     arguments = drafting(models.drafter, "--speculative-num-steps", str(drafts), *RANKS)
-    variables = {"RECORDED_DRAFTS": str(folder / "drafts")}
+    variables = {"RECORDED_DRAFTS": str(folder / "drafts"), "STATED_DRAFTS": str(folder / "stated")}
     with alone(), SGLangServer(target, folder / "log", *LARGE, *arguments, path=PLUGINS, variables=variables) as server:
         yield Served(server, models, folder / "drafts")
 
@@ -62,10 +63,13 @@ def test_texts_and_drafts_are_those_of_one_rank(served: Served) -> None:
 
 
 def test_ranks_draft_the_same(served: Served) -> None:
-    """Also where drafts are drawn."""
+    """Also where drafts are drawn, and what is stated of them to the last bit."""
     before = len(served.drafts.read_text().splitlines())
     served.server.generate(prompts(1)[0], max_new_tokens=LENGTH, ignore_eos=True, temperature=1.0, n=8)
     first, second = (Path(f"{served.drafts}{rank}").read_text().splitlines() for rank in ("", ".1"))
     both = min(len(first), len(second))  # the last step may be on its way to one of the files
     assert both > before + 5
     assert second[:both] == first[:both]
+    own, other = (served.drafts.with_name(f"stated{rank}").read_text().splitlines() for rank in ("", ".1"))
+    assert len(set(own)) > 5
+    assert other[:both] == own[:both]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,15 @@ from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_models import make_drafter, make_target
 
 collect_ignore_glob = [] if find_spec("sglang") else ["test_*.py"]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one rank."""
+    from sglang_mtpc import ranks
+
+    group = SimpleNamespace(all_gather=lambda tensor, dim: tensor)
+    monkeypatch.setattr(ranks, "get_parallel", lambda: SimpleNamespace(tp_group=group))
 
 
 @pytest.fixture(scope="session")

@@ -65,7 +65,6 @@ USED = {  # of each group but the start's: the shapes of drafters that a line of
     touch_points.SERIAL: ({"serial", "both"}, {"serial", "both"}),
     touch_points.LLAMA: ({"serial", "both"}, {"serial", "both"}),
     touch_points.QWEN2: (set(), set()),
-    touch_points.VOCABULARIES: (set(), set()),
     touch_points.TEXTS: (set(), set()),
     touch_points.COPYING: (set(), set()),
 }
@@ -92,7 +91,6 @@ def test_a_line_refuses_only_those_that_use_it(
 @pytest.mark.parametrize(
     ("group", "name", "by"),
     [
-        (touch_points.VOCABULARIES, "fastmtp", {"vocabularies"}),
         (touch_points.TEXTS, "fastmtp", {"vocabularies", "copies"}),
         (touch_points.TEXTS, "drafter", {"vocabularies", "copies"}),
         (touch_points.COPYING, "fastmtp", {"copies"}),

@@ -14,6 +14,14 @@ from tests.support.random_models import make_drafter, make_target
 collect_ignore_glob = [] if find_spec("vllm") else ["test_*.py"]
 
 
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one rank."""
+    from vllm_mtpc import ranks
+
+    monkeypatch.setattr(ranks, "tensor_model_parallel_all_gather", lambda tensor, dim: tensor)
+
+
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random byte-level Llama."""

@@ -27,6 +27,7 @@ from mtpc.target_head.shared import Head
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
 from sglang_mtpc.mixing import Mixing
+from sglang_mtpc.ranks import of_first_rank
 from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, VocabularyHead
 
 PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what they say; those of FP8 are scaled
@@ -205,7 +206,7 @@ class SerialModel(nn.Module):
             forward_batch.spec_info, "kept", None
         )  # in the loop of drafts, for a window
         if kept is not None:
-            kept.append(states)
+            kept.append(of_first_rank(states))
         head = self.lm_head
         if self.draft_logits is not None:
             numbers = None if self.numbers is None else self.numbers[: forward_batch.batch_size]

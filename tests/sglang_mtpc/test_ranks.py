@@ -1,0 +1,103 @@
+"""Two ranks of SGLang's, with gloo, of which one has states that are off by an ulp: they draft the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from sglang.srt.distributed.parallel_state import get_world_group, init_distributed_environment
+from torch import Tensor, multiprocessing, nn
+
+from mtpc.draft_clock import DraftClock
+from mtpc.families.drafter import load_drafter
+from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
+from sglang_mtpc import ranks, serial_worker, verify, vocabulary_head, window_worker
+from sglang_mtpc.drafting import Drafting
+from sglang_mtpc.models import serial
+from sglang_mtpc.models.serial import SerialModel
+from sglang_mtpc.serial_worker import SerialDraftWorker
+from sglang_mtpc.shape import Shape
+from sglang_mtpc.step import Steps
+from sglang_mtpc.vocabulary_head import VocabularyHead
+from sglang_mtpc.window_worker import WindowWorker
+from tests.sglang_mtpc.stand_ins import batch_of
+
+ROWS, SIZE = 3, 64
+RANKINGS = Rankings(6, {"even": Ranking((0, 2, 4))})
+
+
+def of_window(folder: Path, states: Tensor) -> list[Tensor]:
+    """What a drafter without a serial part drafts and states."""
+    batch, _ = batch_of(ROWS, "sampled", states)
+    made = WindowWorker.__new__(WindowWorker)
+    made.clock, made.steps, made._target_worker = DraftClock(None), Steps(7), None
+    made.copying, made.shape, window = None, Shape(4, 1, 4), load_drafter(folder).window
+    assert window is not None
+    made.drafting = Drafting(window, made.shape)
+    tokens, probs, _ = made._draft(batch, batch.spec_info)
+    return [tokens, probs]
+
+
+def of_both(folder: Path, states: Tensor) -> list[Tensor]:
+    """What one with both parts does, and a state that its serial part keeps for the window in SGLang's loop."""
+    batch, _ = batch_of(ROWS, "sampled", states.repeat(1, 2))
+    made, window = SerialDraftWorker.__new__(SerialDraftWorker), load_drafter(folder).window
+    assert window is not None
+    made.clock, made.window, made.shape = DraftClock(None), Drafting(window, Shape(3, 1, 3)), Shape(4, 1, 4)
+    made.copying, made.steps, made.speculative_num_steps, made.target_worker = None, Steps(7), 1, None
+    tokens, probs, _ = made.draft(batch)
+
+    model: Any = SerialModel.__new__(SerialModel)
+    nn.Module.__init__(model)
+    model.model, model.lm_head = lambda *_: states, None
+    model.logits_processor = lambda *_: None
+    spec_info = SimpleNamespace(hidden_states=None, kept=[])
+    model(None, None, SimpleNamespace(spec_info=spec_info))
+    return [tokens, probs, *spec_info.kept]
+
+
+def of_vocabulary(states: Tensor) -> list[Tensor]:
+    """Logits of two tokens that are as likely where the first two numbers of a state are the same, and their order."""
+    head = torch.zeros(6, SIZE)
+    head[0, 0] = head[2, 1] = 1.0
+    logits = DraftLogits(DraftVocabularies(RANKINGS, VocabularySettings(size=3)), head)
+    made = VocabularyHead(logits, None)(states)
+    return [made, made.argmax(-1)]
+
+
+def draft(rank: int, drafter: Path, hybrid: Path, folder: Path) -> None:
+    """What one of two ranks drafts, and what it would if each kept to its own states."""
+    torch.set_num_threads(1)
+    init_distributed_environment(2, rank, f"file://{folder}/store", rank, "gloo")
+    ranks.get_parallel = lambda: SimpleNamespace(tp_group=get_world_group())
+    verify.verify_input = lambda batch, given, drafts, *rest: drafts  # type: ignore[assignment]
+    states = torch.randn(ROWS, SIZE, generator=torch.Generator().manual_seed(0))
+    states[:, :2] = 1.0
+    if rank:
+        states[:, 1:] = torch.nextafter(states[:, 1:], torch.tensor(9.0))
+
+    def drafted() -> list[Tensor]:
+        return [*of_window(drafter, states), *of_both(hybrid, states), *of_vocabulary(states)]
+
+    shared = drafted()
+    for module in (serial, serial_worker, vocabulary_head, window_worker):
+        module.of_first_rank = lambda states: states  # type: ignore[attr-defined]
+    torch.save((shared, drafted()), folder / str(rank))
+
+
+def test_ranks_draft_the_same(
+    drafter: Path, hybrid: Path, tmp_path: Path, loaded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # there are two
+    multiprocessing.start_processes(draft, (drafter, hybrid, tmp_path), nprocs=2, start_method="fork")
+    (first, alone), (second, other) = (torch.load(tmp_path / str(rank)) for rank in range(2))
+    assert len(first) == 7
+    for one, two in zip(first, second, strict=True):
+        assert torch.equal(one, two)
+    differing = [not torch.equal(one, two) for one, two in zip(alone, other, strict=True)]
+    assert differing == [False, True, False, True, True, True, True]  # tokens of windows are drawn: seldom
