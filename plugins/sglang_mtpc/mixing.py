@@ -6,6 +6,7 @@ from torch import Tensor
 
 from mtpc.copying.mixture import Copied, Copying
 from mtpc.draw import at_temperature
+from sglang_mtpc.finite import finite
 
 
 class Mixing:
@@ -35,4 +36,4 @@ class Mixing:
         tokens: int64 [B], the last drafts, which the serial part has just read.  own: its logits, [B, V].
         """
         self.drafted(tokens)
-        return self.mixed(at_temperature(own, self.temperatures[:, 0])).log() * self.temperatures
+        return finite(self.mixed(at_temperature(own, self.temperatures[:, 0])).log()) * self.temperatures

@@ -8,6 +8,7 @@ from sglang.srt.layers.logits_processor import LogitsProcessor
 from torch import Tensor
 
 from mtpc.target_head.draft_logits import DraftLogits
+from sglang_mtpc.finite import finite
 from sglang_mtpc.ranks import of_first_rank
 
 
@@ -21,11 +22,11 @@ class VocabularyHead:
         self.draft_logits, self.numbers = draft_logits, numbers
 
     def __call__(self, states: Tensor) -> Tensor:
-        """float32 [n, V] of states [n, d], as many for each request; -inf for a token that cannot be drafted."""
+        """float32 [n, V] of states [n, d], as many for each request; see `finite`."""
         numbers = self.numbers
         if numbers is not None:
             numbers = numbers.repeat_interleave(len(states) // max(1, len(numbers)))
-        return self.draft_logits(of_first_rank(states), numbers).float()
+        return finite(self.draft_logits(of_first_rank(states), numbers).float())
 
 
 class DraftLogitsProcessor(LogitsProcessor):

@@ -28,7 +28,9 @@ def test_the_loop_states_the_mixture(temperature: float, seed: int) -> None:
         if place == 0:
             stated = mixing.mixed(own)
         else:
-            stated, _, drawn = sample_draft_proposal(mixing.logits(token, logits), temperatures, top_ks)
+            mixed = mixing.logits(token, logits)
+            assert mixed.isfinite().all()
+            stated, _, drawn = sample_draft_proposal(mixed, temperatures, top_ks)
             assert (stated.gather(1, drawn) > 0).all()
         assert torch.allclose(stated, plain.mixed(own), atol=1e-6)
         token = copied.tokens[:, place].clone()

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from sglang.srt.environ import envs
+from sglang.srt.utils.async_probe import maybe_detect_inf
 from torch import nn
 
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
+from sglang_mtpc.finite import LEAST
 from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, LogitsProcessor, VocabularyHead
 
 RANKINGS = Rankings(6, {"low": Ranking((0, 1, 2)), "high": Ranking((3, 4, 5))})
@@ -33,14 +36,24 @@ def test_rows_of_a_request_share_its_vocabulary(rows_each: int) -> None:
     assert computed.dtype == torch.float32
     for row, logits in enumerate(computed):
         ids = [(0, 1, 2), (3, 4, 5)][numbers[row // rows_each]]
-        assert logits.isfinite().nonzero()[:, 0].tolist() == list(ids)
+        assert logits.softmax(0).nonzero()[:, 0].tolist() == list(ids)
         expected = states[row] @ HEAD[list(ids)].bfloat16().T
         torch.testing.assert_close(logits[list(ids)], expected.float())
 
 
 def test_one_vocabulary_for_all() -> None:
     computed = processor()._get_logits(torch.ones(5, 4), VocabularyHead(LOGITS, None), None)
-    assert computed.isfinite().all(0).tolist() == [True] * 3 + [False] * 3
+    assert (computed > LEAST).all(0).tolist() == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_sglangs_probes_find_no_fault(dtype: torch.dtype) -> None:
+    """And no token that cannot be drafted has any probability, at any temperature."""
+    logits = processor()._get_logits(torch.ones(2, 4, dtype=dtype), VocabularyHead(LOGITS, None), None)
+    with envs.SGLANG_ENABLE_ASYNC_ASSERT.override(True):
+        maybe_detect_inf(logits, "a draft")
+    for temperature in (1e-6, 1.0, 1e6):
+        assert not (logits / temperature).softmax(-1)[:, 3:].any()
 
 
 def test_the_whole_vocabulary_is_sglangs(monkeypatch: pytest.MonkeyPatch) -> None:
