@@ -103,8 +103,11 @@ class Drafting:
         replay()
         return _first(drafts, rows)
 
-    def compute(self, inputs: Inputs, mode: Mode) -> Drafts:
-        """Draft without a graph: static shapes, and nothing waits for the host."""
+    def compute(self, inputs: Inputs, mode: Mode, kept: Tensor | None = None) -> Drafts:
+        """Draft without a graph: static shapes, and nothing waits for the host.
+
+        kept: float32 [B, K, V], where a chain's distributions are to lie; None: anywhere.
+        """
         states, tokens, temperature, seeds, positions, *_ = inputs
         known, (depth, children, nodes, count), greedy = Known(states, tokens), self.shape, mode == "greedy"
         if self.completed is not None:
@@ -119,7 +122,7 @@ class Drafting:
         draft = draft_chain(known, temperature, noise, depth, mode, copying)
         assert draft.probs is not None
         # SGLang's kernel takes a probability that rounding has put above 1 for no probability and rejects the draft.
-        return Draft(draft.tokens, draft.probs.clamp_max(1.0))
+        return Draft(draft.tokens, torch.clamp_max(draft.probs, 1.0, out=kept))
 
     def prepare(self, runner: Any, states: Tensor) -> None:
         """Capture drafts for the batch sizes for which the target's verification is captured; on a CPU, compile one.
@@ -144,17 +147,24 @@ class Drafting:
             self.compute(Inputs(states, tokens, torch.ones(1), key, key, *self._nothing_copied(tokens)), mode)
 
     def capture(self, sizes: Sequence[int], states: Tensor, record: Recorder) -> None:
-        """Capture the drafts of these batch sizes; states: [max(sizes), s + 1, d], of the window's dtype and device."""
+        """Capture the drafts of these batch sizes; states: [max(sizes), s + 1, d], of the window's dtype and device.
+
+        The distributions of all of them lie in one tensor: what a graph returns no other one can use as its memory.
+        """
         rows, device = len(states), states.device
         tokens = torch.zeros(states.shape[:2], dtype=torch.int64, device=device)
         seeds, positions = (torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(2))
         temperature = torch.ones(rows, device=device)
         self.buffers = Inputs(states, tokens, temperature, seeds, positions, *self._nothing_copied(tokens))
+        kept = None
+        if self.shape.children == 1:
+            kept = torch.zeros(rows, self.shape.depth, self.window.vocab_size, device=device)
         modes: tuple[Mode, ...] = ("greedy", "mixed")
         for size in sorted(sizes, reverse=True):  # the largest first: the smaller ones fit into its memory
             inputs = self.buffers.first(size)
             for mode in modes:
-                self.graphs[size, mode] = record(partial(self.compute, inputs, mode))
+                own = None if kept is None else kept[:size]
+                self.graphs[size, mode] = record(partial(self.compute, inputs, mode, own))
         self.sizes = sorted(sizes)
 
     def _nothing_copied(self, tokens: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:

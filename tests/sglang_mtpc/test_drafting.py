@@ -168,6 +168,10 @@ def test_replays(drafter: Path, kind: str, mode: Mode) -> None:
         batch = inputs(rows, mode, copies)
         assert same(captured(batch, mode), eager(batch, mode)), rows
     assert recorder.replayed == 5
+    kept = {
+        drafts.probs.data_ptr() for _, drafts in captured.graphs.values() if getattr(drafts, "probs", None) is not None
+    }
+    assert len(kept) == (kind != "tree")  # for all sizes
     batch = inputs(5, mode, copies)  # more than was captured
     assert same(captured(batch, mode), eager(batch, mode))
     assert recorder.replayed == 5
