@@ -30,6 +30,7 @@ from sglang_mtpc.shape import Shape
 # Which filter min-p after top-p after top-k; all else filters at once, PyTorch's sampling in any case.
 IN_TURN = ("flashinfer", "intel_xpu")
 HOOKED = "sglang.srt.speculative.eagle_worker_common.eagle_sample"
+PART = 1 << 22  # numbers of the target's distributions that are looked at together, or those of one request
 _VERIFY_STREAM = 0x766572696679  # keeps these uniforms apart from those that the drafts of the same request used
 
 
@@ -112,19 +113,31 @@ def _sampled(drafts: Drafted, batch: Any, logits: Tensor) -> tuple[Tensor, Tenso
     """By the core's rules: accepted drafts [B], emitted tokens [B, N + 1], accepted nodes [B, N] (see `TreeVerdict`).
 
     Rejection sampling where distributions are stated; else the target alone chooses, which is lossless for any tree.
-    logits: [B (N + 1), V], at the pending token and at each draft.
+    logits: [B (N + 1), V], at the pending token and at each draft.  Some requests are judged at a time: SGLang has
+    sized its pools without what is sorted here.
     """
     info = batch.sampling_info
     rows, nodes = drafts.tokens.shape
-    target = (logits.view(rows, nodes + 1, -1).double() / info.temperatures[:, :, None]).softmax(-1)
-    if info.need_top_k_sampling or info.need_top_p_sampling or info.need_min_p_sampling:
-        in_turn = info.need_min_p_sampling and get_exec().kernel.sampling_backend in IN_TURN
-        target = filtered(target, info.top_ks, info.top_ps, info.min_ps, in_turn)
+    logits, filters = logits.view(rows, nodes + 1, -1), (info.top_ks, info.top_ps, info.min_ps)
+    narrowed = info.need_top_k_sampling or info.need_top_p_sampling or info.need_min_p_sampling
+    in_turn = info.need_min_p_sampling and get_exec().kernel.sampling_backend in IN_TURN
     uniforms = _uniforms(info.sampling_seed, batch.seq_lens, nodes + 1)
-    if drafts.probs is None:
-        return verify_tree(drafts.tokens, drafts.parents, target, uniforms)
-    verdict = verify_rejection(drafts.tokens, drafts.probs, target, uniforms[:, :-1], uniforms[:, -1])
-    return verdict.accepted, verdict.tokens, torch.arange(nodes, device=logits.device).expand(rows, nodes)
+
+    def verdict(part: slice) -> tuple[Tensor, Tensor, Tensor]:
+        tokens, probs = drafts.tokens[part], None if drafts.probs is None else drafts.probs[part]
+        target = (logits[part].double() / info.temperatures[part, :, None]).softmax(-1)
+        if narrowed:
+            top_k, top_p, min_p = (each[part] for each in filters)
+            target = filtered(target, top_k, top_p, min_p, in_turn)
+        if probs is None:
+            return verify_tree(tokens, drafts.parents[part], target, uniforms[part])
+        accepted, emitted = verify_rejection(tokens, probs, target, uniforms[part, :-1], uniforms[part, -1])
+        return accepted, emitted, torch.arange(nodes, device=logits.device).expand_as(tokens)
+
+    size = max(1, PART // logits[0].numel())
+    parts = (slice(start, start + size) for start in range(0, rows, size))
+    accepted, emitted, path = (torch.cat(each) for each in zip(*map(verdict, parts), strict=True))
+    return accepted, emitted, path
 
 
 def _uniforms(seeds: Tensor | None, positions: Tensor, size: int) -> Tensor:

@@ -15,6 +15,7 @@ from mtpc.draft import Draft, TreeDraft
 from mtpc.verify.filters import filtered
 from sglang_mtpc import verify
 from sglang_mtpc.links import chain_links, tree_links
+from tests.mtpc.window.trace import Trace
 from tests.statistics import chi_square_p_value
 
 V, ALL = 6, 1 << 30
@@ -249,3 +250,22 @@ def test_every_rank_takes_the_verdict_of_the_first(monkeypatch: pytest.MonkeyPat
     assert (predicted == 4).all()
     assert (lengths == 2).all()
     assert (nodes == 1).all()
+
+
+@pytest.mark.parametrize("drafts", [CHAIN, TREE], ids=["chain", "tree"])
+def test_a_large_batch_is_judged_in_parts(drafts: Draft | TreeDraft, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the verdicts of the whole one, in the memory of a part."""
+    rows, places = 40, drafts.tokens.shape[1] + 1
+    logits = torch.randn(rows, places, V, generator=torch.Generator().manual_seed(2))
+    parameters = [0.8] * rows, [3, 5] * (rows // 2), [0.9] * rows, [0.0, 0.1] * (rows // 2)
+    batch = batch_of(*parameters, seed=torch.arange(rows))
+    whole = verdict(drafts, batch, logits, 3)
+    given, output = built(drafts, rows, 3), SimpleNamespace(next_token_logits=logits.flatten(0, 1))
+    peaks = []
+    for size in (rows, 7):
+        monkeypatch.setattr(verify, "PART", size * places * V)
+        with Trace() as trace:
+            found = verify.judge(lambda *_: None, given, batch, output)
+        assert all(torch.equal(one, other) for one, other in zip(found, whole, strict=True))
+        peaks.append(trace.peak)
+    assert peaks[1] < peaks[0] / 2
