@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor, nn
-
-# Their compute_logits applies the norm `model.norm`.
-NORM_WITH_LOGITS = ("MiMoForCausalLM", "Step3p5ForCausalLM")
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 
-def final_norm(target: nn.Module) -> Callable[[Tensor], Tensor]:
-    """What the states [..., d] that a target of vLLM returns must go through to be those after its final norm."""
-    if any(kind.__name__ in NORM_WITH_LOGITS for kind in type(target).__mro__):
-        return target.get_submodule("model.norm")
-    return nn.Identity()
+@torch.inference_mode()
+def final_norm(target: Any, states: Tensor) -> Callable[[Tensor], Tensor]:
+    """What the states [..., d] that a target of vLLM returns must go through to be those after its final norm.
+
+    It is what the target's own logits go through: these are made once, on all ranks, of ``states``, any [1, d].
+    """
+    called: list[tuple[nn.Module, torch.dtype]] = []
+
+    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if "Norm" in type(module).__name__:
+            called.append((module, inputs[0].dtype))
+
+    hook = register_module_forward_pre_hook(note)
+    try:
+        target.compute_logits(states)
+    finally:
+        hook.remove()
+
+    def normed(states: Tensor) -> Tensor:
+        for norm, dtype in called:
+            states = norm(states.to(dtype))
+        return states
+
+    return normed

@@ -63,7 +63,7 @@ class Proposer(EagleProposer):
 
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""
-        self.final_norm = final_norm(target_model)
+        self.final_norm = final_norm(target_model, self.hidden_states[:1])
         if self.serial:
             super().load_model(target_model)
             self.model.gather_rows(static=False)

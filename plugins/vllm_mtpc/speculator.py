@@ -78,7 +78,8 @@ class Speculator(EagleSpeculator):
 
     def load_draft_model(self, target_model: nn.Module, target_attn_layer_names: set[str]) -> nn.Module:
         """Load the drafter; a serial part shares embedding and head of the target."""
-        self.final_norm = final_norm(target_model)
+        states = torch.zeros(1, self.hidden_size, dtype=self.dtype, device=self.device)
+        self.final_norm = final_norm(target_model, states)
         if not self.serial:
             config = self.speculative_config.apply_draft_overrides(self.vllm_config)
             load = get_draft_load_config(config)

@@ -55,12 +55,8 @@ TABLE = (
         "wrapped", "a wrong drafter directory ends in one sentence before any engine process is started",
     ),
     TouchPoint(
-        START, f"{_MODELS}.mimo", "MiMoForCausalLM.compute_logits", "self hidden_states",
-        "called", "has the target's final norm in it, which its drafters' states must go through as well",
-    ),
-    TouchPoint(
-        START, f"{_MODELS}.step3p5", "Step3p5ForCausalLM.compute_logits", "self hidden_states",
-        "called", "likewise",
+        START, f"{_MODELS}.interfaces_base", "VllmModelForTextGeneration.compute_logits", "self hidden_states",
+        "called", "may have the target's final norm in it, which its drafters' states must go through as well",
     ),
     TouchPoint(
         SERIAL, "vllm.compilation.decorators", "support_torch_compile", "cls * dynamic_arg_dims",

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.vocabulary.language import LanguageDetector
@@ -41,7 +40,8 @@ def test_what_is_loaded(serial: bool, own: int, monkeypatch: pytest.MonkeyPatch)
     )
     monkeypatch.setattr(EagleProposer, "load_model", lambda self, target: setattr(self, "model", model))
     made = bare(serial=serial, own=own, _get_model=lambda: model, _compiled=lambda window: f"{window} for one")
-    made.load_model(nn.Module())
+    made.hidden_states = torch.zeros(8, 4)
+    made.load_model(SimpleNamespace(compute_logits=lambda states: None))
     assert gathered == [False] * serial
     assert made.vocabularies is None
     assert (made.num_speculative_tokens, made.window_drafts) == split(own)
