@@ -25,6 +25,7 @@ from mtpc.draft_clock import DraftClock
 from mtpc.draw import choose
 from mtpc.families.drafter import split_drafts
 from mtpc.noise import counter_uniforms
+from mtpc.sent import sent
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.window.beams import Beams
 from sglang_mtpc import serial_tree, served, verify
@@ -201,7 +202,7 @@ class SerialDraftWorker(EagleDraftWorker):
         own = None
         if self.window is not None:
             last = torch.tensor(batch.extend_lens).cumsum(0) - 1
-            own = target_hidden_states[last.to(target_hidden_states.device)]
+            own = target_hidden_states[sent(last, target_hidden_states.device)]
         draft_input = super()._draft_extend_for_prefill(batch, target_hidden_states, *args, **options)
         if draft_input.draft_probs is not None:
             best, drawn = draft_input.draft_probs.argmax(-1, keepdim=True), draft_input.topk_index

@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from mtpc.noise import counter_uniforms
+from mtpc.sent import sent
 
 
 def draft_noise(positions: Tensor, size: int, generators: dict[int, Generator]) -> Tensor:
@@ -18,8 +19,8 @@ def draft_noise(positions: Tensor, size: int, generators: dict[int, Generator]) 
     """
     noise = torch.rand(positions.shape[0], size, dtype=torch.float64, device=positions.device)
     if generators:
-        rows = torch.tensor(list(generators), device=positions.device)
-        seeds = torch.tensor([_signed(g.initial_seed()) for g in generators.values()], device=positions.device)
+        seeded = [list(generators), [_signed(generator.initial_seed()) for generator in generators.values()]]
+        rows, seeds = sent(torch.tensor(seeded), positions.device)
         noise[rows] = counter_uniforms(seeds, positions[rows], size)
     return noise
 

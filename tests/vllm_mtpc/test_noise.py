@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
+from torch import Tensor
 
 from mtpc.noise import counter_uniforms
 from vllm_mtpc.noise import draft_noise
@@ -46,3 +50,12 @@ def test_every_bit_is_used() -> None:
     steps = noise[0] * 2.0**53
     assert torch.equal(steps, steps.round())
     assert (steps.long() % 2).double().mean() > 0.4  # down to the last bit
+
+
+def test_seeds_and_rows_are_sent_at_once_and_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[Any] = []
+    to = Tensor.to
+    monkeypatch.setattr(Tensor, "to", lambda self, *args, **named: copies.append(named) or to(self, *args, **named))
+    monkeypatch.setattr(torch, "tensor", lambda data: torch.as_tensor(data))  # of the host, on no device
+    draft_noise(POSITIONS.to("meta"), 5, {0: seeded(1), 2: seeded(3)})
+    assert copies[1:] == [{"non_blocking": True}]
