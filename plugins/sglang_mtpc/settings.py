@@ -38,6 +38,7 @@ FIXED = {
     "enable_watermark": False,
     "pp_size": 1,
 }
+SAME = {"speculative_draft_model_quantization": "unquant"}  # SGLang's word for what a drafter is in any case
 TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # on a GPU: they verify trees with pages of any size
 
 
@@ -108,7 +109,7 @@ def _defaults(given: Any, heeded: set[str]) -> dict[str, Any]:
 def _check_fixed(settings: Any, fixed: Mapping[str, Any], family: Family) -> None:
     for key, expected in fixed.items():
         value = getattr(settings, key, expected)
-        if value != expected:
+        if value not in (expected, SAME.get(key, expected)):
             raise MTPCError(f"{flag(key)} is {value!r}, but with {family.title} it must be {expected!r}.")
 
 

@@ -50,8 +50,9 @@ def test_what_is_left_open_is_completed(target: Path, fastmtp: Path, tmp_path: P
     assert longer.speculative_num_steps == 6
 
 
-def test_a_quantised_targets_drafter_is_not_quantised(target: Path, fastmtp: Path) -> None:
-    found = resolved(target, PATH, str(fastmtp), "--quantization", "fp8", algorithm="FASTMTP")
+@pytest.mark.parametrize("said", [(), ("--speculative-draft-model-quantization", "unquant")], ids=["", "said"])
+def test_a_quantised_targets_drafter_is_not_quantised(target: Path, fastmtp: Path, said: tuple[str, ...]) -> None:
+    found = resolved(target, PATH, str(fastmtp), "--quantization", "fp8", *said, algorithm="FASTMTP")
     assert found.quantization == "fp8"
     assert found.speculative_draft_model_quantization is None
 
