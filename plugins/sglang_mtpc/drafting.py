@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from sglang.srt.distributed.parallel_state import graph_capture
 from torch import Tensor
 
 from mtpc.copying.mixture import Copied, Copying
@@ -134,7 +135,8 @@ class Drafting:
             return
         sizes = getattr(runner.decode_cuda_graph_runner, "capture_bs", None)
         if sizes:
-            self.capture(sizes, states.repeat(max(sizes), 1, 1), GraphRecorder())
+            with graph_capture():
+                self.capture(sizes, states.repeat(max(sizes), 1, 1), GraphRecorder())
 
     def compile_for_one(self, states: Tensor) -> None:
         """Compile the chains of one request, for a CPU; states: [1, s + 1, d], of the window's dtype."""

@@ -69,6 +69,10 @@ TABLE = (
         "called", "SGLang's defaults, which settings that mean nothing for a drafter must keep",
     ),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_spec", "", "called", "the drafts' shape and the directory"),
+    TouchPoint(
+        STEP, f"{_SRT}.distributed.parallel_state", "graph_capture", "",
+        "called", "a window's graph may hold the exchange of logits between ranks",
+    ),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_parallel", "", "called", "tensor-parallel rank and group"),
     TouchPoint(
         WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.alloc_memory_pool",
@@ -197,7 +201,7 @@ TABLE = (
     ),
     TouchPoint(
         STEP, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",
-        "called", "the whole of the output head, to gather rows of, and the first rank's states, from which all draft",
+        "called", "logits of every rank's share of draft vocabularies, and the first one's states",
     ),
     TouchPoint(
         SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self config",

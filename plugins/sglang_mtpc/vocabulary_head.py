@@ -9,7 +9,6 @@ from torch import Tensor
 
 from mtpc.target_head.draft_logits import DraftLogits
 from sglang_mtpc.finite import finite
-from sglang_mtpc.ranks import of_first_rank
 
 
 class VocabularyHead:
@@ -26,7 +25,7 @@ class VocabularyHead:
         numbers = self.numbers
         if numbers is not None:
             numbers = numbers.repeat_interleave(len(states) // max(1, len(numbers)))
-        return finite(self.draft_logits(of_first_rank(states), numbers).float())
+        return finite(self.draft_logits(states, numbers).float())
 
 
 class DraftLogitsProcessor(LogitsProcessor):

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
-from vllm.distributed import tensor_model_parallel_all_gather
+from vllm.distributed import (
+    get_tensor_model_parallel_rank,
+    get_tensor_model_parallel_world_size,
+    tensor_model_parallel_all_gather,
+)
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
@@ -19,6 +23,7 @@ from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
+from mtpc.target_head.rows import Ranks
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc.additional import copying_settings, vocabulary_values
 from vllm_mtpc.serial import STACKED, SerialPart
@@ -88,24 +93,27 @@ class DrafterForCausalLM(nn.Module):
         return loaded
 
     def gather_rows(self, static: bool) -> None:
-        """Gather the output head's rows of the draft vocabularies, once the head is shared; whole on every rank.
+        """Gather the output head's rows of the draft vocabularies, once the head is shared: each rank a share of them.
 
         static: whether shapes must be the same for all batches of a size, as in a CUDA graph: rows that may be in use
         are then computed for every request, so that all languages are one draft vocabulary, and none drafts from all.
 
         Errors: `MTPCError` for a head whose rows are no plain numbers.
         """
+        if static and self.vocabularies is not None:
+            self.vocabularies = self.vocabularies.together()
         if self.vocabularies is None:
             return
-        if static:
-            self.vocabularies = self.vocabularies.together()
         weight = getattr(self.lm_head, "weight", None)
         if weight is None or not weight.is_floating_point() or weight.shape[-1] != self.target.hidden_size:
             raise MTPCError(
                 "a draft vocabulary needs an output head that is not quantised; set its language to 'none'."
             )
-        head = tensor_model_parallel_all_gather(weight.data, dim=0)[: self.target.vocab_size]
-        self.draft_logits = DraftLogits(self.vocabularies, head, partial(self.logits_processor, self.lm_head))
+        ranks = Ranks(
+            get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size(), tensor_model_parallel_all_gather
+        )
+        whole = partial(self.logits_processor, self.lm_head)
+        self.draft_logits = DraftLogits(self.vocabularies, weight.data, whole, ranks)
         logger.info("the serial part: %s.", self.draft_logits.summary)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ TABLE = (
     ),
     TouchPoint(
         START, "vllm.distributed", "tensor_model_parallel_all_gather", "input_ dim",
-        "called", "the head's rows of draft vocabularies are whole on every rank; all draft from the first's states",
+        "called", "logits of each rank's share of draft vocabularies; all draft from the first rank's states",
     ),
     TouchPoint(
         V1, _EAGLE, "EagleProposer.__init__", "self vllm_config device runner",

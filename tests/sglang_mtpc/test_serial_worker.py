@@ -270,10 +270,12 @@ def test_rows_of_a_quantised_head_are_refused(weight: torch.Tensor | None) -> No
     model().share(target(weight), None, None)  # SGLang computes with it
 
 
-def test_rows_are_of_the_whole_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    shards = torch.randn(8, 4)  # of two ranks, with rows that fill up
-    group = SimpleNamespace(all_gather=lambda own, dim: shards)
-    monkeypatch.setattr(serial, "get_parallel", lambda: SimpleNamespace(tp_group=group))
+def test_rows_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two ranks has none of the tokens, and is sent its share of them."""
+    head, ids = torch.randn(3, 4), VOCABULARIES.ids[0].tolist()
+    sent = iter([head[ids[:2]], torch.cat([head[ids[2:]], torch.zeros(1, 4)])])
+    group = SimpleNamespace(all_gather=lambda own: torch.cat([next(sent), own], -1))
+    monkeypatch.setattr(serial, "get_parallel", lambda: SimpleNamespace(tp_rank=1, tp_size=2, tp_group=group))
     one = model()
-    one.share(target(shards[:4]), VOCABULARIES, None)
-    assert torch.equal(one.draft_logits.rows[0], shards[VOCABULARIES.ids[0]])
+    one.share(target(torch.randn(3, 4)), VOCABULARIES, None)
+    assert torch.equal(one.draft_logits.rows[0].share, torch.cat([head[2:], torch.zeros(1, 4)]))

@@ -27,12 +27,14 @@ class Processor:
     def __call__(self, head: nn.Linear, states: Tensor) -> Tensor:
         """Logits over the target's vocabulary."""
         logits: Tensor = head(states)
-        return logits
+        return logits[:, :VOCABULARY]
 
 
 def drafter(vocabularies: DraftVocabularies | None, static: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
     """One that shares a target's head, which has two rows that fill up."""
-    monkeypatch.setattr(model, "tensor_model_parallel_all_gather", lambda weight, dim: weight)
+    monkeypatch.setattr(model, "tensor_model_parallel_all_gather", lambda tensor: tensor)
+    for name, value in (("rank", 0), ("world_size", 1)):
+        monkeypatch.setattr(model, f"get_tensor_model_parallel_{name}", lambda value=value: value)
     made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
     nn.Module.__init__(made)
     made.draft_logits, made.vocabularies, made.logits_processor = None, vocabularies, Processor()

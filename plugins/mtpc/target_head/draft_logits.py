@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mtpc.draw import draw_tokens, most_probable
-from mtpc.int8 import Int8Linear, fits
+from mtpc.target_head.rows import ALONE, Ranks, Rows
 from mtpc.target_head.shared import Head, places
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
@@ -19,37 +18,32 @@ class DraftLogits:
     """The output head's rows of every draft vocabulary, and logits over the whole vocabulary made of them.
 
     A token that cannot be drafted has the logit -inf, hence the probability 0 in the distribution that the drafts are
-    drawn from and that the verifier sees: lossless at any temperature.  On a CPU that computes in bfloat16, a row that
-    is alone with its vocabulary reads the head's rows rounded to int8: half as many bytes, and drafts from just these
-    logits.
+    drawn from and that the verifier sees: lossless at any temperature.
 
-    unembedding: the target's output head, [V, d]; only rows of it are kept, unless requests may draft from all tokens.
-    whole: makes logits of all tokens, states [n, d] -> [n, V]; None: from ``unembedding``.
+    shard: of the target's output head, this rank's, [V / count, d]; only rows of it are kept, unless requests may draft
+    from all tokens.  whole: makes logits of all tokens, states [n, d] -> [n, V]; None: from the shards.
     """
 
     def __init__(
         self,
         vocabularies: DraftVocabularies,
-        unembedding: Tensor,
+        shard: Tensor,
         whole: Callable[[Tensor], Tensor] | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.vocab_size = len(unembedding)
+        self.vocab_size = vocabularies.vocab_size
         self.names = vocabularies.names
-        self.ids = tuple(ids.to(unembedding.device) for ids in vocabularies.ids)  # int64 [R] of each vocabulary
+        self.ids = tuple(ids.to(shard.device) for ids in vocabularies.ids)  # int64 [R] of each vocabulary
         by_language = self.ids[:-1] if vocabularies.detector is not None else self.ids
-        self.rows = tuple(unembedding[ids] for ids in by_language)  # [R, d] of each, copies
+        self.rows = tuple(Rows.of(shard, ids, ranks) for ids in by_language)
         self.places = tuple(places(ids, self.vocab_size) for ids in self.ids)
-        self.whole = None if vocabularies.detector is None else whole or partial(_logits, unembedding)
-        self.rounded: tuple[Int8Linear, ...] = ()  # the rows for one row of states
-        if unembedding.device.type == "cpu" and unembedding.dtype == torch.bfloat16 and all(map(fits, self.rows)):
-            self.rounded = tuple(Int8Linear(rows) for rows in self.rows)
+        self.whole = None if vocabularies.detector is None else whole or Rows(shard, self.vocab_size, ranks)
 
     @property
     def summary(self) -> str:
         """One line for a log: the draft vocabularies, their sizes and the memory of their rows."""
         named = ", ".join(f"{name} ({len(ids)} tokens)" for name, ids in zip(self.names, self.ids, strict=True))
-        held = [*self.rows, *(tensor for linear in self.rounded for tensor in linear.buffers())]
-        memory = sum(tensor.nbytes for tensor in held)
+        memory = sum(rows.nbytes for rows in self.rows)
         return f"drafting from {named} of {self.vocab_size} tokens; the head's rows of them take {memory / 1e6:.1f} MB"
 
     def __call__(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
@@ -141,10 +135,7 @@ class DraftLogits:
         if number == len(self.rows):
             assert self.whole is not None
             return self.whole(states).to(states.dtype)
-        if self.rounded and len(states) == 1 and states.dtype == torch.bfloat16:
-            logits: Tensor = self.rounded[number](states.contiguous())
-            return logits
-        return _logits(self.rows[number], states)
+        return self.rows[number](states)
 
 
 class DraftHead(Head):
@@ -172,11 +163,6 @@ class DraftHead(Head):
         if self.numbers is None:
             return self
         return DraftHead(self.logits_of, self.vocab_size, self.ids, self.numbers[rows])
-
-
-def _logits(rows: Tensor, states: Tensor) -> Tensor:
-    """Rows [R, d] of the head, states [m, d] -> [m, R]."""
-    return F.linear(states, rows.to(states.dtype))
 
 
 def groups(numbers: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]]:

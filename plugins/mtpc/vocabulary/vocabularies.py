@@ -29,8 +29,8 @@ class DraftVocabularies:
     """The draft vocabularies of requests, by number.
 
     names: of their languages, and `ALL` after them where the language of each request is to be found.  ids: int64 [R]
-    of each, its tokens, ascending.  detector: finds the number of a request's; None where there is but one.
-    template: the target's, see `LanguageDetector`.
+    of each, its tokens, ascending, of ``vocab_size``.  detector: finds the number of a request's; None where there is
+    but one.  template: the target's, see `LanguageDetector`.
 
     Errors: `MTPCError` for an unknown language or a size out of range.
     """
@@ -38,17 +38,16 @@ class DraftVocabularies:
     def __init__(self, rankings: Rankings, settings: VocabularySettings, template: Template | None = None) -> None:
         if settings.language == NONE:
             raise MTPCError("language 'none' needs no draft vocabularies.")
-        found = settings.language == AUTO
+        self.vocab_size, found = rankings.vocab_size, settings.language == AUTO
         names = tuple(rankings.languages) if found else (settings.language,)
         ids = tuple(torch.from_numpy(rankings.cut(name, settings.size)) for name in names)
         self.names, self.ids = ((*names, ALL), (*ids, torch.arange(rankings.vocab_size))) if found else (names, ids)
         self.detector = LanguageDetector(rankings, template) if found else None
 
-    def together(self) -> DraftVocabularies:
-        """Those of all languages as one, for all requests."""
-        if self.detector is None:
-            return self
+    def together(self) -> DraftVocabularies | None:
+        """Those of all languages as one, for all requests; None: that is all tokens, so nothing is gained."""
         one = copy(self)
-        one.names, one.ids = (" + ".join(self.names[:-1]),), (torch.cat(self.ids[:-1]).unique(),)
-        one.detector = None
-        return one
+        if self.detector is not None:
+            one.names, one.ids = (" + ".join(self.names[:-1]),), (torch.cat(self.ids[:-1]).unique(),)
+            one.detector = None
+        return one if len(one.ids[0]) < self.vocab_size else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,7 +15,6 @@ from sglang.srt.model_loader.weight_utils import default_weight_loader
 from sglang.srt.models.llama import LlamaMLP
 from sglang.srt.runtime_context import get_parallel
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from mtpc.draft import Known
 from mtpc.errors import MTPCError
@@ -23,6 +22,7 @@ from mtpc.families import DrafterConfig, Family, families
 from mtpc.families.drafter import Drafter
 from mtpc.serial.config import SerialConfig
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
+from mtpc.target_head.rows import Ranks, Rows
 from mtpc.target_head.shared import Head
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
@@ -156,29 +156,27 @@ class SerialModel(nn.Module):
         self.lm_head = target.lm_head
         if vocabularies is None:
             return
-        head = self._whole_head(
-            "a draft vocabulary needs an output head that is not quantised; set its language to 'none'"
-        )
-        self.draft_logits = DraftLogits(vocabularies, head)
+        shard = self._shard("a draft vocabulary needs an output head that is not quantised; set its language to 'none'")
+        self.draft_logits = DraftLogits(vocabularies, shard, ranks=_ranks())
         self.numbers = numbers
         logger.info("%s: %s.", self.family.algorithm, self.draft_logits.summary)
 
-    def _whole_head(self, otherwise: str) -> Tensor:
-        """The target's output head, [V, d].
+    def _shard(self, otherwise: str) -> Tensor:
+        """Of the target's output head, this rank's, [V / count, d].
 
         Errors: `MTPCError`, which says ``otherwise``, for one whose rows are no plain numbers.
         """
         weight = getattr(self.lm_head, "weight", None)
         if weight is None or weight.dtype not in PLAIN or weight.shape[-1] != self.drafter.hidden_size:
             raise MTPCError(f"{otherwise}.")
-        head: Tensor = get_parallel().tp_group.all_gather(weight.data, dim=0)[: self.drafter.vocab_size]
-        return head
+        shard: Tensor = weight.data
+        return shard
 
     @cached_property
     def whole(self) -> Head:
         """What is drafted through from all tokens."""
-        head = self._whole_head(f"{self.family.title} needs an output head that is not quantised")
-        return DraftHead(partial(linear, weight=head), self.drafter.vocab_size)
+        shard = self._shard(f"{self.family.title} needs an output head that is not quantised")
+        return DraftHead(Rows(shard, self.drafter.vocab_size, _ranks()), self.drafter.vocab_size)
 
     def head(self, requests: int) -> Head:
         """What a batch of so many requests drafts through, from as many rows of states for each."""
@@ -216,6 +214,12 @@ class SerialModel(nn.Module):
         if mixing is not None:
             output.next_token_logits = mixing.logits(input_ids, output.next_token_logits)
         return output
+
+
+def _ranks() -> Ranks:
+    """Those that the target's output head is shared out over."""
+    parallel = get_parallel()
+    return Ranks(parallel.tp_rank, parallel.tp_size, parallel.tp_group.all_gather)
 
 
 def serial_names(family: Family, config: DrafterConfig) -> dict[str, str]:

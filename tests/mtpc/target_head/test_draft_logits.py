@@ -50,6 +50,7 @@ def test_greedy_tokens_are_those_of_the_largest_logits(numbers: list[int]) -> No
 def test_a_static_batch_is_drafted_without_a_look_at_its_values(rows: int) -> None:
     """As a CUDA graph must be: on fake tensors whatever asks for a value raises."""
     together = VOCABULARIES.together()
+    assert together is not None
     with FakeTensorMode(allow_non_fake_inputs=True):
         logits = DraftLogits(together, HEAD)
         states = torch.empty(rows, SIZE)
@@ -164,16 +165,22 @@ def test_logits_of_all_tokens_are_the_engines() -> None:
     assert asked == [2]  # for the rows that need them
 
 
-def test_with_one_vocabulary_the_head_is_not_kept() -> None:
-    assert DraftLogits(VOCABULARIES.together(), HEAD).whole is None
-
-
 def test_what_is_kept_of_the_head() -> None:
     head = HEAD.clone()
     logits = DraftLogits(VOCABULARIES, head)
-    assert all(rows.untyped_storage().data_ptr() != head.untyped_storage().data_ptr() for rows in logits.rows)
+    assert all(rows.share.untyped_storage().data_ptr() != head.untyped_storage().data_ptr() for rows in logits.rows)
     assert sum(rows.nbytes for rows in logits.rows) == 3 * 9 * SIZE * 4
     assert logits.summary == (
         "drafting from english (9 tokens), french (9 tokens), code (9 tokens), all (40 tokens) of 40 tokens; "
         "the head's rows of them take 0.0 MB"
     )
+    assert logits.whole is not None
+    together = VOCABULARIES.together()
+    assert together is not None
+    assert DraftLogits(together, head).whole is None
+
+
+def test_one_draft_vocabulary_of_all_tokens_gains_nothing() -> None:
+    everything = {"english": Ranking(tuple(range(30))), "french": Ranking(tuple(range(20, VOCAB)))}
+    assert DraftVocabularies(Rankings(VOCAB, everything), VocabularySettings()).together() is None
+    assert DraftVocabularies(Rankings(VOCAB, everything), VocabularySettings(language="french")).together()

@@ -70,6 +70,8 @@ def drafts_or_sentence(file: Path, head: torch.Tensor) -> None:
             continue
         assert len(vocabularies.ids) == len(rankings.languages) + 1 > 1  # and all tokens
         for served in (vocabularies, vocabularies.together()):
+            if served is None:
+                continue  # that is all tokens
             states, numbers = torch.randn(len(served.ids), SIZE), torch.arange(len(served.ids))
             tokens = DraftLogits(served, head).greedy(states, numbers).tolist()
             for token, of_language in zip(tokens, served.ids, strict=True):

@@ -22,11 +22,14 @@ def test_every_language_has_a_vocabulary_of_the_size_that_was_asked_for() -> Non
 def test_all_languages_together_are_one_vocabulary() -> None:
     vocabularies = DraftVocabularies(RANKINGS, VocabularySettings())
     together = vocabularies.together()
+    assert together is not None
     assert together.names == ("english + french",)
     assert [ids.tolist() for ids in together.ids] == [[0, 4, 5, 6, 7, 8, 9]]
     assert together.detector is None
     assert vocabularies.detector is not None
-    assert together.together() is together
+    again = together.together()
+    assert again is not None
+    assert again.ids is together.ids
 
 
 def test_one_language_needs_no_detector() -> None:

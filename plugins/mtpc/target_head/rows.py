@@ -1,0 +1,80 @@
+"""Rows of the target's output head, divided among tensor-parallel ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtpc.int8 import Int8Linear, fits
+
+
+class Ranks(NamedTuple):
+    """The ranks that hold an output head, each as many of its rows, one rank after the other.
+
+    number: this rank's, of ``count``.  gather: [n, m] of every rank -> [n, count * m], side by side on all ranks.
+    """
+
+    number: int = 0
+    count: int = 1
+    gather: Callable[[Tensor], Tensor] = lambda tensor: tensor
+
+
+ALONE = Ranks()
+
+
+class Rows:
+    """Rows of the head, of which every rank holds and multiplies its share: all draft from the same gathered logits.
+
+    On a CPU that computes in bfloat16, a row of states that is alone reads the head's rows rounded to int8: half as
+    many bytes, and drafts from just these logits.
+
+    share: [m, d].  size: of all ranks' shares together, without the rows that fill up the last ones.
+    """
+
+    def __init__(self, share: Tensor, size: int, ranks: Ranks = ALONE) -> None:
+        self.share, self.size, self.ranks = share, size, ranks
+        self.rounded: Int8Linear | None = None
+
+    @classmethod
+    def of(cls, shard: Tensor, ids: Tensor, ranks: Ranks = ALONE) -> Rows:
+        """Those of the tokens ``ids``, int64 [R], in their order: copies, the first of them for the first rank.
+
+        shard: of the head, this rank's, [V / count, d].  Every rank contributes the rows that it has; in between there
+        are as many rows as tokens.
+        """
+        each, first = -(-len(ids) // ranks.count), ranks.number * len(shard)
+        for number, wanted in enumerate(F.pad(ids - first, (0, each * ranks.count - len(ids)), value=-1).split(each)):
+            elsewhere = (wanted < 0) | (wanted >= len(shard))
+            held = shard[wanted.clamp(0, len(shard) - 1)].masked_fill_(elsewhere[:, None], 0)
+            held = ranks.gather(held).unflatten(1, (ranks.count, -1)).sum(1)  # all but one of them are zeros
+            if number == ranks.number:
+                share = held
+        rows = cls(share, len(ids), ranks)
+        if shard.device.type == "cpu" and shard.dtype == torch.bfloat16 and fits(rows.share):
+            rows.rounded = Int8Linear(rows.share)
+        return rows
+
+    @property
+    def nbytes(self) -> int:
+        """Of this rank's share."""
+        rounded = () if self.rounded is None else self.rounded.buffers()
+        return self.share.nbytes + sum(tensor.nbytes for tensor in rounded)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Their logits: states [n, d] -> [n, size], in their type."""
+        return self.gathered(self.of_share(states))
+
+    def of_share(self, states: Tensor) -> Tensor:
+        """Logits of this rank's share: [n, d] -> [n, m]."""
+        if self.rounded is not None and len(states) == 1 and states.dtype == torch.bfloat16:
+            logits: Tensor = self.rounded(states.contiguous())
+            return logits
+        return F.linear(states, self.share.to(states.dtype))
+
+    def gathered(self, logits: Tensor) -> Tensor:
+        """Logits of every rank's share, [n, m]: [n, size]."""
+        return self.ranks.gather(logits)[:, : self.size]
