@@ -1,0 +1,94 @@
+"""Draft vocabularies in static shapes: each row's own, in plain torch, in the kernel, and divided among ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.target_head.rows import Ranks
+from mtpc.target_head.union import FEW, UnionLogits, shared_out
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
+from tests.mtpc.target_head.ranks import HEAD, SIZE, VOCAB, on_ranks
+from tests.mtpc.window.trace import Trace
+
+LANGUAGES = {"english": Ranking(tuple(range(9))), "french": Ranking((17, 3, 15, 5, 12, 11, 0))}
+VOCABULARIES = DraftVocabularies(Rankings(VOCAB, LANGUAGES), VocabularySettings(size=7))
+UNION = sorted({*VOCABULARIES.ids[0].tolist(), *VOCABULARIES.ids[1].tolist()})
+INTERPRETED = """
+import torch
+from mtpc.target_head import kernel, union
+torch.manual_seed(0)
+for count, rows, size, dtype in [(16, 70, 200, torch.float32), (3, 64, 40, torch.float16)]:
+    states, head = torch.randn(count, size).to(dtype), torch.randn(rows, size).to(dtype)
+    held, numbers = torch.rand(3, rows) < 0.3, torch.randint(3, (count,))
+    held[:, :32] &= torch.arange(3)[:, None] == numbers[0]  # a block that no other row needs
+    head[~held[numbers].any(0)] = torch.nan  # what nobody drafts is not read
+    expected = union.logits_of_own(states, head.nan_to_num(), held, numbers)
+    torch.testing.assert_close(kernel.logits_of_own(states, head, held, numbers), expected)
+"""
+
+
+def test_few_rows_draft_from_their_own_vocabularies() -> None:
+    """And those without language from all of them."""
+    states, numbers = torch.randn(4, SIZE), torch.tensor([1, 0, 2, 1])
+    own = DraftLogits(VOCABULARIES, HEAD)(states, numbers)
+    own[2] = -torch.inf
+    own[2, UNION] = (states[2] @ HEAD.T)[UNION]
+    torch.testing.assert_close(UnionLogits(VOCABULARIES, HEAD)(states, numbers), own)
+
+
+@pytest.mark.parametrize("count", [2, FEW + 1])
+def test_others_draft_from_all_of_them(count: int) -> None:
+    states, logits = torch.randn(count, SIZE), UnionLogits(VOCABULARIES, HEAD)
+    expected = torch.full((count, VOCAB), -torch.inf)
+    expected[:, UNION] = (states @ HEAD.T)[:, UNION]
+    for found in (logits(states), *([logits(states, torch.zeros(count).long())] if count > FEW else [])):
+        torch.testing.assert_close(found, expected)
+    head = logits.head(torch.zeros(count).long())
+    torch.testing.assert_close(head.spread(head.logits(states[:, None]), -torch.inf)[:, 0], expected)
+
+
+@pytest.mark.parametrize("count", [1, FEW + 1])
+def test_what_a_draft_costs(count: int) -> None:
+    """Nothing asks for a value, as in a CUDA graph: on fake tensors whatever does so raises."""
+    logits = UnionLogits(VOCABULARIES, HEAD)
+    with FakeTensorMode(allow_non_fake_inputs=True), Trace() as trace:
+        assert logits(torch.empty(count, SIZE), torch.empty(count, dtype=torch.int64)).shape == (count, VOCAB)
+        assert trace.kernels <= (7 if count <= FEW else 3)
+        assert trace.peak <= 4 * count * (VOCAB + 3 * len(UNION) + SIZE + 2)
+
+
+def test_ranks_draft_as_one_does() -> None:
+    states, numbers = torch.randn(4, SIZE), torch.tensor([1, 0, 2, 1])
+
+    def draft(shard: Tensor, ranks: Ranks) -> tuple[Tensor, Tensor]:
+        logits = UnionLogits(VOCABULARIES, shard, ranks)
+        return logits(states, numbers), logits(states)
+
+    for of_rank in on_ranks(draft):
+        for found, expected in zip(of_rank, draft(HEAD, Ranks()), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_every_rank_has_as_many_of_each_vocabulary(count: int) -> None:
+    held = torch.rand(4, 1003, generator=torch.Generator().manual_seed(0)) < torch.tensor([[0.9], [0.5], [0.3], [0.1]])
+    order = shared_out(held, count)
+    assert order.sort().values.tolist() == list(range(1003))
+    each, kinds = -(-1003 // count), 2 ** len(held)
+    for share in held[:, order].split(each, 1):
+        assert (share.sum(1) <= held.sum(1) / count + kinds).all()
+
+
+def test_the_kernel_reads_each_rows_own() -> None:
+    """In Triton's interpreter, which must be chosen before Triton is imported."""
+    pytest.importorskip("triton")
+    subprocess.run([sys.executable, "-c", INTERPRETED], env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
