@@ -36,15 +36,16 @@ class RequestVocabularies:
     knows of what was said a step ago; all tensor-parallel ranks decide the same.
     """
 
-    def __init__(self, detector: LanguageDetector, requests: int) -> None:
+    def __init__(self, detector: LanguageDetector, requests: int, device: torch.device) -> None:
         self.detector = detector
         # By SGLang's ``Req``, not by its id, which a client may use again while the first request is still held.
         self.readings: WeakKeyDictionary[Any, Reading] = WeakKeyDictionary()
-        self.numbers = torch.zeros(requests, dtype=torch.int64)
+        self.numbers = torch.zeros(requests, dtype=torch.int64, device=device)
 
     def choose(self, requests: Sequence[Any]) -> None:
         """Write the number of each request's draft vocabulary; requests: SGLang's ``Req`` of the rows of the batch."""
-        self.numbers[: len(requests)] = torch.tensor([self._of(request) for request in requests])
+        chosen = torch.tensor([self._of(request) for request in requests], pin_memory=self.numbers.is_cuda)
+        self.numbers[: len(requests)].copy_(chosen, non_blocking=True)
 
     def _of(self, request: Any) -> int:
         if request not in self.readings:

@@ -54,8 +54,9 @@ class SerialDraftWorker(EagleDraftWorker):
         self.clock, self.steps = clock, Steps(self.target_worker.random_seed)
         tokenizer = config.model_path
         self.vocabularies = open_vocabularies(values, Path(served.folder()), config.vocab_size, tokenizer)
-        if self.vocabularies is not None and torch.device(self.device).type != "cpu":
-            self.vocabularies = self.vocabularies.together()  # in CUDA graphs, see `DraftVocabularies`
+        static = torch.device(self.device).type != "cpu"  # in CUDA graphs
+        if static and self.vocabularies is not None and self.vocabularies.together() is None:
+            self.vocabularies = None  # see `UnionLogits`
         self.requests: RequestVocabularies | None = None
         self.window: Drafting | None = None
         self.copying = WorkerCopying.of_served(torch.device(self.device))
@@ -86,7 +87,7 @@ class SerialDraftWorker(EagleDraftWorker):
         numbers = None
         if self.vocabularies is not None and self.vocabularies.detector is not None:
             rows = len(self.req_to_token_pool.req_to_token)
-            self.requests = RequestVocabularies(self.vocabularies.detector, rows)
+            self.requests = RequestVocabularies(self.vocabularies.detector, rows, torch.device(self.device))
             numbers = self.requests.numbers
         self.draft_runner.model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
 

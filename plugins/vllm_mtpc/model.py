@@ -24,6 +24,7 @@ from mtpc.families import family_of
 from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.rows import Ranks
+from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc.additional import copying_settings, vocabulary_values
 from vllm_mtpc.serial import STACKED, SerialPart
@@ -95,13 +96,12 @@ class DrafterForCausalLM(nn.Module):
     def gather_rows(self, static: bool) -> None:
         """Gather the output head's rows of the draft vocabularies, once the head is shared: each rank a share of them.
 
-        static: whether shapes must be the same for all batches of a size, as in a CUDA graph: rows that may be in use
-        are then computed for every request, so that all languages are one draft vocabulary, and none drafts from all.
+        static: whether shapes must be the same for all batches of a size, as in a CUDA graph, see `UnionLogits`.
 
         Errors: `MTPCError` for a head whose rows are no plain numbers.
         """
-        if static and self.vocabularies is not None:
-            self.vocabularies = self.vocabularies.together()
+        if static and self.vocabularies is not None and self.vocabularies.together() is None:
+            self.vocabularies = None
         if self.vocabularies is None:
             return
         weight = getattr(self.lm_head, "weight", None)
@@ -112,8 +112,11 @@ class DrafterForCausalLM(nn.Module):
         ranks = Ranks(
             get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size(), tensor_model_parallel_all_gather
         )
-        whole = partial(self.logits_processor, self.lm_head)
-        self.draft_logits = DraftLogits(self.vocabularies, weight.data, whole, ranks)
+        if static:
+            self.draft_logits = UnionLogits(self.vocabularies, weight.data, ranks)
+        else:
+            whole = partial(self.logits_processor, self.lm_head)
+            self.draft_logits = DraftLogits(self.vocabularies, weight.data, whole, ranks)
         logger.info("the serial part: %s.", self.draft_logits.summary)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:

@@ -21,6 +21,8 @@ from mtpc.draft import Known
 from mtpc.draft_clock import DraftClock
 from mtpc.families.drafter import split_drafts
 from mtpc.noise import counter_uniforms
+from mtpc.vocabulary.language import LanguageDetector
+from mtpc.vocabulary.slots import SlotLanguages
 from vllm_mtpc.additional import static_copying
 from vllm_mtpc.device_copying import DeviceCopying, texts_on_device
 from vllm_mtpc.dispatch import drafter_of
@@ -61,11 +63,14 @@ class Speculator(EagleSpeculator):
         rows = self.max_num_reqs
         self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
         self.copy_graphs, self.window_graphs = BatchGraphs(self._find_copies), BatchGraphs(self._draft_window)
+        self.languages: SlotLanguages | None = None
+        self.said = torch.zeros(rows, dtype=torch.int32, device=device)  # tokens in this step
+        self.language_graphs = BatchGraphs(self._read_languages)
         self.copying: DeviceCopying | None = None
         if copies:
             texts, lengths = texts_on_device(req_states, device), req_states.total_len.gpu
             self.copying = copying = DeviceCopying(CopyTable.of(folder), texts, lengths, rows, drafts)
-            self._follow(lambda request: copying.slots.begin(req_states.req_id_to_index[request]))
+            self._follow(lambda request, _: copying.slots.begin(req_states.req_id_to_index[request]))
         self.slot_logits: Tensor | None = None  # [slots + 1, K, V]; padded rows write to the last one
         if own_logits and probabilistic:
             self.slot_logits = torch.zeros(rows + 1, drafts, self.vocab_size, dtype=torch.float32, device=device)
@@ -86,10 +91,18 @@ class Speculator(EagleSpeculator):
             return get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
         model = super().load_draft_model(target_model, target_attn_layer_names)
         model.gather_rows(static=True)
+        if model.vocabularies is not None and model.vocabularies.detector is not None:
+            self._find_languages_of(model.vocabularies.detector)
         return model
 
-    def _follow(self, begin: Callable[[str], None]) -> None:
-        """Tell of the runner's requests as they come, by their ids, once they have slots: also of preempted ones."""
+    def _find_languages_of(self, detector: LanguageDetector) -> None:
+        """Read the texts of requests, where they are, to draft from the draft vocabularies of their languages."""
+        states, rows = self.req_states, self.max_num_reqs
+        self.languages = languages = SlotLanguages(detector, rows, self.num_speculative_steps, self.device)
+        self._follow(lambda request, text: languages.begin(states.req_id_to_index[request], text))
+
+    def _follow(self, begin: Callable[[str, list[int]], None]) -> None:
+        """Tell of the runner's requests as they come, ids and texts, once they have slots: also of preempted ones."""
         add = self.req_states.add_request
 
         @functools.wraps(add)
@@ -97,7 +110,7 @@ class Speculator(EagleSpeculator):
             req_id: str, prompt_len: int, all_token_ids: list[int], num_computed_tokens: int, max_tokens: int
         ) -> None:
             add(req_id, prompt_len, all_token_ids, num_computed_tokens, max_tokens)
-            begin(req_id)
+            begin(req_id, all_token_ids)
 
         self.req_states.add_request = add_request
 
@@ -120,7 +133,8 @@ class Speculator(EagleSpeculator):
 
     def _graphs(self) -> dict[str, BatchGraphs]:
         """Those that are not vLLM's, by what they hold."""
-        used = {"copying": self.copy_graphs} if self.copying is not None else {}
+        used = {"languages": self.language_graphs} if self.languages is not None else {}
+        used |= {"copying": self.copy_graphs} if self.copying is not None else {}
         return used | ({"windows": self.window_graphs} if self.window_drafts else {})
 
     def _prepare_graphs(self, cudagraph_mode: CUDAGraphMode) -> None:
@@ -162,8 +176,11 @@ class Speculator(EagleSpeculator):
         serial, rows = min(self.serial_drafts, drafts), input_batch.num_reqs
         with self.clock:
             states = self.final_norm(last_hidden_states)
-            if self.copying is not None or not self.serial:
+            if self.copying is not None or self.languages is not None or not self.serial:
                 self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
+            if self.languages is not None:
+                self.said[:rows] = num_sampled[:rows]
+                self.language_graphs.run(rows, eager=is_profile)
             if self.copying is not None:
                 self.copying.said[:rows] = num_sampled[:rows]
                 self.copy_graphs.run(rows, eager=is_profile)
@@ -207,7 +224,8 @@ class Speculator(EagleSpeculator):
         With copying they are those of the mixture at the requests' temperatures.
         """
         rows = len(hidden_states)
-        logits: Tensor = self.model.compute_logits(hidden_states)
+        numbers = None if self.languages is None else self.languages.of(self.idx_mapping[:rows])
+        logits: Tensor = self.model.compute_logits(hidden_states, numbers)
         if self.copying is not None:
             temperature = None if self.draft_logits is None else self.temperature[self.idx_mapping[:rows]]
             return self.copying.mixed(logits, self.current_draft_step, temperature)
@@ -227,6 +245,12 @@ class Speculator(EagleSpeculator):
             self.states[:rows].index_copy_(1, place, hidden_states[:, None].to(self.dtype))
             self.tokens[:rows].index_copy_(1, place, tokens[:, None])
         return tokens
+
+    def _read_languages(self, rows: int) -> None:
+        """From buffers to buffers: what the requests have said."""
+        assert self.languages is not None
+        texts, lengths = self.req_states.all_token_ids.gpu, self.req_states.total_len.gpu
+        self.languages.read(texts, lengths, self.idx_mapping[:rows], self.said[:rows])
 
     def _find_copies(self, rows: int) -> None:
         """From buffers to buffers: what may be copied."""

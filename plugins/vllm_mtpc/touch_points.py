@@ -22,12 +22,11 @@ MEND = f"install a vLLM version {VERSIONS}, or a release of mtpc-plugins made fo
 logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that its handlers show it
 
 # What a line serves: start-up, a part of a drafter, copying, a runner, a device, or several of these at once.
-START, SERIAL, WINDOW, COPYING, GRAPHS = "start-up", "serial part", "window part", "copying", "graphs of our own"
+START, SERIAL, WINDOW, COPYING = "start-up", "serial part", "window part", "copying"
 V1, V2, CPU = "V1 runner", "V2 runner", "CPU"
 JOIN = ", "
 V1_SERIAL, V1_WINDOW, V1_CPU = (JOIN.join((V1, other)) for other in (SERIAL, WINDOW, CPU))
-V2_SERIAL, V2_WINDOW = (JOIN.join((V2, other)) for other in (SERIAL, WINDOW))
-V2_COPYING, V2_GRAPHS = (JOIN.join((V2, other)) for other in (COPYING, GRAPHS))
+V2_SERIAL, V2_WINDOW, V2_COPYING = (JOIN.join((V2, other)) for other in (SERIAL, WINDOW, COPYING))
 _EAGLE = "vllm.v1.spec_decode.eagle"
 _PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", "vllm.v1.worker.gpu.spec_decode.speculator"
 _LOOP_V2, _STATES = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator", "vllm.v1.worker.gpu.states"
@@ -166,7 +165,7 @@ TABLE = (
         "extended", "no graph of the whole loop, which has a step for every draft, where a window part drafts the rest",
     ),
     TouchPoint(
-        V2_GRAPHS, _SPECULATOR, "DraftModelSpeculator._copy_request_inputs",
+        V2, _SPECULATOR, "DraftModelSpeculator._copy_request_inputs",
         "self num_reqs idx_mapping temperature seeds dummy_run",
         "called", "fills the buffers that a captured graph reads; padded rows get slot -1",
     ),
@@ -183,17 +182,17 @@ TABLE = (
         "called", "loads the drafter",
     ),
     TouchPoint(
-        V2_GRAPHS, _CUDA, "CudaGraphManager.__init__", "self vllm_config device cudagraph_mode decode_query_len",
+        V2, _CUDA, "CudaGraphManager.__init__", "self vllm_config device cudagraph_mode decode_query_len",
         "called", "one CUDA graph of the window, and of copying, for each batch size",
     ),
     TouchPoint(
-        V2_GRAPHS, _CUDA, "CudaGraphManager.capture", "self create_forward_fn", "called", "captures both",
+        V2, _CUDA, "CudaGraphManager.capture", "self create_forward_fn", "called", "captures both",
     ),
     TouchPoint(
-        V2_GRAPHS, _CUDA, "CudaGraphManager.run_fullgraph", "self desc", "called", "replays one",
+        V2, _CUDA, "CudaGraphManager.run_fullgraph", "self desc", "called", "replays one",
     ),
     TouchPoint(
-        V2_GRAPHS, _CUDA, "CudaGraphManager.dispatch",
+        V2, _CUDA, "CudaGraphManager.dispatch",
         "self num_reqs num_tokens uniform_token_count num_active_loras",
         "called", "finds the graph for a batch size",
     ),
@@ -201,6 +200,11 @@ TABLE = (
         V2_COPYING, _STATES, "RequestState.add_request",
         "self req_id prompt_len all_token_ids num_computed_tokens max_tokens",
         "wrapped", "how well copying did in a slot is forgotten when a request comes into it",
+    ),
+    TouchPoint(
+        V2_SERIAL, _STATES, "RequestState.add_request",
+        "self req_id prompt_len all_token_ids num_computed_tokens max_tokens",
+        "wrapped", "the language of a request is found in its prompt when it comes into a slot",
     ),
     TouchPoint(
         V2_COPYING, "vllm.v1.worker.gpu.buffer_utils", "StagedWriteTensor.__init__", "self size dtype device",
@@ -280,7 +284,7 @@ def runners() -> set[str]:
 
 def problems(*, serial: bool, window: bool, copying: bool = False) -> Iterator[str]:
     """One sentence for each line that does not hold in the installed vLLM, of those that such a drafter needs here."""
-    parts = [*[SERIAL] * serial, *[WINDOW] * window, *[COPYING] * copying, *[GRAPHS] * (window or copying)]
+    parts = [*[SERIAL] * serial, *[WINDOW] * window, *[COPYING] * copying]
     needed = {START, *runners(), *parts, *[CPU] * _on_a_cpu()}
     return sentences((line for line in TABLE if needed.issuperset(line.group.split(JOIN))), MEND)
 

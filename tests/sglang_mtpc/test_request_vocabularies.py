@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
@@ -14,6 +15,7 @@ from sglang_mtpc.request_vocabularies import RequestVocabularies, Text
 
 LOW, HIGH = list(range(10)), list(range(10, 20))
 RANKINGS = Rankings(20, {"low": Ranking(tuple(LOW)), "high": Ranking(tuple(HIGH))})
+CPU = torch.device("cpu")
 DETECTOR = LanguageDetector(RANKINGS, surcharge=1.0)
 
 
@@ -37,7 +39,7 @@ def test_text(prompt: list[int], output: list[int]) -> None:
 
 
 def test_vocabularies_of_a_batch() -> None:
-    vocabularies = RequestVocabularies(DETECTOR, 4)
+    vocabularies = RequestVocabularies(DETECTOR, 4, CPU)
     first, second = request("a", LOW, []), request("b", HIGH, [])
     vocabularies.choose([first, second])
     assert vocabularies.numbers.tolist() == [0, 1, 0, 0]
@@ -52,7 +54,7 @@ def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[list[int]] = []
     honest = DETECTOR.read
     monkeypatch.setattr(DETECTOR, "read", lambda evidence, new: (read.append(list(new)), honest(evidence, new))[1])
-    vocabularies, one = RequestVocabularies(DETECTOR, 4), request("a", LOW, [])
+    vocabularies, one = RequestVocabularies(DETECTOR, 4, CPU), request("a", LOW, [])
     for output in ([], [1], [1], [1, 2, 3]):
         one.output_ids = output
         vocabularies.choose([one])
@@ -60,7 +62,7 @@ def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_that_is_gone_is_forgotten() -> None:
-    vocabularies = RequestVocabularies(DETECTOR, 4)
+    vocabularies = RequestVocabularies(DETECTOR, 4, CPU)
     one, two = request("a", LOW, []), request("b", HIGH, [])
     vocabularies.choose([one, two])
     vocabularies.choose([one, two])
@@ -70,7 +72,7 @@ def test_a_request_that_is_gone_is_forgotten() -> None:
 
 
 def test_a_request_with_the_id_of_one_that_is_still_held() -> None:
-    vocabularies, held = RequestVocabularies(DETECTOR, 4), request("chat", LOW, [])
+    vocabularies, held = RequestVocabularies(DETECTOR, 4, CPU), request("chat", LOW, [])
     vocabularies.choose([held])
     vocabularies.choose([request("chat", HIGH * 4, [])])
     assert vocabularies.numbers[0] == 1

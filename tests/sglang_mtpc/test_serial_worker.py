@@ -18,6 +18,8 @@ from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import load_drafter
 from mtpc.noise import counter_uniforms
+from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from sglang_mtpc import serial_worker, served
@@ -279,3 +281,14 @@ def test_rows_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     one = model()
     one.share(target(torch.randn(3, 4)), VOCABULARIES, None)
     assert torch.equal(one.draft_logits.rows[0].share, torch.cat([head[2:], torch.zeros(1, 4)]))
+
+
+@pytest.mark.parametrize(("device", "made"), [("cpu", DraftLogits), ("meta", UnionLogits)])
+def test_elsewhere_than_on_a_cpu_shapes_are_static(
+    device: str, made: type[DraftLogits], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = SimpleNamespace(all_gather=lambda own: own)
+    monkeypatch.setattr(serial, "get_parallel", lambda: SimpleNamespace(tp_rank=0, tp_size=1, tp_group=group))
+    one = model()
+    one.share(target(torch.empty(6, 4, device=device)), VOCABULARIES, None)
+    assert type(one.draft_logits) is made

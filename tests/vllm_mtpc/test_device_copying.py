@@ -79,11 +79,11 @@ def test_a_replayed_graph_mixes_as_the_mixture_does(monkeypatch: pytest.MonkeyPa
     speculator: Any = Speculator.__new__(Speculator)
     head = torch.randn(SIZE, VOCABULARY)
 
-    def compute_logits(states: Tensor) -> Tensor:  # the token 3 cannot be drafted
+    def compute_logits(states: Tensor, numbers: None = None) -> Tensor:  # the token 3 cannot be drafted
         return (states @ head).masked_fill(torch.arange(VOCABULARY) == 3, -torch.inf)
 
     speculator.copying, speculator.model = copying_of(TEXTS), SimpleNamespace(compute_logits=compute_logits)
-    speculator.window_drafts = 0
+    speculator.window_drafts, speculator.languages = 0, None
     speculator.temperature, speculator.idx_mapping = TEMPERATURE, BATCH
     speculator.draft_logits = None if greedy else torch.zeros(SLOTS, DRAFTS, VOCABULARY)
     speculator.current_draft_step = torch.tensor(0)
@@ -146,7 +146,7 @@ def test_a_new_request_begins_anew_in_its_slot() -> None:
     speculator.req_states.add_request = lambda request, *_: speculator.req_states.req_id_to_index.update({request: 3})
     copying = copying_of(TEXTS)
     slots, states = copying.slots, speculator.req_states
-    speculator._follow(lambda request: slots.begin(states.req_id_to_index[request]))
+    speculator._follow(lambda request, text: slots.begin(states.req_id_to_index[request]))
     slots.shift[:] = 1.0
     states.add_request("a", 3, [1, 2, 3], 0, 5)
     assert slots.shift.tolist() == [1.0, 1.0, 1.0, 0.0, 1.0]

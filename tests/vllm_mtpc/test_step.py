@@ -86,7 +86,7 @@ def test_no_drafts_at_all() -> None:
 def bare_speculator() -> Any:
     """One that knows nothing yet."""
     speculator: Any = Speculator.__new__(Speculator)
-    speculator.copying = None
+    speculator.copying = speculator.languages = None
     return speculator
 
 
@@ -112,7 +112,7 @@ def test_a_replayed_graph_keeps_each_state_in_its_place(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("asked", [0, 1, 3])
 @pytest.mark.parametrize("copies", [True, False])
-def test_a_step_of_copying_and_both_parts(copies: bool, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_languages_copying_and_both_parts(copies: bool, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this order, each for all requests and with what it reads in its buffers; a window drafts only what is left.
 
     Where only prompts are read vLLM asks for no drafts: the serial part then reads them, and no more.
@@ -126,6 +126,8 @@ def test_a_step_of_copying_and_both_parts(copies: bool, asked: int, monkeypatch:
     speculator.clock, speculator.final_norm = DraftClock(None), lambda states: -states
     speculator._copy_request_inputs = lambda rows, *_, dummy_run: did.append((rows, "inputs"))
     speculator.copying = SimpleNamespace(said=torch.full((ROWS + 2,), -1)) if copies else None
+    speculator.languages, speculator.said = SimpleNamespace(), torch.full((ROWS + 2,), -1)
+    speculator.language_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "languages", eager)))
     speculator.copy_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "copies", eager)))
     speculator.window_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "window", eager)))
     speculator.draft_tokens = torch.arange(ROWS + 2)
@@ -142,9 +144,10 @@ def test_a_step_of_copying_and_both_parts(copies: bool, asked: int, monkeypatch:
     drafts = speculator.propose(
         batch, None, None, states, None, sampled, rejected, last, following, None, None, num_speculative_tokens=asked
     )
-    copying = [(ROWS, "inputs"), (ROWS, "copies", False)] if copies else []
-    assert did == [*copying, min(1, asked), *([(ROWS, "window", False)] if asked > 1 else [])]
+    first = [(ROWS, "inputs"), (ROWS, "languages", False), *[(ROWS, "copies", False)] * copies]
+    assert did == [*first, min(1, asked), *([(ROWS, "window", False)] if asked > 1 else [])]
     assert drafts.tolist() == [0, 1, 2]
+    assert speculator.said.tolist() == [1, 2, 0, -1, -1]
     if copies:
         assert speculator.copying.said.tolist() == [1, 2, 0, -1, -1]
     if asked > 1:

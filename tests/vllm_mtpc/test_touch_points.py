@@ -114,7 +114,6 @@ def test_a_drafter_is_refused_where_a_line_that_it_needs_does_not_hold(
     [
         (touch_points.V2_SERIAL, "fastmtp fastmtp+copy"),
         (touch_points.V2_COPYING, "mtpc+copy fastmtp+copy"),
-        (touch_points.V2_GRAPHS, "mtpc mtpc+copy fastmtp+copy"),
     ],
 )
 def test_copying_needs_lines_of_its_own(

@@ -166,6 +166,7 @@ class DraftHead(Head):
 
 
 def groups(numbers: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    """Each vocabulary in use, with its rows: int64 on the device."""
+    """Each vocabulary in use, with its rows: int64 on the device, which nothing waits for."""
     for number in numbers.unique().tolist():
-        yield number, (numbers == number).nonzero()[:, 0].to(device)
+        rows = (numbers == number).nonzero()[:, 0]
+        yield number, (rows.pin_memory() if device.type == "cuda" else rows).to(device, non_blocking=True)

@@ -24,6 +24,7 @@ from mtpc.serial.config import SerialConfig
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.rows import Ranks, Rows
 from mtpc.target_head.shared import Head
+from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
 from sglang_mtpc.mixing import Mixing
@@ -147,8 +148,8 @@ class SerialModel(nn.Module):
     def share(self, target: Any, vocabularies: DraftVocabularies | None, numbers: Tensor | None) -> None:
         """Use the target's embedding and head; of the head, gather the rows of the draft vocabularies.
 
-        numbers: int64 [requests at most], of the draft vocabulary of each request of the batch, on the CPU, where it is
-        written before each step; None: the first for all.
+        numbers: int64 [requests at most], of the draft vocabulary of each request of the batch, written before each
+        step; None: the first for all.
 
         Errors: `MTPCError` for draft vocabularies with a head whose rows are no plain numbers.
         """
@@ -157,7 +158,8 @@ class SerialModel(nn.Module):
         if vocabularies is None:
             return
         shard = self._shard("a draft vocabulary needs an output head that is not quantised; set its language to 'none'")
-        self.draft_logits = DraftLogits(vocabularies, shard, ranks=_ranks())
+        made = DraftLogits if shard.device.type == "cpu" else UnionLogits
+        self.draft_logits = made(vocabularies, shard, ranks=_ranks())
         self.numbers = numbers
         logger.info("%s: %s.", self.family.algorithm, self.draft_logits.summary)
 
