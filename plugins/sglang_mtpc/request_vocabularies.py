@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.requests import Reading
+from mtpc.vocabulary.requests import Reading, read_all
 
 
 class Text(Sequence[int]):
@@ -44,10 +44,13 @@ class RequestVocabularies:
 
     def choose(self, requests: Sequence[Any]) -> None:
         """Write the number of each request's draft vocabulary; requests: SGLang's ``Req`` of the rows of the batch."""
-        chosen = torch.tensor([self._of(request) for request in requests], pin_memory=self.numbers.is_cuda)
+        readings = [self._of(request) for request in requests]
+        texts = [Text(request.origin_input_ids, request.output_ids) for request in requests]
+        read_all(readings, [text[reading.tokens :] for reading, text in zip(readings, texts, strict=True)])
+        chosen = torch.tensor([reading.choose() for reading in readings], pin_memory=self.numbers.is_cuda)
         self.numbers[: len(requests)].copy_(chosen, non_blocking=True)
 
-    def _of(self, request: Any) -> int:
+    def _of(self, request: Any) -> Reading:
         if request not in self.readings:
             self.readings[request] = Reading(self.detector)
-        return self.readings[request].follow(Text(request.origin_input_ids, request.output_ids))
+        return self.readings[request]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.requests import Reading
+from mtpc.vocabulary.requests import Reading, read_all
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 # Steps that vLLM has under way at a time: what was sampled so many steps ago is on the host already.
@@ -69,9 +69,9 @@ class RequestVocabularies:
     def _read(self, arrival: Arrival) -> None:
         if arrival.copied is not None:
             arrival.copied.synchronize()
-        for reading, row in zip(arrival.readings, arrival.tokens.tolist(), strict=True):
-            if reading is not None:
-                reading.read([token for token in row if token >= 0])
+        texts = [[token for token in row if token >= 0] for row in arrival.tokens.tolist()]
+        there = [(reading, text) for reading, text in zip(arrival.readings, texts, strict=True) if reading is not None]
+        read_all([reading for reading, _ in there], [text for _, text in there])
 
     def choose(self, requests: Sequence[str]) -> Tensor:
         """The number of each request's draft vocabulary, int64 [B], on the host."""

@@ -6,6 +6,7 @@ from array import array
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -53,7 +54,12 @@ def test_vocabularies_of_a_batch() -> None:
 def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[list[int]] = []
     honest = DETECTOR.read
-    monkeypatch.setattr(DETECTOR, "read", lambda evidence, new: (read.append(list(new)), honest(evidence, new))[1])
+
+    def reading(evidence: np.ndarray, new: np.ndarray, there: np.ndarray) -> np.ndarray:
+        read.append(new[there].tolist())
+        return honest(evidence, new, there)
+
+    monkeypatch.setattr(DETECTOR, "read", reading)
     vocabularies, one = RequestVocabularies(DETECTOR, 4, CPU), request("a", LOW, [])
     for output in ([], [1], [1], [1, 2, 3]):
         one.output_ids = output

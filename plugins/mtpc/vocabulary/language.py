@@ -60,13 +60,21 @@ class LanguageDetector:
         """The evidence before anything is read: float64 [L + 1]."""
         return np.zeros(len(self.costs))
 
-    def read(self, evidence: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
-        """The evidence after tokens: float64 [L + 1]; each token read makes all before it count a little less."""
-        columns = self.template.said(np.asarray(tokens, dtype=np.int64))
-        columns = np.where((columns >= 0) & (columns < self.vocab_size), columns, self.vocab_size)
-        ages = np.arange(len(columns) - 1, -1, -1)
-        new: np.ndarray = self.costs[:, columns] @ self.decay**ages
-        return evidence * self.decay ** len(columns) + new
+    def read(
+        self, evidence: np.ndarray, tokens: np.ndarray | Sequence[int], there: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The evidence after tokens: float64 [..., L + 1]; each token read makes all before it count a little less.
+
+        tokens: int64 [..., T], of one text or of many.  there: bool, the same shape, which of them are; None: all.
+        """
+        tokens = np.asarray(tokens, dtype=np.int64)
+        read = self.template.said(tokens) if there is None else self.template.said(tokens) & there
+        columns = np.where((tokens >= 0) & (tokens < self.vocab_size), tokens, self.vocab_size)
+        from_each = read[..., ::-1].cumsum(-1)[..., ::-1]  # tokens that are read from each on
+        ages = np.where(read, self.decay ** (from_each - 1.0), 0.0)
+        new = np.moveaxis((self.costs[:, columns] * ages).sum(-1), 0, -1)
+        after: np.ndarray = evidence * self.decay ** read.sum(-1, keepdims=True) + new
+        return after
 
     def decide(self, evidence: np.ndarray, current: int | None = None) -> int:
         """The number of the language, or `everything`, given the one in use: a change must be worth the margin.

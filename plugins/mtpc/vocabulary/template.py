@@ -17,14 +17,15 @@ class Template(NamedTuple):
     special: tuple[int, ...] = ()
 
     def said(self, tokens: np.ndarray) -> np.ndarray:
-        """The tokens, int64 [T], without those of the template; a piece must be there as a whole."""
-        said = ~np.isin(tokens, self.special)
+        """Which tokens, int64 [..., T], are not the template's, bool; a piece must be there as a whole."""
+        said: np.ndarray = ~np.isin(tokens, self.special)
         for piece in self.pieces:
-            if len(piece) <= len(tokens):
-                windows = np.lib.stride_tricks.sliding_window_view(tokens, len(piece))
-                for start in (windows == piece).all(1).nonzero()[0]:
-                    said[start : start + len(piece)] = False
-        return tokens[said]
+            places = tokens.shape[-1] - len(piece) + 1
+            if places > 0:
+                elsewhere = (np.lib.stride_tricks.sliding_window_view(tokens, len(piece), -1) != piece).any(-1)
+                for number in range(len(piece)):
+                    said[..., number : number + places] &= elsewhere
+        return said
 
 
 def read_template(tokenizer: str) -> Template:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.requests import RequestLanguages
+from mtpc.vocabulary.requests import Reading, RequestLanguages, read_all
+from mtpc.vocabulary.template import Template
 
 RANKINGS = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
 
@@ -38,6 +40,20 @@ def test_requests_are_apart_and_change_over() -> None:
         assert languages.choose("second", second[:end]) == 1
     assert languages.choose("first", first) == 1
     assert languages.choose("second", second) == 0
+
+
+def test_a_batch_is_read_as_one_after_the_other() -> None:
+    detector = LanguageDetector(RANKINGS, Template(((7, 8), (9,)), (3,)))
+    texts = [text([0, 1]), [], [7, 8, 9, 3], [7, 60, -1, 8, 7], text([1], 3)]
+    together, apart = [Reading(detector) for _ in texts], [Reading(detector) for _ in texts]
+    for part in (slice(0, 20), slice(20, None), slice(0, 0)):
+        read_all(together, [each[part] for each in texts])
+        for reading, each in zip(apart, texts, strict=True):
+            reading.read(each[part])
+    for found, expected in zip(together, apart, strict=True):
+        assert found.tokens == expected.tokens
+        assert found.evidence.tolist() == pytest.approx(expected.evidence.tolist())
+    assert together[2].evidence.tolist() == [0.0] * 3
 
 
 def test_only_what_is_new_is_read() -> None:

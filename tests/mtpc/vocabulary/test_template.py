@@ -14,6 +14,13 @@ from tests.mtpc.chat_folder import END, make_chat_folder
 TEMPLATE = Template(((1, 2, 3), (9, 2), (7,)), special=(0,))
 
 
+def said_of(template: Template, tokens: list[int]) -> list[int]:
+    """What is left of the tokens."""
+    text = np.array(tokens, dtype=np.int64)
+    said: list[int] = text[template.said(text)].tolist()
+    return said
+
+
 @pytest.mark.parametrize(
     ("tokens", "said"),
     [
@@ -26,7 +33,7 @@ TEMPLATE = Template(((1, 2, 3), (9, 2), (7,)), special=(0,))
     ],
 )
 def test_what_is_said(tokens: list[int], said: list[int]) -> None:
-    assert TEMPLATE.said(np.array(tokens, dtype=np.int64)).tolist() == said
+    assert said_of(TEMPLATE, tokens) == said
 
 
 def test_a_conversation(tmp_path: Path) -> None:
@@ -34,9 +41,9 @@ def test_a_conversation(tmp_path: Path) -> None:
     chat = ChatTemplate(tmp_path)
     assert END in template.special
     asked = chat.question("Why?")
-    assert template.said(np.array(asked)).tolist() == list(b"Why?")
+    assert said_of(template, asked) == list(b"Why?")
     again = [*asked, *b"So.", *chat.encode("<|endoftext|>\nuser: "), *b"Oh", *chat.encode("<|endoftext|>\nassistant: ")]
-    assert template.said(np.array(again)).tolist() == list(b"Why?So.Oh")
+    assert said_of(template, again) == list(b"Why?So.Oh")
 
 
 def test_no_template_and_no_tokenizer(tmp_path: Path) -> None:
