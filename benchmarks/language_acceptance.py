@@ -37,7 +37,8 @@ def acceptance(
     """Of answers to the prompts of each kind: a row of acceptance lengths, of the last choice also its share of all."""
     vocabularies, whole = DraftVocabularies(rankings, VocabularySettings(OWN_SIZE)), SharedHead.of(target.model)
     heads = {name: whole.restricted(ids) for name, ids in zip(vocabularies.names, vocabularies.ids, strict=True)}
-    heads |= {ALL: whole, TOGETHER: whole.restricted(vocabularies.together().ids[0])}
+    together = vocabularies.together()
+    heads |= {ALL: whole, TOGETHER: whole if together is None else whole.restricted(together.ids[0])}
     rows, drafts = [], drafter.config.num_drafts
     for kind, asked in prompts.items():
         answers = write_answers(target, asked, length, 0.0, target.ends)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,8 @@ from torch import Tensor
 from mtpc.int8 import Int8Linear, fits
 
 
-class Ranks(NamedTuple):
+@dataclass(frozen=True)
+class Ranks:
     """The ranks that hold an output head, each as many of its rows, one rank after the other.
 
     number: this rank's, of ``count``.  gather: [n, m] of every rank -> [n, count * m], side by side on all ranks.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,3 +93,20 @@ def test_the_kernel_reads_each_rows_own() -> None:
     """In Triton's interpreter, which must be chosen before Triton is imported."""
     pytest.importorskip("triton")
     subprocess.run([sys.executable, "-c", INTERPRETED], env=os.environ | {"TRITON_INTERPRET": "1"}, check=True)
+
+
+def test_the_kernel_compiles_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which need not be there."""
+    pytest.importorskip("triton")
+    from triton import compile as compiled
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from mtpc.target_head import kernel
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    rows = dict.fromkeys(("states", "rows", "logits"), "*bf16")
+    numbers = dict.fromkeys(("count", "size", "width"), "i32") | {"held": "*u8", "numbers": "*i64"}
+    sizes = {"tile": kernel.BATCH, "block": kernel.BLOCK, "step": kernel.PART}
+    source = ASTSource(kernel._logits, rows | numbers | dict.fromkeys(sizes, "constexpr"), sizes)
+    assert compiled(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
