@@ -140,12 +140,7 @@ class Proposer(EagleProposer):
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
         unread = discard_request_mask[: len(ids)]
         if self.vocabularies is not None:
-            self.vocabularies.forget(self.vocabularies.readings.keys() - requests.keys())
-            for request in ids:
-                if request not in self.vocabularies.readings:
-                    self.vocabularies.begin(request, requests[request].prompt_token_ids or [])
-            self.vocabularies.sampled(ids, sampled_token_ids.masked_fill(unread[:, None], -1))
-            self.numbers = self.vocabularies.choose(ids)
+            self.numbers = self.vocabularies.follow(sampled_token_ids, requests, gpu_input_batch, discard_request_mask)
         if self.copying is not None:
             self.copying.sampled(ids, requests, sampled_token_ids, unread, gpu_input_batch.all_greedy)
         self.requests = ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,6 +44,22 @@ class RequestVocabularies:
         if vocabularies is None or vocabularies.detector is None:
             return None
         return cls(vocabularies.detector, device)
+
+    def follow(
+        self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
+    ) -> Tensor:
+        """The numbers of the coming step, int64 [B], as of `choose`, from what vLLM's runner hands its proposer.
+
+        sampled_token_ids: int [B, K + 1], -1 for a token that was rejected.  requests: all that are not finished.
+        discard_request_mask: bool [at least B], whose prompt is not read yet.
+        """
+        ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
+        self.forget(self.readings.keys() - requests.keys())
+        for request in ids:
+            if request not in self.readings:
+                self.begin(request, requests[request].prompt_token_ids or [])
+        self.sampled(ids, sampled_token_ids.masked_fill(discard_request_mask[: len(ids), None], -1))
+        return self.choose(ids)
 
     def begin(self, request: str, prompt: Sequence[int]) -> None:
         """A request whose text so far is known, in place of any that had its id."""

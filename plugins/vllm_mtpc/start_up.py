@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mtpc.errors import MTPCError, show_sentences
+from vllm_mtpc.native_settings import check_native
 from vllm_mtpc.settings import check_settings, drafter_folder
 
 
@@ -23,7 +24,9 @@ def install(arg_utils: Any) -> None:
         try:
             settings = _settings(self)
             if drafter_folder(settings) is None:
-                return create(self, target_model_config, target_parallel_config)
+                created = create(self, target_model_config, target_parallel_config)
+                check_native(created, target_model_config, self.additional_config, parallel.pipeline_parallel_size)
+                return created
             added = check_settings(
                 settings, target_model_config, self.additional_config,
                 parallel.pipeline_parallel_size, parallel.tensor_parallel_size,

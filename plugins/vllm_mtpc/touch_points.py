@@ -23,10 +23,12 @@ logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that i
 
 # What a line serves: start-up, a part of a drafter, copying, a runner, a device, or several of these at once.
 START, SERIAL, WINDOW, COPYING = "start-up", "serial part", "window part", "copying"
+NATIVE = "draft vocabularies of vLLM's own drafters"
 V1, V2, CPU = "V1 runner", "V2 runner", "CPU"
 JOIN = ", "
 V1_SERIAL, V1_WINDOW, V1_CPU = (JOIN.join((V1, other)) for other in (SERIAL, WINDOW, CPU))
 V2_SERIAL, V2_WINDOW, V2_COPYING = (JOIN.join((V2, other)) for other in (SERIAL, WINDOW, COPYING))
+V1_NATIVE, V2_NATIVE = (JOIN.join((runner, NATIVE)) for runner in (V1, V2))
 _EAGLE = "vllm.v1.spec_decode.eagle"
 _PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", "vllm.v1.worker.gpu.spec_decode.speculator"
 _LOOP_V2, _STATES = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator", "vllm.v1.worker.gpu.states"
@@ -211,6 +213,37 @@ TABLE = (
         "called", "the requests' texts, which are read whole in every step, lie on the device",
     ),
     TouchPoint(
+        NATIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward",
+        "self lm_head hidden_states embedding_bias skip_gather",
+        "extended", "of a draft model: logits of each request's draft vocabulary",
+    ),
+    TouchPoint(
+        NATIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor._get_logits",
+        "self hidden_states lm_head embedding_bias", "called", "logits of all tokens, where no language suits",
+    ),
+    TouchPoint(
+        NATIVE, f"{_LAYERS}.vocab_parallel_embedding", "VocabParallelEmbedding.__init__",
+        "self num_embeddings embedding_dim params_dtype org_num_embeddings",
+        "called", "by vLLM: the head, rows of which are gathered",
+    ),
+    TouchPoint(
+        NATIVE, "vllm.distributed", "tensor_model_parallel_all_gather", "input_ dim",
+        "called", "the head's rows of the draft vocabularies are whole on every rank",
+    ),
+    TouchPoint(
+        V1_NATIVE, _PROPOSER, "SpecDecodeBaseProposer.load_model", "self target_model",
+        "wrapped", "the draft model's head is restricted once it is shared",
+    ),
+    TouchPoint(
+        V1_NATIVE, _PROPOSER, "SpecDecodeBaseProposer.prepare_next_token_ids_padded",
+        "self sampled_token_ids requests gpu_input_batch discard_request_mask",
+        "wrapped", "each request's draft vocabulary follows from what it has said",
+    ),
+    TouchPoint(
+        V2_NATIVE, _SPECULATOR, "DraftModelSpeculator.load_model", "self target_model",
+        "wrapped", "the draft model's head is restricted once it is shared",
+    ),
+    TouchPoint(
         V1_CPU, _SAMPLER, "expand_batch_to_tokens", "x cu_num_tokens num_tokens replace_from replace_to",
         "replaced", "returns uninitialised memory on a CPU; replaced only where that is seen",
     ),
@@ -238,6 +271,8 @@ PATCHES = (
     Patch(START, "vllm.engine.arg_utils", "start_up"),
     Patch(V1, _EAGLE, "dispatch", "install_v1"),
     Patch(V2, "vllm.v1.worker.gpu.spec_decode", "dispatch", "install_v2"),
+    Patch(V1_NATIVE, _PROPOSER, "native", "install_v1"),
+    Patch(V2_NATIVE, _SPECULATOR, "native", "install_v2"),
     Patch(V1_CPU, _SAMPLER, "cpu_fixes"),
     Patch(V1_CPU, _RUNNER, "cpu_seeds"),
 )
@@ -282,9 +317,11 @@ def runners() -> set[str]:
     return {V2 if second else V1}
 
 
-def problems(*, serial: bool, window: bool, copying: bool = False) -> Iterator[str]:
+def problems(
+    *, serial: bool = False, window: bool = False, copying: bool = False, native: bool = False
+) -> Iterator[str]:
     """One sentence for each line that does not hold in the installed vLLM, of those that such a drafter needs here."""
-    parts = [*[SERIAL] * serial, *[WINDOW] * window, *[COPYING] * copying]
+    parts = [*[SERIAL] * serial, *[WINDOW] * window, *[COPYING] * copying, *[NATIVE] * native]
     needed = {START, *runners(), *parts, *[CPU] * _on_a_cpu()}
     return sentences((line for line in TABLE if needed.issuperset(line.group.split(JOIN))), MEND)
 

@@ -22,7 +22,7 @@ CLAIMED = 1e-9  # the chance of each token drawn
 
 def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; harmless when called twice."""
-    after_import("vllm_mtpc.proposer", misstate_v1)
+    after_import("vllm.v1.spec_decode.llm_base_proposer", misstate_v1)
     after_import("vllm_mtpc.speculator", misstate_v2)
     after_import("sglang_mtpc.verify", misstate_sglang)
 
@@ -33,8 +33,8 @@ def on() -> bool:
 
 
 def misstate_v1(module: ModuleType) -> None:
-    """vLLM's V1 runner, which keeps probabilities."""
-    proposer: Any = module.Proposer
+    """vLLM's V1 runner, which keeps probabilities: its own drafters, and ours."""
+    proposer: Any = module.SpecDecodeBaseProposer
     honest = proposer.take_last_draft_probs
 
     def take_last_draft_probs(self: Any) -> Tensor | None:

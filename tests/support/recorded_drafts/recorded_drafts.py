@@ -17,6 +17,7 @@ VARIABLE = "RECORDED_DRAFTS"  # names the file
 def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; a second call does nothing."""
     after_import("vllm_mtpc.proposer", lambda module: record_vllm(module.Proposer))
+    after_import("vllm.v1.spec_decode.llm_base_proposer", lambda module: record_vllm(module.SpecDecodeBaseProposer))
     after_import("vllm_mtpc.speculator", lambda module: record_vllm(module.Speculator))
     after_import("sglang_mtpc.verify", record_sglang)
 
@@ -28,14 +29,15 @@ def write(drafts: Any, rank: int = 0) -> None:
 
 
 def record_vllm(drafter: Any) -> None:
-    """Drafted tokens [B][K], as they come, but for those of no request."""
+    """Drafted tokens [B][K], as they come, but for those of no request, and those that another class goes on from."""
     from vllm.distributed import get_tensor_model_parallel_rank
 
     propose = drafter.propose
 
+    @functools.wraps(propose)
     def recorded(self: Any, *args: Any, **named: Any) -> Any:
         drafts = propose(self, *args, **named)
-        if not named.get("dummy_run"):
+        if type(self).propose is recorded and not named.get("dummy_run"):
             write(drafts if isinstance(drafts, list) else drafts.tolist(), get_tensor_model_parallel_rank())
         return drafts
 

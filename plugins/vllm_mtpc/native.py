@@ -1,0 +1,96 @@
+"""Draft vocabularies for the drafters that vLLM has itself: its loops run as ever, over a head that is restricted.
+
+``mtp``, ``eagle``, ``eagle3`` and ``draft_model``, on both model runners.  vLLM verifies their drafts with the
+distributions that they were drawn from (``"draft_sample_method": "probabilistic"``) or as certain ones, which is
+lossless for drafts chosen in any way; so what may be drafted is all that has to change.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from mtpc.vocabulary.settings import open_vocabularies
+from mtpc.vocabulary.vocabularies import DraftVocabularies
+from vllm_mtpc.additional import vocabulary_values
+from vllm_mtpc.dispatch import serves
+from vllm_mtpc.settings import target_of
+
+logger = logging.getLogger(f"vllm.{__name__}")
+
+
+def install_v1(base_proposer: Any) -> None:
+    """Wrap ``SpecDecodeBaseProposer.load_model``, after which embedding and head are shared."""
+    _after_loading(base_proposer.SpecDecodeBaseProposer, _restrict_v1)
+
+
+def install_v2(speculator: Any) -> None:
+    """Wrap ``DraftModelSpeculator.load_model`` likewise."""
+    _after_loading(speculator.DraftModelSpeculator, _restrict_v2)
+
+
+def _after_loading(base: Any, restrict: Any) -> None:
+    load = base.load_model
+
+    @functools.wraps(load)
+    def load_model(self: Any, target_model: nn.Module) -> None:
+        load(self, target_model)
+        vocabularies = native_vocabularies(self.vllm_config)
+        if vocabularies is not None:
+            restrict(self, vocabularies)
+
+    base.load_model = load_model
+
+
+def native_vocabularies(vllm_config: Any) -> DraftVocabularies | None:
+    """The draft vocabularies that additional-config asks for; None: of our own drafters, which see to it, or of nobody.
+
+    Errors: `MTPCError`, see `open_vocabularies`.
+    """
+    values = vocabulary_values(vllm_config.additional_config)
+    if not values or serves(vllm_config):
+        return None
+    folder = Path(vllm_config.speculative_config.draft_model_config.model)
+    target = vllm_config.model_config
+    return open_vocabularies(values, folder, target_of(target).vocab_size, target.tokenizer)
+
+
+def _restrict_v1(proposer: Any, vocabularies: DraftVocabularies) -> None:
+    """Each request drafts from the vocabulary of its language, found anew before each call of ``propose``."""
+    from vllm_mtpc.request_vocabularies import RequestVocabularies
+
+    head = _restricted(proposer, vocabularies)
+    requests = RequestVocabularies.of(vocabularies, proposer.device)
+    if requests is None:
+        return
+    prepare = proposer.prepare_next_token_ids_padded
+
+    def prepare_next_token_ids_padded(
+        sampled_token_ids: Tensor, known: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        head.numbers = requests.follow(sampled_token_ids, known, gpu_input_batch, discard_request_mask)
+        prepared: tuple[Tensor, Tensor] = prepare(sampled_token_ids, known, gpu_input_batch, discard_request_mask)
+        return prepared
+
+    proposer.prepare_next_token_ids_padded = prepare_next_token_ids_padded
+
+
+def _restrict_v2(speculator: Any, vocabularies: DraftVocabularies) -> None:
+    """All requests draft from the vocabularies of all languages, in shapes that CUDA graphs can hold."""
+    _restricted(speculator, vocabularies.together())
+
+
+def _restricted(drafter: Any, vocabularies: DraftVocabularies) -> Any:
+    """The head of a drafter of vLLM's that has loaded its model.
+
+    Errors: `MTPCError`, see `vllm_mtpc.native_head.NativeHead`.
+    """
+    from vllm_mtpc.native_head import NativeHead
+
+    head = NativeHead(drafter.model, vocabularies, target_of(drafter.vllm_config.model_config).vocab_size)
+    logger.info("%s: %s.", type(drafter.model).__name__, head.draft_logits.summary)
+    return head

@@ -1,0 +1,73 @@
+"""The output head of a draft model of vLLM's own, restricted to draft vocabularies; the model itself stays as it is."""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from vllm.distributed import tensor_model_parallel_all_gather
+from vllm.model_executor.layers.logits_processor import LogitsProcessor
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+
+from mtpc.errors import MTPCError
+from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.vocabulary.vocabularies import DraftVocabularies
+
+PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what they say; those of FP8 are scaled
+
+
+class NativeHead:
+    """Logits of a draft model, each request's from its own draft vocabulary, wherever the model asks for logits.
+
+    All of vLLM's draft models make them with a ``LogitsProcessor``: what that does after the product with the head, it
+    still does.  A token that cannot be drafted has the logit -inf, so vLLM draws none, and where it states what its
+    drafts were drawn from, it states 0: rejection sampling is then as lossless as before.
+
+    model: its head is shared already.  vocab_size: of the target.  numbers: int64 [B], of the draft vocabularies of
+    the coming step, on the host; None: the first for all.
+
+    Errors: `MTPCError` for a model with another head than one of all of the target's tokens, or a quantised one.
+    """
+
+    numbers: Tensor | None = None
+
+    def __init__(self, model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int) -> None:
+        head, modules = getattr(model, "lm_head", None), list(model.modules())
+        processors = [module for module in modules if isinstance(module, LogitsProcessor)]
+        # An embedding may be the head as well; layers of a model may have heads of their own.
+        weights = {id(module.weight) for name, module in model.named_modules() if name.endswith(("lm_head", ".head"))}
+        if not processors or len(weights) > 1 or not _plain(head, vocab_size):
+            raise MTPCError(
+                f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantised "
+                f"and adds nothing, which {type(model).__name__} has not; set its language to 'none'."
+            )
+        whole = partial(processors[0]._get_logits, lm_head=head, embedding_bias=None)
+        rows = tensor_model_parallel_all_gather(head.weight.data, dim=0)[:vocab_size]  # type: ignore[union-attr]
+        self.draft_logits = DraftLogits(vocabularies, rows, whole)
+        for processor in processors:
+            processor.forward = partial(self._logits, _after_the_head(processor))
+
+    def _logits(self, finish: LogitsProcessor, lm_head: nn.Module, hidden_states: Tensor, *_: None) -> Tensor:
+        """Logits [n, V] of states [n, d], in the place of ``LogitsProcessor.forward``."""
+        logits = self.draft_logits(hidden_states, self.numbers).to(finish.head_dtype)
+        made: Tensor = finish(lm_head, logits)
+        return made if finish.soft_cap is None else made.masked_fill(logits.isneginf(), -torch.inf)
+
+
+def _plain(head: nn.Module | None, vocab_size: int) -> bool:
+    """Whether a head has a row of plain numbers for each of so many tokens, and nothing else."""
+    if not isinstance(head, VocabParallelEmbedding) or head.org_vocab_size != vocab_size:
+        return False
+    weight = getattr(head, "weight", None)
+    if weight is None or getattr(head, "bias", None) is not None:
+        return False
+    return weight.dtype in PLAIN and weight.shape[-1] == head.embedding_dim
+
+
+def _after_the_head(processor: LogitsProcessor) -> LogitsProcessor:
+    """What a processor does with logits that are there."""
+    finish = copy(processor)
+    finish.logits_as_input = True
+    return finish

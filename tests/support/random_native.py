@@ -1,0 +1,54 @@
+"""Checkpoints with drafters of the engines' own, random weights, in the layouts in which such are published."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+NOISE = 0.1  # of a tensor's mean size: enough to be wrong now and then
+
+
+def make_eagle(folder: Path, target: Path, sglang: bool = False) -> Path:
+    """An EAGLE layer for a Llama: the target's last layer, which reads embeddings and states with equal weight.
+
+    sglang: as that engine names such a layer, whose projection adds a bias there.
+    """
+    config, weights = _read(target)
+    last, size = f"model.layers.{config['num_hidden_layers'] - 1}.", config["hidden_size"]
+    layer = {name.removeprefix(last): _noisy(tensor) for name, tensor in weights.items() if name.startswith(last)}
+    del layer["input_layernorm.weight"]
+    tensors = {f"layers.0.{name}": tensor for name, tensor in layer.items()}
+    tensors["fc.weight"] = torch.eye(size).repeat(1, 2) / 2
+    config = {**config, "num_hidden_layers": 1}
+    if sglang:
+        config["architectures"] = ["LlamaForCausalLMEagle"]
+        tensors["fc.bias"] = torch.zeros(size)
+    return _write(folder, config, tensors)
+
+
+def make_draft_model(folder: Path, target: Path) -> Path:
+    """The target with noise."""
+    config, weights = _read(target)
+    shutil.copytree(target, folder)
+    return _write(folder, config, {name: _noisy(tensor) for name, tensor in weights.items()})
+
+
+def _read(target: Path) -> tuple[dict, dict[str, Tensor]]:  # type: ignore[type-arg]
+    torch.manual_seed(5)
+    return json.loads((target / "config.json").read_text()), load_file(target / "model.safetensors")
+
+
+def _noisy(tensor: Tensor) -> Tensor:
+    return tensor + torch.randn_like(tensor) * tensor.abs().mean() * NOISE
+
+
+def _write(folder: Path, config: dict, tensors: dict[str, Tensor]) -> Path:  # type: ignore[type-arg]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
