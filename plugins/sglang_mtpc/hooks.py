@@ -22,4 +22,4 @@ def put_around(target: str, function: Callable[..., Any]) -> None:
     HookRegistry.register(target, function, HookType.AROUND)
     HookRegistry.apply_hooks()
     if resolve_name(target) is before:
-        raise MTPCError(f"drafts cannot be verified: SGLang did not let {target} be wrapped; is there another plugin?")
+        raise MTPCError(f"drafters cannot be served: SGLang did not let {target} be wrapped; is there another plugin?")

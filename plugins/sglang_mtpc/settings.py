@@ -13,6 +13,7 @@ from mtpc.families import Family, families, family_of, recognised
 from mtpc.families.drafter import load_drafter
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import touch_points
+from sglang_mtpc.native_settings import check_native
 from sglang_mtpc.shape import Shape, draft_shape, flag
 from sglang_mtpc.token_map import copies, vocabulary_values
 
@@ -60,6 +61,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
             f"not {settings.speculative_algorithm}."
         )
     if not ours:
+        check_native(settings, target)
         return
     if folder is None:
         raise MTPCError(

@@ -9,14 +9,16 @@ from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
 from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
 
 from mtpc.errors import MTPCError, show_sentences
+from sglang_mtpc import native_settings
 from sglang_mtpc.settings import check_settings
 
 STAGE = "handle_speculative_decoding"  # of SGLang's resolution; before it nothing reads the drafter's directory
 
 
 def install() -> None:
-    """Put the check before SGLang's own handling of the speculative settings."""
+    """Put the check before SGLang's handling of the speculative settings, and one around its choice of a worker."""
     register_resolution_hook(STAGE)(check_first)
+    native_settings.install()
 
 
 def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:

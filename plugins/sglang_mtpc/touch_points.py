@@ -22,10 +22,12 @@ MEND = f"install an SGLang version {VERSIONS}, or a release of mtpc-plugins made
 START = "start-up"
 STEP, SAMPLING = "every step", "sampling where SGLang has no correct rule"
 GRAPHS, WINDOW_ALONE = "a window part in CUDA graphs", "a drafter without a serial part"
-SERIAL = "a serial part"
+SERIAL, WORKER = "a serial part", "SGLang's own EAGLE worker"
+NATIVE = "draft vocabularies of SGLang's own draft layers"
 LLAMA, QWEN2 = "a serial part of kind llama", "a serial part of kind qwen2"
 TEXTS = "draft vocabularies by language, or copying"
 COPYING = "copying beside a serial part"
+NATIVE_GROUPS = {START, SAMPLING, WORKER, NATIVE, VOCABULARIES, TEXTS}
 KINDS = {"llama": LLAMA, "qwen2": QWEN2}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
@@ -145,19 +147,19 @@ TABLE = (
         "called", "makes the architectures of the families known",
     ),
     TouchPoint(
-        SERIAL, _EAGLE, "EAGLEWorkerV2.__init__", "self server_args gpu_id nccl_port target_worker",
+        WORKER, _EAGLE, "EAGLEWorkerV2.__init__", "self server_args gpu_id nccl_port target_worker",
         "extended", "SGLang's own worker, whose draft worker becomes ours",
     ),
     TouchPoint(
-        SERIAL, _EAGLE, "EAGLEWorkerV2.forward_batch_generation", "self batch",
+        WORKER, _EAGLE, "EAGLEWorkerV2.forward_batch_generation", "self batch",
         "hooked", "each request's draft vocabulary is chosen before a step",
     ),
     TouchPoint(
-        SERIAL, _EAGLE, "EagleDraftWorker.init_token_map", "self",
+        WORKER, _EAGLE, "EagleDraftWorker.init_token_map", "self",
         "extended", "SGLang's token map gives way to draft vocabularies",
     ),
     TouchPoint(
-        SERIAL, _EAGLE, "EagleDraftWorker.init_lm_head", "self", "extended", "shares modules of the target",
+        WORKER, _EAGLE, "EagleDraftWorker.init_lm_head", "self", "extended", "shares modules of the target",
     ),
     TouchPoint(
         SERIAL, _EAGLE, "EagleDraftWorker.init_cuda_graphs", "self", "hooked", "captures a window part's drafts",
@@ -177,6 +179,10 @@ TABLE = (
     TouchPoint(
         SERIAL, _EAGLE, "organize_draft_results", "score_list token_list parents_list num_draft_token",
         "hooked", "the loop's tree, of which nodes are borrowed",
+    ),
+    TouchPoint(
+        NATIVE, f"{_SPEC}.spec_info", "SpeculativeAlgorithm.create_worker", "self server_args",
+        "hooked", "with a token map of ours, the worker of SGLang's own draft layers is extended",
     ),
     TouchPoint(
         COPYING, f"{_SPEC}.eagle_worker_common", "prepare_for_draft",
@@ -208,7 +214,7 @@ TABLE = (
         "called", "the class is extended",
     ),
     TouchPoint(
-        SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor._get_logits",
+        WORKER, f"{_LAYERS}.logits_processor", "LogitsProcessor._get_logits",
         "self hidden_states lm_head logits_metadata",
         "hooked", "logits of each request's draft vocabulary",
     ),
@@ -253,7 +259,7 @@ def groups_used(config: DrafterConfig, device: str, vocabularies: bool, copies: 
     if config.serial is None:
         used.add(WINDOW_ALONE)
     else:
-        used |= {SERIAL, KINDS[config.serial.layer]} | ({COPYING} if copies else set())
+        used |= {SERIAL, WORKER, KINDS[config.serial.layer]} | ({COPYING} if copies else set())
     if split_drafts(config, config.num_drafts)[1] and device != "cpu":
         used.add(GRAPHS)
     if vocabularies or copies:

@@ -16,15 +16,16 @@ import pytest
 
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.settings import open_vocabularies
-from tests.engine.conftest import CAPACITY
+from tests.engine.conftest import CAPACITY, Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.prompts import prompts
 from tests.engine.server import Server, tokens
+from tests.engine.test_runner_v2 import PROMPTS, SAMPLING, session
 from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_target
-from tests.support.random_native import make_draft_model, make_eagle
+from tests.support.random_native import make_draft_model, make_eagle, make_eagle3
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -56,13 +57,19 @@ def eagle(folder: Path) -> Case:
     return Case(target, target, {"method": "eagle", "model": str(make_eagle(folder / "eagle", target))})
 
 
+def eagle3(folder: Path) -> Case:
+    """A layer that reads states of several of the target's layers, with a head of its own over the target's tokens."""
+    target = make_target(folder / "target", seed=3)
+    return Case(target, target, {"method": "eagle3", "model": str(make_eagle3(folder / "eagle3", target))})
+
+
 def draft_model(folder: Path) -> Case:
     """A whole model, with a head of its own over the target's tokens."""
     target = make_target(folder / "target", seed=3)
     return Case(target, target, {"method": "draft_model", "model": str(make_draft_model(folder / "draft", target))})
 
 
-CASES = {"mtp, MiMo": mtp, "eagle": eagle, "draft_model": draft_model}
+CASES = {"mtp, MiMo": mtp, "eagle": eagle, "eagle3": eagle3, "draft_model": draft_model}
 
 
 class Served(NamedTuple):
@@ -144,6 +151,27 @@ def test_a_misstated_draft_distribution_fails(served: Served) -> None:
         assert sampled(served, *SAMPLED[0]) < REJECT_BELOW
     finally:
         switch.unlink()
+
+
+def test_model_runner_v2(tmp_path: Path) -> None:
+    """Where all languages are one draft vocabulary."""
+    made, file = make_mimo(tmp_path), make_vocabulary(tmp_path / "vocabulary.json", VOCABULARY)
+    additional = {"mtpc": {"vocabulary": str(file), "size": 60}}
+    output = session(
+        Models(made.target, made.target, DRAFTS),
+        PROMPTS,
+        *("--method", "mtp", "--record", str(tmp_path / "drafts"), "--greedy-length", "12"),
+        *("--additional", json.dumps(additional), "--samples", "200", "--temperature", str(SAMPLING.temperature)),
+    )
+    exact, ids = Reference(made.plain), open_vocabularies(additional["mtpc"], tmp_path, VOCABULARY)
+    assert output["greedy"] == [exact.greedy(prompt, 12) for prompt in PROMPTS]
+    assert (
+        p_value([tuple(window) for window in output["samples"]], cells(exact, PROMPTS[0], SAMPLING, 200)) > REJECT_BELOW
+    )
+    steps = [json.loads(line) for line in (tmp_path / "drafts").read_text().splitlines()]
+    drafted = {token for step in steps for draft in step for token in draft}
+    assert ids is not None and drafted <= set(ids.together().ids[0].tolist())
+    assert len(drafted) > 20
 
 
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:

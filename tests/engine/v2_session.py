@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("drafter", type=Path)
     parser.add_argument("prompts", type=json.loads, help="token ids of each")
+    parser.add_argument("--method", default="eagle")
     parser.add_argument("--drafts", type=int, default=5)
     parser.add_argument("--greedy-length", type=int, default=32)
     parser.add_argument("--samples", type=int, default=0)
@@ -76,7 +77,7 @@ def main() -> None:
         trust_remote_code=True,  # a MiMo target brings its configuration class
         additional_config=options.additional,
         speculative_config={
-            "method": "eagle",
+            "method": options.method,
             "model": str(options.drafter),
             "num_speculative_tokens": options.drafts,
             "draft_sample_method": options.draft_sample_method,

@@ -63,6 +63,8 @@ USED = {  # of each group but the start's: the shapes of drafters that a line of
     touch_points.WINDOW_ALONE: ({"window"}, {"window"}),
     touch_points.GRAPHS: (set(), {"window", "both"}),
     touch_points.SERIAL: ({"serial", "both"}, {"serial", "both"}),
+    touch_points.WORKER: ({"serial", "both"}, {"serial", "both"}),
+    touch_points.NATIVE: (set(), set()),
     touch_points.LLAMA: ({"serial", "both"}, {"serial", "both"}),
     touch_points.QWEN2: (set(), set()),
     touch_points.TEXTS: (set(), set()),

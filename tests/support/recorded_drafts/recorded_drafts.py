@@ -11,6 +11,7 @@ from typing import Any
 from mtpc.after_import import after_import
 
 VARIABLE = "RECORDED_DRAFTS"  # names the file
+V2_LOOP = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator"
 
 
 @functools.cache
@@ -18,6 +19,7 @@ def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; a second call does nothing."""
     after_import("vllm_mtpc.proposer", lambda module: record_vllm(module.Proposer))
     after_import("vllm.v1.spec_decode.llm_base_proposer", lambda module: record_vllm(module.SpecDecodeBaseProposer))
+    after_import(V2_LOOP, lambda module: record_vllm(module.TargetDependentARSpeculator))
     after_import("vllm_mtpc.speculator", lambda module: record_vllm(module.Speculator))
     after_import("sglang_mtpc.verify", record_sglang)
 

@@ -1,0 +1,129 @@
+"""Draft vocabularies of SGLang's own draft layers: what is refused, which worker serves, and from which logits."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mtpc.errors import MTPCError
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
+from tests.sglang_mtpc.resolving import refused, resolved
+from tests.support.random_fastmtp import make_vocabulary
+from tests.support.random_native import make_eagle
+
+pytestmark = pytest.mark.usefixtures("loaded")
+VOCAB = 258
+RANKINGS = Rankings(6, {"low": Ranking((0, 1, 2)), "high": Ranking((3, 4, 5))})
+VOCABULARIES = DraftVocabularies(RANKINGS, VocabularySettings(size=3))
+
+
+@pytest.fixture(autouse=True)
+def kept_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exceptions are shown as they were."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+
+
+@pytest.fixture(scope="module")
+def layer(target: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The arguments for an EAGLE layer of SGLang's own layout."""
+    folder = make_eagle(tmp_path_factory.mktemp("eagle") / "eagle", target, sglang=True)
+    return "--speculative-draft-model-path", str(folder)
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    """A file of draft vocabularies."""
+    return make_vocabulary(tmp_path / "words.json", VOCAB)
+
+
+def worker_of(settings: Any, algorithm: str = "EAGLE") -> str:
+    """The name of the class that serves."""
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+    worker: Any = SpeculativeAlgorithm.from_string(algorithm).create_worker(settings)
+    return str(worker.__name__)
+
+
+@pytest.mark.parametrize("algorithm", ["EAGLE", "nextn"])
+def test_a_token_map_of_ours(target: Path, layer: tuple[str, str], words: Path, algorithm: str) -> None:
+    found = resolved(target, *layer, "--speculative-token-map", f"{words}?size=20", algorithm=algorithm)
+    assert found.speculative_algorithm == "EAGLE"
+    assert worker_of(found) == "NativeWorker"
+
+
+@pytest.mark.parametrize("token_map", [None, "freq_32768.pt"])
+def test_all_else_is_sglangs(target: Path, layer: tuple[str, str], token_map: str | None) -> None:
+    arguments = () if token_map is None else ("--speculative-token-map", token_map)
+    assert worker_of(resolved(target, *layer, *arguments, algorithm="EAGLE")) == "EAGLEWorkerV2"
+
+
+@pytest.mark.parametrize(
+    ("query", "arguments", "part"),
+    [
+        ("?copy=true", (), "only drafters of this project copy and borrow"),
+        ("?borrow=2", (), "only drafters of this project copy and borrow"),
+        ("?colour=1", (), "colour"),
+        ("?language=klingon", (), "unknown language 'klingon'"),
+        ("", ("--enable-multi-layer-eagle",), "--enable-multi-layer-eagle is True"),
+        ("", ("--pp-size", "2"), "--pp-size is 2"),
+    ],
+)
+def test_wrong_settings(
+    target: Path, layer: tuple[str, str], words: Path, query: str, arguments: tuple[str, ...], part: str
+) -> None:
+    refused(part, target, *layer, "--speculative-token-map", f"{words}{query}", *arguments, algorithm="EAGLE")
+
+
+def test_another_algorithm(target: Path, words: Path) -> None:
+    refused("EAGLE and NEXTN take, not NGRAM", target, "--speculative-token-map", str(words), algorithm="NGRAM")
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What SGLang's draft models have."""
+    from sglang.srt.layers.logits_processor import LogitsProcessor
+
+    from sglang_mtpc import native
+
+    group = SimpleNamespace(all_gather=lambda tensor, dim: tensor)
+    monkeypatch.setattr(native, "get_parallel", lambda: SimpleNamespace(tp_group=group))
+    made = nn.Module()
+    made.lm_head = nn.Linear(4, 6, bias=False)
+    made.logits_processor = LogitsProcessor.__new__(LogitsProcessor)
+    nn.Module.__init__(made.logits_processor)
+    made.logits_processor.logit_scale = made.logits_processor.final_logit_softcapping = None
+    return made.requires_grad_(False)
+
+
+def test_each_requests_own_vocabulary(model: Any) -> None:
+    from sglang_mtpc.native import restrict
+
+    head, states = restrict(model, VOCABULARIES, 6), torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
+    head.numbers = torch.tensor([1, 0])  # two rows each
+    logits = model.logits_processor._get_logits(states, model.lm_head, None)
+    for row, ids in enumerate([[3, 4, 5], [3, 4, 5], [0, 1, 2], [0, 1, 2]]):
+        assert logits[row].isfinite().nonzero()[:, 0].tolist() == ids
+        torch.testing.assert_close(logits[row, ids], model.lm_head(states[row])[ids])
+
+
+@pytest.mark.parametrize("wrong", ["another size", "fp8", "scaled", "no head"])
+def test_heads_that_are_refused(model: Any, wrong: str) -> None:
+    from sglang_mtpc.native import restrict
+
+    if wrong == "another size":
+        model.lm_head = nn.Linear(4, 5, bias=False)
+    elif wrong == "fp8":
+        model.lm_head.weight = nn.Parameter(torch.zeros(6, 4).to(torch.float8_e4m3fn), requires_grad=False)
+    elif wrong == "scaled":
+        model.logits_processor.logit_scale = 0.5
+    else:
+        del model.lm_head
+    with pytest.raises(MTPCError, match="needs one output head over the target's 6 tokens"):
+        restrict(model, VOCABULARIES, 6)
