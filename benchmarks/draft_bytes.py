@@ -1,0 +1,72 @@
+"""Bytes of weights that a draft step of a target's own MTP layer reads, without and with draft vocabularies.
+
+    python -m benchmarks.draft_bytes
+
+A step reads every matrix of the layer once, whatever the batch, of the embedding one row for each request, and of the
+target's output head all rows, or those that the requests of the batch may draft from.  In bfloat16, counted from the
+shapes as published; norms and biases are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+
+from mtpc.table import Table
+
+BYTES, MEGA = 2, 1e6
+
+
+class Shape(NamedTuple):
+    """Sizes of a target and its MTP layer: d, V, the layer's inner size, and rows of its attention's matrices."""
+
+    hidden: int
+    vocab: int
+    inner: int
+    queries: int  # with the gate, where there is one
+    keys: int
+    attended: int
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row of the head."""
+        return BYTES * self.hidden
+
+    @property
+    def layer(self) -> int:
+        """Bytes of the projection of (state, embedding), the attention and the MLP."""
+        return self.row * (2 * self.hidden + self.queries + 2 * self.keys + self.attended + 3 * self.inner)
+
+
+TARGETS = {
+    "MiMo-7B": Shape(hidden=4096, vocab=151680, inner=11008, queries=4096, keys=1024, attended=4096),
+    "Qwen3.5-27B": Shape(hidden=5120, vocab=248320, inner=17408, queries=12288, keys=1024, attended=6144),
+}
+
+
+def rows(shape: Shape, size: int, languages: int) -> Iterator[list[str]]:
+    """A row of the table for all tokens, for all languages' draft vocabularies together, and for one."""
+    whole = shape.layer + shape.vocab * shape.row
+    named = {"all": shape.vocab, f"{languages} languages": languages * size, "one language": size}
+    for name, tokens in named.items():
+        head = min(tokens, shape.vocab) * shape.row
+        sizes = [f"{bytes_ / MEGA:,.0f}" for bytes_ in (shape.layer, head, shape.layer + head)]
+        yield [name, f"{head // shape.row:,}", *sizes, f"{(shape.layer + head) / whole:.2f}"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--size", type=int, default=8192, help="tokens of a language's draft vocabulary")
+    parser.add_argument("--languages", type=int, default=4, help="of one batch, with no token in common")
+    chosen = parser.parse_args(arguments)
+    columns = ["target", "drafts from", "tokens", "layer, MB", "head, MB", "a draft step, MB", "of the whole head's"]
+    found = [[name, *row] for name, shape in TARGETS.items() for row in rows(shape, chosen.size, chosen.languages)]
+    Console(width=120).print(Table("Weights read", columns, found).to_markdown(), markup=False)
+
+
+if __name__ == "__main__":
+    main()

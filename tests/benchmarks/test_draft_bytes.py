@@ -1,0 +1,40 @@
+"""What a draft step is said to read is what the layer is made of."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarks.draft_bytes import TARGETS, main, rows
+from mtpc.serial.config import SerialConfig
+from mtpc.serial.layer import SerialLayer
+
+
+def test_the_layer_of_mimo() -> None:
+    shape = TARGETS["MiMo-7B"]
+    config = SerialConfig(
+        layer="qwen2",
+        hidden_size=shape.hidden,
+        vocab_size=shape.vocab,
+        intermediate_size=shape.inner,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=128,
+        attention_bias=True,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 640000.0},
+        max_position_embeddings=32768,
+    )
+    with torch.device("meta"):
+        layer = SerialLayer(config).bfloat16()
+    assert shape.layer == sum(tensor.nbytes for tensor in layer.parameters() if tensor.ndim == 2)
+
+
+def test_a_vocabulary_is_never_more_than_all() -> None:
+    whole, together, _ = rows(TARGETS["MiMo-7B"], 100_000, 4)
+    assert together[1:] == whole[1:]
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--size", "1000"])
+    assert "| Qwen3.5-27B | one language | 1,000 |" in capsys.readouterr().out
