@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sglang.srt.arg_groups.overrides import resolving_view
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.settings import open_vocabularies
@@ -40,7 +41,7 @@ def check_native(settings: Any, target: Callable[[], Any]) -> None:
     Errors: `MTPCError` with one sentence.
     """
     text, algorithm = settings.speculative_token_map, (settings.speculative_algorithm or "").upper()
-    if not algorithm or not means_ours(text):
+    if algorithm not in {*ALGORITHMS, *SpeculativeAlgorithm.__members__} or not means_ours(text):
         return
     said, name = token_map.read(text), f"--speculative-token-map is {text!r}"
     if algorithm not in ALGORITHMS:

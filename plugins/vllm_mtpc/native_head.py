@@ -37,7 +37,8 @@ class NativeHead:
         head, modules = getattr(model, "lm_head", None), list(model.modules())
         processors = [module for module in modules if isinstance(module, LogitsProcessor)]
         # An embedding may be the head as well; layers of a model may have heads of their own.
-        weights = {id(module.weight) for name, module in model.named_modules() if name.endswith(("lm_head", ".head"))}
+        heads = [module for name, module in model.named_modules() if name.endswith(("lm_head", ".head"))]
+        weights = {id(getattr(module, "weight", None)) for module in heads}
         if not processors or len(weights) > 1 or not _plain(head, vocab_size):
             raise MTPCError(
                 f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantised "
@@ -50,8 +51,12 @@ class NativeHead:
             processor.forward = partial(self._logits, _after_the_head(processor))
 
     def _logits(self, finish: LogitsProcessor, lm_head: nn.Module, hidden_states: Tensor, *_: None) -> Tensor:
-        """Logits [n, V] of states [n, d], in the place of ``LogitsProcessor.forward``."""
-        logits = self.draft_logits(hidden_states, self.numbers).to(finish.head_dtype)
+        """Logits [n, V] of states [n, d], in the place of ``LogitsProcessor.forward``.
+
+        All tensor-parallel ranks make them from the states of the first one, as each has whole rows.
+        """
+        states = tensor_model_parallel_all_gather(hidden_states.contiguous(), dim=0)[: len(hidden_states)]
+        logits = self.draft_logits(states, self.numbers).to(finish.head_dtype)
         made: Tensor = finish(lm_head, logits)
         return made if finish.soft_cap is None else made.masked_fill(logits.isneginf(), -torch.inf)
 

@@ -228,7 +228,7 @@ TABLE = (
     ),
     TouchPoint(
         NATIVE, "vllm.distributed", "tensor_model_parallel_all_gather", "input_ dim",
-        "called", "the head's rows of the draft vocabularies are whole on every rank",
+        "called", "the head's rows of the draft vocabularies are whole on every rank; all read the first's states",
     ),
     TouchPoint(
         V1_NATIVE, _PROPOSER, "SpecDecodeBaseProposer.load_model", "self target_model",

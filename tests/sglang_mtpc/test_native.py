@@ -109,7 +109,7 @@ def test_each_requests_own_vocabulary(model: Any) -> None:
     head.numbers = torch.tensor([1, 0])  # two rows each
     logits = model.logits_processor._get_logits(states, model.lm_head, None)
     for row, ids in enumerate([[3, 4, 5], [3, 4, 5], [0, 1, 2], [0, 1, 2]]):
-        assert logits[row].isfinite().nonzero()[:, 0].tolist() == ids
+        assert (logits[row] > -1e29).nonzero()[:, 0].tolist() == ids
         torch.testing.assert_close(logits[row, ids], model.lm_head(states[row])[ids])
 
 

@@ -31,22 +31,6 @@ def make_eagle(folder: Path, target: Path, sglang: bool = False) -> Path:
     return _write(folder, config, tensors)
 
 
-def make_eagle3(folder: Path, target: Path) -> Path:
-    """An EAGLE-3 layer for a Llama of two layers, with a head of its own over all tokens: the target's."""
-    config, weights = _read(target)
-    last, size = "model.layers.1.", config["hidden_size"]
-    layer = {name.removeprefix(last): _noisy(tensor) for name, tensor in weights.items() if name.startswith(last)}
-    for name in ("q_proj", "k_proj", "v_proj"):
-        layer[f"self_attn.{name}.weight"] = layer[f"self_attn.{name}.weight"].repeat(1, 2) / 2
-    tensors = {f"midlayer.{name}": tensor for name, tensor in layer.items()}
-    tensors["midlayer.hidden_norm.weight"] = torch.ones(size)
-    tensors |= {"norm.weight": weights["model.norm.weight"], "lm_head.weight": weights["lm_head.weight"]}
-    tensors["fc.weight"] = torch.eye(size).repeat(1, 2) / 2
-    extra = {"draft_vocab_size": config["vocab_size"], "eagle_aux_hidden_state_layer_ids": [0, 1]}
-    extra["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [0, 1]}
-    return _write(folder, {**config, **extra, "num_hidden_layers": 1}, tensors)
-
-
 def make_draft_model(folder: Path, target: Path) -> Path:
     """The target with noise."""
     config, weights = _read(target)
