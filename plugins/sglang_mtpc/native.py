@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from sglang.srt.layers.logits_processor import LogitsProcessor
-from sglang.srt.runtime_context import get_parallel, get_spec
+from sglang.srt.runtime_context import get_spec
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 from torch import Tensor, nn
 
@@ -23,6 +23,7 @@ from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import verify
 from sglang_mtpc.models.serial import PLAIN
+from sglang_mtpc.ranks import head_ranks
 from sglang_mtpc.request_vocabularies import RequestVocabularies
 from sglang_mtpc.token_map import vocabulary_values
 from sglang_mtpc.vocabulary_head import VocabularyHead
@@ -38,14 +39,14 @@ def restrict(model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int)
     processors = [module for module in model.modules() if isinstance(module, LogitsProcessor)]
     weight = getattr(getattr(model, "lm_head", None), "weight", None)
     plain = weight is not None and weight.dtype in PLAIN
-    rows = get_parallel().tp_group.all_gather(weight.data, dim=0)[:vocab_size] if plain else None  # type: ignore[union-attr]
+    fits = plain and getattr(model.lm_head, "org_vocab_size", len(weight)) == vocab_size  # type: ignore[arg-type]
     changed = any(one.logit_scale is not None or one.final_logit_softcapping for one in processors)
-    if rows is None or len(rows) != vocab_size or not processors or changed:
+    if not fits or not processors or changed:
         raise MTPCError(
             f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantised "
             f"and whose logits are taken as they are, which {type(model).__name__} has not; set its language to 'none'."
         )
-    head = VocabularyHead(DraftLogits(vocabularies, rows), None)
+    head = VocabularyHead(DraftLogits(vocabularies, weight.data, ranks=head_ranks()), None)  # type: ignore[union-attr]
     for processor in processors:
         processor._get_logits = lambda hidden_states, *_, **__: head(hidden_states)
     logger.info("%s: %s.", type(model).__name__, head.draft_logits.summary)
@@ -72,13 +73,14 @@ class NativeDraftWorker(EagleDraftWorker):
         folder = Path(spec.speculative_draft_model_path or config.model_path)
         values = vocabulary_values(spec.speculative_token_map)
         vocabularies = open_vocabularies(values, folder, config.vocab_size, config.model_path)
+        if vocabularies is not None and torch.device(self.device).type != "cpu":
+            vocabularies = vocabularies.together()  # in CUDA graphs, see `DraftVocabularies`
         if vocabularies is None:
             return
-        if torch.device(self.device).type != "cpu":
-            vocabularies = vocabularies.together()  # in CUDA graphs, see `DraftVocabularies`
         self.head = restrict(self.draft_runner.model, vocabularies, config.vocab_size)
         if vocabularies.detector is not None:
-            self.requests = RequestVocabularies(vocabularies.detector, len(self.req_to_token_pool.req_to_token))
+            rows = len(self.req_to_token_pool.req_to_token)
+            self.requests = RequestVocabularies(vocabularies.detector, rows, torch.device(self.device))
 
 
 class NativeWorker(EAGLEWorkerV2):

@@ -27,7 +27,7 @@ NATIVE = "draft vocabularies of SGLang's own draft layers"
 LLAMA, QWEN2 = "a serial part of kind llama", "a serial part of kind qwen2"
 TEXTS = "draft vocabularies by language, or copying"
 COPYING = "copying beside a serial part"
-NATIVE_GROUPS = {START, SAMPLING, WORKER, NATIVE, VOCABULARIES, TEXTS}
+NATIVE_GROUPS = {START, SAMPLING, WORKER, NATIVE, TEXTS}
 KINDS = {"llama": LLAMA, "qwen2": QWEN2}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
@@ -206,7 +206,7 @@ TABLE = (
         "called", "by SGLang: the name, prompt and output_ids of a request, to find its language and what it repeats",
     ),
     TouchPoint(
-        STEP, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",
+        START, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",
         "called", "logits of every rank's share of draft vocabularies, and the first one's states",
     ),
     TouchPoint(

@@ -9,11 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
-from vllm.distributed import (
-    get_tensor_model_parallel_rank,
-    get_tensor_model_parallel_world_size,
-    tensor_model_parallel_all_gather,
-)
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
@@ -23,10 +18,10 @@ from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
-from mtpc.target_head.rows import Ranks
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc.additional import copying_settings, vocabulary_values
+from vllm_mtpc.ranks import head_ranks
 from vllm_mtpc.serial import STACKED, SerialPart
 from vllm_mtpc.settings import target_of
 
@@ -109,14 +104,11 @@ class DrafterForCausalLM(nn.Module):
             raise MTPCError(
                 "a draft vocabulary needs an output head that is not quantised; set its language to 'none'."
             )
-        ranks = Ranks(
-            get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size(), tensor_model_parallel_all_gather
-        )
         if static:
-            self.draft_logits = UnionLogits(self.vocabularies, weight.data, ranks)
+            self.draft_logits = UnionLogits(self.vocabularies, weight.data, head_ranks())
         else:
             whole = partial(self.logits_processor, self.lm_head)
-            self.draft_logits = DraftLogits(self.vocabularies, weight.data, whole, ranks)
+            self.draft_logits = DraftLogits(self.vocabularies, weight.data, whole, head_ranks())
         logger.info("the serial part: %s.", self.draft_logits.summary)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:

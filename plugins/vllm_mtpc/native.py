@@ -81,7 +81,9 @@ def _restrict_v1(proposer: Any, vocabularies: DraftVocabularies) -> None:
 
 def _restrict_v2(speculator: Any, vocabularies: DraftVocabularies) -> None:
     """All requests draft from the vocabularies of all languages, in shapes that CUDA graphs can hold."""
-    _restricted(speculator, vocabularies.together())
+    together = vocabularies.together()
+    if together is not None:
+        _restricted(speculator, together)
 
 
 def _restricted(drafter: Any, vocabularies: DraftVocabularies) -> Any:

@@ -7,13 +7,13 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from vllm.distributed import tensor_model_parallel_all_gather
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
 from mtpc.errors import MTPCError
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
+from vllm_mtpc.ranks import head_ranks
 
 PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what they say; those of FP8 are scaled
 
@@ -45,18 +45,13 @@ class NativeHead:
                 f"and adds nothing, which {type(model).__name__} has not; set its language to 'none'."
             )
         whole = partial(processors[0]._get_logits, lm_head=head, embedding_bias=None)
-        rows = tensor_model_parallel_all_gather(head.weight.data, dim=0)[:vocab_size]  # type: ignore[union-attr]
-        self.draft_logits = DraftLogits(vocabularies, rows, whole)
+        self.draft_logits = DraftLogits(vocabularies, head.weight.data, whole, head_ranks())  # type: ignore[union-attr]
         for processor in processors:
             processor.forward = partial(self._logits, _after_the_head(processor))
 
     def _logits(self, finish: LogitsProcessor, lm_head: nn.Module, hidden_states: Tensor, *_: None) -> Tensor:
-        """Logits [n, V] of states [n, d], in the place of ``LogitsProcessor.forward``.
-
-        All tensor-parallel ranks make them from the states of the first one, as each has whole rows.
-        """
-        states = tensor_model_parallel_all_gather(hidden_states.contiguous(), dim=0)[: len(hidden_states)]
-        logits = self.draft_logits(states, self.numbers).to(finish.head_dtype)
+        """Logits [n, V] of states [n, d], in the place of ``LogitsProcessor.forward``."""
+        logits = self.draft_logits(hidden_states, self.numbers).to(finish.head_dtype)
         made: Tensor = finish(lm_head, logits)
         return made if finish.soft_cap is None else made.masked_fill(logits.isneginf(), -torch.inf)
 

@@ -227,10 +227,6 @@ TABLE = (
         "called", "by vLLM: the head, rows of which are gathered",
     ),
     TouchPoint(
-        NATIVE, "vllm.distributed", "tensor_model_parallel_all_gather", "input_ dim",
-        "called", "the head's rows of the draft vocabularies are whole on every rank; all read the first's states",
-    ),
-    TouchPoint(
         V1_NATIVE, _PROPOSER, "SpecDecodeBaseProposer.load_model", "self target_model",
         "wrapped", "the draft model's head is restricted once it is shared",
     ),

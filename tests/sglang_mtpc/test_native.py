@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from mtpc.errors import MTPCError
+from mtpc.target_head.rows import ALONE
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from tests.sglang_mtpc.resolving import refused, resolved
@@ -92,8 +92,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     from sglang_mtpc import native
 
-    group = SimpleNamespace(all_gather=lambda tensor, dim: tensor)
-    monkeypatch.setattr(native, "get_parallel", lambda: SimpleNamespace(tp_group=group))
+    monkeypatch.setattr(native, "head_ranks", lambda: ALONE)
     made = nn.Module()
     made.lm_head = nn.Linear(4, 6, bias=False)
     made.logits_processor = LogitsProcessor.__new__(LogitsProcessor)

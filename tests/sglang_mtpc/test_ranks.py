@@ -14,9 +14,10 @@ from torch import Tensor, multiprocessing, nn
 from mtpc.draft_clock import DraftClock
 from mtpc.families.drafter import load_drafter
 from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.target_head.rows import ALONE
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc import ranks, serial_worker, verify, vocabulary_head, window_worker
+from sglang_mtpc import ranks, serial_worker, verify, window_worker
 from sglang_mtpc.drafting import Drafting
 from sglang_mtpc.models import serial
 from sglang_mtpc.models.serial import SerialModel
@@ -61,11 +62,16 @@ def of_both(folder: Path, states: Tensor) -> list[Tensor]:
     return [tokens, probs, *spec_info.kept]
 
 
-def of_vocabulary(states: Tensor) -> list[Tensor]:
-    """Logits of two tokens that are as likely where the first two numbers of a state are the same, and their order."""
+def of_vocabulary(states: Tensor, shared: bool) -> list[Tensor]:
+    """Logits of two tokens that are as likely where the first two numbers of a state are the same, and their order.
+
+    shared: the ranks share out the head.
+    """
     head = torch.zeros(6, SIZE)
     head[0, 0] = head[2, 1] = 1.0
-    logits = DraftLogits(DraftVocabularies(RANKINGS, VocabularySettings(size=3)), head)
+    own = ranks.head_ranks() if shared else ALONE
+    shard = head.chunk(own.count)[own.number]
+    logits = DraftLogits(DraftVocabularies(RANKINGS, VocabularySettings(size=3)), shard, ranks=own)
     made = VocabularyHead(logits, None)(states)
     return [made, made.argmax(-1)]
 
@@ -74,20 +80,20 @@ def draft(rank: int, drafter: Path, hybrid: Path, folder: Path) -> None:
     """What one of two ranks drafts, and what it would if each kept to its own states."""
     torch.set_num_threads(1)
     init_distributed_environment(2, rank, f"file://{folder}/store", rank, "gloo")
-    ranks.get_parallel = lambda: SimpleNamespace(tp_group=get_world_group())
+    ranks.get_parallel = lambda: SimpleNamespace(tp_group=get_world_group(), tp_rank=rank, tp_size=2)
     verify.verify_input = lambda batch, given, drafts, *rest: drafts  # type: ignore[assignment]
     states = torch.randn(ROWS, SIZE, generator=torch.Generator().manual_seed(0))
     states[:, :2] = 1.0
     if rank:
         states[:, 1:] = torch.nextafter(states[:, 1:], torch.tensor(9.0))
 
-    def drafted() -> list[Tensor]:
-        return [*of_window(drafter, states), *of_both(hybrid, states), *of_vocabulary(states)]
+    def drafted(shared: bool) -> list[Tensor]:
+        return [*of_window(drafter, states), *of_both(hybrid, states), *of_vocabulary(states, shared)]
 
-    shared = drafted()
-    for module in (serial, serial_worker, vocabulary_head, window_worker):
+    shared = drafted(shared=True)
+    for module in (serial, serial_worker, window_worker):
         module.of_first_rank = lambda states: states  # type: ignore[attr-defined]
-    torch.save((shared, drafted()), folder / str(rank))
+    torch.save((shared, drafted(shared=False)), folder / str(rank))
 
 
 def test_ranks_draft_the_same(

@@ -22,9 +22,8 @@ from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc import serial_worker, served
+from sglang_mtpc import ranks, serial_worker, served
 from sglang_mtpc.drafting import Drafting, Inputs
-from sglang_mtpc.models import serial
 from sglang_mtpc.models.serial import SerialModel
 from sglang_mtpc.serial_worker import SerialDraftWorker
 from sglang_mtpc.shape import Shape
@@ -277,7 +276,7 @@ def test_rows_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     head, ids = torch.randn(3, 4), VOCABULARIES.ids[0].tolist()
     sent = iter([head[ids[:2]], torch.cat([head[ids[2:]], torch.zeros(1, 4)])])
     group = SimpleNamespace(all_gather=lambda own: torch.cat([next(sent), own], -1))
-    monkeypatch.setattr(serial, "get_parallel", lambda: SimpleNamespace(tp_rank=1, tp_size=2, tp_group=group))
+    monkeypatch.setattr(ranks, "get_parallel", lambda: SimpleNamespace(tp_rank=1, tp_size=2, tp_group=group))
     one = model()
     one.share(target(torch.randn(3, 4)), VOCABULARIES, None)
     assert torch.equal(one.draft_logits.rows[0].share, torch.cat([head[2:], torch.zeros(1, 4)]))
@@ -288,7 +287,7 @@ def test_elsewhere_than_on_a_cpu_shapes_are_static(
     device: str, made: type[DraftLogits], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = SimpleNamespace(all_gather=lambda own: own)
-    monkeypatch.setattr(serial, "get_parallel", lambda: SimpleNamespace(tp_rank=0, tp_size=1, tp_group=group))
+    monkeypatch.setattr(ranks, "get_parallel", lambda: SimpleNamespace(tp_rank=0, tp_size=1, tp_group=group))
     one = model()
     one.share(target(torch.empty(6, 4, device=device)), VOCABULARIES, None)
     assert type(one.draft_logits) is made

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mtpc.draw import draw_tokens, most_probable
+from mtpc.target_head.rows import ALONE
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from vllm_mtpc import model
@@ -32,9 +33,7 @@ class Processor:
 
 def drafter(vocabularies: DraftVocabularies | None, static: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
     """One that shares a target's head, which has two rows that fill up."""
-    monkeypatch.setattr(model, "tensor_model_parallel_all_gather", lambda tensor: tensor)
-    for name, value in (("rank", 0), ("world_size", 1)):
-        monkeypatch.setattr(model, f"get_tensor_model_parallel_{name}", lambda value=value: value)
+    monkeypatch.setattr(model, "head_ranks", lambda: ALONE)
     made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
     nn.Module.__init__(made)
     made.draft_logits, made.vocabularies, made.logits_processor = None, vocabularies, Processor()

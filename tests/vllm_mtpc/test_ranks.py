@@ -60,7 +60,7 @@ def of_v1(states: Tensor) -> tuple[Tensor, Tensor]:
 def of_v2(states: Tensor) -> tuple[Tensor, Tensor]:
     """What the speculator of Model Runner V2 drafts, its serial part greedily, and states."""
     made: Any = Speculator.__new__(Speculator)
-    made.copying, made.model, made.dtype = None, drafter(), torch.float32
+    made.copying, made.languages, made.model, made.dtype = None, None, drafter(), torch.float32
     made.serial_drafts, made.window_drafts, made.max_num_reqs = SERIAL, WINDOW, ROWS
     made.states, made.tokens = torch.zeros(ROWS, SERIAL + 1, SIZE), torch.zeros(ROWS, SERIAL + 1, dtype=torch.int64)
     made.draft_tokens = torch.zeros(ROWS, SERIAL + WINDOW, dtype=torch.int64)

@@ -13,7 +13,6 @@ from sglang.srt.layers.linear import ReplicatedLinear
 from sglang.srt.model_loader.auto_loader import LLAMA_STACKED_MAPPING
 from sglang.srt.model_loader.weight_utils import default_weight_loader
 from sglang.srt.models.llama import LlamaMLP
-from sglang.srt.runtime_context import get_parallel
 from torch import Tensor, nn
 
 from mtpc.draft import Known
@@ -22,13 +21,13 @@ from mtpc.families import DrafterConfig, Family, families
 from mtpc.families.drafter import Drafter
 from mtpc.serial.config import SerialConfig
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
-from mtpc.target_head.rows import Ranks, Rows
+from mtpc.target_head.rows import Rows
 from mtpc.target_head.shared import Head
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
 from sglang_mtpc.mixing import Mixing
-from sglang_mtpc.ranks import of_first_rank
+from sglang_mtpc.ranks import head_ranks, of_first_rank
 from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, VocabularyHead
 
 PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what they say; those of FP8 are scaled
@@ -159,7 +158,7 @@ class SerialModel(nn.Module):
             return
         shard = self._shard("a draft vocabulary needs an output head that is not quantised; set its language to 'none'")
         made = DraftLogits if shard.device.type == "cpu" else UnionLogits
-        self.draft_logits = made(vocabularies, shard, ranks=_ranks())
+        self.draft_logits = made(vocabularies, shard, ranks=head_ranks())
         self.numbers = numbers
         logger.info("%s: %s.", self.family.algorithm, self.draft_logits.summary)
 
@@ -178,7 +177,7 @@ class SerialModel(nn.Module):
     def whole(self) -> Head:
         """What is drafted through from all tokens."""
         shard = self._shard(f"{self.family.title} needs an output head that is not quantised")
-        return DraftHead(Rows(shard, self.drafter.vocab_size, _ranks()), self.drafter.vocab_size)
+        return DraftHead(Rows(shard, self.drafter.vocab_size, head_ranks()), self.drafter.vocab_size)
 
     def head(self, requests: int) -> Head:
         """What a batch of so many requests drafts through, from as many rows of states for each."""
@@ -216,12 +215,6 @@ class SerialModel(nn.Module):
         if mixing is not None:
             output.next_token_logits = mixing.logits(input_ids, output.next_token_logits)
         return output
-
-
-def _ranks() -> Ranks:
-    """Those that the target's output head is shared out over."""
-    parallel = get_parallel()
-    return Ranks(parallel.tp_rank, parallel.tp_size, parallel.tp_group.all_gather)
 
 
 def serial_names(family: Family, config: DrafterConfig) -> dict[str, str]:
