@@ -71,7 +71,9 @@ def answers(folder: str, drafting: dict[str, Any] | None, section: dict[str, Any
     )  # fmt: skip
     asked: Any = [[{"role": "user", "content": question}] for question in QUESTIONS]
     found = llm.chat(asked, SamplingParams(temperature=0, max_tokens=length, ignore_eos=True))
-    counted = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
+    metrics = llm.get_metrics()
+    llm.llm_engine.engine_core.shutdown()  # else this process waits for the engine's
+    counted = {metric.name: metric.value for metric in metrics if hasattr(metric, "value")}
     names = (f"vllm:spec_decode_num_{what}_tokens" for what in ("accepted", "draft"))
     return Said([list(one.outputs[0].token_ids) for one in found], *(counted.get(name, 0.0) for name in names))
 
