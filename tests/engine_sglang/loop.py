@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from itertools import chain, repeat
 from typing import Any
 
@@ -14,7 +15,7 @@ from mtpc.copying.mixture import Copied
 from mtpc.copying.request import CopyRequest, Proposal
 from mtpc.draft import Draft, TreeDraft
 from mtpc.families.session import Session
-from mtpc.target_head.shared import Head
+from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.window.borrow import borrowed
 from tests.engine.loop import Loop, Tree
@@ -38,10 +39,10 @@ class SteppingSession(Session):
     """
 
     def __init__(self, loop: Loop, prompt: list[int]) -> None:
-        super().__init__(loop.drafter, loop.head)
+        super().__init__(loop.drafter, copy(loop.head))
         self.loop, self.text = loop, prompt[:1]
         self.drafts: list[list[int]] = []
-        self.heads: Iterator[Head] = repeat(loop.head)
+        self.heads: Iterator[SharedHead] = repeat(loop.head)
         if loop.tree is not None and loop.drafter.window is None:
             self.cache = PlacesOfBeams()
         self.languages = None
@@ -75,7 +76,8 @@ class SteppingSession(Session):
         self.last = chosen
 
     def _step(self, previous: Tensor, tokens: Tensor) -> Tensor:
-        self.head = next(self.heads)
+        following = next(self.heads)
+        self.head.rows, self.head.ids = following.rows, following.ids  # a tree keeps its head from step to step
         return super()._step(previous, tokens)
 
 
