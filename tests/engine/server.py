@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from types import TracebackType
 from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
+
+from mtpc.servers.server import free_port
 
 NONE: Mapping[str, str] = {}
 START_UP = 600.0  # seconds
@@ -120,13 +121,6 @@ def alone() -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / "mtpc-ranks.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def processes_of_group(group: int) -> Iterator[int]:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mtpc.families import family_of
-from tests.engine.server import NONE, Server, free_port
+from mtpc.servers.server import free_port
+from tests.engine.server import NONE, Server
 
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 RANKS = ("--tp-size", "2")

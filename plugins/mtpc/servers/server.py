@@ -12,9 +12,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
+from random import SystemRandom
 from types import FrameType
 from typing import Annotated
 
@@ -26,16 +27,24 @@ from mtpc.errors import MTPCError, first_line
 from mtpc.servers import guard
 from mtpc.servers.engine import Engine, ServerSettings
 
+PORTS = range(20_000, 32_768)
 START_SECONDS = 900.0
 STOP_SECONDS = 20.0
 _ERROR = re.compile(r"(?:^|\s)((?:[\w.]*Error|Exception|error): .*)")
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A TCP port of this machine that nothing listens on.
+
+    It is one of those that Linux gives to no connection of its own: a server takes a while until it listens there.
+
+    Errors: `MTPCError` where none of many is free.
+    """
+    for port in SystemRandom().sample(PORTS, 100):
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise MTPCError("of 100 ports that were tried none is free for a server.")
 
 
 def fetch(url: str, timeout: float = 10.0) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import time
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mtpc.errors import MTPCError
+from mtpc.servers import server as server_module
 from mtpc.servers.draft_counters import NO_DRAFTS
 from mtpc.servers.engine import NGRAM, Engine, ServerSettings
 from mtpc.servers.server import Launch, Server, free_port, last_error, side_by_side
@@ -126,8 +128,20 @@ def test_only_the_engines_own_drafter_is_made_to_forget(tmp_path: Path) -> None:
     assert forgotten == [launches[1].server.url]
 
 
-def test_a_free_port_is_free() -> None:
-    assert 1024 < free_port() < 65536
+def test_a_free_port_is_free_and_no_connection_gets_it() -> None:
+    port = free_port()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))
+    assert 20_000 <= port < 32_768
+
+
+def test_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        taken = listener.getsockname()[1]
+        monkeypatch.setattr(server_module, "PORTS", [taken] * 100)
+        with pytest.raises(MTPCError, match="is free for a server"):
+            free_port()
 
 
 @pytest.mark.parametrize(

@@ -31,15 +31,17 @@ def write(drafts: Any, rank: int = 0) -> None:
 
 
 def record_vllm(drafter: Any) -> None:
-    """Drafted tokens [B][K], as they come, but for those of no request, and those that another class goes on from."""
+    """Drafted tokens [B][K], as they come, but for those of no request, and those that a subclass goes on from."""
     from vllm.distributed import get_tensor_model_parallel_rank
 
     propose = drafter.propose
 
     @functools.wraps(propose)
     def recorded(self: Any, *args: Any, **named: Any) -> Any:
+        calls_its_own, self.is_recorded = getattr(self, "is_recorded", False), True
         drafts = propose(self, *args, **named)
-        if type(self).propose is recorded and not named.get("dummy_run"):
+        self.is_recorded = calls_its_own
+        if not calls_its_own and not named.get("dummy_run"):
             write(drafts if isinstance(drafts, list) else drafts.tolist(), get_tensor_model_parallel_rank())
         return drafts
 
