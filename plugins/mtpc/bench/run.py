@@ -71,6 +71,7 @@ def run_plan(
         beside = {name: Point(batch_size, temperature, without, found) for name, found in others}
         point = Point(batch_size, temperature, without, drafted, beside)
         if not point.drafts.drafts:
-            raise MTPCError(f"{servers[drafter].url} counted no draft: it does not serve with a drafter.")
+            url = servers[drafter].url
+            raise MTPCError(f"{url} counted no draft: it serves without a drafter, or is no server of --engine.")
         points.append(point)
     return points
