@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+from mtpc.errors import MTPCError
 
 Value = TypeVar("Value")
+Given = ParamSpec("Given")
+
+
+def one_sentence(main: Callable[Given, None]) -> Callable[Given, int]:
+    """The `main` of a benchmark with an exit code: 2 where something is wrong, which it says in one sentence."""
+
+    @wraps(main)
+    def run(*given: Given.args, **named: Given.kwargs) -> int:
+        try:
+            main(*given, **named)
+        except MTPCError as error:
+            print(f"{Path(main.__code__.co_filename).stem}: {error}", file=sys.stderr)
+            return 2
+        return 0
+
+    return run
 
 
 def named(what: str, kind: Callable[[str], Value]) -> Callable[[str], tuple[str, Value]]:

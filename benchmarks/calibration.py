@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.arguments import one_sentence
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
 from mtpc.copying.table import CopyTable
@@ -126,6 +128,7 @@ def logit(chance: float) -> float:
     return math.log(chance / (1.0 - chance))
 
 
+@one_sentence
 def main() -> None:
     """Write texts, draft along them, count, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -154,4 +157,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

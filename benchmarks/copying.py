@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from benchmarks.arguments import one_sentence
 from benchmarks.in_turn import in_turn
 from mtpc import provenance
 from mtpc.bench.measure import Measurement
 from mtpc.bench.report import speed_cell
 from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, tokens_per_step
 from mtpc.declared import declared_json
-from mtpc.errors import MTPCError
 from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.lengths import StepCost
 from mtpc.prompts import Prompt
@@ -186,20 +186,14 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Exit code 2 with one sentence when something is wrong."""
-    console = Console()
-    try:
-        arguments = read_arguments(given)
-        engine = find_engine("vllm", offline=True)
-        must_be_installed(engine)
-        benchmark = Benchmark(arguments, engine, console)
-        benchmark.run()
-    except MTPCError as error:
-        print(f"copying: {error}", file=sys.stderr)
-        return 2
+@one_sentence
+def main(given: Sequence[str] | None = None) -> None:
+    """Measure what is asked for."""
+    console, arguments = Console(), read_arguments(given)
+    engine = find_engine("vllm", offline=True)
+    must_be_installed(engine)
+    Benchmark(arguments, engine, console).run()
     console.print(f"written to {arguments.out}")
-    return 0
 
 
 if __name__ == "__main__":

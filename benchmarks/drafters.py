@@ -21,12 +21,11 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.arguments import listed, named_folder, named_number
+from benchmarks.arguments import listed, named_folder, named_number, one_sentence
 from benchmarks.drafters_tables import Cell, Found, Row, draw_accuracy, make_tables
 from benchmarks.kept import Kept, digest, digest_of
 from benchmarks.questions import asked, read_questions
 from mtpc import provenance
-from mtpc.errors import MTPCError
 from mtpc.evaluation.evaluate import Plan, Scored, counts_of
 from mtpc.evaluation.prompts import Prompts, check
 from mtpc.evaluation.texts import Text, write_texts
@@ -165,20 +164,16 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Exit code 2 with one sentence when something is wrong."""
+@one_sentence
+def main(given: Sequence[str] | None = None) -> None:
+    """Measure what is asked for, and show the tables."""
     console = Console()
-    try:
-        benchmark = Benchmark(read_arguments(given), console)
-        benchmark.run()
-    except MTPCError as error:
-        print(f"drafters: {error}", file=sys.stderr)
-        return 2
+    benchmark = Benchmark(read_arguments(given), console)
+    benchmark.run()
     wide = Console(width=max(WIDTH, console.width))
     for table in make_tables(benchmark.rows, benchmark.found):
         wide.print(table.to_rich())
     console.print(f"written to {benchmark.given.out}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.arguments import listed, named_folder
+from benchmarks.arguments import listed, named_folder, one_sentence
 from benchmarks.fastmtp_acceptance import Acceptance
 from benchmarks.fastmtp_setups import Setup, Tables, tables
 from benchmarks.fastmtp_tables import Found, make_tables
@@ -165,27 +165,22 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Exit code 2 with one sentence when something is wrong."""
-    console = Console()
-    try:
-        arguments = read_arguments(given)
-        engine = find_engine("vllm", offline=True)
-        if not arguments.no_engine:
-            must_be_installed(engine)
-        benchmark = Benchmark(arguments, console)
-        benchmark.expect()
-        benchmark.write()
-        if not arguments.no_engine:
-            benchmark.measure(engine)
-    except MTPCError as error:
-        print(f"fastmtp: {error}", file=sys.stderr)
-        return 2
+@one_sentence
+def main(given: Sequence[str] | None = None) -> None:
+    """Count what is expected, then measure it, and show the tables."""
+    console, arguments = Console(), read_arguments(given)
+    engine = find_engine("vllm", offline=True)
+    if not arguments.no_engine:
+        must_be_installed(engine)
+    benchmark = Benchmark(arguments, console)
+    benchmark.expect()
+    benchmark.write()
+    if not arguments.no_engine:
+        benchmark.measure(engine)
     wide = Console(width=max(WIDTH, console.width))
     for table in benchmark.shown():
         wide.print(table.to_rich())
     console.print(f"written to {arguments.out}")
-    return 0
 
 
 if __name__ == "__main__":

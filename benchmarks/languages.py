@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, permutations
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from benchmarks.arguments import one_sentence
 from benchmarks.language_acceptance import acceptance
 from mtpc.distill.template import ChatTemplate
 from mtpc.families.drafter import load_drafter
@@ -123,6 +125,7 @@ class Decisions:
         return Table("Changes in 100 tokens of one language", ["text", *self.choices], rows)
 
 
+@one_sentence
 def main() -> None:
     """Decide, answer, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -154,4 +157,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

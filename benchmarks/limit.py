@@ -13,6 +13,7 @@ and goes on as a copy.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.arguments import one_sentence
 from mtpc.copying.match import continuation, longest_match
 from mtpc.declared import declared_json
 from mtpc.evaluation.prompts import prompts_of_file
@@ -130,6 +132,7 @@ def table(found: dict[str, list[Right]], drafts: int, row: Row, plain: float, ti
     return Table(title, ["kind", "n-gram", "drafter", "limit"], rows)
 
 
+@one_sentence
 def main() -> None:
     """Write texts at each temperature, count at each batch size, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -176,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
+from benchmarks.arguments import one_sentence
 from mtpc.table import Table
 
 WEIGHTS = "model.safetensors"
@@ -78,6 +80,7 @@ def answers(folder: str, drafting: dict[str, Any] | None, section: dict[str, Any
     return Said([list(one.outputs[0].token_ids) for one in found], *(counted.get(name, 0.0) for name in names))
 
 
+@one_sentence
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table with a row for each way."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -107,4 +110,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """The picture that README begins with: tokens/s without and with a drafter, one request at a time.
 
-    python benchmarks/plot_gains.py --results "a model, its drafter" runs/bench/results.json ... --out docs/gains.png
+    python -m benchmarks.plot_gains --results "a model, its drafter" runs/bench/results.json ... --out docs/gains.png
 
 Each file is what `mtpc bench` wrote and becomes one panel; its points of batch size 1 become pairs of bars.
 """
@@ -17,6 +17,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.arguments import one_sentence
 from mtpc.errors import MTPCError
 from mtpc.json_file import read_json
 
@@ -133,21 +134,17 @@ def _draw_bars(
         axes.text(centre, height / 2, f"{height:.0f}", ha="center", va="center", color=text)
 
 
-def main() -> int:
-    """Exit code 2 with one sentence when something is wrong."""
+@one_sentence
+def main() -> None:
+    """Read the results, and write the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", nargs=2, action="append", required=True, metavar=("TITLE", "FILE"))
     parser.add_argument("--out", type=Path, default=Path("docs/gains.png"))
     arguments = parser.parse_args()
-    try:
-        panels = [read_panel(title, Path(file)) for title, file in arguments.results]
-    except MTPCError as error:
-        print(f"plot_gains: {error}", file=sys.stderr)
-        return 2
+    panels = [read_panel(title, Path(file)) for title, file in arguments.results]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context({"font.size": 10}):
         draw(panels).savefig(arguments.out, dpi=150)
-    return 0
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.arguments import listed, named_argument, named_folder, named_number
+from benchmarks.arguments import listed, named_argument, named_folder, named_number, one_sentence
 from benchmarks.in_turn import in_turn
 from benchmarks.kept import Kept, digest, digest_of
 from benchmarks.questions import Question, asked, read_questions
@@ -31,7 +31,6 @@ from benchmarks.speed_tables import ALL, Found, draw_speedups, make_tables
 from mtpc import provenance
 from mtpc.bench.measure import Measurement
 from mtpc.bench.results import Point
-from mtpc.errors import MTPCError
 from mtpc.prompts import Prompt
 from mtpc.servers.engine import Engine
 from mtpc.servers.engines import find_engine, must_be_installed
@@ -172,23 +171,18 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Exit code 2 with one sentence when something is wrong."""
-    console = Console()
-    try:
-        arguments = read_arguments(given)
-        engine = find_engine(arguments.engine, arguments.offline)
-        must_be_installed(engine)
-        benchmark = Benchmark(arguments, engine, console)
-        benchmark.run()
-    except MTPCError as error:
-        print(f"speed: {error}", file=sys.stderr)
-        return 2
+@one_sentence
+def main(given: Sequence[str] | None = None) -> None:
+    """Measure what is asked for, and show the tables."""
+    console, arguments = Console(), read_arguments(given)
+    engine = find_engine(arguments.engine, arguments.offline)
+    must_be_installed(engine)
+    benchmark = Benchmark(arguments, engine, console)
+    benchmark.run()
     wide = Console(width=max(WIDTH, console.width))
     for table in benchmark.tables():
         wide.print(table.to_rich())
     console.print(f"written to {arguments.out}")
-    return 0
 
 
 if __name__ == "__main__":
