@@ -53,9 +53,9 @@ class Request:
             )
         if self.url is not None and self.offline:
             raise MTPCError("--offline measures engines that it starts itself; it does not go with --url.")
-        if self.url is not None and (self.target is not None or self.drafter is not None):
+        if self.url is not None and self.drafter is not None:
             raise MTPCError(
-                "give either --target and --drafter, to start servers, or --url and --baseline-url of running ones."
+                "give either --drafter, for servers that are started, or --url and --baseline-url of running ones."
             )
         if self.ngram is not None and (self.no_ngram or self.url is not None):
             raise MTPCError("--ngram is for a server that is started; it goes neither with --url nor with --no-ngram.")

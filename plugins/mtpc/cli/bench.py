@@ -14,7 +14,12 @@ from mtpc.cli.paths import folder_to_write
 
 
 def bench(
-    target: Annotated[Path | None, typer.Option(help="The model to serve: a Hugging Face folder.")] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            help="The model to serve: a Hugging Face folder. With --url, where the chat template for --prompts is."
+        ),
+    ] = None,
     drafter: Annotated[Path | None, typer.Option(help="A drafter directory for it.")] = None,
     engine: Annotated[EngineName, typer.Option(help="The engine to measure.")] = "vllm",
     offline: Annotated[

@@ -68,6 +68,15 @@ def test_nothing_is_started_without_the_engine(
     assert not request_.out.exists()
 
 
+def test_running_servers_take_the_chat_template_of_a_target(request_: Request) -> None:
+    request_.prompts.write_text('{"user": "hi"}\n')
+    running = replace(request_, drafter=None, url="http://127.0.0.1:1", baseline_url="http://127.0.0.1:2")
+    with pytest.raises(MTPCError, match="chat template"):
+        run_benchmark(replace(running, target=None), PLAN, Console(file=StringIO()))
+    with pytest.raises(MTPCError, match="byte-target has no chat template"):
+        run_benchmark(running, PLAN, Console(file=StringIO()))
+
+
 def test_servers_differ_in_what_drafts_alone(request_: Request) -> None:
     plain, drafted, own = server_settings(request_, PLAN, 100, Ngram(2, 4, 9)).values()
     assert plain.max_length == 100 + 4 + 9  # the longest draft of any

@@ -39,7 +39,7 @@ def run(*arguments: str) -> Result:
         (["convert", "fastmtp", "nowhere", "out"], "config.json is missing"),
         (["bench"], "give --target and --drafter"),
         (["bench", "--url", "http://127.0.0.1:1"], "go together"),
-        (["bench", "--url", "http://x", "--baseline-url", "http://y", "--target", "z"], "give either"),
+        (["bench", "--url", "http://x", "--baseline-url", "http://y", "--drafter", "z"], "give either"),
         (["bench", "--url", "x", "--baseline-url", "y"], "'x' is no address like http://127.0.0.1:8000."),
         (["bench", "--engine", "tgi"], "Invalid value for '--engine': 'tgi' is not one of 'vllm', 'sglang'."),
         (["bench", "--target", "a", "--drafter", "b", "--prompts", "nowhere"], "the prompts nowhere cannot be read"),
