@@ -13,12 +13,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from vllm import LLM, SamplingParams, TokensPrompt
 
-from mtpc.copying.mixture import Copied
-from mtpc.copying.slots import SlotCopying
+from tests.gpu.waiting import Waits
 from tests.support.replayed_graphs import Replays, replay_instead_of_capture
+from vllm_mtpc.speculator import Speculator
 
 
 def plugin(name: str) -> None:
@@ -27,18 +28,30 @@ def plugin(name: str) -> None:
     import_module(name).register()
 
 
-def count_copies() -> list[int]:
-    """How many requests had something to copy in each step from now on."""
-    counts: list[int] = []
-    propose = SlotCopying.propose
+class Watched:
+    """What `Speculator.propose` does from now on: where it waits, and requests that had something to copy, by step."""
 
-    def counted(self: SlotCopying, table: Tensor, lengths: Tensor, slots: Tensor, said: Tensor) -> Copied:
-        copied = propose(self, table, lengths, slots, said)
-        counts.append(int((copied.chances[slots >= 0] > 0).any(1).sum()))
-        return copied
+    def __init__(self, waits: Waits) -> None:
+        self.copies: list[int] = []
+        propose = Speculator.propose
 
-    SlotCopying.propose = counted  # type: ignore[method-assign]
-    return counts
+        def watched(speculator: Speculator, input_batch: Any, *args: Any, **named: Any) -> Tensor:
+            with waits:
+                drafts: Tensor = propose(speculator, input_batch, *args, **named)
+            if speculator.copying is not None and not named.get("dummy_run"):
+                chances = speculator.copying.copied.chances[: input_batch.num_reqs]
+                self.copies.append(int((chances > 0).any(1).sum()))
+            return drafts
+
+        Speculator.propose = watched  # type: ignore[method-assign]
+
+
+def memory(llm: LLM) -> dict[str, int]:
+    """MB of a GPU in use, and tokens that the KV cache has room for."""
+    if not torch.cuda.is_available():
+        return {}
+    cache, (free, there) = llm.llm_engine.vllm_config.cache_config, torch.cuda.mem_get_info()
+    return {"MB": (there - free) >> 20, "tokens of KV cache": (cache.num_gpu_blocks or 0) * (cache.block_size or 0)}
 
 
 def main() -> None:
@@ -58,6 +71,9 @@ def main() -> None:
     parser.add_argument("--replay", action="store_true", help="replay the draft as a CUDA graph would")
     parser.add_argument("--additional", type=json.loads, default={}, help="vLLM's additional-config")
     parser.add_argument("--record", help="a file for the drafts of every step")
+    parser.add_argument("--graphs", action="store_true", help="vLLM's own CUDA graphs")
+    parser.add_argument("--max-num-seqs", type=int, default=8, help="0: as many as vLLM has by default")
+    parser.add_argument("--engine", type=json.loads, default={}, help="more arguments of vllm.LLM")
     options = parser.parse_args()
     if options.switch:
         os.environ["MISSTATED_DRAFTS"] = options.switch
@@ -65,14 +81,14 @@ def main() -> None:
     if options.record:
         os.environ["RECORDED_DRAFTS"] = options.record
         plugin("recorded_drafts")
-    copies = count_copies()
+    waits = Waits()
+    copies = Watched(waits).copies
     replays = replay_instead_of_capture((1, 2, 7)) if options.replay else Replays()
+    room = {"max_num_seqs": options.max_num_seqs}
     llm = LLM(
         str(options.target),
-        dtype="float32",
-        enforce_eager=True,
+        enforce_eager=not options.graphs,
         max_model_len=256,
-        max_num_seqs=8,
         disable_log_stats=False,
         trust_remote_code=True,  # a MiMo target brings its configuration class
         additional_config=options.additional,
@@ -82,7 +98,9 @@ def main() -> None:
             "num_speculative_tokens": options.drafts,
             "draft_sample_method": options.draft_sample_method,
         },
+        **{"dtype": "float32"} | (room if options.max_num_seqs else {}) | options.engine,
     )
+    waits.count()
     prompts = [TokensPrompt(prompt_token_ids=prompt) for prompt in options.prompts]
     greedy = SamplingParams(temperature=0, max_tokens=options.greedy_length, ignore_eos=True)
     said: dict[str, Any] = {"greedy": [list(out.outputs[0].token_ids) for out in llm.generate(prompts, greedy)]}
@@ -101,7 +119,7 @@ def main() -> None:
     counters = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
     said["accepted"] = counters["vllm:spec_decode_num_accepted_tokens"]
     said["drafted"] = counters["vllm:spec_decode_num_draft_tokens"]
-    said |= {"replays": replays.replayed, "padded": replays.padded}
+    said |= {"replays": replays.replayed, "padded": replays.padded, "waits": waits.found, "memory": memory(llm)}
     print(json.dumps(said), file=sys.__stdout__, flush=True)
 
 

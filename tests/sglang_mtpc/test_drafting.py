@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +15,39 @@ from mtpc.families.drafter import load_drafter
 from mtpc.families.session import Session
 from mtpc.noise import counter_uniforms
 from mtpc.target_head.shared import SharedHead
+from mtpc.target_head.union import UnionLogits
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from mtpc.window.borrow import borrowed
+from mtpc.window.completed import completed
 from mtpc.window.part import WindowPart
 from mtpc.window.single import has_compiler
 from sglang_mtpc.drafting import Drafting, Drafts, Inputs, Replay
 from sglang_mtpc.shape import Shape
+from sglang_mtpc.vocabulary_head import VocabularyHead
+from tests.support.fake_graphs import record
+from tests.support.random_hybrid import forget_the_family, know_the_family
 from tests.support.random_models import make_drafter
+from tests.support.tiny_families import EXAMPLES, tiny_target
 
 CHAIN, TREE = Shape(5, 1, 5), Shape(4, 3, 12, 4)
 SIZE, VOCABULARY = 64, 258  # of the random target
 
 
 class Recorder:
-    """Stands in for CUDA graphs: a recorded call is made again, and its results overwrite the first ones."""
+    """Stands in for CUDA graphs, and counts replays."""
 
     def __init__(self) -> None:
         self.replayed = 0
 
     def __call__(self, call: Callable[[], Drafts]) -> tuple[Replay, Drafts]:
-        drafts = call()
+        replay, drafts = record(call)
 
-        def replay() -> None:
+        def counted() -> None:
             self.replayed += 1
-            for kept, new in zip(drafts, call(), strict=True):
-                if kept is not None:
-                    kept.copy_(new)
+            replay()
 
-        return replay, drafts
+        return counted, drafts
 
 
 def window_of(drafter: Path) -> WindowPart:
@@ -175,6 +182,43 @@ def test_replays(drafter: Path, kind: str, mode: Mode) -> None:
     batch = inputs(5, mode, copies)  # more than was captured
     assert same(captured(batch, mode), eager(batch, mode))
     assert recorder.replayed == 5
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name.startswith(("mtpc", "gumiho-", "hybrid"))])
+@torch.inference_mode()
+def test_replays_of_every_window(name: str) -> None:
+    """Also of one that goes on from a serial part and reads what that has read."""
+    if name == "gumiho-eagle":
+        pytest.skip("it has no window")
+    know_the_family()
+    drafter, head = EXAMPLES[name](), SharedHead.of(tiny_target())
+    forget_the_family()
+    window, (serial, rest) = drafter.window, drafter.split(drafter.config.max_drafts)
+    assert window is not None
+    go_on = partial(completed, serial=drafter.serial, head=head) if window.reads_serial else None
+    eager, captured = (Drafting(window, Shape(rest, 1, rest), completed=go_on) for _ in range(2))
+    captured.capture([4, 2], torch.zeros(4, serial + 1, head.embedding.shape[1]), record)
+    for seed, rows in enumerate((3, 1, 4, 2, 4)):
+        generator = torch.Generator().manual_seed(seed)
+        known = torch.randn(rows, serial + 1, head.embedding.shape[1], generator=generator)
+        tokens = torch.randint(head.vocab_size, (rows, serial + 1), generator=generator)
+        batch = inputs(rows, "mixed")._replace(states=known, tokens=tokens)
+        modes: tuple[Mode, ...] = ("mixed", "greedy")
+        for mode in modes:
+            assert same(captured(batch, mode), eager(batch, mode)), (seed, mode)
+
+
+def test_the_vocabularies_of_a_batch_are_read_in_every_replay() -> None:
+    """In SGLang's own graph of its draft loop."""
+    rankings = Rankings(30, {"low": Ranking(tuple(range(9))), "high": Ranking(tuple(range(20, 8, -1)))})
+    logits = UnionLogits(DraftVocabularies(rankings, VocabularySettings(size=7)), torch.randn(30, 8))
+    numbers, states = torch.zeros(4, dtype=torch.int64), torch.randn(4, 8)
+    replay, found = record(lambda: VocabularyHead(logits, numbers[:2])(states))
+    for each in ((0, 1), (1, 1), (2, 0)):
+        numbers[:2] = torch.tensor(each)
+        states.normal_()
+        replay()
+        torch.testing.assert_close(found, VocabularyHead(logits, numbers[:2])(states))
 
 
 def test_copying_changes_the_drafts_of_those_who_copy(drafter: Path) -> None:

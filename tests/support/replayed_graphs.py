@@ -1,18 +1,19 @@
-"""Stands in for CUDA graphs on a CPU: a captured call is kept and made again.
+"""Lets vLLM's manager of CUDA graphs capture and replay this project's on a CPU (`tests.support.fake_graphs`).
 
-So a replay sees what a graph would see, the buffers and the batch size of the capture, and nothing else.  The serial
-part, whose graphs are vLLM's own, runs eagerly.
+The serial part, whose graphs are vLLM's own, runs eagerly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.worker.gpu import cudagraph_utils
 
+from tests.support.fake_graphs import FakeGraph
 from vllm_mtpc.graphs import BatchGraphs
 from vllm_mtpc.speculator import Speculator
 
@@ -25,21 +26,18 @@ class Replays:
     padded: int = 0
 
 
-class _Graph:
-    def __init__(self, call: Callable[[], None]) -> None:
-        self.replay = call
-
-
 def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
     """Make every window of up to ``max(sizes)`` requests in this process a replay, and what is copied likewise."""
     replays = Replays()
     initialise, run = Speculator._prepare_graphs, BatchGraphs.run
 
+    @torch.inference_mode()
     def capture(self: Any, create_forward_fn: Any, progress_bar_desc: str = "") -> None:
         for batches in self._capture_descs.values():
             for batch in batches:
-                call = create_forward_fn(batch, warmup=False)
-                self.graphs[batch] = _Graph(lambda call=call: call(CUDAGraphMode.NONE))
+                create_forward_fn(batch, warmup=True)(CUDAGraphMode.NONE)
+                self.graphs[batch] = FakeGraph()
+                self.graphs[batch].capture(partial(create_forward_fn(batch, warmup=False), CUDAGraphMode.NONE))
         self._graphs_captured = True
 
     def prepare_graphs(self: Speculator, cudagraph_mode: CUDAGraphMode) -> None:

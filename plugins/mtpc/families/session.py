@@ -53,11 +53,8 @@ class Session:
             drafts.append(draft)
         if window:
             assert self.drafter.window is not None  # part of the contract: K is no more than the drafter can draft
-            mode: Mode = "greedy"
-            if temperature is not None:
-                mode = "sampled" if bool((temperature > 0).all()) else "mixed"
             rest = None if noise is None else noise[:, serial:]
-            known = self._completed(known)
+            known, mode = self._completed(known), self._mode(temperature)
             drafts.append(self.drafter.window.draft(known, temperature, rest, window, mode, copying))
         return concatenated(drafts) if drafts else Draft(following[:, :0], None)
 
@@ -100,6 +97,12 @@ class Session:
         self.cache.reorder_cache(torch.arange(0, rows, rows // len(first), device=first.device))
         self.cache.crop(self.length)
         return growth.tree(size)
+
+    def _mode(self, temperature: Tensor | None) -> Mode:
+        """Of a batch."""
+        if temperature is None:
+            return "greedy"
+        return "sampled" if bool((temperature > 0).all()) else "mixed"
 
     def _completed(self, known: Known) -> Known:
         """With what only some windows read."""

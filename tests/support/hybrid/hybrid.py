@@ -44,7 +44,8 @@ class HybridConfig(SerialConfig):
     @property
     def max_drafts(self) -> int:
         """The serial layer's draft, and the rest of the window that it begins."""
-        return self.window.window
+        drafts: int = self.circuit["window"]
+        return drafts
 
     @property
     def num_drafts(self) -> int:

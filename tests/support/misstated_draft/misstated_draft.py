@@ -53,7 +53,8 @@ def misstate_v2(module: ModuleType) -> None:
         drafts: Tensor = honest(self, input_batch, *args, **named)
         if self.draft_logits is not None and on():
             slots = input_batch.idx_mapping[: len(drafts), None]
-            self.draft_logits.zero_()[slots, torch.arange(drafts.shape[1]), drafts] = math.log(CLAIMED)
+            places = torch.arange(drafts.shape[1], device=drafts.device)
+            self.draft_logits.zero_()[slots, places, drafts] = math.log(CLAIMED)
         return drafts
 
     speculator.propose = propose
