@@ -23,7 +23,7 @@ export VLLM_CPU_KVCACHE_SPACE ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help env env-sglang test-env test-env-sglang chat-target demo demo-sglang serve serve-sglang lint test test-vllm \
-    test-sglang bench bench-sglang
+    test-sglang test-gpu bench bench-sglang
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ test-vllm: test-env  ## the tests of everything but the SGLang adapter (PYTEST=.
 
 test-sglang: test-env-sglang  ## the tests of the SGLang adapter (PYTEST=... passes arguments)
 	PATH=$(SGLANG_BIN):$$PATH $(SGLANG_BIN)/pytest $(SGLANG_TESTS) $(PYTEST)
+
+test-gpu:  ## what only a GPU can show, in one table; without one it says so (ROWS='graphs vllm/*' for some rows)
+	@scripts/test_gpu.sh $(if $(ROWS),--rows $(ROWS))
 
 bench: env  ## measure vLLM without a drafter, with it and with its own, into runs/bench (BENCH=... passes arguments)
 	$(BIN)/mtpc bench --target $(TARGET) --drafter $(DRAFTER) --out runs/bench $(BENCH)

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,26 +34,30 @@ pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 SAMPLING = Sampling(temperature=0.5)  # few likely windows, so that few samples tell much
-FOLDERS = [str(ROOT), str(SUPPORT / "v2_on_cpu"), str(SUPPORT / "hybrid")]
+V2_ON_CPU = str(SUPPORT / "v2_on_cpu")
+FOLDERS = [str(ROOT), str(SUPPORT / "hybrid")]
+INTERPRETED = {"TRITON_INTERPRET": "1"}
 ENVIRONMENT = {
-    "TRITON_INTERPRET": "1",
     "VLLM_USE_V2_MODEL_RUNNER": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": os.pathsep.join([*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])]),
 }
 PROMPTS = [list(prompt.encode())[:20] for prompt in prompts(6)]
 
 
-def session(models: Models, prompts: list[list[int]], *arguments: str) -> dict[str, Any]:
-    """What `v2_session.py` prints."""
+def session(
+    models: Models, prompts: list[list[int]], *arguments: str, variables: Mapping[str, str] = INTERPRETED
+) -> dict[str, Any]:
+    """What `v2_session.py` prints; variables: of its environment, besides."""
     pytest.importorskip("triton", reason="needs Triton's interpreter")
     names = [str(models.target), str(models.drafter), json.dumps(prompts), "--drafts", str(models.drafts)]
+    path = [*FOLDERS, *([V2_ON_CPU] if INTERPRETED.items() <= variables.items() else [])]
+    path += filter(None, [os.environ.get("PYTHONPATH")])
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.v2_session", *names, *arguments],
-        env=os.environ | ENVIRONMENT,
+        env=os.environ | ENVIRONMENT | variables | {"PYTHONPATH": os.pathsep.join(path)},
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -136,15 +141,20 @@ class Said(NamedTuple):
     drafts: Path
 
 
-@pytest.fixture(scope="module", params=CASES)
-def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
-    """The whole session of a drafter."""
-    folder = tmp_path_factory.mktemp(request.param)
-    case, file = CASES[request.param](folder), folder / "drafts"
+def said_by(case: Case, folder: Path, *arguments: str, variables: Mapping[str, str] = INTERPRETED) -> dict[str, Any]:
+    """Greedy texts, samples, and samples of a drafter that misstates, all of one session."""
     sampled = ("--samples", str(case.samples), "--temperature", str(SAMPLING.temperature))
     additional = ("--additional", json.dumps({"mtpc": {"copy": case.copies} | (case.vocabulary or {})}))
-    arguments = ("--replay", "--greedy-length", str(case.length), "--record", str(file), "--switch", f"{folder}/switch")
-    return Said(case, session(case.models, case.prompts, *arguments, *sampled, *additional), file)
+    asked = ("--greedy-length", str(case.length), "--switch", f"{folder}/switch", *sampled, *additional)
+    return session(case.models, case.prompts, *asked, *arguments, variables=variables)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
+    """The whole session of a drafter, with its graphs replayed."""
+    folder = tmp_path_factory.mktemp(request.param)
+    case, file = CASES[request.param](folder), folder / "drafts"
+    return Said(case, said_by(case, folder, "--replay", "--record", str(file)), file)
 
 
 def test_greedy_text(said: Said) -> None:
@@ -178,12 +188,23 @@ def test_drafts_are_those_of_the_plain_loop(said: Said) -> None:
     assert min(in_samples) > 0.8 * case.samples
 
 
+def p_of(case: Case, windows: list[list[int]]) -> float:
+    """Of samples, under the target's exact distribution."""
+    expected = cells(Reference(case.plain), case.prompts[0], SAMPLING, len(windows))
+    assert len(expected) > 10
+    return p_value([tuple(window) for window in windows], expected)
+
+
 @pytest.mark.parametrize("name", ["samples", "misstated"])
 def test_joint_of_the_first_tokens(said: Said, name: str) -> None:
-    expected = cells(Reference(said.case.plain), said.case.prompts[0], SAMPLING, said.case.samples)
-    assert len(expected) > 10
-    p = p_value([tuple(window) for window in said.output[name]], expected)
-    assert (p < REJECT_BELOW) == (name == "misstated")
+    assert (p_of(said.case, said.output[name]) < REJECT_BELOW) == (name == "misstated")
+
+
+def test_the_row_of_a_gpu_holds_here(said: Said) -> None:
+    """What `make test-gpu` asks of such a session, but for waits."""
+    from tests.gpu.on_vllm import judged
+
+    assert "accepted" in judged(said.case, said.output)
 
 
 def test_windows_were_replayed(said: Said) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,7 +89,7 @@ def copying(folder: Path) -> Case:
     return case._replace(models=case.models._replace(drafts=9), token_map=COPY, sampled=REPEATED)
 
 
-def fastmtp(folder: Path, *arguments: str, tree: Tree) -> Case:
+def fastmtp(folder: Path, *arguments: str, tree: Tree | None = None) -> Case:
     """A serial part alone, of kind llama, drafting from the vocabulary of the request's language."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_fastmtp(folder / "drafter", target), 3)
@@ -150,11 +151,9 @@ class Served(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=CASES)
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The server of a drafter."""
-    folder = tmp_path_factory.mktemp("served")
-    case = CASES[request.param](folder)
+@contextmanager
+def serving(case: Case, folder: Path, *arguments: str) -> Iterator[Served]:
+    """The server of a case, with these arguments besides."""
     tokens = () if case.token_map is None else ("--speculative-token-map", case.token_map)
     models, values = case.models, vocabulary_values(case.token_map)
     vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
@@ -166,10 +165,19 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         folder / "log",
         *LARGE,
         *drafting(case.models.drafter, *case.drafts, *tokens, *case.arguments),
+        *arguments,
         path=PLUGINS,
         variables={"RECORDED_DRAFTS": str(folder / "drafts"), "MISSTATED_DRAFTS": str(folder / "misstate")},
     ) as server:
         yield Served(case, server, loop, exact, folder)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The server of a drafter."""
+    folder = tmp_path_factory.mktemp("served")
+    with serving(CASES[request.param](folder), folder) as served:
+        yield served
 
 
 def recorded(served: Served, answers: list[Answer]) -> list[list[list[int]]]:
@@ -244,9 +252,8 @@ def test_the_wrong_temperature_fails(served: Served) -> None:
     assert p_of(served, prompt, T1, windows) < REJECT_BELOW
 
 
-def test_a_misstated_draft_distribution_fails(served: Served) -> None:
-    if served.case.tree is not None:
-        pytest.skip("with a tree no distribution is stated: the target alone chooses")
+def p_misstated(served: Served) -> float:
+    """Of windows that a drafter has led astray."""
     prompt, sampling = served.case.sampled[0]
     switch = served.folder / "misstate"
     switch.touch()
@@ -254,7 +261,13 @@ def test_a_misstated_draft_distribution_fails(served: Served) -> None:
         windows = sample(served, prompt, sampling)
     finally:
         switch.unlink()
-    assert p_of(served, prompt, sampling, windows) < REJECT_BELOW
+    return p_of(served, prompt, sampling, windows)
+
+
+def test_a_misstated_draft_distribution_fails(served: Served) -> None:
+    if served.case.tree is not None:
+        pytest.skip("with a tree no distribution is stated: the target alone chooses")
+    assert p_misstated(served) < REJECT_BELOW
 
 
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
