@@ -1,4 +1,4 @@
-"""Measures what drafting costs inside an engine, where `mtpc bench` asks for it."""
+"""Measures what drafting costs inside an engine, where `mtpc bench` or a page of metrics asks for it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import atexit
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
@@ -17,41 +19,46 @@ VARIABLE = "MTPC_DRAFT_TIMES"
 WRITE_EVERY = 0.2  # seconds
 
 
+Mark = float | torch.cuda.Event  # when something was, in seconds or on the GPU
+Laps = list[tuple[str | None, Mark]]  # what was over, and when; None: the call's begin, or its end
+
+
 class DraftClock:
-    """A context manager around each drafting call; it does nothing unless a file is named.
+    """A context manager around each drafting call; it does nothing unless a file is named or metrics are watched.
 
     The file holds ``{"drafts": calls, "seconds": wall time inside them, "parts": seconds by the name of a part}``,
     replaced whole at most every `WRITE_EVERY` seconds and when the process ends.  Only then does it wait for the GPU
-    before and after a call and each of its parts.
+    before and after a call and each of its parts.  For metrics events on the GPU's own stream say when something was;
+    they are read in a later call, once they have happened.
     """
 
-    def __init__(self, file: Path | None, device: torch.device | str = "cpu") -> None:
-        self.file, self.waits = file, torch.device(device).type == "cuda"
+    def __init__(self, file: Path | None, device: torch.device | str = "cpu", metered: bool = False) -> None:
+        self.file, self.on, self.cuda = file, metered or file is not None, torch.device(device).type == "cuda"
         self.drafts, self.seconds, self.parts = 0, 0.0, dict[str, float]()
-        self.started = self.written = 0.0
-        self.last: float | None = None  # reading in the call that is under way; None: none is
+        self.written = 0.0
+        self.laps: Laps = []  # of the call that is under way; empty: none is
+        self.ended = deque[tuple[int, Laps]]()  # drafts and laps that the GPU may still be busy with
         if file is not None:
             atexit.register(self.write)
 
     @classmethod
-    def from_environment(cls, device: torch.device | str, *ranks: int | None) -> DraftClock:
+    def from_environment(cls, device: torch.device | str, *ranks: int | None, metered: bool = False) -> DraftClock:
         """The clock that ``MTPC_DRAFT_TIMES`` asks for.
 
-        ranks: of this process, tensor-parallel and data-parallel; only where all are 0 (or None) is one kept.
+        ranks: of this process, tensor-parallel and data-parallel; only where all are 0 (or None) is a file written.
+        metered: whether metrics are watched.
         """
         name = os.environ.get(VARIABLE)
-        return cls(Path(name) if name and not any(ranks) else None, device)
+        return cls(Path(name) if name and not any(ranks) else None, device, metered)
 
     def __enter__(self) -> None:
-        if self.file is not None:
-            self.started = self.last = self._now()
+        if self.on:
+            self.laps = [(None, self._now())]
 
     def lap(self, part: str) -> None:
         """Inside a call: what has passed since its start or its last lap was this part."""
-        if self.last is not None:
-            now = self._now()
-            self.parts[part] = self.parts.get(part, 0.0) + now - self.last
-            self.last = now
+        if self.laps:
+            self.laps.append((part, self._now()))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -68,18 +75,30 @@ class DraftClock:
             self._stop(0)
 
     def _stop(self, drafts: int) -> None:
-        if self.file is None:
+        if not self.on:
             return
         now = self._now()
-        self.last = None
-        self.drafts += drafts
-        self.seconds += now - self.started
-        if now - self.written > WRITE_EVERY:
+        self.ended.append((drafts, [*self.laps, (None, now)]))
+        self.laps = []
+        while self.ended and _is_over(self.ended[0][1][-1][1]):
+            self._add(*self.ended.popleft())
+        if self.file is not None and isinstance(now, float) and now - self.written > WRITE_EVERY:
             self.written = now
             self.write()
 
-    def _now(self) -> float:
-        if self.waits:
+    def _add(self, drafts: int, laps: Laps) -> None:
+        for (_, before), (part, after) in pairwise(laps):
+            if part is not None:
+                self.parts[part] = self.parts.get(part, 0.0) + _seconds(before, after)
+        self.drafts += drafts
+        self.seconds += _seconds(laps[0][1], laps[-1][1])
+
+    def _now(self) -> Mark:
+        if self.cuda and self.file is None:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            return event
+        if self.cuda:
             torch.cuda.synchronize()
         return time.perf_counter()
 
@@ -89,3 +108,14 @@ class DraftClock:
         draft = self.file.with_name(f"{self.file.name}.new")
         draft.write_text(json.dumps({"drafts": self.drafts, "seconds": self.seconds, "parts": self.parts}))
         draft.replace(self.file)
+
+
+def _is_over(mark: Mark) -> bool:
+    return isinstance(mark, float) or mark.query()
+
+
+def _seconds(before: Mark, after: Mark) -> float:
+    if isinstance(before, float) or isinstance(after, float):
+        assert isinstance(before, float) and isinstance(after, float)  # of one clock
+        return after - before
+    return before.elapsed_time(after) / 1000

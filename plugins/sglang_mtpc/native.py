@@ -22,6 +22,7 @@ from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import verify
+from sglang_mtpc.metrics import Watch
 from sglang_mtpc.models.serial import PLAIN
 from sglang_mtpc.ranks import head_ranks
 from sglang_mtpc.request_vocabularies import RequestVocabularies
@@ -58,6 +59,7 @@ class NativeDraftWorker(EagleDraftWorker):
 
     head: VocabularyHead | None = None
     requests: RequestVocabularies | None = None
+    watch: Watch | None = None  # None: nobody watches
 
     def init_token_map(self) -> None:
         """None of SGLang's kind: tokens keep their numbers, so that distributions can be stated as well."""
@@ -78,9 +80,11 @@ class NativeDraftWorker(EagleDraftWorker):
         if vocabularies is None:
             return
         self.head = restrict(self.draft_runner.model, vocabularies, config.vocab_size)
+        self.watch = Watch.of_served(None, vocabularies, spec.speculative_num_steps)
         if vocabularies.detector is not None:
             rows = len(self.req_to_token_pool.req_to_token)
             self.requests = RequestVocabularies(vocabularies.detector, rows, torch.device(self.device))
+            self.requests.tally = None if self.watch is None else self.watch.tally
 
 
 class NativeWorker(EAGLEWorkerV2):
@@ -98,4 +102,12 @@ class NativeWorker(EAGLEWorkerV2):
         if worker.requests is not None:
             worker.requests.choose(batch.reqs)
             worker.head.numbers = worker.requests.numbers[: len(batch.reqs)]
+        if worker.watch is not None:
+            worker.watch.drafting(batch, None if worker.requests is None else worker.requests.chosen)
         return super().forward_batch_generation(batch, *args, **options)
+
+    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
+        """Called by SGLang, step after step, once it has the verdicts on the host."""
+        super().on_verify_complete_cpu(num_correct_drafts_per_req, batch_size)
+        if self._draft_worker.watch is not None:
+            self._draft_worker.watch.verified(num_correct_drafts_per_req)

@@ -8,8 +8,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.requests import Reading, read_all
+from mtpc.vocabulary.requests import Reading, choose_all, read_all
 
 
 class Text(Sequence[int]):
@@ -34,7 +35,12 @@ class RequestVocabularies:
 
     They are chosen into this memory before a step instead of travelling with it.  Where steps overlap, the scheduler
     knows of what was said a step ago; all tensor-parallel ranks decide the same.
+
+    chosen: those of the batch, on the host.  tally: counts what is chosen; None: nobody watches.
     """
+
+    chosen: Sequence[int] = ()
+    tally: Tally | None = None
 
     def __init__(self, detector: LanguageDetector, requests: int, device: torch.device) -> None:
         self.detector = detector
@@ -47,8 +53,9 @@ class RequestVocabularies:
         readings = [self._of(request) for request in requests]
         texts = [Text(request.origin_input_ids, request.output_ids) for request in requests]
         read_all(readings, [text[reading.tokens :] for reading, text in zip(readings, texts, strict=True)])
-        chosen = torch.tensor([reading.choose() for reading in readings], pin_memory=self.numbers.is_cuda)
-        self.numbers[: len(requests)].copy_(chosen, non_blocking=True)
+        self.chosen = choose_all(readings, self.tally)
+        numbers = torch.tensor(self.chosen, pin_memory=self.numbers.is_cuda)
+        self.numbers[: len(requests)].copy_(numbers, non_blocking=True)
 
     def _of(self, request: Any) -> Reading:
         if request not in self.readings:

@@ -32,6 +32,7 @@ from sglang_mtpc import serial_tree, served, verify
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import of_first_rank
 from sglang_mtpc.request_vocabularies import RequestVocabularies
@@ -46,6 +47,7 @@ class SerialDraftWorker(EagleDraftWorker):
     """Shares modules of the target, reads a token map as `mtpc.vocabulary` does, and drafts the window."""
 
     speculative_num_draft_tokens: int
+    watch: Watch | None = None  # None: nobody watches
 
     def adopt(self, clock: DraftClock) -> None:
         """Complete a worker that SGLang has made as one of its own."""
@@ -61,6 +63,7 @@ class SerialDraftWorker(EagleDraftWorker):
         self.window: Drafting | None = None
         self.copying = WorkerCopying.of_served(torch.device(self.device))
         self.shape = served.shape()
+        self.watch = Watch.of_served(clock, self.vocabularies, self.shape.depth)
         # SGLang then prepares draft forward passes for the serial part's drafts only.
         self.speculative_num_steps, rest = split_drafts(served.config(), served.own_shape().depth)
         if rest:
@@ -88,6 +91,7 @@ class SerialDraftWorker(EagleDraftWorker):
         if self.vocabularies is not None and self.vocabularies.detector is not None:
             rows = len(self.req_to_token_pool.req_to_token)
             self.requests = RequestVocabularies(self.vocabularies.detector, rows, torch.device(self.device))
+            self.requests.tally = None if self.watch is None else self.watch.tally
             numbers = self.requests.numbers
         self.draft_runner.model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
 
@@ -252,8 +256,8 @@ class SerialWorker(EAGLEWorkerV2):
 
     def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
         super().__init__(server_args, gpu_id, nccl_port, target_worker)
-        parallel = get_parallel()
-        clock = DraftClock.from_environment(torch.device(self.device), parallel.tp_rank, parallel.dp_rank)
+        ranks = get_parallel().tp_rank, get_parallel().dp_rank
+        clock = DraftClock.from_environment(torch.device(self.device), *ranks, metered=watched())
         self._draft_worker.__class__ = SerialDraftWorker  # SGLang's worker names the class of the draft worker itself
         self._draft_worker.adopt(clock)
         verify.install()
@@ -263,4 +267,12 @@ class SerialWorker(EAGLEWorkerV2):
         requests = self._draft_worker.requests
         if requests is not None:
             requests.choose(batch.reqs)
+        if self._draft_worker.watch is not None:
+            self._draft_worker.watch.drafting(batch, None if requests is None else requests.chosen)
         return super().forward_batch_generation(batch, *args, **options)
+
+    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
+        """Called by SGLang, step after step, once it has the verdicts on the host."""
+        super().on_verify_complete_cpu(num_correct_drafts_per_req, batch_size)
+        if self._draft_worker.watch is not None:
+            self._draft_worker.watch.verified(num_correct_drafts_per_req)

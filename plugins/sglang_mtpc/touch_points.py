@@ -76,6 +76,8 @@ TABLE = (
         "called", "a window's graph may hold the exchange of logits between ranks",
     ),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_parallel", "", "called", "tensor-parallel rank and group"),
+    TouchPoint(STEP, f"{_SRT}.runtime_context", "get_observability", "", "called", "whether metrics are shown"),
+    TouchPoint(STEP, f"{_SRT}.runtime_context", "get_serving", "", "called", "the model's name in metrics"),
     TouchPoint(
         WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.alloc_memory_pool",
         "self memory_pool_config req_to_token_pool token_to_kv_pool_allocator",
@@ -84,6 +86,11 @@ TABLE = (
     TouchPoint(
         WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.init_cuda_graphs", "self",
         "extended", "captures the drafts",
+    ),
+    TouchPoint(
+        WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.on_verify_complete_cpu",
+        "self num_correct_drafts_per_req batch_size",
+        "extended", "what was accepted of each request is counted",
     ),
     TouchPoint(
         GRAPHS, f"{_SRT}.model_executor.runner", "DecodeCudaGraphRunner.__init__", "self model_runner",
@@ -153,6 +160,10 @@ TABLE = (
     TouchPoint(
         WORKER, _EAGLE, "EAGLEWorkerV2.forward_batch_generation", "self batch",
         "hooked", "each request's draft vocabulary is chosen before a step",
+    ),
+    TouchPoint(
+        WORKER, _EAGLE, "EAGLEWorkerV2.on_verify_complete_cpu", "self num_correct_drafts_per_req batch_size",
+        "hooked", "what was accepted of each request is counted",
     ),
     TouchPoint(
         WORKER, _EAGLE, "EagleDraftWorker.init_token_map", "self",

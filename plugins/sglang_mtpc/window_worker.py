@@ -19,6 +19,7 @@ from mtpc.draft_clock import DraftClock
 from sglang_mtpc import served, verify
 from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.ranks import of_first_rank
 from sglang_mtpc.step import Steps
 
@@ -29,7 +30,11 @@ class WindowWorker(BaseSpecWorker):
     Between steps a request carries two things only: the token that the target has sampled last and the hidden state
     that predicted it.  They travel in the ``EagleDraftInput``, which SGLang filters, merges and, where steps
     overlap, relays by request slot.
+
+    watch: counts what became of drafts; None: nobody watches.
     """
+
+    watch: Watch | None = None
 
     def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
         super().__init__()
@@ -42,7 +47,9 @@ class WindowWorker(BaseSpecWorker):
         self.drafting = Drafting(window, served.own_shape(), self.copying is not None)
         self.steps = Steps(target_worker.random_seed)
         self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
-        self.clock = DraftClock.from_environment(self.device, parallel.tp_rank, parallel.dp_rank)
+        ranks = parallel.tp_rank, parallel.dp_rank
+        self.clock = DraftClock.from_environment(self.device, *ranks, metered=watched())
+        self.watch = Watch.of_served(self.clock, None, self.shape.depth)
         verify.install()
 
     def init_cuda_graphs(self) -> None:
@@ -67,6 +74,8 @@ class WindowWorker(BaseSpecWorker):
             result.new_seq_lens = batch.seq_lens
             hidden, token = result.logits_output.hidden_states, result.next_token_ids
         else:
+            if self.watch is not None:
+                self.watch.drafting(batch, None)
             batch.spec_info = self._draft(batch, batch.spec_info)
             result = self._verify(batch, grammar_barrier)
             hidden = verify.last_accepted(result, self.shape)
@@ -82,6 +91,11 @@ class WindowWorker(BaseSpecWorker):
             capture_hidden_mode=CaptureHiddenMode.LAST,
         )
         return result
+
+    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
+        """Called by SGLang, step after step, once it has the verdicts on the host."""
+        if self.watch is not None:
+            self.watch.verified(num_correct_drafts_per_req)
 
     def _draft(self, batch: Any, draft_input: Any) -> Any:
         """What is known -> draft -> verification input."""

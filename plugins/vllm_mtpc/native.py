@@ -61,12 +61,18 @@ def native_vocabularies(vllm_config: Any) -> DraftVocabularies | None:
 
 def _restrict_v1(proposer: Any, vocabularies: DraftVocabularies) -> None:
     """Each request drafts from the vocabulary of its language, found anew before each call of ``propose``."""
+    from vllm.distributed import get_tensor_model_parallel_rank
+
+    from vllm_mtpc import metrics
     from vllm_mtpc.request_vocabularies import RequestVocabularies
 
     head = _restricted(proposer, vocabularies)
-    requests = RequestVocabularies.of(vocabularies, proposer.device)
+    watched = metrics.watched(get_tensor_model_parallel_rank())
+    requests = RequestVocabularies.of(vocabularies, proposer.device, watched)
     if requests is None:
         return
+    if watched:
+        metrics.count(proposer.vllm_config, None, requests.tally)
     prepare = proposer.prepare_next_token_ids_padded
 
     def prepare_next_token_ids_padded(

@@ -18,6 +18,7 @@ from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import own_drafts
 from mtpc.window.single import drafting_for_one
+from vllm_mtpc import metrics
 from vllm_mtpc.additional import copying_settings
 from vllm_mtpc.backlog import Backlog, Pass
 from vllm_mtpc.copying import RunnerCopying
@@ -35,18 +36,21 @@ class Proposer(EagleProposer):
 
     serial: whether there is a serial part.  Without one, no loop of vLLM's runs and there is no attention layer.
     window: the window part, if any draft is left to it.  own: drafts of both parts; what goes beyond them is copied.
-    step: of the call of `propose` that is under way.
+    step: of the call of `propose` that is under way.  watched: whether metrics are shown.
     """
 
     step: Step
     model: Any
     num_speculative_tokens: int
+    watched = False
 
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
         super().__init__(vllm_config, device, runner)
         family, drafter = drafter_of(vllm_config)
         self.serial = drafter.serial is not None
-        self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
+        rank = get_tensor_model_parallel_rank()
+        self.watched = metrics.watched(rank)
+        self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
         self.vocabularies: RequestVocabularies | None = None
         self.numbers: Tensor | None = None  # int64 [B], of the draft vocabularies of the coming step
         self.copying: RunnerCopying | None = None
@@ -67,7 +71,7 @@ class Proposer(EagleProposer):
         if self.serial:
             super().load_model(target_model)
             self.model.gather_rows(static=False)
-            self.vocabularies = RequestVocabularies.of(self.model.vocabularies, self.device)
+            self.vocabularies = RequestVocabularies.of(self.model.vocabularies, self.device, self.watched)
         else:
             self.model = self._get_model()
             self.supports_mm_inputs = False
@@ -76,6 +80,8 @@ class Proposer(EagleProposer):
         self.num_speculative_tokens, self.window_drafts = self.model.split(self.own)
         self.window: Any = self.model.window if self.own else None
         self.draft_one: Any = None if self.window is None else self._compiled(self.window)
+        if self.watched:
+            metrics.count(self.vllm_config, self.clock, None if self.vocabularies is None else self.vocabularies.tally)
 
     def _compiled(self, window: Any) -> Any:
         """`WindowPart.draft` for a batch of one: compiled on a CPU, unless ``--enforce-eager`` forbids it."""

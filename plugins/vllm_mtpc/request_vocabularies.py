@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.requests import Reading, read_all
+from mtpc.vocabulary.requests import Reading, choose_all, read_all
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 # Steps that vLLM has under way at a time: what was sampled so many steps ago is on the host already.
@@ -23,14 +24,18 @@ class Arrival(NamedTuple):
     readings: tuple[Reading | None, ...]  # of the requests; None: of one that is gone
     tokens: Tensor
     copied: torch.cuda.Event | None
+    drafted: list[tuple[int | None, int]]  # from which vocabulary, and how many tokens; empty: nobody watches
 
 
 class RequestVocabularies:
     """What is read of every request, as far as the host knows its text, and the draft vocabulary that follows from it.
 
     Sampled tokens are read a fixed number of steps after they were sent for, so nothing waits for the device, and all
-    tensor-parallel ranks decide the same.  On a CPU they are read at once.
+    tensor-parallel ranks decide the same.  On a CPU they are read at once.  tally: counts what became of drafts; None:
+    nobody watches.
     """
+
+    tally: Tally | None = None
 
     def __init__(self, detector: LanguageDetector, device: torch.device) -> None:
         self.detector = detector
@@ -39,11 +44,16 @@ class RequestVocabularies:
         self.asynchronous = device.type != "cpu"
 
     @classmethod
-    def of(cls, vocabularies: DraftVocabularies | None, device: torch.device) -> RequestVocabularies | None:
+    def of(
+        cls, vocabularies: DraftVocabularies | None, device: torch.device, watched: bool = False
+    ) -> RequestVocabularies | None:
         """For vocabularies to choose from; None: there is no choice."""
         if vocabularies is None or vocabularies.detector is None:
             return None
-        return cls(vocabularies.detector, device)
+        made = cls(vocabularies.detector, device)
+        if watched:
+            made.tally = Tally(vocabularies.names)
+        return made
 
     def follow(
         self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
@@ -58,7 +68,8 @@ class RequestVocabularies:
         for request in ids:
             if request not in self.readings:
                 self.begin(request, requests[request].prompt_token_ids or [])
-        self.sampled(ids, sampled_token_ids.masked_fill(discard_request_mask[: len(ids), None], -1))
+        drafted = [] if self.tally is None else list(map(len, gpu_input_batch.spec_token_ids[: len(ids)]))
+        self.sampled(ids, sampled_token_ids.masked_fill(discard_request_mask[: len(ids), None], -1), drafted)
         return self.choose(ids)
 
     def begin(self, request: str, prompt: Sequence[int]) -> None:
@@ -71,14 +82,18 @@ class RequestVocabularies:
         for request in list(requests):
             self.readings.pop(request, None)
 
-    def sampled(self, requests: Sequence[str], tokens: Tensor) -> None:
-        """What the target has just said: int [B, W], -1 where there is no token."""
-        copied = None
+    def sampled(self, requests: Sequence[str], tokens: Tensor, drafted: Sequence[int] = ()) -> None:
+        """What the target has just said: int [B, W], -1 where there is no token.
+
+        drafted: how many tokens were verified of each request; empty where nobody counts them.
+        """
+        copied, readings = None, tuple(map(self.readings.get, requests))
+        vocabularies = (None if reading is None else reading.vocabulary for reading in readings)
         tokens = tokens.to("cpu", non_blocking=True)
         if self.asynchronous:
             copied = torch.cuda.Event()
             copied.record()
-        self.arrivals.append(Arrival(tuple(map(self.readings.get, requests)), tokens, copied))
+        self.arrivals.append(Arrival(readings, tokens, copied, list(zip(vocabularies, drafted, strict=False))))
         while len(self.arrivals) > (UNDER_WAY if self.asynchronous else 0):
             self._read(self.arrivals.popleft())
 
@@ -88,8 +103,14 @@ class RequestVocabularies:
         texts = [[token for token in row if token >= 0] for row in arrival.tokens.tolist()]
         there = [(reading, text) for reading, text in zip(arrival.readings, texts, strict=True) if reading is not None]
         read_all([reading for reading, _ in there], [text for _, text in there])
+        if self.tally is not None:
+            self.tally.verified(
+                (number, drafted, len(text) - 1)
+                for (number, drafted), text in zip(arrival.drafted, texts, strict=True)
+                if number is not None and drafted and text
+            )
 
     def choose(self, requests: Sequence[str]) -> Tensor:
         """The number of each request's draft vocabulary, int64 [B], on the host."""
-        chosen = [self.readings[request].choose() for request in requests]
+        chosen = choose_all([self.readings[request] for request in requests], self.tally)
         return torch.tensor(chosen, dtype=torch.int64, pin_memory=self.asynchronous)

@@ -20,9 +20,11 @@ from mtpc.copying.table import CopyTable
 from mtpc.draft import Known
 from mtpc.draft_clock import DraftClock
 from mtpc.families.drafter import split_drafts
+from mtpc.metrics.slot_tally import SlotTally
 from mtpc.noise import counter_uniforms
-from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.slots import SlotLanguages
+from mtpc.vocabulary.vocabularies import DraftVocabularies
+from vllm_mtpc import metrics
 from vllm_mtpc.additional import static_copying
 from vllm_mtpc.device_copying import DeviceCopying, texts_on_device
 from vllm_mtpc.dispatch import drafter_of
@@ -43,7 +45,11 @@ class Speculator(EagleSpeculator):
 
     With a window part or copying ``draft_logits`` is of float32: a window's distributions rounded to bfloat16 are not
     the ones that were drawn from.  The serial part draws from logits of the cache's type, which keeps them as they are.
+
+    watched: whether metrics are shown.
     """
+
+    watched = False
 
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
         settings = vllm_config.speculative_config
@@ -61,10 +67,13 @@ class Speculator(EagleSpeculator):
         self.vllm_config, self.speculative_config, self.req_states = vllm_config, settings, req_states
         self.serial = drafter.serial is not None
         rows = self.max_num_reqs
-        self.clock = DraftClock.from_environment(device, get_tensor_model_parallel_rank(), self.dp_rank)
+        rank = get_tensor_model_parallel_rank()
+        self.watched = metrics.watched(rank)
+        self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
         self.copy_graphs, self.window_graphs = BatchGraphs(self._find_copies), BatchGraphs(self._draft_window)
         self.languages: SlotLanguages | None = None
         self.said = torch.zeros(rows, dtype=torch.int32, device=device)  # tokens in this step
+        self.rejected = torch.full((rows,), -1, dtype=torch.int32, device=device)  # drafts; -1: of no real step
         self.language_graphs = BatchGraphs(self._read_languages)
         self.copying: DeviceCopying | None = None
         if copies:
@@ -85,20 +94,27 @@ class Speculator(EagleSpeculator):
         """Load the drafter; a serial part shares embedding and head of the target."""
         states = torch.zeros(1, self.hidden_size, dtype=self.dtype, device=self.device)
         self.final_norm = final_norm(target_model, states)
-        if not self.serial:
+        if self.serial:
+            model = super().load_draft_model(target_model, target_attn_layer_names)
+            model.gather_rows(static=True)
+            if model.vocabularies is not None:
+                self._find_languages(model.vocabularies)
+        else:
             config = self.speculative_config.apply_draft_overrides(self.vllm_config)
             load = get_draft_load_config(config)
-            return get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
-        model = super().load_draft_model(target_model, target_attn_layer_names)
-        model.gather_rows(static=True)
-        if model.vocabularies is not None and model.vocabularies.detector is not None:
-            self._find_languages_of(model.vocabularies.detector)
+            model = get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
+        if self.watched:
+            metrics.count(self.vllm_config, self.clock, None if self.languages is None else self.languages.tally)
         return model
 
-    def _find_languages_of(self, detector: LanguageDetector) -> None:
+    def _find_languages(self, vocabularies: DraftVocabularies) -> None:
         """Read the texts of requests, where they are, to draft from the draft vocabularies of their languages."""
-        states, rows = self.req_states, self.max_num_reqs
-        self.languages = languages = SlotLanguages(detector, rows, self.num_speculative_steps, self.device)
+        if vocabularies.detector is None:
+            return
+        states, rows, drafts = self.req_states, self.max_num_reqs, self.num_speculative_steps
+        self.languages = languages = SlotLanguages(vocabularies.detector, rows, drafts, self.device)
+        if self.watched:
+            languages.tally = SlotTally(vocabularies.names, drafts, self.device)
         self._follow(lambda request, text: languages.begin(states.req_id_to_index[request], text))
 
     def _follow(self, begin: Callable[[str, list[int]], None]) -> None:
@@ -180,6 +196,8 @@ class Speculator(EagleSpeculator):
                 self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
             if self.languages is not None:
                 self.said[:rows] = num_sampled[:rows]
+                if self.watched:
+                    self.rejected[:rows] = -1 if dummy_run else num_rejected[:rows]
                 self.language_graphs.run(rows, eager=is_profile)
             if self.copying is not None:
                 self.copying.said[:rows] = num_sampled[:rows]
@@ -250,7 +268,7 @@ class Speculator(EagleSpeculator):
         """From buffers to buffers: what the requests have said."""
         assert self.languages is not None
         texts, lengths = self.req_states.all_token_ids.gpu, self.req_states.total_len.gpu
-        self.languages.read(texts, lengths, self.idx_mapping[:rows], self.said[:rows])
+        self.languages.read(texts, lengths, self.idx_mapping[:rows], self.said[:rows], self.rejected[:rows])
 
     def _find_copies(self, rows: int) -> None:
         """From buffers to buffers: what may be copied."""

@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from mtpc.errors import MTPCError, show_sentences
+from vllm_mtpc import metrics
+from vllm_mtpc.additional import vocabulary_values
 from vllm_mtpc.native_settings import check_native
 from vllm_mtpc.settings import check_settings, drafter_folder
 
@@ -26,12 +28,15 @@ def install(arg_utils: Any) -> None:
             if drafter_folder(settings) is None:
                 created = create(self, target_model_config, target_parallel_config)
                 check_native(created, target_model_config, self.additional_config, parallel.pipeline_parallel_size)
+                if created is not None and vocabulary_values(self.additional_config):
+                    metrics.show(self)
                 return created
             added = check_settings(
                 settings, target_model_config, self.additional_config,
                 parallel.pipeline_parallel_size, parallel.tensor_parallel_size,
             )  # fmt: skip
             self.speculative_config = {**(self.speculative_config or {}), **added}
+            metrics.show(self)
             return _created(lambda: create(self, target_model_config, target_parallel_config))
         except MTPCError:
             show_sentences()

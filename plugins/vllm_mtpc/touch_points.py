@@ -125,6 +125,11 @@ TABLE = (
         "extended", "drafts from the request's vocabulary and seed; the window part reads the states",
     ),
     TouchPoint(
+        V1, "vllm.v1.worker.gpu_input_batch", "InputBatch.update_req_spec_token_ids",
+        "self request scheduled_spec_tokens",
+        "called", "by vLLM: spec_token_ids, which are verified in a step; they are counted where metrics are shown",
+    ),
+    TouchPoint(
         V1_WINDOW, _PROPOSER, "SpecDecodeBaseProposer.initialize_attn_backend",
         "self kv_cache_config kernel_block_sizes",
         "extended", "the base class requires a draft attention layer; a window part alone has none",

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,6 +19,10 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+from prometheus_client.samples import Sample
+
+from mtpc.metrics.exporter import EVERY
+from mtpc.servers.prometheus import parse, total, totals_by
 from mtpc.servers.server import free_port
 
 NONE: Mapping[str, str] = {}
@@ -104,10 +107,22 @@ class Server:
 
     def metric(self, name: str) -> float:
         """The sum of a Prometheus metric over its labels."""
+        return total(self.metrics(), name)
+
+    def metrics(self) -> list[Sample]:
+        """Its page of metrics."""
         with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
-            text = answer.read().decode()
-        lines = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
-        return sum(map(float, lines))
+            return parse(answer.read().decode())
+
+    def counted(self) -> dict[str, dict[str, float]]:
+        """This project's metrics: what is accepted by position and by vocabulary, once all requests are shown."""
+        time.sleep(EVERY + 0.5)
+        page = self.metrics()
+        accepted = "mtpc_accepted_tokens_total"
+        return {label: totals_by(page, accepted, label) for label in ("position", "vocabulary")} | {
+            "requests": totals_by(page, "mtpc_requests_total", "vocabulary"),
+            "seconds": totals_by(page, "mtpc_drafting_part_seconds_total", "part"),
+        }
 
 
 def tokens(answer: dict[str, Any]) -> list[list[int]]:

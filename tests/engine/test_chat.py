@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mtpc.servers.vllm_engine import vllm_counters
 from tests.engine.chat import ACCEPTANCE_LENGTH, DRAFTER, chat_prompts, make_chat_model
 from tests.engine.exact import Reference
 from tests.engine.server import Server, speculative_config, tokens
@@ -36,3 +37,13 @@ def test_answers_in_every_language(target: Path, server: Server) -> None:
     assert [tokens(answer)[0] for answer in (*alone, *together)] == [*expected[:EACH], *expected]
     drafts, accepted = (server.metric(f"vllm:spec_decode_num_{what}_total") for what in ("drafts", "accepted_tokens"))
     assert 1 + accepted / drafts > ACCEPTANCE_LENGTH
+
+
+def test_metrics_are_on_the_page(server: Server) -> None:
+    """Sums are vLLM's own, which leave out what a request that has ended drafted last."""
+    engine, counted = vllm_counters(server.metrics()), server.counted()
+    for place, accepted in enumerate(engine.accepted_at):
+        assert 0 <= counted["position"][str(place)] - accepted <= sum(counted["requests"].values())
+    assert sum(counted["vocabulary"].values()) == sum(counted["position"].values())
+    assert min(counted["requests"][name] for name in ("english", "code")) > 0
+    assert set(counted["seconds"]) == {f"serial {step}" for step in range(1, DRAFTS + 1)}

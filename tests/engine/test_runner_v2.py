@@ -207,6 +207,19 @@ def test_the_row_of_a_gpu_holds_here(said: Said) -> None:
     assert "accepted" in judged(said.case, said.output)
 
 
+def test_what_became_of_drafts_is_counted_on_the_device(said: Said) -> None:
+    """As vLLM's scheduler counts it, which leaves out what a request that has ended drafted last."""
+    accepted, drafted, requests = said.output["counted"]
+    asked = len(said.case.prompts) + said.case.samples * 2
+    if said.case.vocabulary is None:
+        assert not drafted
+        return
+    assert requests == asked
+    assert (
+        0 <= accepted - said.output["accepted"] <= drafted - said.output["drafted"] <= asked * said.case.models.drafts
+    )
+
+
 def test_windows_were_replayed(said: Said) -> None:
     if family_of(said.case.models.drafter).read_config(said.case.models.drafter).serial_steps is not None:
         assert said.output["replays"] > 5

@@ -9,14 +9,18 @@ import argparse
 import json
 import os
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+from prometheus_client import REGISTRY, generate_latest
 from torch import Tensor
 from vllm import LLM, SamplingParams, TokensPrompt
 
+from mtpc.metrics.exporter import EVERY
+from mtpc.servers.prometheus import parse, total
 from tests.gpu.waiting import Waits
 from tests.support.replayed_graphs import Replays, replay_instead_of_capture
 from vllm_mtpc.speculator import Speculator
@@ -119,6 +123,9 @@ def main() -> None:
     counters = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
     said["accepted"] = counters["vllm:spec_decode_num_accepted_tokens"]
     said["drafted"] = counters["vllm:spec_decode_num_draft_tokens"]
+    time.sleep(EVERY + 0.5)  # until all is shown
+    page = parse(generate_latest(REGISTRY).decode())
+    said["counted"] = [total(page, f"mtpc_{what}_total") for what in ("accepted_tokens", "draft_tokens", "requests")]
     said |= {"replays": replays.replayed, "padded": replays.padded, "waits": waits.found, "memory": memory(llm)}
     print(json.dumps(said), file=sys.__stdout__, flush=True)
 

@@ -37,3 +37,12 @@ def test_answers_in_every_language(target: Path, server: SGLangServer) -> None:
     assert texts([*alone, *together]) == [*expected[:EACH], *expected]
     steps = sum(answer["meta_info"]["spec_verify_ct"] for answer in together)
     assert len(prompts) * LENGTH / steps > ACCEPTANCE_LENGTH
+    counted = server.counted()
+    for place in range(3):  # as the answers say themselves
+        said = (
+            sum(answer["meta_info"]["spec_correct_drafts_histogram"][place + 1 :]) for answer in (*alone, *together)
+        )
+        assert counted["position"][str(place)] == sum(said)
+    assert sum(counted["vocabulary"].values()) == sum(counted["position"].values())
+    assert min(counted["requests"][name] for name in ("english", "code")) > 0
+    assert set(counted["seconds"]) == {"serial 1", "serial 2 to 3"}

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from mtpc.draft_clock import VARIABLE, DraftClock
 
@@ -61,6 +62,42 @@ def test_a_call_tells_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with clock.resumed():
         clock.lap("serial 1")
     assert (clock.drafts, clock.seconds, clock.parts) == (1, 8.5, {"serial 1": 5.0, "window": 2.0})
+
+
+def test_for_metrics_the_device_is_read_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Event:
+        """Stands in for the GPU's: each comes a second after the one before."""
+
+        recorded = 0
+        reached = 0
+
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            """Now."""
+            Event.recorded += 1
+            self.at = Event.recorded
+
+        def query(self) -> bool:
+            """Whether the device has come so far."""
+            return self.at <= Event.reached
+
+        def elapsed_time(self, later: Event) -> float:
+            """Milliseconds."""
+            assert later.query()
+            return 1000.0 * (later.at - self.at)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: pytest.fail("nothing may wait for the device"))
+    clock = DraftClock(None, "cuda", metered=True)
+    with clock:
+        clock.lap("window")
+    assert (clock.drafts, clock.seconds) == (0, 0)
+    Event.reached = 3
+    with clock:
+        clock.lap("window")
+    assert (clock.drafts, clock.seconds, clock.parts) == (1, 2.0, {"window": 1.0})
 
 
 def test_what_was_written_a_moment_ago_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,12 @@ collect_ignore_glob = [] if find_spec("sglang") else ["test_*.py"]
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one rank."""
-    from sglang_mtpc import ranks
+    """There is one rank, and nobody watches metrics."""
+    from sglang_mtpc import metrics, ranks
 
     group = SimpleNamespace(all_gather=lambda tensor, dim: tensor)
     monkeypatch.setattr(ranks, "get_parallel", lambda: SimpleNamespace(tp_group=group))
+    monkeypatch.setattr(metrics, "get_observability", lambda: SimpleNamespace(enable_metrics=False))
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from vllm_mtpc import request_vocabularies
@@ -44,6 +46,21 @@ def test_what_is_sampled_is_read_but_not_what_was_rejected(chosen: RequestVocabu
     for _ in range(20):
         chosen.sampled(["a"], torch.tensor([[59, 58, 57]]))
     assert chosen.choose(["a", "b"]).tolist() == [1, 1]
+
+
+def test_what_became_of_drafts_counts_for_the_vocabulary_that_they_came_from(chosen: RequestVocabularies) -> None:
+    chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []])
+    requests = {"a": SimpleNamespace(prompt_token_ids=LOW), "b": SimpleNamespace(prompt_token_ids=HIGH)}
+    unread = torch.tensor([False, True])
+    chosen.follow(torch.tensor([[1], [7]]), requests, batch, unread)
+    unread[1] = False
+    batch.spec_token_ids = [[0, 0], []]
+    for _ in range(9):  # until the first request has changed over
+        chosen.follow(torch.tensor([[57, 58, -1], [7, -1, -1]]), requests, batch, unread)
+    drafts, moves = chosen.tally.totals()
+    assert set(drafts) == {(0, 2, 1), (1, 2, 1)}
+    assert sum(drafts.values()) == 9
+    assert moves == {(None, 0): 1, (None, 1): 1, (0, 1): 1}
 
 
 def test_a_request_begins_anew_and_is_forgotten(chosen: RequestVocabularies) -> None:

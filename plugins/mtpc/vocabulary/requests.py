@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 import numpy as np
 
+from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
 
 
@@ -47,6 +48,15 @@ def read_all(readings: Sequence[Reading], texts: Sequence[Sequence[int]]) -> Non
     for reading, after, length in zip(readings, evidence, lengths.tolist(), strict=True):
         reading.evidence = after
         reading.tokens += length
+
+
+def choose_all(readings: Sequence[Reading], tally: Tally | None) -> list[int]:
+    """`Reading.choose` of a batch; tally: counts it, None: nobody watches."""
+    before = [reading.vocabulary for reading in readings]
+    chosen = [reading.choose() for reading in readings]
+    if tally is not None:
+        tally.chose(before, chosen)
+    return chosen
 
 
 class RequestLanguages:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mtpc.copying.on_device import Texts
+from mtpc.metrics.slot_tally import SlotTally
 from mtpc.vocabulary.language import BEGINS, LanguageDetector
 
 
@@ -18,7 +19,8 @@ class SlotLanguages:
     said, special tokens are not read; the pieces of a template, which need more than one token, stand in prompts.
 
     drafts: K, one less than a step says at most.  evidence: float64 [slots + 1, L + 1], and numbers: int64 [slots + 1],
-    of the vocabularies in use, -1 before the first step.  Rows without a request write to the last place.
+    of the vocabularies in use, -1 before the first step.  Rows without a request write to the last place.  tally:
+    counts what became of drafts; None: nobody watches.
     """
 
     def __init__(self, detector: LanguageDetector, slots: int, drafts: int, device: torch.device) -> None:
@@ -30,6 +32,7 @@ class SlotLanguages:
         self.places = torch.arange(drafts + 1, device=device)
         self.evidence = torch.zeros(slots + 1, len(detector.costs), dtype=torch.float64, device=device)
         self.numbers = torch.zeros(slots + 1, dtype=torch.int64, device=device)
+        self.tally: SlotTally | None = None
 
     def begin(self, slot: int, text: Sequence[int]) -> None:
         """A request has come into a slot, with its prompt and, if it was preempted, what was said."""
@@ -39,11 +42,12 @@ class SlotLanguages:
         self.evidence[slot].copy_(evidence, non_blocking=True)
         self.numbers[slot].fill_(-1)
 
-    def read(self, table: Tensor, lengths: Tensor, slots: Tensor, said: Tensor) -> None:
+    def read(self, table: Tensor, lengths: Tensor, slots: Tensor, said: Tensor, rejected: Tensor | None = None) -> None:
         """What was said in a step.
 
         table: token ids int32 [slots, T] of all requests, and lengths: int32 [slots], with what was said.  slots: int64
-        [B], -1 for a row without a request.  said: int32 [B], so many tokens.
+        [B], -1 for a row without a request.  said: int32 [B], so many tokens.  rejected: int32 [B], so many drafts, for
+        the tally; -1 for a row that does not count.
         """
         own = torch.where(slots < 0, len(self.numbers) - 1, slots)
         texts = Texts(table, slots, lengths[slots])
@@ -55,7 +59,12 @@ class SlotLanguages:
         new = (self.costs[tokens] * ages[..., None]).sum(1)
         evidence = self.evidence[own] * self.detector.decay ** from_each[:, :1].double() + new
         self.evidence.index_copy_(0, own, evidence)
-        self.numbers.index_copy_(0, own, self._decided(evidence, self.numbers[own]))
+        before = self.numbers[own]
+        after = self._decided(evidence, before)
+        self.numbers.index_copy_(0, own, after)
+        if self.tally is not None and rejected is not None:
+            accepted, there = said.long() - 1, (slots >= 0) & (rejected >= 0)
+            self.tally.count(before, after, accepted + rejected, accepted, there)
 
     def _decided(self, evidence: Tensor, current: Tensor) -> Tensor:
         """`LanguageDetector.decide` for every row, int64 [B]; current: -1 for None."""

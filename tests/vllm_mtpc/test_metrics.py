@@ -1,0 +1,61 @@
+"""Whether metrics are shown follows from vLLM's settings; where, from who serves the page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY, generate_latest
+
+from mtpc.draft_clock import DraftClock
+from mtpc.metrics.tally import Tally
+from vllm_mtpc import metrics
+
+CONFIG: Any = SimpleNamespace(
+    parallel_config=SimpleNamespace(data_parallel_index=3), model_config=SimpleNamespace(served_model_name="chat")
+)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As a process begins and ends."""
+    monkeypatch.setenv(metrics.VARIABLE, "")
+    monkeypatch.delenv(metrics.VARIABLE)
+    before = set(REGISTRY._collector_to_names)
+    yield
+    for collector in set(REGISTRY._collector_to_names) - before:
+        REGISTRY.unregister(collector)
+    metrics._folder.cache_clear()
+
+
+def test_off_where_vllm_counts_nothing() -> None:
+    metrics.show(SimpleNamespace(disable_log_stats=False))
+    metrics.show(SimpleNamespace(disable_log_stats=True))
+    assert not metrics.watched(0)
+
+
+def test_what_is_counted_stands_on_the_page() -> None:
+    metrics.show(SimpleNamespace(disable_log_stats=False))
+    assert metrics.watched(0)
+    assert not metrics.watched(1)
+    folder = Path(os.environ[metrics.VARIABLE])
+    metrics.show(SimpleNamespace(disable_log_stats=False))
+    assert folder == Path(os.environ[metrics.VARIABLE])
+    metrics.count(CONFIG, DraftClock(None, metered=True), Tally(("english",)))
+    while not list(folder.iterdir()):
+        pass
+    line = 'mtpc_requests_total{engine="3",model_name="chat",vocabulary="english"} 0.0'
+    assert line in generate_latest(REGISTRY).decode()
+
+
+def test_several_processes_that_serve_the_page_have_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(metrics.SHARED, str(tmp_path))
+    monkeypatch.setattr(metrics, "Exporter", lambda *given: SimpleNamespace(start=lambda: pages.append(given[-1])))
+    pages: list[Any] = []
+    metrics.show(SimpleNamespace(disable_log_stats=False))
+    metrics.count(CONFIG, None, None)
+    assert pages == [None]
