@@ -11,6 +11,7 @@ from mtpc.servers.vllm_engine import vllm_counters
 from tests.engine.chat import ACCEPTANCE_LENGTH, DRAFTER, chat_prompts, make_chat_model
 from tests.engine.exact import Reference
 from tests.engine.server import Server, speculative_config, tokens
+from tests.support.dashboard import missing
 
 pytestmark = pytest.mark.engine
 EACH, LENGTH, DRAFTS = 1, 40, 3
@@ -46,4 +47,10 @@ def test_metrics_are_on_the_page(server: Server) -> None:
         assert 0 <= counted["position"][str(place)] - accepted <= sum(counted["requests"].values())
     assert sum(counted["vocabulary"].values()) == sum(counted["position"].values())
     assert min(counted["requests"][name] for name in ("english", "code")) > 0
+    assert not missing("vllm", {sample.name for sample in server.metrics()})
     assert set(counted["seconds"]) == {f"serial {step}" for step in range(1, DRAFTS + 1)}
+
+
+def test_one_line_says_what_drafts(server: Server) -> None:
+    (line,) = (line for line in server.log.read_text().splitlines() if "drafts up to" in line)
+    assert "is a FastMTP drafter and drafts up to 3 tokens; 3 by its serial part; drafting from code (" in line

@@ -10,6 +10,7 @@ import pytest
 from tests.engine.chat import ACCEPTANCE_LENGTH, DRAFTER, chat_prompts, make_chat_model
 from tests.engine.exact import Reference
 from tests.engine_sglang.server import SGLangServer, drafting, texts
+from tests.support.dashboard import missing
 
 pytestmark = pytest.mark.engine
 EACH, LENGTH = 1, 40
@@ -45,4 +46,7 @@ def test_answers_in_every_language(target: Path, server: SGLangServer) -> None:
         assert counted["position"][str(place)] == sum(said)
     assert sum(counted["vocabulary"].values()) == sum(counted["position"].values())
     assert min(counted["requests"][name] for name in ("english", "code")) > 0
+    assert not missing("sglang", {sample.name for sample in server.metrics()})
     assert set(counted["seconds"]) == {"serial 1", "serial 2 to 3"}
+    (line,) = (line for line in server.log.read_text().splitlines() if "drafts up to" in line)
+    assert "is a FastMTP drafter and drafts up to 3 tokens; 3 by its serial part; drafting from code (" in line
