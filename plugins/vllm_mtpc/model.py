@@ -16,6 +16,7 @@ from mtpc.draft import Known
 from mtpc.draw import draw_tokens, most_probable
 from mtpc.errors import MTPCError
 from mtpc.families import family_of
+from mtpc.families.announced import Shares, announced
 from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.union import UnionLogits
@@ -45,7 +46,7 @@ class DrafterForCausalLM(nn.Module):
         self.config = draft.hf_config
         self.folder = Path(draft.model)
         self.target = target_of(vllm_config.model_config)
-        family = family_of(self.folder)
+        self.family = family = family_of(self.folder)
         self.drafter = family.read_config(self.folder)
         drafts = vllm_config.num_speculative_tokens
         if (
@@ -109,7 +110,16 @@ class DrafterForCausalLM(nn.Module):
         else:
             whole = partial(self.logits_processor, self.lm_head)
             self.draft_logits = DraftLogits(self.vocabularies, weight.data, whole, head_ranks())
-        logger.info("the serial part: %s.", self.draft_logits.summary)
+
+    def announce(self, target: nn.Module, vllm_config: Any, copies: bool, runner: str) -> None:
+        """Say in the log what drafts, once modules of the target are shared."""
+        drafts = vllm_config.num_speculative_tokens
+        serial, window = self.split(self.num_drafts)
+        shares = Shares(serial, window, drafts - serial - window)
+        whole = f"drafting from all {self.target.vocab_size} tokens"
+        from_what = whole if self.draft_logits is None else self.draft_logits.summary
+        more = ["copying from the request's own text"] * copies + [runner]
+        logger.info(announced(self.folder, self.family, shares, from_what, [self], target.parameters(), *more))
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Embeddings of tokens: int [T] -> [T, d]."""

@@ -36,20 +36,21 @@ class Proposer(EagleProposer):
 
     serial: whether there is a serial part.  Without one, no loop of vLLM's runs and there is no attention layer.
     window: the window part, if any draft is left to it.  own: drafts of both parts; what goes beyond them is copied.
-    step: of the call of `propose` that is under way.  watched: whether metrics are shown.
+    step: of the call of `propose` that is under way.  watched: whether metrics are shown.  first: whether
+    this is the first tensor-parallel rank.
     """
 
     step: Step
     model: Any
     num_speculative_tokens: int
-    watched = False
+    watched = first = False
 
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
         super().__init__(vllm_config, device, runner)
         family, drafter = drafter_of(vllm_config)
         self.serial = drafter.serial is not None
         rank = get_tensor_model_parallel_rank()
-        self.watched = metrics.watched(rank)
+        self.first, self.watched = rank == 0, metrics.watched(rank)
         self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
         self.vocabularies: RequestVocabularies | None = None
         self.numbers: Tensor | None = None  # int64 [B], of the draft vocabularies of the coming step
@@ -80,6 +81,8 @@ class Proposer(EagleProposer):
         self.num_speculative_tokens, self.window_drafts = self.model.split(self.own)
         self.window: Any = self.model.window if self.own else None
         self.draft_one: Any = None if self.window is None else self._compiled(self.window)
+        if self.first:
+            self.model.announce(target_model, self.vllm_config, self.copying is not None, "V1 runner")
         if self.watched:
             metrics.count(self.vllm_config, self.clock, None if self.vocabularies is None else self.vocabularies.tally)
 

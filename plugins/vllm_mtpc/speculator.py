@@ -46,10 +46,10 @@ class Speculator(EagleSpeculator):
     With a window part or copying ``draft_logits`` is of float32: a window's distributions rounded to bfloat16 are not
     the ones that were drawn from.  The serial part draws from logits of the cache's type, which keeps them as they are.
 
-    watched: whether metrics are shown.
+    watched: whether metrics are shown.  first: whether this is the first tensor-parallel rank.
     """
 
-    watched = False
+    watched = first = False
 
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
         settings = vllm_config.speculative_config
@@ -68,7 +68,7 @@ class Speculator(EagleSpeculator):
         self.serial = drafter.serial is not None
         rows = self.max_num_reqs
         rank = get_tensor_model_parallel_rank()
-        self.watched = metrics.watched(rank)
+        self.first, self.watched = rank == 0, metrics.watched(rank)
         self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
         self.copy_graphs, self.window_graphs = BatchGraphs(self._find_copies), BatchGraphs(self._draft_window)
         self.languages: SlotLanguages | None = None
@@ -103,6 +103,8 @@ class Speculator(EagleSpeculator):
             config = self.speculative_config.apply_draft_overrides(self.vllm_config)
             load = get_draft_load_config(config)
             model = get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
+        if self.first:
+            model.announce(target_model, self.vllm_config, self.copying is not None, "Model Runner V2")
         if self.watched:
             metrics.count(self.vllm_config, self.clock, None if self.languages is None else self.languages.tally)
         return model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -31,7 +30,6 @@ from sglang_mtpc.ranks import head_ranks, of_first_rank
 from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, VocabularyHead
 
 PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what they say; those of FP8 are scaled
-logger = logging.getLogger(f"sglang.{__name__}")
 
 
 def attention(serial: SerialConfig, config: Any, number: int) -> Any:
@@ -160,7 +158,6 @@ class SerialModel(nn.Module):
         made = DraftLogits if shard.device.type == "cpu" else UnionLogits
         self.draft_logits = made(vocabularies, shard, ranks=head_ranks())
         self.numbers = numbers
-        logger.info("%s: %s.", self.family.algorithm, self.draft_logits.summary)
 
     def _shard(self, otherwise: str) -> Tensor:
         """Of the target's output head, this rank's, [V / count, d].
