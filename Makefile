@@ -56,10 +56,11 @@ serve: env  ## leave a server with the drafter running (CONFIG=serve_configs/vll
 serve-sglang: env-sglang  ## the same with SGLang (SGLANG_CONFIG=serve_configs/sglang/...)
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(SGLANG_BIN)/python -m sglang.launch_server --config $(SGLANG_CONFIG)
 
-lint: test-env  ## ruff and mypy
+lint: test-env  ## ruff, mypy and hadolint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint docker/*.Dockerfile
 
 test:  ## lint, then all tests, both engines side by side, each in its own environment
 	@scripts/test_both.sh
