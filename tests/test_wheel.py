@@ -1,0 +1,82 @@
+"""The wheel holds the three packages and nothing else, and serves both engines from a clean environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from configparser import ConfigParser
+from email import message_from_string
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import mtpc
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGES = ("mtpc", "sglang_mtpc", "vllm_mtpc")
+INFO = f"mtpc_plugins-{mtpc.__version__}.dist-info"
+
+
+def run(*command: str | Path, **variables: str) -> str:
+    """What a command prints, outside of the source tree."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
+    done = subprocess.run(
+        list(map(str, command)), env=environment, cwd="/", capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made of a copy, as making one leaves files behind."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "plugins", folder / "plugins", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    spec = find_spec("build")
+    assert spec is not None
+    assert spec.origin is not None
+    found = str(Path(spec.origin).parents[1])
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", folder, PYTHONPATH=found)
+    (made,) = (folder / "dist").iterdir()
+    return made
+
+
+def test_what_it_holds(wheel: Path) -> None:
+    held = set(zipfile.ZipFile(wheel).namelist())
+    modules = {
+        str(file.relative_to(ROOT / "plugins")) for name in PACKAGES for file in (ROOT / "plugins" / name).rglob("*.py")
+    }
+    assert {name for name in held if not name.startswith(INFO)} == modules
+    assert f"{INFO}/licenses/LICENSE" in held
+
+
+def test_what_it_says(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    said = message_from_string(archive.read(f"{INFO}/METADATA").decode())
+    assert said["Version"] == mtpc.__version__
+    assert said["License-Expression"] == PROJECT["license"]
+    assert said["Requires-Python"] == PROJECT["requires-python"]
+    entries = ConfigParser(delimiters="=")
+    entries.read_string(archive.read(f"{INFO}/entry_points.txt").decode())
+    declared = PROJECT["entry-points"] | {"console_scripts": PROJECT["scripts"]}
+    assert {group: dict(entries[group]) for group in entries.sections()} == declared
+
+
+def test_it_is_all_that_a_clean_environment_needs_beside_an_engine(wheel: Path, tmp_path: Path) -> None:
+    """What it needs of others comes from the environment of these tests, in which the project itself is not seen."""
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path)
+    python = tmp_path / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel)
+    script = "import mtpc, vllm_mtpc, sglang_mtpc\nfrom mtpc.cli.main import app\nprint(mtpc.__file__)"
+    others = sysconfig.get_path("purelib")
+    assert run(python, "-c", script, PYTHONPATH=others).startswith(str(tmp_path))
+    assert "serve" in run(tmp_path / "bin" / "mtpc", "--help", PYTHONPATH=others)
