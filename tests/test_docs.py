@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from mtpc.cli.main import app
+from mtpc.metrics.exporter import METRICS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -23,7 +24,7 @@ PAGES = [
 ]
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ROOMS = ("benchmarks", "docs", "plugins", "requirements", "scripts", "serve_configs", "tests", "weights")
+ROOMS = ("benchmarks", "docker", "docs", "plugins", "requirements", "scripts", "serve_configs", "tests", "weights")
 
 
 def text_of(page: Path) -> str:
@@ -96,14 +97,25 @@ def test_the_example_is_the_family_that_is_served() -> None:
     assert block == (ROOT / "tests" / "support" / "hybrid" / "hybrid.py").read_text()
 
 
+def quoted_in(page: str, after: str = "") -> list[str]:
+    """What the first column of the page's tables quotes; after: only below this heading."""
+    text = (ROOT / "docs" / page).read_text().partition(after)[2] if after else (ROOT / "docs" / page).read_text()
+    return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+
+
 def test_sentences_are_those_of_the_code() -> None:
-    page = ROOT / "docs" / "when-something-is-wrong.md"
     source = "\n".join(file.read_text() for file in (ROOT / "plugins").rglob("*.py"))
     source = re.sub(r'"\s*\n\s*f?"', "", source)  # a sentence may be written over several lines
-    quoted = re.findall(r"^\| `([^`]+)` \|", page.read_text(), re.MULTILINE)
+    quoted = quoted_in("when-something-is-wrong.md") + quoted_in("running-it.md", "## What the log says")
     assert len(quoted) > 5
     for sentence in quoted:
         assert re.sub(r"'[^']*'", "{", sentence).split("{")[0] in source, sentence
+
+
+def test_metrics_and_alerts_are_those_that_there_are() -> None:
+    named = set(quoted_in("running-it.md")) - set(quoted_in("running-it.md", "## What the log says"))
+    alerts = re.findall(r"alert: (\w+)", (ROOT / "serve_configs" / "prometheus" / "alerts.yml").read_text())
+    assert named == {*alerts, *(f"{name}_total" for name in METRICS)}
 
 
 @cache

@@ -198,7 +198,8 @@ class Speculator(EagleSpeculator):
                 self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
             if self.languages is not None:
                 self.said[:rows] = num_sampled[:rows]
-                if self.watched:
+                if self.languages.tally is not None:
+                    self.languages.tally.begun |= not dummy_run
                     self.rejected[:rows] = -1 if dummy_run else num_rejected[:rows]
                 self.language_graphs.run(rows, eager=is_profile)
             if self.copying is not None:

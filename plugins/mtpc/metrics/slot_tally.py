@@ -15,8 +15,10 @@ class SlotTally:
     """`mtpc.metrics.tally.Tally` in static shapes, so that a CUDA graph may hold the counting.
 
     names: of the draft vocabularies.  longest: K.  drafts: int64 [L, K + 1, K + 1].  moves: int64 [L + 1, L], the first
-    row of requests that began.
+    row of requests that began.  begun: whether requests are served; nothing is read before, while graphs are captured.
     """
+
+    begun = False
 
     def __init__(self, names: Sequence[str], longest: int, device: torch.device) -> None:
         self.names = tuple(names)
@@ -37,6 +39,8 @@ class SlotTally:
 
     def totals(self) -> Totals:
         """The counts so far, read beside whatever the device does: only this thread waits."""
+        if not self.begun:
+            return Totals({}, {})
         with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
             drafts, moves = self.drafts.cpu(), self.moves.cpu()
         return Totals(

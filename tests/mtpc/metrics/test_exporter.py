@@ -14,7 +14,7 @@ from mtpc.metrics import exporter
 from mtpc.metrics.exporter import METRICS, Exporter
 from mtpc.metrics.pages import Pages
 from mtpc.metrics.slot_tally import SlotTally
-from mtpc.metrics.tally import Tally
+from mtpc.metrics.tally import Tally, Totals
 from mtpc.servers.prometheus import parse, total, totals_by
 
 LABELS = {"model_name": "target", "engine": "0"}
@@ -94,4 +94,6 @@ def test_slots_are_counted_as_requests_are() -> None:
         rows = list(zip(*(each[there].tolist() for each in (before, after, drafted, accepted)), strict=True))
         on_host.chose([None if row[0] < 0 else row[0] for row in rows], [row[1] for row in rows])
         on_host.verified((row[0], row[2], max(row[3], 0)) for row in rows if row[0] >= 0 and row[2])
+    assert on_device.totals() == Totals({}, {})
+    on_device.begun = True
     assert on_device.totals() == on_host.totals()

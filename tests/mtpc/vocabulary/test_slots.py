@@ -49,6 +49,7 @@ def test_as_on_the_host() -> None:
             seen.add(readings[slot].vocabulary)
         assert languages.of(slots.flip(0)).tolist()[-1] == readings[slots[-1]].vocabulary
     assert seen == {0, 1, 2}
+    languages.tally.begun = True
     assert languages.tally.totals() == tally.totals()
 
 
