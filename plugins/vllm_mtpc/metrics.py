@@ -22,6 +22,7 @@ from mtpc.metrics.tally import Counting
 
 VARIABLE = "MTPC_METRICS"  # the folder, for the processes that this one starts
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
+TO_RAY = "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"  # vLLM's: names of variables that Ray's workers get as well
 
 
 def show(args: Any) -> None:
@@ -33,6 +34,7 @@ def show(args: Any) -> None:
         os.environ.pop(VARIABLE, None)
     elif VARIABLE not in os.environ:
         os.environ[VARIABLE] = _folder().name
+        os.environ[TO_RAY] = ",".join(filter(None, [os.environ.get(TO_RAY), VARIABLE]))
 
 
 @cache

@@ -46,6 +46,9 @@ def test_answers_in_every_language(target: Path, server: SGLangServer) -> None:
         assert counted["position"][str(place)] == sum(said)
     assert sum(counted["vocabulary"].values()) == sum(counted["position"].values())
     assert min(counted["requests"][name] for name in ("english", "code")) > 0
+    streamed = {"input_ids": prompts[0], "stream": True}  # of no other answer are times between tokens known
+    with server.post("/generate", streamed) as answer:
+        answer.read()
     assert not missing("sglang", {sample.name for sample in server.metrics()})
     assert set(counted["seconds"]) == {"serial 1", "serial 2 to 3"}
     (line,) = (line for line in server.log.read_text().splitlines() if "drafts up to" in line)

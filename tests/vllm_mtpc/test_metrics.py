@@ -25,6 +25,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As a process begins and ends."""
     monkeypatch.setenv(metrics.VARIABLE, "")
     monkeypatch.delenv(metrics.VARIABLE)
+    monkeypatch.setenv(metrics.TO_RAY, "OTHER")
     before = set(REGISTRY._collector_to_names)
     yield
     for collector in set(REGISTRY._collector_to_names) - before:
@@ -45,6 +46,7 @@ def test_what_is_counted_stands_on_the_page() -> None:
     folder = Path(os.environ[metrics.VARIABLE])
     metrics.show(SimpleNamespace(disable_log_stats=False))
     assert folder == Path(os.environ[metrics.VARIABLE])
+    assert os.environ[metrics.TO_RAY] == f"OTHER,{metrics.VARIABLE}"
     metrics.count(CONFIG, DraftClock(None, metered=True), Tally(("english",)))
     while not list(folder.iterdir()):
         pass
