@@ -93,12 +93,9 @@ class SerialDraftWorker(EagleDraftWorker):
             self.requests = RequestVocabularies(self.vocabularies.detector, rows, torch.device(self.device))
             self.requests.tally = None if self.watch is None else self.watch.tally
             numbers = self.requests.numbers
-        target, model = self.target_worker.model_runner, self.draft_runner.model
-        model.share(target.model, self.vocabularies, numbers)
-        modules = [model] if self.window is None else [model, self.window.window]
-        logits, steps = model.draft_logits, self.speculative_num_steps
-        vocabularies = None if logits is None else logits.summary
-        served.announce(vocabularies, target.model_config.vocab_size, modules, target.model, steps=steps)
+        self.draft_runner.model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
+        logits = self.draft_runner.model.draft_logits
+        served.announce(None if logits is None else logits.summary, self.speculative_num_steps)
 
     def init_cuda_graphs(self) -> None:
         """SGLang's, and those of the window."""

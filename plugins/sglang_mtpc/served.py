@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from sglang.srt.runtime_context import get_parallel, get_spec
-from torch import nn
 
 from mtpc.directory.target import Target
 from mtpc.families import DrafterConfig, Family, family_of
@@ -65,23 +63,19 @@ def own_shape() -> Shape:
     return shape().own(config()) if copies() else shape()
 
 
-def announce(
-    vocabularies: str | None, vocab_size: int, modules: Iterable[nn.Module], target: nn.Module, *, steps: int
-) -> None:
+def announce(vocabularies: str | None, steps: int) -> None:
     """Say in the log of the first rank what drafts.
 
-    vocabularies: what is drafted from; None: all tokens.  modules: the drafter's; target: some of them are its own.
-    steps: of the serial part.
+    vocabularies: what is drafted from; None: all tokens.  steps: of the serial part.
     """
     if get_parallel().tp_rank:
         return
-    drafts, own = shape(), own_shape()
+    drafts, own, (family, drafter) = shape(), own_shape(), read(folder())
     shares = Shares(steps, own.depth - steps, drafts.depth - own.depth)
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     more = [*tree, *["copying from the request's own text"] * copies()]
-    whole = f"drafting from all {vocab_size} tokens"
-    family = read(folder())[0]
-    logger.info(announced(folder(), family, shares, vocabularies or whole, modules, target.parameters(), *more))
+    whole = f"drafting from all {drafter.vocab_size} tokens"
+    logger.info(announced(Path(folder()), family, shares, vocabularies or whole, *more))
 
 
 def window(model_config: Any, device: torch.device) -> WindowPart:

@@ -50,7 +50,7 @@ class WindowWorker(BaseSpecWorker):
         ranks = parallel.tp_rank, parallel.dp_rank
         self.clock = DraftClock.from_environment(self.device, *ranks, metered=watched())
         self.watch = Watch.of_served(self.clock, None, self.shape.depth)
-        served.announce(None, runner.model_config.vocab_size, [window], runner.model, steps=0)
+        served.announce(None, 0)
         verify.install()
 
     def init_cuda_graphs(self) -> None:

@@ -111,15 +111,15 @@ class DrafterForCausalLM(nn.Module):
             whole = partial(self.logits_processor, self.lm_head)
             self.draft_logits = DraftLogits(self.vocabularies, weight.data, whole, head_ranks())
 
-    def announce(self, target: nn.Module, vllm_config: Any, copies: bool, runner: str) -> None:
-        """Say in the log what drafts, once modules of the target are shared."""
+    def announce(self, vllm_config: Any, copies: bool, runner: str) -> None:
+        """Say in the log what drafts, once the head is shared."""
         drafts = vllm_config.num_speculative_tokens
         serial, window = self.split(self.num_drafts)
         shares = Shares(serial, window, drafts - serial - window)
         whole = f"drafting from all {self.target.vocab_size} tokens"
         from_what = whole if self.draft_logits is None else self.draft_logits.summary
         more = ["copying from the request's own text"] * copies + [runner]
-        logger.info(announced(self.folder, self.family, shares, from_what, [self], target.parameters(), *more))
+        logger.info(announced(self.folder, self.family, shares, from_what, *more))
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Embeddings of tokens: int [T] -> [T, d]."""

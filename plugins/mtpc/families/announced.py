@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
-
-from torch import nn
 
 from mtpc.families.family import Family
 
@@ -19,19 +16,10 @@ class Shares(NamedTuple):
     copied: int = 0  # beyond the drafter's own
 
 
-def announced(
-    folder: str | Path,
-    family: Family,
-    shares: Shares,
-    vocabularies: str,
-    modules: Iterable[nn.Module],
-    target: Iterable[nn.Parameter],
-    *more: str,
-) -> str:
+def announced(folder: Path, family: Family, shares: Shares, vocabularies: str, *more: str) -> str:
     """The line.
 
-    vocabularies: what is drafted from.  modules: the drafter's; target: the parameters that it only shares.
-    more: what else there is to say.
+    vocabularies: what is drafted from.  more: what else there is to say.
     """
     named = {
         "by its serial part": shares.serial,
@@ -39,14 +27,12 @@ def announced(
         "copied beyond those": shares.copied,
     }
     parts = ", ".join(f"{count} {what}" for what, count in named.items() if count)
-    shared = {id(parameter) for parameter in target}
-    own = {id(parameter): parameter.nbytes for module in modules for parameter in module.parameters()}
-    memory = sum(size for parameter, size in own.items() if parameter not in shared)
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     facts = [
         f"{folder} is {family.title} and drafts up to {sum(shares)} tokens",
         parts,
         vocabularies,
-        f"its weights take {memory / 1e6:.1f} MB",
+        f"its file of weights is of {size / 1e6:.1f} MB",
         *more,
     ]
     return f"{'; '.join(facts)}."
