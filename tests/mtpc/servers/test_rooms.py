@@ -17,7 +17,7 @@ CORE = ROOT / "plugins" / "mtpc"
 GENERIC = [
     *(
         file
-        for room in ("servers", "bench", "distill", "doctor", "vocabulary", "tree_step")
+        for room in ("servers", "bench", "distill", "doctor", "metrics", "vocabulary", "tree_step")
         for file in (CORE / room).glob("*.py")
     ),
     *(CORE / "cli" / f"{name}.py" for name in ("bench", "inspect", "doctor", "distill", "tree", "vocab")),
