@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from scipy.stats import t
 
+from mtpc.statistics.chi_square import REJECT_BELOW
 from tests.engine.loop import TOKENS, Loop, Tree
 from tests.oracles.decoding import Decoded
-from tests.statistics import REJECT_BELOW
 
 __all__ = ["TOKENS", "Loop", "Steps", "Tree", "assert_equally_often", "counted"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from tests.statistics import chi_square_p_value
+from mtpc.statistics import windows
+from mtpc.statistics.windows import Window
 
 LENGTH = 3  # tokens whose joint is compared
-EXPECTED = 5.0  # the usual least expected count of a cell
 
 
 class Sampling(NamedTuple):
@@ -55,36 +55,16 @@ class Reference:
         return found
 
 
-Window = tuple[int, ...]
-
-
 def cells(reference: Reference, prompt: list[int], sampling: Sampling, samples: int) -> dict[Window, float]:
-    """Probabilities of disjoint sets of windows that together are all windows.
+    """The cells of the first `LENGTH` tokens after a prompt that so many samples can tell apart."""
 
-    A key of `LENGTH` tokens is one window; a shorter one stands for all windows that begin with it and with no
-    longer key.  Every cell but the empty key expects at least `EXPECTED` of ``samples``.
-    """
-    level: dict[Window, float] = {(): 1.0}
-    rests: dict[Window, float] = {}
-    for _ in range(LENGTH):
-        following: dict[Window, float] = {}
-        all_probs = reference.next_probs([prompt + list(start) for start in level], sampling)
-        for (start, mass), probs in zip(level.items(), all_probs, strict=True):
-            joint = mass * probs
-            large = (joint * samples >= EXPECTED).nonzero().flatten().tolist()
-            following |= {(*start, token): float(joint[token]) for token in large}
-            rests[start] = mass - float(joint[large].sum())
-        level = following
-    for start in sorted(rests, key=len, reverse=True):  # what is too rare to be a cell joins the next shorter key
-        if start and rests[start] * samples < EXPECTED:
-            rests[start[:-1]] += rests.pop(start)
-    return rests | level
+    def following(starts: Sequence[Window]) -> list[dict[int, float]]:
+        all_probs = reference.next_probs([prompt + list(start) for start in starts], sampling)
+        return [dict(enumerate(probs)) for probs in all_probs.tolist()]
+
+    return windows.cells(following, LENGTH, samples)
 
 
-def p_value(windows: list[Window], probabilities: dict[Window, float]) -> float:
+def p_value(sampled: list[Window], table: dict[Window, float]) -> float:
     """Of the observed windows under the exact probabilities of `cells`."""
-    counts: Counter[Window] = Counter()
-    for window in windows:
-        keys = (window[:length] for length in range(LENGTH, -1, -1))
-        counts[next(key for key in keys if key in probabilities)] += 1
-    return chi_square_p_value(counts, probabilities)
+    return windows.judge_windows(sampled, table).p

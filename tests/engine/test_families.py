@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from mtpc.families import families, family_of
+from mtpc.statistics.chi_square import REJECT_BELOW
+from mtpc.statistics.windows import Window
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import CAPACITY, Models
-from tests.engine.exact import LENGTH, Reference, Sampling, Window, cells, p_value
+from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.loop import Loop
 from tests.engine.prompts import prompts
 from tests.engine.server import Server, speculative_config, tokens
-from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import know_the_family, make_hybrid

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from mtpc.statistics.chi_square import REJECT_BELOW
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import CAPACITY, Models
@@ -21,7 +22,6 @@ from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.prompts import prompts
 from tests.engine.server import Server, tokens
 from tests.engine.test_runner_v2 import PROMPTS, session
-from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_target

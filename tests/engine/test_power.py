@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scipy import stats
 from torch import Tensor
 
 from mtpc.draft import Known
 from mtpc.draw import draw
 from mtpc.families.drafter import load_drafter
+from mtpc.statistics.chi_square import REJECT_BELOW
+from mtpc.statistics.power import power_against
+from mtpc.statistics.windows import Window
 from mtpc.verify import verify_rejection
 from mtpc.window.circuit import CircuitWindow
 from tests.engine.conftest import Models
-from tests.engine.exact import LENGTH, Reference, Sampling, Window, cells, p_value
-from tests.statistics import REJECT_BELOW
+from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 
 PROMPT, SAMPLES = list(b"It was the best of "), 3000  # those of `test_families`, with either engine
 T1 = Sampling()
@@ -103,24 +104,17 @@ class Misstated:
         return verify_rejection(draft.tokens, self.said(draft.probs), p, uniforms[:, :2], uniforms[:, 2]).tokens
 
 
-def power(table: dict[Window, float], law: dict[Window, float], samples: int) -> float:
-    """The probability that so many windows of a law fail the test against these cells."""
-    per_window = sum((law[key] - expected) ** 2 / expected for key, expected in table.items())
-    degrees = len(table) - 1
-    return float(stats.ncx2.sf(stats.chi2.isf(REJECT_BELOW, degrees), degrees, samples * per_window))
-
-
 def test_what_3000_windows_find_out_and_what_they_do_not(random_models: Models) -> None:
     """Twice the temperature and half of it, and not a tenth more: that takes some 120,000 windows."""
     honest = Misstated(random_models, 1.0)
     table = cells(honest.target, PROMPT, T1, SAMPLES)
     assert honest.law(table) == pytest.approx(table, abs=1e-6)
     for stated in (2.0, 0.5):
-        assert power(table, Misstated(random_models, stated).law(table), SAMPLES) > 0.98
+        assert power_against(table, Misstated(random_models, stated).law(table), SAMPLES, REJECT_BELOW) > 0.98
     little = Misstated(random_models, 1.1).law(table)
-    assert power(table, little, SAMPLES) < 0.001
-    assert power(table, little, 30_000) < 0.1
-    assert power(table, little, 130_000) > 0.98
+    assert power_against(table, little, SAMPLES, REJECT_BELOW) < 0.001
+    assert power_against(table, little, 30_000, REJECT_BELOW) < 0.1
+    assert power_against(table, little, 130_000, REJECT_BELOW) > 0.98
 
 
 @pytest.mark.parametrize(("stated", "found"), [(1.0, False), (1.1, False), (2.0, True)])

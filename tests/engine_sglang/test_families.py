@@ -16,17 +16,18 @@ from typing import NamedTuple
 import pytest
 
 from mtpc.families import families
+from mtpc.statistics.chi_square import REJECT_BELOW
+from mtpc.statistics.windows import Window
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc.token_map import copies, read, vocabulary_values
 from tests.engine.conftest import Models
-from tests.engine.exact import LENGTH, Window, cells, p_value
+from tests.engine.exact import LENGTH, cells, p_value
 from tests.engine.loop import Tree
 from tests.engine.prompts import prompts
 from tests.engine_sglang.conftest import LARGE, SYNCHRONOUS
 from tests.engine_sglang.loop import SteppedLoop
 from tests.engine_sglang.reference import JointReference, JointSampling
 from tests.engine_sglang.server import Answer, SGLangServer, drafting, texts
-from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_mimo import make_mimo

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mtpc.families.drafter import Drafter
+from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from tests.oracles.decoding import DraftsTokens, Target, decode, decode_speculatively
 from tests.oracles.toy import (
     CIRCUIT_RUNS,
@@ -21,7 +22,6 @@ from tests.oracles.toy import (
     random_chain,
     session,
 )
-from tests.statistics import REJECT_BELOW, chi_square_p_value
 
 RUNS = 1500
 HONEST = MarkovDrafter(random_chain(STATES, seed=1), claimed=random_chain(STATES, seed=1))

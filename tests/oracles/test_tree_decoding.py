@@ -11,11 +11,11 @@ from torch import Tensor
 
 from mtpc.draft import TreeDraft
 from mtpc.families.drafter import Drafter
+from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.verify import verify_tree_greedy
 from tests.oracles.decoding import Target, decode, decode_with_trees
 from tests.oracles.toy import CIRCUIT_RUNS, DRAFTS, START, STATES, TARGET, circuit_drafter, session
 from tests.oracles.trees import as_draft, prefixes_of
-from tests.statistics import REJECT_BELOW, chi_square_p_value
 
 SIZE = 9
 KINDS = ("ff", "cp", "hmm", "btree")

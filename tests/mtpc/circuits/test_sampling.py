@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from mtpc.circuits import CircuitParams, temper
+from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from tests.oracles.cases import ONE_OF_EACH, Case, cast, enumerate_rows, take_row
 from tests.oracles.windows import WindowTable
-from tests.statistics import REJECT_BELOW, chi_square_p_value
 
 SAMPLES = 40_000
 CASES = [*ONE_OF_EACH, Case("cp", 3, 2, 4), Case("hmm", 4, 2, 3), Case("btree", 6, 2, 3), Case("btree", 1, 3, 4)]

@@ -11,11 +11,11 @@ from mtpc.draft import Draft
 from mtpc.evaluation.decoding import speculate, until
 from mtpc.families.drafter import Drafter
 from mtpc.families.session import Session
+from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.answers import write_answers
 from mtpc.targets.frozen import FrozenTarget
 from tests.mtpc.evaluation.drafters import NAMES, tiny_drafter
-from tests.statistics import REJECT_BELOW, chi_square_p_value
 from tests.support.tiny_models import VOCAB, make_target
 
 DRAFTS = 3

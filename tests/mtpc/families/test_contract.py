@@ -18,9 +18,9 @@ from mtpc.draft import Draft
 from mtpc.families import families
 from mtpc.families.drafter import Drafter
 from mtpc.families.session import Session
+from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.target_head.shared import SharedHead
 from tests.oracles.drafting import DraftingOracle, along, most_probable
-from tests.statistics import REJECT_BELOW, chi_square_p_value
 from tests.support.random_hybrid import forget_the_family, know_the_family
 from tests.support.tiny_families import EXAMPLES, VOCAB, WITH_PARTS, tiny_target
 from tests.support.tiny_models import SIZE

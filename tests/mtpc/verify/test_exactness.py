@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 import torch
 
+from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.verify import verify_block, verify_rejection
 from tests.mtpc.verify.rules import RULES
 from tests.oracles.processes import Process, emitted_joint, random_process, sample_paths
-from tests.statistics import REJECT_BELOW, chi_square_p_value
 
 VERIFY = {"rejection": verify_rejection, "block": verify_block}
 SIZES = [(2, 0), (2, 1), (2, 3), (2, 4), (3, 1), (3, 2), (3, 3), (4, 2)]  # (V, K)

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.verify import PADDING, node_depths, verify_greedy, verify_tree, verify_tree_greedy
 from mtpc.verify.tree import follow
 from tests.mtpc.verify.test_exactness import distance
 from tests.oracles.processes import Process, random_process
 from tests.oracles.trees import Prefix, random_tree, to_tensors
-from tests.statistics import REJECT_BELOW, chi_square_p_value
 
 LARGEST = 1.0 - 2.0**-24
 SAMPLES = 20_000

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from mtpc.draft import Known
+from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.window.circuit import CircuitWindow
 from mtpc.window.single import drafting_for_one, has_compiler
 from tests.mtpc.window.windows import inputs, make_circuit_window
-from tests.statistics import REJECT_BELOW, chi_square_p_value
 from tests.support.tiny_models import make_window
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="torch compiles with a C++ compiler: there is none")

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from tests.statistics import REJECT_BELOW, chi_square_p_value
+from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 
 TRUTH = dict(enumerate([0.4, 0.3, 0.2, 0.0999, 0.0001]))
 

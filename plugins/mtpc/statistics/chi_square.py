@@ -1,0 +1,84 @@
+"""Pearson's chi-square test of counted outcomes against an exact distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+# A correct sampler fails a test once in a million runs; a wrong one is expected to fail by far more.
+REJECT_BELOW = 1e-6
+
+Outcome = TypeVar("Outcome", bound=Hashable)
+
+
+class Judged(NamedTuple):
+    """p: of the counts under the probabilities.  cells: the outcomes that were told apart."""
+
+    p: float
+    cells: int
+
+
+def chi_square_p_value(
+    counts: Mapping[Outcome, int], probabilities: Mapping[Outcome, float], smallest: float = 5.0
+) -> float:
+    """Pearson's p-value of observed `counts` under `probabilities`, see `chi_square`."""
+    return chi_square(counts, probabilities, smallest).p
+
+
+def chi_square(counts: Mapping[Outcome, int], probabilities: Mapping[Outcome, float], smallest: float = 5.0) -> Judged:
+    """Pearson's test of observed `counts` under `probabilities`.
+
+    Outcomes that `probabilities` does not list share what it leaves of 1.  Outcomes expected fewer than `smallest`
+    times are merged, least likely first, until each cell is expected that often.  An impossible outcome that was
+    seen gives 0.
+    """
+    total = sum(counts.values())
+    rest = max(1.0 - sum(probabilities.values()), 0.0)
+    unlisted = sum(count for outcome, count in counts.items() if outcome not in probabilities)
+    if (rest < 1e-9 and unlisted) or any(counts.get(o, 0) for o, p in probabilities.items() if p <= 0.0):
+        return Judged(0.0, len(probabilities))
+    cells = [(p * total, counts.get(outcome, 0)) for outcome, p in probabilities.items() if p > 0.0]
+    if rest >= 1e-9:
+        cells.append((rest * total, unlisted))
+    expected, observed = _merge_small(sorted(cells), smallest)
+    if len(expected) < 2:
+        return Judged(1.0, 1)
+    statistic = float(((observed - expected) ** 2 / expected).sum())
+    return Judged(chi_square_tail(statistic, len(expected) - 1), len(expected))
+
+
+def chi_square_tail(statistic: float, degrees: int) -> float:
+    """The probability that a chi-square variable of so many degrees of freedom is larger."""
+    halves = torch.tensor([degrees, statistic], dtype=torch.float64) / 2
+    return float(torch.special.gammaincc(*halves))
+
+
+@lru_cache(maxsize=4096)
+def chi_square_threshold(level: float, degrees: int) -> float:
+    """What a chi-square variable exceeds with this probability."""
+    low, high = 0.0, float(degrees)
+    while chi_square_tail(high, degrees) > level:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if chi_square_tail(middle, degrees) > level else (low, middle)
+    return high
+
+
+def _merge_small(cells: list[tuple[float, int]], smallest: float) -> tuple[np.ndarray, np.ndarray]:
+    """Adjacent cells, in ascending order of expectation, merged until each is expected `smallest` times."""
+    merged: list[list[float]] = [[0.0, 0.0]]
+    for expected, observed in cells:
+        if merged[-1][0] >= smallest:
+            merged.append([0.0, 0.0])
+        merged[-1][0] += expected
+        merged[-1][1] += observed
+    if len(merged) > 1 and merged[-1][0] < smallest:
+        few = merged.pop()
+        merged[-1] = [one + more for one, more in zip(merged[-1], few, strict=True)]
+    table = np.array(merged)
+    return table[:, 0], table[:, 1]
