@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import mtpc
-from mtpc.cli import bench, convert, corpus, distill, doctor, evaluate, inspect, plan, target, train, vocab
+from mtpc.cli import bench, convert, corpus, distill, doctor, evaluate, inspect, plan, prove, target, train, vocab
 from mtpc.cli.group import Group
 
 HELP = """Make, look at and measure multi-token-prediction drafters.
@@ -28,6 +28,8 @@ From text to a served drafter:
 
 7. mtpc plan                       from that, what pays on this machine, as a configuration to serve
 
+8. mtpc prove URL                  that a server with it says what the same server without it says
+
 For a chat model, in place of 1 to 3: mtpc target smollm2, mtpc distill, mtpc train fastmtp, mtpc vocab build.
 `mtpc train --help` lists the families of drafters. A drafter that others have published: mtpc convert.
 
@@ -45,6 +47,7 @@ app.add_typer(convert.app, name="convert")
 app.command("inspect")(inspect.inspect)
 app.command("bench")(bench.bench)
 app.command("plan")(plan.plan)
+app.command("prove")(prove.prove)
 app.command("doctor")(doctor.doctor)
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from mtpc.cli.evaluate import evaluate
 from mtpc.cli.numbers import MOST_DRAFTS
+from mtpc.cli.prove import prove
 from mtpc.cli.target import byte_target
 from mtpc.draft import MOST
 from mtpc.evaluation.evaluate import Plan
@@ -25,6 +26,7 @@ from mtpc.families.mtpc import command as mtpc
 from mtpc.families.mtpc.batches import BatchShape
 from mtpc.families.mtpc.config import MTPCConfig
 from mtpc.families.mtpc.recipe import Settings as MTPCSettings
+from mtpc.prove.plan import Plan as ProvePlan
 from mtpc.targets.byte_llama import ByteTargetConfig
 from mtpc.window.config import ParallelConfig
 
@@ -56,6 +58,7 @@ def defaults_of_fields(made: type) -> dict[str, Any]:
         (gumiho.train, ParallelConfig, {"rank"}, 1),
         (byte_target, ByteTargetConfig, {"long_context_from", "future_discount", "future_stride"}, 14),
         (evaluate, Plan, {"temperatures"}, 4),
+        (prove, ProvePlan, set(), 5),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -83,7 +83,8 @@ def test_a_file_without_prompts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["corpus", "distill", "train", "evaluate", "convert", "vocab", "inspect", "bench", "doctor", "target"]
+    "command",
+    ["corpus", "distill", "train", "evaluate", "convert", "vocab", "inspect", "bench", "doctor", "prove", "target"],
 )
 def test_every_command_has_help(command: str) -> None:
     result = run(command, "--help")
@@ -105,6 +106,7 @@ def test_every_command_has_help(command: str) -> None:
         ["inspect"],
         ["bench"],
         ["doctor"],
+        ["prove"],
         ["target", "bytes"],
         ["target", "smollm2"],
         ["vocab", "build"],

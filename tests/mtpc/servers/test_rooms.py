@@ -17,10 +17,10 @@ CORE = ROOT / "plugins" / "mtpc"
 GENERIC = [
     *(
         file
-        for room in ("servers", "bench", "distill", "doctor", "metrics", "vocabulary", "tree_step")
+        for room in ("servers", "bench", "distill", "doctor", "metrics", "vocabulary", "tree_step", "prove", "statistics")
         for file in (CORE / room).glob("*.py")
     ),
-    *(CORE / "cli" / f"{name}.py" for name in ("bench", "inspect", "doctor", "distill", "tree", "vocab")),
+    *(CORE / "cli" / f"{name}.py" for name in ("bench", "inspect", "doctor", "distill", "tree", "vocab", "prove")),
     CORE / "inspection.py",
     ROOT / "scripts" / "demo.py",
 ]

@@ -1,0 +1,106 @@
+"""A server of a `TableModel` on a local port, which is asked as vLLM is, or as SGLang is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+from tests.support.table_model import DRAFTS, Sampling, TableModel
+
+KNOWN = 20
+METRICS = """vllm:spec_decode_num_drafts_total{{engine="0"}} {drafts}
+vllm:spec_decode_num_draft_tokens_total{{engine="0"}} {tokens}
+vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {accepted}
+"""
+AT = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{position}"}} {accepted}\n'
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers the routes that `mtpc prove` asks for."""
+
+    protocol_version = "HTTP/1.1"
+    model: TableModel
+    noise: np.random.Generator
+    lock: threading.Lock
+    sglang = False
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
+        """Print nothing."""
+
+    def reply(self, text: str, status: int = 200) -> None:
+        """Send a whole answer."""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def do_GET(self) -> None:
+        """Metrics and names."""
+        model = self.model
+        counts = {"drafts": model.steps, "tokens": DRAFTS * model.steps, "accepted": model.accepted.sum()}
+        at = "".join(AT.format(position=i, accepted=count) for i, count in enumerate(model.accepted))
+        pages = {
+            "/v1/models": json.dumps({"data": [{"id": "table"}]}),
+            "/metrics": METRICS.format(**counts) + at if model.drafts and not self.sglang else "",
+            **({"/get_server_info": "{}"} if self.sglang else {}),
+        }
+        self.reply(pages.get(self.path, ""), 200 if self.path in pages else 404)
+
+    def do_POST(self) -> None:
+        """Completions, what is stated of a prompt, and the ids of a text: its characters, as numbers."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.lock:
+            if self.path == "/tokenize":
+                answer: Any = {"tokens": [ord(letter) % 32 for letter in body["prompt"]]}
+            elif self.path == "/v1/completions" and "prompt_logprobs" in body:
+                places = self.stated(body["prompt"], 0)[1:]
+                tops = [{str(token): {"logprob": logprob} for logprob, token in place} for place in places]
+                answer = {"choices": [{"prompt_logprobs": [None, *tops]}]}
+            elif self.path == "/v1/completions":
+                answer = {"choices": [{"token_ids": text} for text in self.texts(body["prompt"], body, "max_tokens")]}
+            elif body.get("return_logprob"):
+                tops = self.stated(body["input_ids"], body["logprob_start_len"])
+                named = [None, *([[logprob, token, None] for logprob, token in place] for place in tops[1:])]
+                answer = {"output_ids": [0], "meta_info": {"input_top_logprobs": named}}
+            else:
+                found = self.texts(body["input_ids"], body["sampling_params"], "max_new_tokens")
+                answers = [{"output_ids": text, "meta_info": {}} for text in found]
+                answer = answers if len(answers) > 1 else answers[0]
+        self.reply(json.dumps(answer))
+
+    def texts(self, prompt: list[int], body: dict[str, Any], length: str) -> list[list[int]]:
+        """Completions; a seed has its own noise."""
+        seed = body.get("seed", body.get("sampling_seed"))
+        noise = self.noise if seed is None else np.random.default_rng(seed)
+        sampling = Sampling(body["temperature"], max(body["top_k"], 0), body["top_p"])
+        found: list[list[int]] = self.model.sampled(prompt, body["n"], body[length], sampling, noise).tolist()
+        return found
+
+    def stated(self, text: list[int], start: int) -> list[list[tuple[float, int]]]:
+        """The most probable tokens at every place from one on; of the first place of all, nothing is meant."""
+        ids, at = np.array(text), np.arange(start, len(text))
+        logits = self.model.logits(ids[np.maximum(at - 2, 0)], ids[at - 1])
+        logprobs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        order = np.argsort(-logprobs, axis=1)[:, :KNOWN]
+        ranked = np.take_along_axis(logprobs, order, 1)
+        return [list(zip(*row, strict=True)) for row in zip(ranked.tolist(), order.tolist(), strict=True)]
+
+
+@contextmanager
+def serving(model: TableModel, *, sglang: bool = False) -> Iterator[str]:
+    """A running server's address."""
+    own = {"model": model, "sglang": sglang, "noise": np.random.default_rng(0), "lock": threading.Lock()}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OwnHandler", (Handler,), own))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
