@@ -36,9 +36,14 @@ class Shape(NamedTuple):
         return BYTES * self.hidden
 
     @property
+    def block(self) -> int:
+        """Bytes of the attention and the MLP of a decoder layer."""
+        return self.row * (self.queries + 2 * self.keys + self.attended + 3 * self.inner)
+
+    @property
     def layer(self) -> int:
-        """Bytes of the projection of (state, embedding), the attention and the MLP."""
-        return self.row * (2 * self.hidden + self.queries + 2 * self.keys + self.attended + 3 * self.inner)
+        """Bytes of a draft layer: the projection of (state, embedding), the attention and the MLP."""
+        return self.row * 2 * self.hidden + self.block
 
 
 TARGETS = {

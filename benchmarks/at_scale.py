@@ -1,0 +1,104 @@
+"""What drafters cost and gain on one to eight GPUs at batches of 1 to 256, computed: nothing is timed, no GPU needed.
+
+    python -m benchmarks.at_scale --plot docs/at-scale.png --json runs/at-scale.json
+    python -m benchmarks.at_scale --measured runs/bench/results.json
+
+The tables of docs/at-scale.md, which says what they are made of.  With --measured a table of your own machine: what
+steps cost there is read out of the results of `mtpc bench`, as `mtpc plan` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from itertools import product
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import at_scale_checks, at_scale_gains, at_scale_tables
+from benchmarks.arguments import listed, one_sentence
+from benchmarks.at_scale_drafters import DRAFTERS, break_even
+from benchmarks.at_scale_machines import H100, LLAMA70, MIMO
+from benchmarks.at_scale_plot import draw
+from benchmarks.at_scale_step import Batch
+from benchmarks.at_scale_tables import BATCHES, CONTEXTS, LAYOUTS
+from mtpc.bench.plan import measured, read_results
+from mtpc.table import Table
+
+
+def tables() -> list[Table]:
+    """All that the page shows."""
+    short, long = CONTEXTS
+    return [
+        at_scale_tables.steps(short),
+        at_scale_tables.break_evens(MIMO, 8, short),
+        at_scale_tables.break_evens(LLAMA70, 8, short),
+        at_scale_tables.break_evens(MIMO, 1, short),
+        at_scale_tables.by_layout(),
+        at_scale_gains.gains(short),
+        at_scale_gains.losing(short),
+        at_scale_gains.losing(long),
+        at_scale_tables.sensitivity(),
+        *at_scale_checks.tables(),
+        at_scale_tables.assumptions(),
+    ]
+
+
+def everything() -> list[dict[str, Any]]:
+    """Every cell: seconds of steps and drafts, and the break-even length, null where it does not fit."""
+    found = []
+    for (target, ranks), context, drafter, size in product(LAYOUTS, CONTEXTS, DRAFTERS, BATCHES):
+        batch = Batch(size, context, ranks)
+        length = break_even(H100, target, drafter, batch)
+        found.append(
+            {
+                "target": target.name,
+                "ranks": ranks,
+                "context": context,
+                "drafter": drafter.name,
+                "drafts": drafter.drafts,
+                "batch": size,
+                "seconds_of_a_step_without": target.step(H100, batch),
+                "seconds_of_a_step_with": target.step(H100, batch, drafter.drafts),
+                "seconds_of_its_drafts": drafter.seconds(H100, target, batch),
+                "break_even_acceptance_length": None if isnan(length) else length,
+            }
+        )
+    return found
+
+
+@one_sentence
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the tables; write the picture and the cells."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--plot", type=Path, metavar="FILE.png", help="draw break-even acceptance lengths")
+    add("--json", type=Path, metavar="FILE.json", help="write every cell")
+    add("--measured", type=Path, metavar="results.json", help="steps that `mtpc bench` timed, in place of the formula")
+    add(
+        "--accepted",
+        type=listed(float),
+        help="with --measured: chances of each draft with all before it (default: those that were measured)",
+    )
+    chosen = parser.parse_args(arguments)
+    if chosen.measured is None:
+        found = tables()
+    else:
+        timed = read_results(chosen.measured)
+        accepted = chosen.accepted or min(timed, key=lambda point: point.temperature).rates
+        found = [at_scale_gains.of_measured(measured(timed).cost, accepted)]
+    for table in found:
+        Console().print(table.to_markdown(), markup=False, soft_wrap=True)
+    if chosen.plot is not None:
+        draw().savefig(chosen.plot, dpi=110)
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps(everything(), indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

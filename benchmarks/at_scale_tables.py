@@ -1,0 +1,97 @@
+"""Tables of the page on scale: what a step must say for drafting to pay, and what that depends on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isnan
+from typing import Any
+
+from benchmarks.at_scale_drafters import DRAFTERS, FASTMTP, LANGUAGES, Drafter, break_even
+from benchmarks.at_scale_machines import ASSUMPTIONS, H100, LLAMA70, MIMO
+from benchmarks.at_scale_step import Batch, Machine, Target
+from mtpc.table import Table
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CONTEXTS = (1024, 8192)
+LAYOUTS = tuple((target, ranks) for target in (MIMO, LLAMA70) for ranks in (1, 2, 4, 8))
+SHOWN = ((MIMO, 1), (MIMO, 8), (LLAMA70, 4), (LLAMA70, 8))  # where tables have many rows of each
+SHORT = replace(FASTMTP, name=f"FastMTP, {LANGUAGES:,} tokens", rows=LANGUAGES)
+CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("as it stands", {}),
+    ("bandwidth x 0.8", {"bandwidth": 0.8 * H100.bandwidth}),
+    ("peak x 0.7", {"peak": 0.7 * H100.peak}),
+    ("a layer's 0.02 ms x 2", {"layer": 2 * H100.layer}),
+    ("a step's 0.5 ms x 4", {"step": 4 * H100.step}),
+    ("a request's 0.005 ms x 4", {"request": 4 * H100.request}),
+    ("all-reduces and gathers x 0.5", {"reducing": 0.5}),
+    ("all-reduces and gathers x 2", {"reducing": 2.0}),
+    ("a pass's 0.1 ms x 4", {"draft_step": 4 * H100.draft_step}),
+    ("a drafting step's 1 ms x 0", {"drafting": 0.0}),
+    ("a drafting step's 1 ms x 5.4, as SGLang's in 2025", {"drafting": 5.4 * H100.drafting}),
+)
+
+
+def cell(value: float) -> str:
+    """A hyphen for what does not fit."""
+    return "-" if isnan(value) else f"{value:.2f}"
+
+
+def steps(context: int) -> Table:
+    """Of the targets without drafts, also where these batches do not fit beside a drafter."""
+    rows = [
+        [target.name, str(ranks), *(cell(1e3 * target.step(H100, Batch(size, context, ranks))) for size in BATCHES)]
+        for target, ranks in SHOWN
+    ]
+    title = f"Milliseconds of a step without drafts, {context:,} tokens behind each request"
+    return Table(title, ["target", "TP", *map(str, BATCHES)], rows)
+
+
+def break_evens(target: Target, ranks: int, context: int) -> Table:
+    """Of every drafter, by batch."""
+    rows = [
+        [drafter.name, str(drafter.drafts), *(cell(each) for each in along(H100, target, drafter, ranks, context))]
+        for drafter in DRAFTERS
+    ]
+    title = f"Break-even acceptance length by batch: {target.name}, TP {ranks}, {context:,} tokens behind each request"
+    return Table(title, ["drafter", "drafts", *map(str, BATCHES)], rows)
+
+
+def along(machine: Machine, target: Target, drafter: Drafter, ranks: int, context: int) -> list[float]:
+    """Break-even acceptance lengths by batch."""
+    return [break_even(machine, target, drafter, Batch(size, context, ranks)) for size in BATCHES]
+
+
+def by_layout() -> Table:
+    """Of one drafter, by target, ranks and context."""
+    rows = [
+        [target.name, str(ranks), f"{context:,}", *map(cell, along(H100, target, SHORT, ranks, context))]
+        for target, ranks in LAYOUTS
+        for context in CONTEXTS
+    ]
+    return Table(
+        f"Break-even acceptance length by batch: {SHORT.name}, K = 3",
+        ["target", "TP", "context", *map(str, BATCHES)],
+        [row for row in rows if set(row[3:]) != {"-"}],
+    )
+
+
+def sensitivity() -> Table:
+    """How far break-even lengths move with what was assumed."""
+    places = [(target, size) for target in (MIMO, LLAMA70) for size in (1, 64, 256)]
+    rows = [
+        [
+            what,
+            *(
+                cell(break_even(H100._replace(**changed), target, SHORT, Batch(size, ranks=8)))
+                for target, size in places
+            ),
+        ]
+        for what, changed in CHANGES
+    ]
+    columns = ["assumption", *(f"{target.name}, batch {size}" for target, size in places)]
+    return Table(f"Break-even acceptance length, {SHORT.name}, K = 3, TP 8", columns, rows)
+
+
+def assumptions() -> Table:
+    """What was put in."""
+    return Table("Assumptions", ["what", "value", "from"], [list(row) for row in ASSUMPTIONS])
