@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from mtpc.statistics.chi_square import REJECT_BELOW
 from tests.engine.loop import Tree
 from tests.engine.prompts import prompts
 from tests.engine_sglang.server import texts
 from tests.engine_sglang.test_families import T1, Case, fastmtp, gumiho, mtpc, p_misstated, p_of, sample, serving
 from tests.gpu.running import Run
-from tests.statistics import REJECT_BELOW
 
 ASKED, LENGTH, TOGETHER = 12, 48, 8
 DETERMINISTIC = ("--enable-deterministic-inference",)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mtpc.statistics.chi_square import REJECT_BELOW
 from tests.engine.conftest import WEIGHTS, Models
 from tests.engine.exact import Reference
 from tests.engine.test_runner_v2 import CASES, PROMPTS, Case, p_of, said_by, session
 from tests.gpu.running import Run
-from tests.statistics import REJECT_BELOW
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_models import make_target
 

@@ -14,12 +14,9 @@ from mtpc.families.mtpc.family import MTPC
 
 ROOT = Path(__file__).parents[3]
 CORE = ROOT / "plugins" / "mtpc"
+ROOMS = ("servers", "bench", "distill", "doctor", "metrics", "prove", "statistics", "vocabulary", "tree_step")
 GENERIC = [
-    *(
-        file
-        for room in ("servers", "bench", "distill", "doctor", "metrics", "vocabulary", "tree_step", "prove", "statistics")
-        for file in (CORE / room).glob("*.py")
-    ),
+    *(file for room in ROOMS for file in (CORE / room).glob("*.py")),
     *(CORE / "cli" / f"{name}.py" for name in ("bench", "inspect", "doctor", "distill", "tree", "vocab", "prove")),
     CORE / "inspection.py",
     ROOT / "scripts" / "demo.py",
