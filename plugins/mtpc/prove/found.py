@@ -25,7 +25,7 @@ class Found(Strict):
     p: float | None
     adjusted: float = 1.0  # for all tests of the server together
     sees: float | None = None  # total variation over the cells that would have been seen with a chance of 99 %
-    counts: tuple[int, ...] = ()  # of equal parts, where what is counted should be uniform
+    counts: tuple[int, ...] = ()  # of the parts of 0 to 1, where points are counted
 
     @property
     def wrong(self) -> bool:

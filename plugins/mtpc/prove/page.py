@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mtpc.prove.found import LEVEL
-from mtpc.prove.places import ALL
+from mtpc.prove.places import ALL, edges_of
 from mtpc.prove.report import Report, tables
 from mtpc.table import Table
 
@@ -32,7 +32,8 @@ def draw(report: Report) -> Figure:
     figure = Figure(figsize=(13, 4), layout="constrained")
     points, order, rates = figure.subplots(1, 3)
     for one in (one for one in report.tests if one.test == ALL and one.counts):
-        points.stairs(np.array(one.counts) * len(one.counts) / one.samples, label=one.of)
+        edges = edges_of(one.samples)
+        points.stairs(np.array(one.counts) / np.diff(edges) / one.samples, edges, label=one.of)
     points.axhline(1.0, color="grey", linewidth=1)
     points.set(title="Sampled tokens by their probability", xlabel="probable tokens ... rare ones", ylim=(0, 2))
     for name, tests in (("server", report.tests), ("baseline", report.baseline)):

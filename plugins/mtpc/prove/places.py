@@ -23,7 +23,7 @@ from mtpc.statistics.chi_square import chi_square, chi_square_tail
 
 AT_PLACES = "tokens by place"
 ALL, TOGETHER = "every token", "all samplings"
-PARTS = 16  # of 0 to 1 that points are counted in, where there are enough of them
+PARTS = 16  # equal ones, of 0 to 1, that points are counted in, where there are enough of them
 SIDES = 4  # parts of each of two points
 OUTSIDE = 1e-3  # of all tokens may lie outside of what top-k and top-p leave, because servers round otherwise
 
@@ -78,15 +78,26 @@ def looked_at(found: Sequence[Points]) -> list[Found]:
     return tests + [_outside(one) for one in found if one.sampling.top_k or one.sampling.top_p < 1]
 
 
+def edges_of(points: int) -> np.ndarray:
+    """The parts of 0 to 1 that so many points are counted in, float64 [parts + 1]; no points are too few for one.
+
+    Equal ones, of which the last, the rarest tokens, is halved again and again: there misstated drafts are seen best.
+    """
+    parts = max(1, min(PARTS, int(points / SMALLEST)))
+    halvings = int(np.log2(max(1.0, points / SMALLEST / parts)))
+    rare = [1 - 0.5**i / parts for i in range(1, halvings + 1)]
+    return np.array([*np.linspace(0, 1, parts + 1)[:-1], *rare, 1.0])
+
+
 def _uniform(test: str, of: str, points: np.ndarray) -> Found:
-    """Points in equal parts, as many as there are enough points for."""
+    """Whether points are uniform."""
     known = points[np.isfinite(points)]
-    parts = min(PARTS, int(len(known) / SMALLEST))
-    if parts < 2:
+    edges = edges_of(len(known))
+    if len(edges) <= 2:
         return Found(test=test, of=of, samples=len(known), cells=0, p=None)
-    counts = dict(enumerate(np.histogram(known, parts, (0, 1))[0].tolist()))
-    judged = chi_square(counts, dict.fromkeys(counts, 1 / parts))
-    return Found(test=test, of=of, samples=len(known), cells=parts, p=judged.p, counts=tuple(counts.values()))
+    counts = dict(enumerate(np.histogram(known, edges)[0].tolist()))
+    judged = chi_square(counts, dict(enumerate(np.diff(edges).tolist())))
+    return Found(test=test, of=of, samples=len(known), cells=judged.cells, p=judged.p, counts=tuple(counts.values()))
 
 
 def _independent(test: str, of: str, first: np.ndarray, second: np.ndarray) -> Found:
