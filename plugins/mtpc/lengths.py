@@ -101,3 +101,14 @@ def best_lengths(reached: np.ndarray, cost: StepCost, spent: float = 0.0, worth:
         best = 0
     lengths = np.bincount(order[:best] // width, minlength=rows) if best else np.zeros(rows, dtype=np.int64)
     return Lengths(lengths, float(rates[best]))
+
+
+def least_chance(foreseen: np.ndarray, cost: StepCost, spent: float = 0.0, worth: float = 1.0) -> float:
+    """What chance to be reached makes a token worth its verification, where `best_lengths` of what is foreseen are.
+
+    Above 1 where nothing is worth it.  Drafts that are drawn may be cut where they fall below it, for it is known
+    before they are: whether a token is judged must not depend on which it is, nor on what was drawn after it.
+    """
+    rows, best = len(foreseen), best_lengths(foreseen, cost, spent, worth)
+    drafts = int(best.of.sum())
+    return best.rate * (cost.step(rows, drafts + 1) - cost.step(rows, drafts)) if drafts else 2.0

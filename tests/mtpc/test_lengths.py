@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost, best_lengths
+from mtpc.lengths import StepCost, best_lengths, least_chance
 
 CHANCES = arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(0, 4)), elements=st.floats(0, 1))
 
@@ -39,6 +39,16 @@ def test_no_other_lengths_bring_more(chances: np.ndarray, offset: float, token: 
     every = itertools.product(range(reached.shape[1] + 1), repeat=len(reached))
     best = max(rate(reached, np.array(lengths), offset, token, spent) for lengths in every)
     assert found.rate == pytest.approx(best)
+
+
+@given(CHANCES, st.floats(0.01, 1), st.floats(0, 1))
+def test_drafts_that_turn_out_as_foreseen_are_cut_where_they_bring_most(
+    chances: np.ndarray, token: float, spent: float
+) -> None:
+    reached, cost = np.cumprod(chances, axis=1), line(0.0, token)
+    found = best_lengths(reached, cost, spent)
+    ends = (reached >= least_chance(reached, cost, spent)).sum(1)
+    assert rate(reached, ends, 0.0, token, spent) == pytest.approx(found.rate)
 
 
 def test_likely_drafts_are_longer_and_a_full_batch_drafts_less() -> None:

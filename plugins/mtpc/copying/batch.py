@@ -12,7 +12,7 @@ from mtpc.copying.request import NOTHING, CopyRequest, Proposal
 from mtpc.copying.shift import Shift
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
-from mtpc.lengths import StepCost, best_lengths
+from mtpc.lengths import StepCost, best_lengths, least_chance
 
 TYPICAL, FOLLOWS, FORGETS = 0.6, 0.1, 0.02  # of a request's own drafts, see `Request`
 WORTH = 1.05  # by how much drafting must look better than not drafting: of two guesses the larger is too large
@@ -75,7 +75,7 @@ class BatchCopying:
 
     def begin(self, greedy: bool = True) -> None:
         """Of a step, of requests that all have a temperature of 0 or do not."""
-        self.batch, self.proposals, self.cost = [], [], self.costs.of(greedy)
+        self.batch, self.proposals, self.cost, self.greedy = [], [], self.costs.of(greedy), greedy
 
     def add(
         self,
@@ -108,18 +108,24 @@ class BatchCopying:
 
     def drafter_pays(self, longest: int) -> bool:
         """Whether this step brings more for its time if the drafter drafts, beside what is copied."""
-        chances = np.array([proposal.chances[:longest] for proposal in self.proposals], dtype=np.float64)
-        copied = np.cumprod(chances, axis=1)
-        typical = np.array([0.0 if request is None else request.typical for request in self.batch])[:, None]
-        own = min(self.own, longest)
-        both = np.concatenate([np.cumprod(np.maximum(chances[:, :own], typical), axis=1), copied[:, own:]], axis=1)
+        both, copied = self._foreseen(longest, min(self.own, longest)), self._foreseen(longest, 0)
         spent = self.cost.draft(len(self.batch))
         return best_lengths(both, self.cost, spent).rate >= WORTH * best_lengths(copied, self.cost).rate
+
+    def _foreseen(self, longest: int, own: int) -> np.ndarray:
+        """Chances that tokens are reached, before the drafter drafts ``own`` of them, float64 [B, longest]."""
+        chances = np.array([proposal.chances[:longest] for proposal in self.proposals], dtype=np.float64)
+        typical = np.array([0.0 if request is None else request.typical for request in self.batch])[:, None]
+        drafted = np.cumprod(np.maximum(chances[:, :own], typical), axis=1)
+        return np.concatenate([drafted, np.cumprod(chances, axis=1)[:, own:]], axis=1)
 
     def lengths(
         self, tokens: list[list[int]], sure: np.ndarray, longest: int, alone: Sequence[bool]
     ) -> list[list[int]]:
         """Drafts as long as they pay: the drafter's, which go on being copied where all of one was copied.
+
+        Where the drafter has drawn, a draft ends at the first token that is too unlikely to be reached, whatever comes
+        after it: see `least_chance`.
 
         tokens: the drafter's of each row; all empty where it did not draft.  sure: float32 [B, own], its probability
         of the most probable token at each place.  longest: tokens of a draft now.  alone: whose draft must not depend
@@ -137,10 +143,18 @@ class BatchCopying:
             foretold.append([] if request is None else [*chances[row], *rest])
             reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
         worth = 1.0 if own else WORTH  # what the drafter has drafted is paid for
-        ends = best_lengths(reached, self.cost, spent, worth).of
+        drawn = own > 0 and not self.greedy
+        foreseen = self._foreseen(longest, own) if drawn else reached
+
+        def ends_of(some: slice, spent: float) -> np.ndarray:
+            if not drawn:
+                return best_lengths(reached[some], self.cost, spent, worth).of
+            least = least_chance(foreseen[some], self.cost, spent, worth)
+            return ((reached[some] > 0) & (reached[some] >= least)).sum(1)
+
+        ends = ends_of(slice(None), spent)
         for row in np.flatnonzero(alone):
-            spent = self.cost.draft(1) if own else 0.0
-            ends[row] = best_lengths(reached[row : row + 1], self.cost, spent, worth).of[0]
+            ends[row] = ends_of(slice(row, row + 1), self.cost.draft(1) if own else 0.0)[0]
         for request, draft, chance, end in zip(self.batch, tokens, chances, ends.tolist(), strict=True):
             if request is not None:
                 request.drafted(draft[:end], chance[:end])

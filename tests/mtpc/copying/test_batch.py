@@ -108,3 +108,30 @@ def test_the_table_says_how_sure_the_drafter_is_at_first() -> None:
         batch.begin()
         batch.add(0, lambda: NEW, [], False)
         assert batch.lengths([[1, 2]], sure, 8, [False]) == [drafted]
+
+
+@pytest.mark.parametrize("copied", [NEW, LOOP])
+@pytest.mark.parametrize("alone", [True, False])
+def test_how_drawn_drafts_are_cut_leaves_the_law_as_it_is(copied: list[int], alone: bool) -> None:
+    """Every draft of two tokens, drawn from what is stated, cut, and verified: the first token said is the target's.
+
+    All first tokens are as likely to be drawn; which it is tells how likely the second one is to be right.
+    """
+    tokens = np.arange(10)
+    first, target = np.full(10, 0.1), np.linspace(1, 2, 10) / np.linspace(1, 2, 10).sum()
+    second = np.where(tokens[:, None] % 2, 0.1, 0.9 * np.eye(10) + 0.01)
+    verifying = ((1, 1.1), (101, 3.1))  # a step with drafts takes a tenth more, and then little for each token
+    cost = StepCost(plain=((1, 1.0), (101, 3.0)), verifying=verifying, drafting=((1, 0.1),))
+    rest, lengths, law = np.maximum(target - first, 0), set(), np.zeros(10)
+    for one, two in np.ndindex(10, 10):
+        batch = BatchCopying(2, 6, cost, CopyTable())
+        batch.begin(greedy=False)
+        batch.add(0, lambda: copied[:-1], copied[-1:], False)
+        sure = np.array([[first.max(), second[one].max()]], np.float32)
+        (cut,) = batch.lengths([[one, two]], sure, 6, [alone])
+        lengths.add(len(cut))
+        accepted = min(1.0, target[one] / first[one])
+        judged = accepted * (tokens == one) + (1 - accepted) * rest / rest.sum()
+        law += first[one] * second[one, two] * (judged if cut else target)
+    np.testing.assert_allclose(law, target, atol=1e-12)
+    assert len(lengths) > (copied is NEW)
