@@ -54,7 +54,9 @@ def install_v2(spec_decode: Any) -> None:
     @functools.wraps(original)
     def init_speculator(vllm_config: Any, device: Any, req_states: Any) -> Any:
         if not serves(vllm_config):
-            return original(vllm_config, device, req_states)
+            speculator = original(vllm_config, device, req_states)
+            speculator.req_states = req_states  # see `vllm_mtpc.native`
+            return speculator
         from vllm_mtpc.speculator import Speculator
 
         return Speculator(vllm_config, device, req_states)

@@ -66,7 +66,7 @@ def _restrict_v1(proposer: Any, vocabularies: DraftVocabularies) -> None:
     from vllm_mtpc import metrics
     from vllm_mtpc.request_vocabularies import RequestVocabularies
 
-    head = _restricted(proposer, vocabularies)
+    head = _restricted(proposer, vocabularies, static=False)
     watched = metrics.watched(get_tensor_model_parallel_rank())
     requests = RequestVocabularies.of(vocabularies, proposer.device, watched)
     if requests is None:
@@ -86,19 +86,80 @@ def _restrict_v1(proposer: Any, vocabularies: DraftVocabularies) -> None:
 
 
 def _restrict_v2(speculator: Any, vocabularies: DraftVocabularies) -> None:
-    """All requests draft from the vocabularies of all languages, in shapes that CUDA graphs can hold."""
-    together = vocabularies.together()
-    if together is not None:
-        _restricted(speculator, together)
+    """The same in shapes that CUDA graphs can hold, the requests' languages found on the device."""
+    if vocabularies.together() is None:
+        return
+    head = _restricted(speculator, vocabularies, static=True)
+    if vocabularies.detector is not None:
+        _by_language(speculator, head, vocabularies)
 
 
-def _restricted(drafter: Any, vocabularies: DraftVocabularies) -> Any:
+def _by_language(speculator: Any, head: Any, vocabularies: DraftVocabularies) -> None:
+    """What the requests of a speculator of vLLM's have said is read before it drafts, in a graph of its own."""
+    from vllm.distributed import get_tensor_model_parallel_rank
+
+    from vllm_mtpc import metrics
+    from vllm_mtpc.device_languages import DeviceLanguages
+
+    watched = metrics.watched(get_tensor_model_parallel_rank())
+    languages = DeviceLanguages(vocabularies, speculator, speculator.req_states, watched)
+    if watched:
+        metrics.count(speculator.vllm_config, None, languages.tally)
+    prepare, capture, draft = speculator.init_cudagraph_manager, speculator.capture, speculator.propose
+    logits_of = speculator.compute_draft_logits
+
+    def init_cudagraph_manager(cudagraph_mode: Any) -> None:
+        prepare(cudagraph_mode)
+        languages.graphs.prepare(speculator.vllm_config, speculator.device, cudagraph_mode)
+
+    def captured() -> None:
+        capture()
+        speculator.idx_mapping.fill_(-1)
+        languages.graphs.capture("Capturing languages in CUDA graphs")
+
+    def propose(
+        input_batch: Any,
+        attn_metadata: Any,
+        slot_mappings: Any,
+        last_hidden_states: Tensor,
+        aux_hidden_states: list[Tensor] | None,
+        num_sampled: Tensor,
+        num_rejected: Tensor,
+        last_sampled: Tensor,
+        next_prefill_tokens: Tensor,
+        temperature: Tensor,
+        seeds: Tensor,
+        *,
+        dummy_run: bool = False,
+        is_profile: bool = False,
+        **named: Any,
+    ) -> Tensor:
+        rows = input_batch.num_reqs
+        speculator._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
+        languages.read(rows, num_sampled, None if dummy_run else num_rejected, eager=is_profile)
+        drafted: Tensor = draft(
+            input_batch, attn_metadata, slot_mappings, last_hidden_states, aux_hidden_states, num_sampled,
+            num_rejected, last_sampled, next_prefill_tokens, temperature, seeds, dummy_run=dummy_run,
+            is_profile=is_profile, **named,
+        )  # fmt: skip
+        return drafted
+
+    def compute_draft_logits(hidden_states: Tensor, spec_step_idx: int) -> Tensor:
+        head.numbers = languages.numbers(len(hidden_states))
+        logits: Tensor = logits_of(hidden_states, spec_step_idx)
+        return logits
+
+    speculator.init_cudagraph_manager, speculator.capture = init_cudagraph_manager, captured
+    speculator.propose, speculator.compute_draft_logits = propose, compute_draft_logits
+
+
+def _restricted(drafter: Any, vocabularies: DraftVocabularies, static: bool) -> Any:
     """The head of a drafter of vLLM's that has loaded its model.
 
     Errors: `MTPCError`, see `vllm_mtpc.native_head.NativeHead`.
     """
     from vllm_mtpc.native_head import NativeHead
 
-    head = NativeHead(drafter.model, vocabularies, target_of(drafter.vllm_config.model_config).vocab_size)
+    head = NativeHead(drafter.model, vocabularies, target_of(drafter.vllm_config.model_config).vocab_size, static)
     logger.info("%s: %s.", type(drafter.model).__name__, head.draft_logits.summary)
     return head

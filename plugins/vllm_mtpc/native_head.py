@@ -12,6 +12,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmb
 
 from mtpc.errors import MTPCError
 from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from vllm_mtpc.ranks import head_ranks
 
@@ -25,15 +26,16 @@ class NativeHead:
     still does.  A token that cannot be drafted has the logit -inf, so vLLM draws none, and where it states what its
     drafts were drawn from, it states 0: rejection sampling is then as lossless as before.
 
-    model: its head is shared already.  vocab_size: of the target.  numbers: int64 [B], of the draft vocabularies of
-    the coming step, on the host; None: the first for all.
+    model: its head is shared already.  vocab_size: of the target.  static: whether shapes must be the same for all
+    batches of a size, as in a CUDA graph, see `UnionLogits`.  numbers: int64 [B], of the draft vocabularies of the
+    coming logits, on the host, or where shapes are static on the device; None: the first, or all of them, for all.
 
     Errors: `MTPCError` for a model with another head than one of all of the target's tokens, or a quantised one.
     """
 
     numbers: Tensor | None = None
 
-    def __init__(self, model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int) -> None:
+    def __init__(self, model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int, static: bool) -> None:
         head, modules = getattr(model, "lm_head", None), list(model.modules())
         processors = [module for module in modules if isinstance(module, LogitsProcessor)]
         # An embedding may be the head as well; layers of a model may have heads of their own.
@@ -44,8 +46,13 @@ class NativeHead:
                 f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantised "
                 f"and adds nothing, which {type(model).__name__} has not; set its language to 'none'."
             )
-        whole = partial(processors[0]._get_logits, lm_head=head, embedding_bias=None)
-        self.draft_logits = DraftLogits(vocabularies, head.weight.data, whole, head_ranks())  # type: ignore[union-attr]
+        shard: Tensor = head.weight.data  # type: ignore[union-attr]
+        self.draft_logits: DraftLogits
+        if static:
+            self.draft_logits = UnionLogits(vocabularies, shard, head_ranks())
+        else:
+            whole = partial(processors[0]._get_logits, lm_head=head, embedding_bias=None)
+            self.draft_logits = DraftLogits(vocabularies, shard, whole, head_ranks())
         for processor in processors:
             processor.forward = partial(self._logits, _after_the_head(processor))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -20,16 +18,15 @@ from mtpc.copying.table import CopyTable
 from mtpc.draft import Known
 from mtpc.draft_clock import DraftClock
 from mtpc.families.drafter import split_drafts
-from mtpc.metrics.slot_tally import SlotTally
 from mtpc.noise import counter_uniforms
-from mtpc.vocabulary.slots import SlotLanguages
-from mtpc.vocabulary.vocabularies import DraftVocabularies
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import static_copying
 from vllm_mtpc.device_copying import DeviceCopying, texts_on_device
+from vllm_mtpc.device_languages import DeviceLanguages
 from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.graphs import BatchGraphs
+from vllm_mtpc.new_requests import follow
 from vllm_mtpc.ranks import of_first_rank
 
 FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
@@ -71,15 +68,12 @@ class Speculator(EagleSpeculator):
         self.first, self.watched = rank == 0, metrics.watched(rank)
         self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
         self.copy_graphs, self.window_graphs = BatchGraphs(self._find_copies), BatchGraphs(self._draft_window)
-        self.languages: SlotLanguages | None = None
-        self.said = torch.zeros(rows, dtype=torch.int32, device=device)  # tokens in this step
-        self.rejected = torch.full((rows,), -1, dtype=torch.int32, device=device)  # drafts; -1: of no real step
-        self.language_graphs = BatchGraphs(self._read_languages)
+        self.languages: DeviceLanguages | None = None
         self.copying: DeviceCopying | None = None
         if copies:
             texts, lengths = texts_on_device(req_states, device), req_states.total_len.gpu
             self.copying = copying = DeviceCopying(CopyTable.of(folder), texts, lengths, rows, drafts)
-            self._follow(lambda request, _: copying.slots.begin(req_states.req_id_to_index[request]))
+            follow(req_states, lambda slot, _: copying.slots.begin(slot))
         self.slot_logits: Tensor | None = None  # [slots + 1, K, V]; padded rows write to the last one
         if own_logits and probabilistic:
             self.slot_logits = torch.zeros(rows + 1, drafts, self.vocab_size, dtype=torch.float32, device=device)
@@ -97,40 +91,17 @@ class Speculator(EagleSpeculator):
         if self.serial:
             model = super().load_draft_model(target_model, target_attn_layer_names)
             model.gather_rows(static=True)
-            if model.vocabularies is not None:
-                self._find_languages(model.vocabularies)
+            if model.vocabularies is not None and model.vocabularies.detector is not None:
+                self.languages = DeviceLanguages(model.vocabularies, self, self.req_states, self.watched)
         else:
             config = self.speculative_config.apply_draft_overrides(self.vllm_config)
             load = get_draft_load_config(config)
             model = get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
         if self.first:
-            model.announce(self.vllm_config, self.copying is not None, "Model Runner V2")
+            model.announce(target_model, self.vllm_config, self.copying is not None, "Model Runner V2")
         if self.watched:
             metrics.count(self.vllm_config, self.clock, None if self.languages is None else self.languages.tally)
         return model
-
-    def _find_languages(self, vocabularies: DraftVocabularies) -> None:
-        """Read the texts of requests, where they are, to draft from the draft vocabularies of their languages."""
-        if vocabularies.detector is None:
-            return
-        states, rows, drafts = self.req_states, self.max_num_reqs, self.num_speculative_steps
-        self.languages = languages = SlotLanguages(vocabularies.detector, rows, drafts, self.device)
-        if self.watched:
-            languages.tally = SlotTally(vocabularies.names, drafts, self.device)
-        self._follow(lambda request, text: languages.begin(states.req_id_to_index[request], text))
-
-    def _follow(self, begin: Callable[[str, list[int]], None]) -> None:
-        """Tell of the runner's requests as they come, ids and texts, once they have slots: also of preempted ones."""
-        add = self.req_states.add_request
-
-        @functools.wraps(add)
-        def add_request(
-            req_id: str, prompt_len: int, all_token_ids: list[int], num_computed_tokens: int, max_tokens: int
-        ) -> None:
-            add(req_id, prompt_len, all_token_ids, num_computed_tokens, max_tokens)
-            begin(req_id, all_token_ids)
-
-        self.req_states.add_request = add_request
 
     def _configure_decode_metadata_update(self) -> None:
         """A graph of vLLM's whole draft loop has as many steps as there are drafts: too many where a window follows."""
@@ -151,7 +122,7 @@ class Speculator(EagleSpeculator):
 
     def _graphs(self) -> dict[str, BatchGraphs]:
         """Those that are not vLLM's, by what they hold."""
-        used = {"languages": self.language_graphs} if self.languages is not None else {}
+        used = {"languages": self.languages.graphs} if self.languages is not None else {}
         used |= {"copying": self.copy_graphs} if self.copying is not None else {}
         return used | ({"windows": self.window_graphs} if self.window_drafts else {})
 
@@ -197,11 +168,7 @@ class Speculator(EagleSpeculator):
             if self.copying is not None or self.languages is not None or not self.serial:
                 self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
             if self.languages is not None:
-                self.said[:rows] = num_sampled[:rows]
-                if self.languages.tally is not None:
-                    self.languages.tally.begun |= not dummy_run
-                    self.rejected[:rows] = -1 if dummy_run else num_rejected[:rows]
-                self.language_graphs.run(rows, eager=is_profile)
+                self.languages.read(rows, num_sampled, None if dummy_run else num_rejected, eager=is_profile)
             if self.copying is not None:
                 self.copying.said[:rows] = num_sampled[:rows]
                 self.copy_graphs.run(rows, eager=is_profile)
@@ -245,7 +212,7 @@ class Speculator(EagleSpeculator):
         With copying they are those of the mixture at the requests' temperatures.
         """
         rows = len(hidden_states)
-        numbers = None if self.languages is None else self.languages.of(self.idx_mapping[:rows])
+        numbers = None if self.languages is None else self.languages.numbers(rows)
         logits: Tensor = self.model.compute_logits(hidden_states, numbers)
         if self.copying is not None:
             temperature = None if self.draft_logits is None else self.temperature[self.idx_mapping[:rows]]
@@ -266,12 +233,6 @@ class Speculator(EagleSpeculator):
             self.states[:rows].index_copy_(1, place, hidden_states[:, None].to(self.dtype))
             self.tokens[:rows].index_copy_(1, place, tokens[:, None])
         return tokens
-
-    def _read_languages(self, rows: int) -> None:
-        """From buffers to buffers: what the requests have said."""
-        assert self.languages is not None
-        texts, lengths = self.req_states.all_token_ids.gpu, self.req_states.total_len.gpu
-        self.languages.read(texts, lengths, self.idx_mapping[:rows], self.said[:rows], self.rejected[:rows])
 
     def _find_copies(self, rows: int) -> None:
         """From buffers to buffers: what may be copied."""

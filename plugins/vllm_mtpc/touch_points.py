@@ -245,6 +245,15 @@ TABLE = (
         "wrapped", "the draft model's head is restricted once it is shared",
     ),
     TouchPoint(
+        V2_NATIVE, _SPECULATOR, "DraftModelSpeculator.compute_draft_logits", "self hidden_states spec_step_idx",
+        "wrapped", "logits of each request's draft vocabulary",
+    ),
+    TouchPoint(
+        V2_NATIVE, _STATES, "RequestState.add_request",
+        "self req_id prompt_len all_token_ids num_computed_tokens max_tokens",
+        "wrapped", "the language of a request is found in its prompt when it comes into a slot",
+    ),
+    TouchPoint(
         V1_CPU, _SAMPLER, "expand_batch_to_tokens", "x cu_num_tokens num_tokens replace_from replace_to",
         "replaced", "returns uninitialised memory on a CPU; replaced only where that is seen",
     ),

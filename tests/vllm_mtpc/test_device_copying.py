@@ -18,6 +18,7 @@ from mtpc.noise import counter_uniforms
 from mtpc.window.circuit import CircuitWindow
 from mtpc.window.config import CircuitConfig
 from vllm_mtpc.device_copying import DeviceCopying
+from vllm_mtpc.new_requests import follow
 from vllm_mtpc.speculator import Speculator
 
 SLOTS, SIZE, VOCABULARY, SERIAL, DRAFTS = 4, 5, 6, 2, 4
@@ -141,12 +142,10 @@ def test_a_window_goes_on_with_what_is_left_to_copy(probabilistic: bool) -> None
 
 
 def test_a_new_request_begins_anew_in_its_slot() -> None:
-    speculator: Any = Speculator.__new__(Speculator)
-    speculator.req_states = SimpleNamespace(req_id_to_index={}, add_request=None)
-    speculator.req_states.add_request = lambda request, *_: speculator.req_states.req_id_to_index.update({request: 3})
-    copying = copying_of(TEXTS)
-    slots, states = copying.slots, speculator.req_states
-    speculator._follow(lambda request, text: slots.begin(states.req_id_to_index[request]))
+    states = SimpleNamespace(req_id_to_index={}, add_request=None)
+    states.add_request = lambda request, *_: states.req_id_to_index.update({request: 3})
+    slots = copying_of(TEXTS).slots
+    follow(states, lambda slot, _: slots.begin(slot))
     slots.shift[:] = 1.0
     states.add_request("a", 3, [1, 2, 3], 0, 5)
     assert slots.shift.tolist() == [1.0, 1.0, 1.0, 0.0, 1.0]

@@ -56,7 +56,7 @@ def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_rows_own_vocabulary(processing: dict[str, float]) -> None:
     model = Model(**processing)
     whole = model.compute_logits(STATES)
-    head = NativeHead(model, VOCABULARIES, 6)
+    head = NativeHead(model, VOCABULARIES, 6, static=False)
     for numbers in (None, torch.tensor([1, 2, 0])):
         head.numbers = numbers
         logits = model.compute_logits(STATES)
@@ -77,4 +77,4 @@ def test_heads_that_are_refused(wrong: str) -> None:
     elif wrong == "no head":
         del model.lm_head
     with pytest.raises(MTPCError, match="needs one output head over the target's 6 tokens"):
-        NativeHead(model, VOCABULARIES, 6)
+        NativeHead(model, VOCABULARIES, 6, static=False)

@@ -126,9 +126,9 @@ def test_a_step_of_languages_copying_and_both_parts(copies: bool, asked: int, mo
     speculator.clock, speculator.final_norm = DraftClock(None), lambda states: -states
     speculator._copy_request_inputs = lambda rows, *_, dummy_run: did.append((rows, "inputs"))
     speculator.copying = SimpleNamespace(said=torch.full((ROWS + 2,), -1)) if copies else None
-    tally, speculator.rejected = SimpleNamespace(begun=False) if copies else None, torch.full((ROWS + 2,), -1)
-    speculator.languages, speculator.said = SimpleNamespace(tally=tally), torch.full((ROWS + 2,), -1)
-    speculator.language_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "languages", eager)))
+    speculator.languages = SimpleNamespace(
+        read=lambda rows, *counts, eager: did.append((rows, "languages", *(each.tolist() for each in counts), eager))
+    )
     speculator.copy_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "copies", eager)))
     speculator.window_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "window", eager)))
     speculator.draft_tokens = torch.arange(ROWS + 2)
@@ -145,12 +145,9 @@ def test_a_step_of_languages_copying_and_both_parts(copies: bool, asked: int, mo
     drafts = speculator.propose(
         batch, None, None, states, None, sampled, rejected, last, following, None, None, num_speculative_tokens=asked
     )
-    first = [(ROWS, "inputs"), (ROWS, "languages", False), *[(ROWS, "copies", False)] * copies]
+    first = [(ROWS, "inputs"), (ROWS, "languages", [1, 2, 0], [1, 1, 0], False), *[(ROWS, "copies", False)] * copies]
     assert did == [*first, min(1, asked), *([(ROWS, "window", False)] if asked > 1 else [])]
     assert drafts.tolist() == [0, 1, 2]
-    assert speculator.said.tolist() == [1, 2, 0, -1, -1]
-    assert speculator.rejected.tolist() == ([1, 1, 0, -1, -1] if tally else [-1] * 5)
-    assert tally is None or tally.begun
     if copies:
         assert speculator.copying.said.tolist() == [1, 2, 0, -1, -1]
     if asked > 1:
