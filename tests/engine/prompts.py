@@ -22,3 +22,8 @@ def prompts(count: int) -> list[str]:
     mixed = [text for pair in zip(prose, code, strict=False) for text in pair][:count]
     assert len(mixed) == count
     return mixed
+
+
+def in_two_languages(count: int) -> list[str]:
+    """The same, every other one in capitals."""
+    return [text.upper() if i % 2 else text for i, text in enumerate(prompts(count))]

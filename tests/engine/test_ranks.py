@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import CAPACITY, Models
 from tests.engine.exact import Reference
 from tests.engine.loop import Loop
-from tests.engine.prompts import prompts
+from tests.engine.prompts import in_two_languages, prompts
 from tests.engine.server import Server, alone, speculative_config, tokens
+from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_hybrid import make_hybrid
 from tests.support.random_models import make_drafter, make_target
 
@@ -27,61 +29,81 @@ PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybr
 LENGTH, ASKED = 24, 4
 
 
+RANKS, CORES = ("--tensor-parallel-size", "2"), {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+VOCABULARY, SIZE = 258, 120
+
+
 class Served(NamedTuple):
-    """Two ranks, the models, and the file of the first rank's drafts; the second's has ``.1`` after its name."""
+    """Two ranks, the models, settings of the draft vocabulary, and the folder with the file of the first rank's drafts.
+
+    That of the second one's has ``.1`` after its name.
+    """
 
     server: Server
     models: Models
-    drafts: Path
+    vocabulary: dict[str, Any]
+    folder: Path
 
 
-# A window part, whole on each rank, and both parts, the serial one shared out over them.
-@pytest.fixture(scope="module", params=[(make_drafter, 5), (make_hybrid, 4)], ids=["mtpc", "hybrid"])
+def mtpc(folder: Path) -> tuple[Models, dict[str, Any]]:
+    """A window part, whole on each rank."""
+    target = make_target(folder / "target", seed=3)
+    return Models(target, make_drafter(folder / "drafter", target), 5), {}
+
+
+def hybrid(folder: Path) -> tuple[Models, dict[str, Any]]:
+    """Both parts, the serial one and the rows of the draft vocabularies shared out over the ranks."""
+    target = make_target(folder / "target", seed=3)
+    file = make_vocabulary(folder / "vocabulary.json", VOCABULARY)
+    return Models(target, make_hybrid(folder / "drafter", target), 4), {"vocabulary": str(file), "size": SIZE}
+
+
+CASES = {"mtpc": mtpc, "hybrid": hybrid}
+
+
+@pytest.fixture(scope="module", params=CASES)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
-    make, drafts = request.param
     folder = tmp_path_factory.mktemp("ranks")
-    target = make_target(folder / "target", seed=3)
-    models = Models(target, make(folder / "drafter", target), drafts)
+    models, vocabulary = CASES[request.param](folder)
+    additional = ("--additional-config", json.dumps({"mtpc": vocabulary}))
+    arguments = (*RANKS, *speculative_config(models.drafter, models.drafts), *additional)
+    variables = {"RECORDED_DRAFTS": str(folder / "drafts"), "STATED_DRAFTS": str(folder / "stated"), **CORES}
     with (
         alone(),
-        Server(
-            target,
-            folder / "log",
-            *CAPACITY,
-            *("--tensor-parallel-size", "2"),
-            *speculative_config(models.drafter, drafts),
-            path=PLUGINS,
-            variables={
-                "RECORDED_DRAFTS": str(folder / "drafts"),
-                "STATED_DRAFTS": str(folder / "stated"),
-                "VLLM_CPU_OMP_THREADS_BIND": "0|1",
-            },
-        ) as server,
+        Server(models.target, folder / "log", *CAPACITY, *arguments, path=PLUGINS, variables=variables) as server,
     ):
-        yield Served(server, models, folder / "drafts")
+        yield Served(server, models, vocabulary, folder)
 
 
 def test_texts_and_drafts_are_those_of_one_rank(served: Served) -> None:
-    exact, loop = Reference(served.models.target), Loop(served.models.target, served.models.drafter)
-    for prompt in prompts(ASKED):
-        before = len(served.drafts.read_text().splitlines()) if served.drafts.exists() else 0
+    file, (target, drafter, drafts) = served.folder / "drafts", served.models
+    vocabularies = open_vocabularies(served.vocabulary, drafter, VOCABULARY) if served.vocabulary else None
+    exact, loop = Reference(target), Loop(target, drafter, vocabularies)
+    for prompt in in_two_languages(ASKED):
+        before = len(file.read_text().splitlines()) if file.exists() else 0
         answer = served.server.complete(prompt, max_tokens=LENGTH, ignore_eos=True)
         ids = list(prompt.encode())
         assert tokens(answer)[0] == exact.greedy(ids, LENGTH)
-        drafts = [json.loads(line)[0] for line in served.drafts.read_text().splitlines()[before:]]
-        expected = loop.drafts(ids, LENGTH, served.models.drafts)
-        assert drafts[: len(expected)] == expected
+        found = [json.loads(line)[0] for line in file.read_text().splitlines()[before:]]
+        expected = loop.drafts(ids, LENGTH, drafts)
+        assert found[: len(expected)] == expected
+    assert vocabularies is None or min(loop.used[0], loop.used[1]) > 5
 
 
 def test_ranks_draft_the_same(served: Served) -> None:
+    assert_ranks_draft_the_same(served.server, served.folder)
+
+
+def assert_ranks_draft_the_same(server: Server, folder: Path) -> None:
     """Also where drafts are drawn, and what is stated of them to the last bit."""
-    before = len(served.drafts.read_text().splitlines())
-    served.server.complete(prompts(1)[0], max_tokens=LENGTH, ignore_eos=True, temperature=1.0, n=8)
-    first, second = (Path(f"{served.drafts}{rank}").read_text().splitlines() for rank in ("", ".1"))
+    drafts, stated = folder / "drafts", folder / "stated"
+    before = len(drafts.read_text().splitlines())
+    server.complete(prompts(1)[0], max_tokens=LENGTH, ignore_eos=True, temperature=1.0, n=8)
+    first, second = (Path(f"{drafts}{rank}").read_text().splitlines() for rank in ("", ".1"))
     both = min(len(first), len(second))  # the last step may be on its way to one of the files
     assert both > before + 5
     assert second[:both] == first[:both]
-    own, other = (served.drafts.with_name(f"stated{rank}").read_text().splitlines() for rank in ("", ".1"))
+    own, other = (Path(f"{stated}{rank}").read_text().splitlines() for rank in ("", ".1"))
     assert len(set(own)) > 5
     assert other[:both] == own[:both]

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from mtpc.vocabulary.settings import open_vocabularies
+from sglang_mtpc.token_map import vocabulary_values
 from tests.engine.conftest import Models
-from tests.engine.prompts import prompts
+from tests.engine.prompts import in_two_languages, prompts
 from tests.engine.server import alone
-from tests.engine_sglang.conftest import LARGE
+from tests.engine_sglang.conftest import LARGE, SYNCHRONOUS
 from tests.engine_sglang.loop import SteppedLoop
 from tests.engine_sglang.reference import JointReference
 from tests.engine_sglang.server import RANKS, SGLangServer, drafting
+from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_hybrid import make_hybrid
 from tests.support.random_models import make_drafter, make_target
 
@@ -29,47 +33,95 @@ PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybr
 LENGTH, ASKED = 24, 4
 
 
+VOCABULARY, SIZE = 258, 120
+
+
 class Served(NamedTuple):
-    """Two ranks, the models, and the file of the first rank's drafts; the second's has ``.1`` after its name."""
+    """Two ranks, the models, the token map, and the folder with the file of the first rank's drafts.
+
+    That of the second one's has ``.1`` after its name.
+    """
 
     server: SGLangServer
     models: Models
-    drafts: Path
+    token_map: str | None
+    folder: Path
 
 
-# A window part, whole on each rank, and both parts, the serial one shared out over them.
-@pytest.fixture(scope="module", params=[(make_drafter, 5), (make_hybrid, 4)], ids=["mtpc", "hybrid"])
+def mtpc(folder: Path) -> tuple[Models, str | None]:
+    """A window part, whole on each rank."""
+    target = make_target(folder / "target", seed=3)
+    return Models(target, make_drafter(folder / "drafter", target), 5), None
+
+
+def hybrid(folder: Path) -> tuple[Models, str | None]:
+    """Both parts, the serial one and the rows of the draft vocabularies shared out over the ranks."""
+    target = make_target(folder / "target", seed=3)
+    return Models(target, make_hybrid(folder / "drafter", target), 4), token_map(folder)
+
+
+def token_map(folder: Path) -> str:
+    """Draft vocabularies of two languages."""
+    return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}"
+
+
+CASES = {"mtpc": mtpc, "hybrid": hybrid}
+
+
+@contextmanager
+def serving(target: Path, folder: Path, *arguments: str) -> Iterator[SGLangServer]:
+    """On two ranks."""
+    variables = {"RECORDED_DRAFTS": str(folder / "drafts"), "STATED_DRAFTS": str(folder / "stated")}
+    with (
+        alone(),
+        SGLangServer(target, folder / "log", *LARGE, *RANKS, *arguments, path=PLUGINS, variables=variables) as server,
+    ):
+        yield server
+
+
+@pytest.fixture(scope="module", params=CASES)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
-    make, drafts = request.param
     folder = tmp_path_factory.mktemp("ranks")
-    target = make_target(folder / "target", seed=3)
-    models = Models(target, make(folder / "drafter", target), drafts)
-    arguments = drafting(models.drafter, "--speculative-num-steps", str(drafts), *RANKS)
-    variables = {"RECORDED_DRAFTS": str(folder / "drafts"), "STATED_DRAFTS": str(folder / "stated")}
-    with alone(), SGLangServer(target, folder / "log", *LARGE, *arguments, path=PLUGINS, variables=variables) as server:
-        yield Served(server, models, folder / "drafts")
+    models, words = CASES[request.param](folder)
+    mapped = () if words is None else (SYNCHRONOUS, "--speculative-token-map", words)
+    arguments = drafting(models.drafter, "--speculative-num-steps", str(models.drafts), *mapped)
+    with serving(models.target, folder, *arguments) as server:
+        yield Served(server, models, words, folder)
+
+
+def recorded(folder: Path, name: str) -> list[list[int]]:
+    """The drafts of a request, as the first rank has recorded them."""
+    steps = [json.loads(line) for line in (folder / "drafts").read_text().splitlines()]
+    return [step[name] for step in steps if name in step]
 
 
 def test_texts_and_drafts_are_those_of_one_rank(served: Served) -> None:
-    exact, loop = JointReference(served.models.target), SteppedLoop(served.models.target, served.models.drafter)
-    for prompt in prompts(ASKED):
+    target, drafter, drafts = served.models
+    values = vocabulary_values(served.token_map)
+    vocabularies = open_vocabularies(values, drafter, VOCABULARY) if values else None
+    exact, loop = JointReference(target), SteppedLoop(target, drafter, vocabularies)
+    for prompt in in_two_languages(ASKED):
         answer, ids = served.server.generate(prompt, max_new_tokens=LENGTH, ignore_eos=True), list(prompt.encode())
         assert answer["output_ids"] == exact.greedy(ids, LENGTH)
-        steps = [json.loads(line) for line in served.drafts.read_text().splitlines()]
-        drafts = [step[name] for step in steps if (name := answer["meta_info"]["id"]) in step]
-        expected = loop.drafts(ids, LENGTH, served.models.drafts)
-        assert drafts[: len(expected)] == expected
+        expected = loop.drafts(ids, LENGTH, drafts)
+        assert recorded(served.folder, answer["meta_info"]["id"])[: len(expected)] == expected
+    assert vocabularies is None or min(loop.used[0], loop.used[1]) > 5
 
 
 def test_ranks_draft_the_same(served: Served) -> None:
+    assert_ranks_draft_the_same(served.server, served.folder)
+
+
+def assert_ranks_draft_the_same(server: SGLangServer, folder: Path) -> None:
     """Also where drafts are drawn, and what is stated of them to the last bit."""
-    before = len(served.drafts.read_text().splitlines())
-    served.server.generate(prompts(1)[0], max_new_tokens=LENGTH, ignore_eos=True, temperature=1.0, n=8)
-    first, second = (Path(f"{served.drafts}{rank}").read_text().splitlines() for rank in ("", ".1"))
+    drafts, stated = folder / "drafts", folder / "stated"
+    before = len(drafts.read_text().splitlines())
+    server.generate(prompts(1)[0], max_new_tokens=LENGTH, ignore_eos=True, temperature=1.0, n=8)
+    first, second = (Path(f"{drafts}{rank}").read_text().splitlines() for rank in ("", ".1"))
     both = min(len(first), len(second))  # the last step may be on its way to one of the files
     assert both > before + 5
     assert second[:both] == first[:both]
-    own, other = (served.drafts.with_name(f"stated{rank}").read_text().splitlines() for rank in ("", ".1"))
+    own, other = (Path(f"{stated}{rank}").read_text().splitlines() for rank in ("", ".1"))
     assert len(set(own)) > 5
     assert other[:both] == own[:both]

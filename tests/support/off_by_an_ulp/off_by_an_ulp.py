@@ -23,8 +23,10 @@ VARIABLE = "STATED_DRAFTS"  # names the file; ranks after the first have files o
 def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; a second call does nothing."""
     after_import("vllm_mtpc.proposer", lambda module: in_vllm(module.Proposer))
+    after_import("vllm.v1.spec_decode.llm_base_proposer", lambda module: in_vllm(module.SpecDecodeBaseProposer))
     after_import("sglang_mtpc.window_worker", lambda module: in_sglang(module.WindowWorker, "_draft"))
     after_import("sglang_mtpc.serial_worker", lambda module: in_sglang(module.SerialDraftWorker, "draft"))
+    after_import("sglang_mtpc.native", lambda module: in_sglang(module.NativeDraftWorker, "draft"))
 
 
 def of_rank(states: Tensor, rank: int) -> Tensor:
@@ -40,14 +42,18 @@ def note(stated: Tensor | None, rank: int) -> None:
 
 
 def in_vllm(drafter: Any) -> None:
-    """The V1 runner, which keeps probabilities."""
+    """The V1 runner, which keeps probabilities; nothing is done twice where ours goes on from vLLM's."""
     from vllm.distributed import get_tensor_model_parallel_rank
 
     propose = drafter.propose
 
+    @functools.wraps(propose)
     def off(self: Any, *, target_hidden_states: Tensor, **named: Any) -> Any:
-        rank = get_tensor_model_parallel_rank()
+        if getattr(self, "is_off", False):
+            return propose(self, target_hidden_states=target_hidden_states, **named)
+        self.is_off, rank = True, get_tensor_model_parallel_rank()
         drafts = propose(self, target_hidden_states=of_rank(target_hidden_states, rank), **named)
+        self.is_off = False
         note(self._last_draft_probs, rank)
         return drafts
 
