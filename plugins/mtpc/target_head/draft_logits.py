@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mtpc.draw import draw_tokens, most_probable
+from mtpc.sent import sent
 from mtpc.target_head.rows import ALONE, Ranks, Rows
 from mtpc.target_head.shared import Head, places
 from mtpc.vocabulary.vocabularies import DraftVocabularies
@@ -169,4 +170,4 @@ def groups(numbers: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]
     """Each vocabulary in use, with its rows: int64 on the device, which nothing waits for."""
     for number in numbers.unique().tolist():
         rows = (numbers == number).nonzero()[:, 0]
-        yield number, (rows.pin_memory() if device.type == "cuda" else rows).to(device, non_blocking=True)
+        yield number, sent(rows, device)

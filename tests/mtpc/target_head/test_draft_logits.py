@@ -8,6 +8,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mtpc.draw import draw_tokens
+from mtpc.target_head import draft_logits
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
@@ -178,6 +179,14 @@ def test_what_is_kept_of_the_head() -> None:
     together = VOCABULARIES.together()
     assert together is not None
     assert DraftLogits(together, head).whole is None
+
+
+def test_rows_of_a_group_are_sent_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[torch.device] = []
+    monkeypatch.setattr(draft_logits, "sent", lambda rows, device: did.append(device) or rows)
+    found = [(number, rows.tolist()) for number, rows in draft_logits.groups(torch.tensor([1, 0, 1]), HEAD.device)]
+    assert found == [(0, [1]), (1, [0, 2])]
+    assert did == [HEAD.device] * 2
 
 
 def test_one_draft_vocabulary_of_all_tokens_gains_nothing() -> None:

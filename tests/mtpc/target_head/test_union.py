@@ -25,9 +25,28 @@ VOCABULARIES = DraftVocabularies(Rankings(VOCAB, LANGUAGES), VocabularySettings(
 UNION = sorted({*VOCABULARIES.ids[0].tolist(), *VOCABULARIES.ids[1].tolist()})
 INTERPRETED = """
 import torch
-from tests.gpu.own_rows import difference
-assert difference("cpu", 16, 70, 200, torch.float32) < 1e-5
-assert difference("cpu", 3, 64, 40, torch.float16) < 5e-3
+from mtpc.target_head import kernel, union
+from triton.runtime.interpreter import InterpreterBuilder
+torch.manual_seed(0)
+read, load = [], InterpreterBuilder.create_masked_load
+def noted(self, pointers, mask, *rest):
+    if mask.data.shape == (kernel.PART, kernel.BLOCK):  # of the rows of the head
+        read.append(mask.data.sum())
+    return load(self, pointers, mask, *rest)
+InterpreterBuilder.create_masked_load = noted
+for count, rows, size, dtype in [(16, 102, 200, torch.float32), (3, 96, 40, torch.float16)]:
+    states, head = torch.randn(count, size).to(dtype), torch.randn(rows, size).to(dtype)
+    held, numbers = torch.rand(3, rows) < 0.3, torch.randint(3, (count,))
+    held[:, :32] &= torch.arange(3)[:, None] == numbers[0]  # a block that no other row needs
+    held[:, rows // kernel.BLOCK * kernel.BLOCK - kernel.BLOCK :] = False  # one or two that nobody needs
+    used = held[numbers].any(0)
+    head[~used] = torch.nan
+    expected = union.logits_of_own(states, head.nan_to_num(), held, numbers)
+    torch.testing.assert_close(kernel.logits_of_own(states, head, held, numbers), expected)
+    blocks = sum(block.any() for block in used.split(kernel.BLOCK))
+    assert len(read) == blocks * -(-size // kernel.PART)  # what nobody drafts is not read, and all else once
+    assert sum(read) == used.sum() * size
+    read.clear()
 """
 
 

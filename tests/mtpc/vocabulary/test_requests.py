@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -42,12 +43,16 @@ def test_requests_are_apart_and_change_over() -> None:
     assert languages.choose("second", second) == 0
 
 
-def test_a_batch_is_read_as_one_after_the_other() -> None:
+def test_a_batch_is_read_as_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     detector = LanguageDetector(RANKINGS, Template(((7, 8), (9,)), (3,)))
     texts = [text([0, 1]), [], [7, 8, 9, 3], [7, 60, -1, 8, 7], text([1], 3)]
     together, apart = [Reading(detector) for _ in texts], [Reading(detector) for _ in texts]
+    read = detector.read
     for part in (slice(0, 20), slice(20, None), slice(0, 0)):
-        read_all(together, [each[part] for each in texts])
+        with monkeypatch.context() as patch:  # all texts at once
+            patch.setattr(detector, "read", once := Mock(side_effect=read))
+            read_all(together, [each[part] for each in texts])
+        assert once.call_count == (part.stop != 0)
         for reading, each in zip(apart, texts, strict=True):
             reading.read(each[part])
     for found, expected in zip(together, apart, strict=True):
