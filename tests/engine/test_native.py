@@ -141,8 +141,8 @@ def test_model_runner_v2(tmp_path: Path) -> None:
     *ids, _ = (set(ids.tolist()) for ids in vocabularies.ids)
     drafts = [draft for step in steps for draft in step]
     used = Counter(number for draft in drafts for number, own in enumerate(ids) if own.issuperset(draft))
-    print(used, len(steps), len(drafts))
-    assert len(used) == 2
+    assert min(used[0], used[1]) > 15
+    assert sum(used.values()) > 0.8 * len(drafts)  # the others' requests are of no language
 
 
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
