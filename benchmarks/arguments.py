@@ -23,7 +23,8 @@ def one_sentence(main: Callable[Given, None]) -> Callable[Given, int]:
         try:
             main(*given, **named)
         except MTPCError as error:
-            print(f"{Path(main.__code__.co_filename).stem}: {error}", file=sys.stderr)
+            file = Path(main.__code__.co_filename)
+            print(f"{file.parent.name if file.stem == '__main__' else file.stem}: {error}", file=sys.stderr)
             return 2
         return 0
 

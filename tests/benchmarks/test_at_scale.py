@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.at_scale import main
-from benchmarks.at_scale_checks import implied, of_the_paper, on_a_cpu, on_h100s
-from benchmarks.at_scale_drafters import DRAFTERS, EAGLE, FASTMTP, GUMIHO, JOINT, LANGUAGE, LANGUAGES, break_even
-from benchmarks.at_scale_gains import beyond, computed
-from benchmarks.at_scale_machines import H100, LLAMA70, MIMO
-from benchmarks.at_scale_plot import draw
-from benchmarks.at_scale_step import Batch
-from benchmarks.at_scale_tables import BATCHES, CONTEXTS, LAYOUTS
+from benchmarks.at_scale.__main__ import main
+from benchmarks.at_scale.checks import implied, of_the_paper, on_a_cpu, on_h100s
+from benchmarks.at_scale.costs import BATCHES, CONTEXTS, LAYOUTS
+from benchmarks.at_scale.drafters import DRAFTERS, EAGLE, FASTMTP, GUMIHO, JOINT, LANGUAGE, LANGUAGES, break_even
+from benchmarks.at_scale.gains import beyond, computed
+from benchmarks.at_scale.machines import H100, LLAMA70, MIMO
+from benchmarks.at_scale.plot import draw
+from benchmarks.at_scale.step import Batch
 from mtpc.bench import report
 from tests.mtpc.bench.figures import point
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.at_scale_drafters import COPYING
-from benchmarks.at_scale_step import Machine, Target
+from benchmarks.at_scale.drafters import COPYING
+from benchmarks.at_scale.step import Machine, Target
 from benchmarks.draft_bytes import TARGETS, Shape
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import isnan
 
-from benchmarks.at_scale_drafters import FASTMTP, GUMIHO, Drafter, break_even
-from benchmarks.at_scale_machines import H100, LLAMA70, MIMO
-from benchmarks.at_scale_step import Batch, Target
-from benchmarks.at_scale_tables import BATCHES, LAYOUTS, SHORT, SHOWN, along, cell
+from benchmarks.at_scale.costs import BATCHES, LAYOUTS, SHORT, SHOWN, along, cell
+from benchmarks.at_scale.drafters import FASTMTP, GUMIHO, Drafter, break_even
+from benchmarks.at_scale.machines import H100, LLAMA70, MIMO
+from benchmarks.at_scale.step import Batch, Target
 from mtpc.lengths import StepCost
 from mtpc.table import Table
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.at_scale_drafters import DRAFTERS
-from benchmarks.at_scale_machines import H100, LLAMA70, MIMO
-from benchmarks.at_scale_step import Target
-from benchmarks.at_scale_tables import BATCHES, CONTEXTS, along
+from benchmarks.at_scale.costs import BATCHES, CONTEXTS, along
+from benchmarks.at_scale.drafters import DRAFTERS
+from benchmarks.at_scale.machines import H100, LLAMA70, MIMO
+from benchmarks.at_scale.step import Target
 
 PANELS = ((MIMO, 1), (MIMO, 8), (LLAMA70, 8))
 COLOURS = {

@@ -20,13 +20,13 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import at_scale_checks, at_scale_gains, at_scale_tables
 from benchmarks.arguments import listed, one_sentence
-from benchmarks.at_scale_drafters import DRAFTERS, break_even
-from benchmarks.at_scale_machines import H100, LLAMA70, MIMO
-from benchmarks.at_scale_plot import draw
-from benchmarks.at_scale_step import Batch
-from benchmarks.at_scale_tables import BATCHES, CONTEXTS, LAYOUTS
+from benchmarks.at_scale import checks, costs, gains
+from benchmarks.at_scale.costs import BATCHES, CONTEXTS, LAYOUTS
+from benchmarks.at_scale.drafters import DRAFTERS, break_even
+from benchmarks.at_scale.machines import H100, LLAMA70, MIMO
+from benchmarks.at_scale.plot import draw
+from benchmarks.at_scale.step import Batch
 from mtpc.bench.plan import measured, read_results
 from mtpc.table import Table
 
@@ -35,17 +35,17 @@ def tables() -> list[Table]:
     """All that the page shows."""
     short, long = CONTEXTS
     return [
-        at_scale_tables.steps(short),
-        at_scale_tables.break_evens(MIMO, 8, short),
-        at_scale_tables.break_evens(LLAMA70, 8, short),
-        at_scale_tables.break_evens(MIMO, 1, short),
-        at_scale_tables.by_layout(),
-        at_scale_gains.gains(short),
-        at_scale_gains.losing(short),
-        at_scale_gains.losing(long),
-        at_scale_tables.sensitivity(),
-        *at_scale_checks.tables(),
-        at_scale_tables.assumptions(),
+        costs.steps(short),
+        costs.break_evens(MIMO, 8, short),
+        costs.break_evens(LLAMA70, 8, short),
+        costs.break_evens(MIMO, 1, short),
+        costs.by_layout(),
+        gains.gains(short),
+        gains.losing(short),
+        gains.losing(long),
+        costs.sensitivity(),
+        *checks.tables(),
+        costs.assumptions(),
     ]
 
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         timed = read_results(chosen.measured)
         accepted = chosen.accepted or min(timed, key=lambda point: point.temperature).rates
-        found = [at_scale_gains.of_measured(measured(timed).cost, accepted)]
+        found = [gains.of_measured(measured(timed).cost, accepted)]
     for table in found:
         Console().print(table.to_markdown(), markup=False, soft_wrap=True)
     if chosen.plot is not None:

@@ -1,4 +1,4 @@
-"""What drafts take, computed as `benchmarks.at_scale_step` computes steps, the way that the adapters draft.
+"""What drafts take, computed as `benchmarks.at_scale.step` computes steps, the way that the adapters draft.
 
 Serial layers are shared out over the ranks, their projection is not; every pass draws from gathered logits, of states
 of the first rank.  A window is whole on every rank.  Copies and n-grams are found on the host.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import nan
 
-from benchmarks.at_scale_step import Batch, Machine, Target, layers, logits
+from benchmarks.at_scale.step import Batch, Machine, Target, layers, logits
 from benchmarks.draft_bytes import BYTES, Shape
 
 FEATURES = 64  # of what a component adds to a position's state (`mtpc.window.config.ParallelConfig`)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from benchmarks.at_scale_drafters import FASTMTP, Drafter, break_even
-from benchmarks.at_scale_machines import A10, BYTES_TARGET, CPU, H100, LLAMA8, MIMO, SMOLLM2
-from benchmarks.at_scale_step import Batch
+from benchmarks.at_scale.drafters import FASTMTP, Drafter, break_even
+from benchmarks.at_scale.machines import A10, BYTES_TARGET, CPU, H100, LLAMA8, MIMO, SMOLLM2
+from benchmarks.at_scale.step import Batch
 from mtpc.lengths import MEASURED
 from mtpc.table import Table
 

@@ -2,7 +2,7 @@
 
 Weights are bfloat16, so that a matrix of so many bytes takes as many operations for each token.  A product takes the
 root of the sum of squares of what reading and computing take alone: the larger of the two, but for where they are
-alike, and none of both hides the other whole (`benchmarks.at_scale_checks`).
+alike, and none of both hides the other whole (`benchmarks.at_scale.checks`).
 """
 
 from __future__ import annotations
