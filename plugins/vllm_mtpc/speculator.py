@@ -98,7 +98,7 @@ class Speculator(EagleSpeculator):
             load = get_draft_load_config(config)
             model = get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
         if self.first:
-            model.announce(target_model, self.vllm_config, self.copying is not None, "Model Runner V2")
+            model.announce(self.vllm_config, self.copying is not None, "Model Runner V2")
         if self.watched:
             metrics.count(self.vllm_config, self.clock, None if self.languages is None else self.languages.tally)
         return model
