@@ -40,7 +40,7 @@ class OwnVocabularies(SharedHead):
 
     def __init__(self, embedding: Tensor, rows: Tensor, vocabularies: DraftVocabularies) -> None:
         super().__init__(embedding, rows)
-        self.union, self.detector = UnionLogits(vocabularies, rows), vocabularies.detector
+        self.union, self.vocabularies = UnionLogits(vocabularies, rows), vocabularies
         self.numbers = torch.zeros(0, dtype=torch.int64, device=rows.device)
 
     def logits(self, states: Tensor) -> Tensor:

@@ -16,11 +16,11 @@ from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 from mtpc.copying.table import CopyTable
 from mtpc.draw import draw_tokens
 from mtpc.noise import counter_uniforms
-from mtpc.vocabulary.slots import SlotLanguages
 from mtpc.window.completed import completed
 from tests.gpu.whole import Example, OwnVocabularies, examples
 from tests.support.fake_graphs import record
 from vllm_mtpc.device_copying import DeviceCopying
+from vllm_mtpc.device_languages import DeviceLanguages
 from vllm_mtpc.speculator import Speculator
 
 SLOTS, ROWS, LENGTH, DRAFTS = 6, 4, 12, 4
@@ -42,13 +42,16 @@ def speculator(example: Example, drafts: int, copies: bool) -> Any:
     made.temperature, made.current_draft_step = torch.zeros(SLOTS), torch.zeros((), dtype=torch.int64)
     texts, lengths = torch.zeros(SLOTS, LENGTH + 1, dtype=torch.int32), torch.zeros(SLOTS, dtype=torch.int32)
     texts, lengths = SimpleNamespace(gpu=texts), SimpleNamespace(gpu=lengths)
-    made.req_states, made.said = SimpleNamespace(all_token_ids=texts, total_len=lengths), torch.ones(SLOTS).int()
+    made.req_states = SimpleNamespace(all_token_ids=texts, total_len=lengths, add_request=lambda *_: None)
+    made.num_speculative_steps, made.device = drafts, torch.device("cpu")
     made.copying = made.languages = None
     if copies:
         made.copying = DeviceCopying(CopyTable((0.5, 0.8)), texts.gpu, lengths.gpu, SLOTS, drafts)
         made.copying.said.fill_(1)
     if isinstance(example.head, OwnVocabularies):
-        made.languages = SlotLanguages(example.head.detector, SLOTS, drafts, torch.device("cpu"))
+        made.languages = DeviceLanguages(example.head.vocabularies, made, made.req_states, watched=True)
+        for counts in (made.languages.said, made.languages.rejected):
+            counts.fill_(1)
     reads = drafter.window is not None and drafter.window.reads_serial
     made.model = SimpleNamespace(
         window=drafter.window,
@@ -78,7 +81,7 @@ def sample_draft(self: Any, states: Tensor) -> Tensor:
 def whole(self: Any, rows: int, turn: Tensor) -> None:
     """All that is captured of a step, in its order; turn: [d, d], stands for the layer."""
     if self.languages is not None:
-        self._read_languages(rows)
+        self.languages.graphs.function(rows)
     if self.copying is not None:
         self._find_copies(rows)
     states = self.states[:rows, 0]
@@ -131,7 +134,10 @@ def test_replays_draft_what_calls_do(name: str, copies: bool, monkeypatch: pytes
 def learnt(self: Any) -> list[Tensor]:
     """What is known of the requests from step to step."""
     kept = [] if self.copying is None else [self.copying.slots.shift, *self.copying.slots.proposed]
-    return kept if self.languages is None else [*kept, self.languages.evidence, self.languages.numbers]
+    if self.languages is None:
+        return kept
+    slots, tally = self.languages.slots, self.languages.tally
+    return [*kept, slots.evidence, slots.numbers, tally.drafts, tally.moves]
 
 
 @torch.inference_mode()

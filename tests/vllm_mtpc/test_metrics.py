@@ -36,13 +36,18 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_off_where_vllm_counts_nothing() -> None:
     metrics.show(SimpleNamespace(disable_log_stats=False))
     metrics.show(SimpleNamespace(disable_log_stats=True))
-    assert not metrics.watched(0)
+    assert not metrics.watched()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_rank_counts(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vllm.distributed.get_tensor_model_parallel_rank", lambda: rank)
+    metrics.show(SimpleNamespace(disable_log_stats=False))
+    assert metrics.watched() == (rank == 0)
 
 
 def test_what_is_counted_stands_on_the_page() -> None:
     metrics.show(SimpleNamespace(disable_log_stats=False))
-    assert metrics.watched(0)
-    assert not metrics.watched(1)
     folder = Path(os.environ[metrics.VARIABLE])
     metrics.show(SimpleNamespace(disable_log_stats=False))
     assert folder == Path(os.environ[metrics.VARIABLE])

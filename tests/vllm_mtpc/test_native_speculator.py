@@ -27,7 +27,7 @@ from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from tests.engine.test_runner_v2 import ENVIRONMENT, ROOT
+from tests.engine.test_runner_v2 import FOLDERS, INTERPRETED, ROOT, V2_ON_CPU
 from tests.vllm_mtpc.test_native_head import Model, one_rank
 from vllm_mtpc import graphs, native, native_head
 
@@ -195,7 +195,9 @@ def verified() -> dict[str, Any]:
     """What `native_law.py` prints."""
     pytest.importorskip("triton", reason="needs Triton's interpreter")
     script = [sys.executable, "-m", "tests.vllm_mtpc.native_law"]
-    done = subprocess.run(script, env=os.environ | ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, check=False)
+    path = os.pathsep.join([*FOLDERS, V2_ON_CPU, os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | INTERPRETED | {"PYTHONPATH": path}
+    done = subprocess.run(script, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
