@@ -45,11 +45,9 @@ def _folder() -> TemporaryDirectory[str]:
     return folder
 
 
-def watched() -> bool:
+def watched(rank: int) -> bool:
     """Whether this process counts: of tensor-parallel ranks the first one does."""
-    from vllm.distributed import get_tensor_model_parallel_rank  # not before vLLM knows its platform
-
-    return VARIABLE in os.environ and get_tensor_model_parallel_rank() == 0
+    return VARIABLE in os.environ and rank == 0
 
 
 def count(vllm_config: Any, clock: DraftClock | None, tally: Counting | None) -> None:

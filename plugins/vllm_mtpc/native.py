@@ -61,11 +61,13 @@ def native_vocabularies(vllm_config: Any) -> DraftVocabularies | None:
 
 def _restrict_v1(proposer: Any, vocabularies: DraftVocabularies) -> None:
     """Each request drafts from the vocabulary of its language, found anew before each call of ``propose``."""
+    from vllm.distributed import get_tensor_model_parallel_rank
+
     from vllm_mtpc import metrics
     from vllm_mtpc.request_vocabularies import RequestVocabularies
 
     head = _restricted(proposer, vocabularies, static=False)
-    watched = metrics.watched()
+    watched = metrics.watched(get_tensor_model_parallel_rank())
     requests = RequestVocabularies.of(vocabularies, proposer.device, watched)
     if requests is None:
         return
@@ -94,10 +96,12 @@ def _restrict_v2(speculator: Any, vocabularies: DraftVocabularies) -> None:
 
 def _by_language(speculator: Any, head: Any, vocabularies: DraftVocabularies) -> None:
     """What the requests of a speculator of vLLM's have said is read before it drafts, in a graph of its own."""
+    from vllm.distributed import get_tensor_model_parallel_rank
+
     from vllm_mtpc import metrics
     from vllm_mtpc.device_languages import DeviceLanguages
 
-    watched = metrics.watched()
+    watched = metrics.watched(get_tensor_model_parallel_rank())
     languages = DeviceLanguages(vocabularies, speculator, speculator.req_states, watched)
     if watched:
         metrics.count(speculator.vllm_config, None, languages.tally)

@@ -50,7 +50,7 @@ class Proposer(EagleProposer):
         family, drafter = drafter_of(vllm_config)
         self.serial = drafter.serial is not None
         rank = get_tensor_model_parallel_rank()
-        self.first, self.watched = rank == 0, metrics.watched()
+        self.first, self.watched = rank == 0, metrics.watched(rank)
         self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
         self.vocabularies: RequestVocabularies | None = None
         self.numbers: Tensor | None = None  # int64 [B], of the draft vocabularies of the coming step

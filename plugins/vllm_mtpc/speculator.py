@@ -65,7 +65,7 @@ class Speculator(EagleSpeculator):
         self.serial = drafter.serial is not None
         rows = self.max_num_reqs
         rank = get_tensor_model_parallel_rank()
-        self.first, self.watched = rank == 0, metrics.watched()
+        self.first, self.watched = rank == 0, metrics.watched(rank)
         self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
         self.copy_graphs, self.window_graphs = BatchGraphs(self._find_copies), BatchGraphs(self._draft_window)
         self.languages: DeviceLanguages | None = None

@@ -22,6 +22,15 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "tensor_model_parallel_all_gather", lambda tensor, dim: tensor)
 
 
+@pytest.fixture(autouse=True)
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads metrics because one before it made vLLM's arguments, which ask for them."""
+    from vllm_mtpc import metrics
+
+    monkeypatch.setenv(metrics.VARIABLE, "")
+    monkeypatch.delenv(metrics.VARIABLE)
+
+
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random byte-level Llama."""

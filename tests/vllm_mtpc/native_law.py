@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 from v2_on_cpu.interpreter import register
+from vllm import distributed
 from vllm.model_executor.layers import vocab_parallel_embedding
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
 
@@ -26,7 +27,8 @@ def loop() -> Loop:
     """A request of each language, at temperatures of their own."""
     register()
     for name, value in (("rank", 0), ("world_size", 1)):
-        setattr(vocab_parallel_embedding, f"get_tensor_model_parallel_{name}", lambda value=value: value)
+        for module in (vocab_parallel_embedding, distributed):
+            setattr(module, f"get_tensor_model_parallel_{name}", lambda value=value: value)
     native_head.head_ranks = lambda: ALONE
     native.target_of = lambda config: SimpleNamespace(vocab_size=VOCABULARY)
     made = Loop()

@@ -123,6 +123,7 @@ def loop(one_rank: None, monkeypatch: pytest.MonkeyPatch) -> Loop:
     monkeypatch.setattr(loops, "gumbel_sample", cached_and_drawn)
     monkeypatch.setattr(graphs, "CudaGraphManager", Manager)
     monkeypatch.setattr(native_head, "head_ranks", lambda: ALONE)
+    monkeypatch.setattr("vllm.distributed.get_tensor_model_parallel_rank", lambda: 0)
     monkeypatch.setattr(native, "target_of", lambda config: SimpleNamespace(vocab_size=VOCABULARY))
     made = Loop()
     made.vllm_config = SimpleNamespace(model_config=None, speculative_config=SimpleNamespace(enforce_eager=False))
