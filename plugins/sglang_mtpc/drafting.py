@@ -17,6 +17,7 @@ from sglang.srt.distributed.parallel_state import graph_capture
 from torch import Tensor
 
 from mtpc.copying.mixture import Copied, Copying
+from mtpc.cuda_graph import record
 from mtpc.draft import Draft, Known, Mode, TreeDraft
 from mtpc.noise import counter_uniforms
 from mtpc.window.borrow import borrowed
@@ -135,8 +136,9 @@ class Drafting:
             return
         sizes = getattr(runner.decode_cuda_graph_runner, "capture_bs", None)
         if sizes:
+            shared = partial(record, pool=torch.cuda.graph_pool_handle())
             with graph_capture():
-                self.capture(sizes, states.repeat(max(sizes), 1, 1), GraphRecorder())
+                self.capture(sizes, states.repeat(max(sizes), 1, 1), shared)
 
     def compile_for_one(self, states: Tensor) -> None:
         """Compile the chains of one request, for a CPU; states: [1, s + 1, d], of the window's dtype."""
@@ -187,22 +189,3 @@ def _first(drafts: Drafts, rows: int) -> Drafts:
     if isinstance(drafts, TreeDraft):
         return TreeDraft(*(each[:rows] for each in drafts))
     return Draft(drafts.tokens[:rows], None if drafts.probs is None else drafts.probs[:rows])
-
-
-class GraphRecorder:
-    """Records calls as CUDA graphs that share one memory pool."""
-
-    def __init__(self) -> None:
-        self.pool = torch.cuda.graph_pool_handle()
-
-    def __call__(self, call: Callable[[], Drafts]) -> tuple[Replay, Drafts]:
-        """Run ``call`` once to warm up, then capture it."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            call()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
-            drafts = call()
-        return graph.replay, drafts

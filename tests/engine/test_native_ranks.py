@@ -9,7 +9,8 @@ import pytest
 from tests.engine.prompts import in_two_languages
 from tests.engine.server import alone
 from tests.engine.test_native import serving, vocabularies_used
-from tests.engine.test_ranks import ASKED, CORES, PLUGINS, RANKS, assert_ranks_draft_the_same
+from tests.engine.test_ranks import ASKED, CORES, PLUGINS, RANKS, ask_for_sampled_texts
+from tests.support.two_ranks import assert_ranks_draft_the_same
 
 pytestmark = pytest.mark.engine
 
@@ -18,5 +19,5 @@ def test_a_drafter_of_vllms_own_drafts_by_language_and_alike_on_both_ranks(tmp_p
     variables = {"STATED_DRAFTS": str(tmp_path / "stated"), **CORES}
     with alone(), serving(tmp_path, *RANKS, path=PLUGINS, **variables) as native:
         used = vocabularies_used(native, in_two_languages(2 * ASKED))
-        assert_ranks_draft_the_same(native.server, tmp_path)
+        assert_ranks_draft_the_same(tmp_path, lambda: ask_for_sampled_texts(native.server))
     assert min(used[0], used[1]) > 10

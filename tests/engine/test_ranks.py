@@ -22,6 +22,7 @@ from tests.engine.server import Server, alone, speculative_config, tokens
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_hybrid import make_hybrid
 from tests.support.random_models import make_drafter, make_target
+from tests.support.two_ranks import assert_ranks_draft_the_same
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -92,18 +93,9 @@ def test_texts_and_drafts_are_those_of_one_rank(served: Served) -> None:
 
 
 def test_ranks_draft_the_same(served: Served) -> None:
-    assert_ranks_draft_the_same(served.server, served.folder)
+    assert_ranks_draft_the_same(served.folder, lambda: ask_for_sampled_texts(served.server))
 
 
-def assert_ranks_draft_the_same(server: Server, folder: Path) -> None:
-    """Also where drafts are drawn, and what is stated of them to the last bit."""
-    drafts, stated = folder / "drafts", folder / "stated"
-    before = len(drafts.read_text().splitlines())
+def ask_for_sampled_texts(server: Server) -> None:
+    """Several."""
     server.complete(prompts(1)[0], max_tokens=LENGTH, ignore_eos=True, temperature=1.0, n=8)
-    first, second = (Path(f"{drafts}{rank}").read_text().splitlines() for rank in ("", ".1"))
-    both = min(len(first), len(second))  # the last step may be on its way to one of the files
-    assert both > before + 5
-    assert second[:both] == first[:both]
-    own, other = (Path(f"{stated}{rank}").read_text().splitlines() for rank in ("", ".1"))
-    assert len(set(own)) > 5
-    assert other[:both] == own[:both]

@@ -15,13 +15,14 @@ from tests.engine_sglang.test_ranks import (
     ASKED,
     LENGTH,
     VOCABULARY,
-    assert_ranks_draft_the_same,
+    ask_for_sampled_texts,
     recorded,
     serving,
     token_map,
 )
 from tests.support.random_models import make_target
 from tests.support.random_native import make_eagle
+from tests.support.two_ranks import assert_ranks_draft_the_same
 
 pytestmark = pytest.mark.engine
 
@@ -44,5 +45,5 @@ def test_a_layer_of_sglangs_own_drafts_by_language_and_alike_on_both_ranks(tmp_p
             assert answer["output_ids"] == exact.greedy(list(prompt.encode()), LENGTH)
             for tokens in recorded(tmp_path, answer["meta_info"]["id"]):
                 own[letters.issuperset(tokens) or capitals.issuperset(tokens)] += 1
-        assert_ranks_draft_the_same(server, tmp_path)
+        assert_ranks_draft_the_same(tmp_path, lambda: ask_for_sampled_texts(server))
     assert own[True] > max(30, 3 * own[False])  # but for first drafts of a step after which the language is another

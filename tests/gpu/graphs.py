@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
+from mtpc.cuda_graph import record
 from mtpc.families.session import Session
 from tests.gpu.running import Run
-from tests.gpu.timing import record
 from tests.gpu.waiting import Waits
 from tests.gpu.whole import Batch, Drafts, differing, examples
 from tests.support.fake_graphs import record as record_fake

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from mtpc.cuda_graph import record
 from tests.mtpc.window.trace import Trace
 
-Made = TypeVar("Made")
 TIMES = 20
-
-
-def record(call: Callable[[], Made]) -> tuple[Callable[[], None], Made]:
-    """Capture a call, once it has been made: what replays it, and what it returns, which replays overwrite."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        made = call()
-    return graph.replay, made
 
 
 def microseconds(call: Callable[[], object], device: torch.device) -> float:

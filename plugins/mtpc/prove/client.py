@@ -16,7 +16,7 @@ from mtpc.errors import MTPCError, first_line
 from mtpc.prompts import Prompt
 from mtpc.prove.dialects import SGLANG, VLLM, Posted, Request, Stated, Text
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
-from mtpc.servers.load import TIMEOUT
+from mtpc.servers.load import TIMEOUT, answers_of
 from mtpc.servers.prometheus import parse
 from mtpc.servers.server import Server, fetch
 from mtpc.servers.vllm_engine import vllm_counters
@@ -95,20 +95,19 @@ class Client:
             raise MTPCError(f"{self.url} broke off: {first_line(error)}.") from None
 
     async def _post_all(self, posted: Sequence[Posted], together: int) -> list[bytes]:
-        waiting, answers = iter(enumerate(posted)), [b""] * len(posted)
+        async with aiohttp.ClientSession(timeout=TIMEOUT, connector=aiohttp.TCPConnector(limit=0)) as session:
 
-        async def work(session: aiohttp.ClientSession) -> None:
-            for index, (route, body) in waiting:
+            async def ask(one: Posted) -> bytes:
+                route, body = one
                 async with session.post(self.url + route, json=body) as reply:
-                    answers[index] = await reply.read()
+                    answer = await reply.read()
                     if reply.status != 200:
-                        said = answers[index].decode(errors="replace")[:300]
+                        said = answer.decode(errors="replace")[:300]
                         raise MTPCError(f"{self.url} refused a request with status {reply.status}: {said}")
                 self.told()
+                return answer
 
-        async with aiohttp.ClientSession(timeout=TIMEOUT, connector=aiohttp.TCPConnector(limit=0)) as session:
-            await asyncio.gather(*(work(session) for _ in range(together)))
-        return answers
+            return await answers_of(posted, ask, together)
 
 
 def _answers(url: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 
@@ -17,6 +17,8 @@ from mtpc.errors import MTPCError, first_line
 from mtpc.prompts import Prompt
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 TIMEOUT = aiohttp.ClientTimeout(total=1800)
 
 
@@ -128,20 +130,28 @@ async def complete(
     return Completion(body["prompt"], "".join(pieces), tokens, first, last, drafts)
 
 
+async def answers_of(
+    asked: Sequence[Asked], ask: Callable[[Asked], Awaitable[Answer]], concurrency: int
+) -> list[Answer]:
+    """Answers in the order of what is asked, so many at a time: whenever one comes, the next one is asked for."""
+    waiting = iter(enumerate(asked))
+    answers: dict[int, Answer] = {}
+
+    async def work() -> None:
+        for index, one in waiting:
+            answers[index] = await ask(one)
+
+    await asyncio.gather(*(work() for _ in range(concurrency)))
+    return [answers[index] for index in range(len(asked))]
+
+
 async def _run(url: str, bodies: Sequence[dict[str, Any]], concurrency: int, counts: CountsInAnswers | None) -> Load:
-    waiting = iter(enumerate(bodies))
-    completions: dict[int, Completion] = {}
-
-    async def work(session: aiohttp.ClientSession, queue: Iterable[tuple[int, dict[str, Any]]]) -> None:
-        for index, body in queue:
-            completions[index] = await complete(session, url, body, counts)
-
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=TIMEOUT, connector=connector) as session:
         started = time.perf_counter()
-        await asyncio.gather(*(work(session, waiting) for _ in range(concurrency)))
+        completions = await answers_of(bodies, lambda body: complete(session, url, body, counts), concurrency)
         seconds = time.perf_counter() - started
-    return Load(tuple(completions[index] for index in range(len(bodies))), seconds)
+    return Load(tuple(completions), seconds)
 
 
 def run_load(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -60,12 +60,17 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
 @lru_cache(maxsize=4096)
 def chi_square_threshold(level: float, degrees: int) -> float:
     """What a chi-square variable exceeds with this probability."""
-    low, high = 0.0, float(degrees)
-    while chi_square_tail(high, degrees) > level:
+    return crossing(lambda value: chi_square_tail(value, degrees) <= level, float(degrees), 60)
+
+
+def crossing(beyond: Callable[[float], bool], high: float, halvings: int) -> float:
+    """Where a condition begins to hold, which holds for all larger numbers; high: a first guess, above 0."""
+    low = 0.0
+    while not beyond(high):
         high *= 2
-    for _ in range(60):
+    for _ in range(halvings):
         middle = (low + high) / 2
-        low, high = (middle, high) if chi_square_tail(middle, degrees) > level else (low, middle)
+        low, high = (low, middle) if beyond(middle) else (middle, high)
     return high
 
 

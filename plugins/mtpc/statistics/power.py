@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import torch
 
-from mtpc.statistics.chi_square import Outcome, chi_square_threshold
+from mtpc.statistics.chi_square import Outcome, chi_square_threshold, crossing
 
 
 def power(noncentrality: float, degrees: int, level: float) -> float:
@@ -45,10 +45,4 @@ def seen_distance(samples: float, cells: int, level: float, chance: float = 0.99
 @lru_cache(maxsize=4096)
 def _needed(degrees: int, level: float, chance: float) -> float:
     """The noncentrality that a test of this level sees with this chance."""
-    low, high = 0.0, 1.0
-    while power(high, degrees, level) < chance:
-        high *= 2
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (middle, high) if power(middle, degrees, level) < chance else (low, middle)
-    return high
+    return crossing(lambda noncentrality: power(noncentrality, degrees, level) >= chance, 1.0, 30)
