@@ -12,6 +12,7 @@ from mtpc.errors import MTPCError
 
 FLOAT = 4  # bytes: drafters are loaded, and windows compute, in float32
 TRAINED = 4 * FLOAT  # of a parameter in training: itself, its gradient and two moments
+DRAFTED = 3 * FLOAT  # of a token of the vocabulary at a drafted position: what is stated of it, and on the way there
 
 
 def must_fit(numbers: int, name: str) -> None:
@@ -29,17 +30,35 @@ def must_train(modules: Iterable[nn.Module], name: str) -> None:
 
     Errors: `MTPCError` where they take more memory than what they would be trained on has.
     """
-    there = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else _of_machine()
     parameters = sum(parameter.numel() for module in modules for parameter in module.parameters())
-    _refuse_beyond(there, TRAINED * parameters, f"training {name}")
+    _refuse_beyond(_of_device(), TRAINED * parameters, f"training {name}")
+
+
+def of_drafts(batch: int, drafts: int, tokens: int) -> str:
+    """What the largest batch takes while it is drafted for, for a line of the log.
+
+    batch: requests; drafts: tokens of each; tokens: of the target's vocabulary.  A window takes no more (the test of
+    budgets holds it to that), the engine's own loop less.
+
+    Errors: `MTPCError` where the device has less.
+    """
+    needed = DRAFTED * batch * drafts * tokens
+    what = f"drafting {drafts} tokens from {tokens} for {batch} requests at a time"
+    _refuse_beyond(_of_device(), needed, what, "; let it run fewer requests at a time")
+    return f"{what} takes up to {needed / 1e6:,.1f} MB"
+
+
+def _of_device() -> int:
+    """Of the first GPU, else of the machine."""
+    return torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else _of_machine()
 
 
 def _of_machine() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _refuse_beyond(there: int, needed: int, what: str) -> None:
+def _refuse_beyond(there: int, needed: int, what: str, instead: str = "") -> None:
     if needed > there:
         raise MTPCError(
-            f"{what} takes {needed / 2**30:,.1f} GiB of memory, but this machine has {there / 2**30:,.1f} GiB."
+            f"{what} takes {needed / 2**30:,.1f} GiB of memory, but this machine has {there / 2**30:,.1f} GiB{instead}."
         )

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sglang.srt.runtime_context import get_parallel, get_spec
+from sglang.srt.runtime_context import get_parallel, get_schedule, get_spec
 
 from mtpc.directory.target import Target
 from mtpc.families import DrafterConfig, Family, family_of
 from mtpc.families.announced import Shares, announced
 from mtpc.families.drafter import load_drafter
+from mtpc.memory import of_drafts
 from mtpc.window.part import WindowPart
 from sglang_mtpc import token_map
 from sglang_mtpc.shape import Shape
@@ -74,6 +75,9 @@ def announce(vocabularies: str | None, steps: int) -> None:
     shares = Shares(steps, own.depth - steps, drafts.depth - own.depth)
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     more = [*tree, *["copying from the request's own text"] * copies()]
+    batch = get_schedule().max_running_requests
+    if batch and own.depth:
+        more.append(of_drafts(batch, own.nodes, drafter.vocab_size))
     whole = f"drafting from all {drafter.vocab_size} tokens"
     logger.info(announced(Path(folder()), family, shares, vocabularies or whole, *more))
 

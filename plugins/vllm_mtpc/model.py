@@ -18,6 +18,7 @@ from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from mtpc.families.announced import Shares, announced
 from mtpc.families.drafter import load_drafter, split_drafts
+from mtpc.memory import of_drafts
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.settings import open_vocabularies
@@ -118,7 +119,8 @@ class DrafterForCausalLM(nn.Module):
         shares = Shares(serial, window, drafts - serial - window)
         whole = f"drafting from all {self.target.vocab_size} tokens"
         from_what = whole if self.draft_logits is None else self.draft_logits.summary
-        more = ["copying from the request's own text"] * copies + [runner]
+        memory = of_drafts(vllm_config.scheduler_config.max_num_seqs, serial + window, self.target.vocab_size)
+        more = ["copying from the request's own text"] * copies + [memory] * bool(serial + window) + [runner]
         logger.info(announced(self.folder, self.family, shares, from_what, *more))
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:

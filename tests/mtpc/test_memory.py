@@ -1,0 +1,18 @@
+"""What a start-up says of memory, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtpc.errors import MTPCError
+from mtpc.memory import of_drafts
+
+
+def test_the_memory_of_the_largest_batch_is_said() -> None:
+    said = of_drafts(256, 7, 152_000)
+    assert said == "drafting 7 tokens from 152000 for 256 requests at a time takes up to 3,268.6 MB"
+
+
+def test_a_batch_that_cannot_fit_is_refused_with_what_to_do() -> None:
+    with pytest.raises(MTPCError, match=r"GiB of memory, but this machine has .* GiB; let it run fewer requests"):
+        of_drafts(1_000_000, 7, 152_000)
