@@ -9,6 +9,7 @@ TARGET        ?= $(shell sed -n 's/^model: *//p' $(CONFIG))
 DRAFTER       ?= $(shell sed -n 's/^  model: *//p' $(CONFIG))
 CHAT_TARGET   ?= $(shell sed -n 's/^model: *//p' $(CHAT_CONFIG))
 CHAT_DRAFTER  ?= $(shell sed -n 's/^  model: *//p' $(CHAT_CONFIG))
+DEMO_RAY      ?= --clients 32 --seconds 15
 BENCH         ?= --batch-sizes 1,2,4,8,16 --temperatures 0,1
 
 BIN           := $(abspath $(VENV))/bin
@@ -22,7 +23,7 @@ export VLLM_NO_USAGE_STATS = 1
 export VLLM_CPU_KVCACHE_SPACE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-sglang test-env test-env-sglang chat-target demo demo-sglang serve serve-sglang lint test test-vllm \
+.PHONY: help env env-ray env-sglang test-env test-env-sglang chat-target demo demo-ray demo-sglang serve serve-sglang lint test test-vllm \
     test-sglang test-gpu bench bench-sglang
 
 help:  ## list the targets
@@ -30,6 +31,9 @@ help:  ## list the targets
 
 env:
 	@scripts/make_env.sh
+
+env-ray:
+	@scripts/make_env.sh --ray
 
 env-sglang:
 	@VENV=$(SGLANG_VENV) scripts/make_env.sh sglang
@@ -45,6 +49,9 @@ chat-target: env  ## the chat model of the demo, out of a package, into runs/
 
 demo: chat-target  ## serve a byte-level and a chat model without and with their drafters: completions and the speed-up
 	@$(BIN)/python scripts/demo.py $(PAIRS) --copying $(CHAT_TARGET) $(CHAT_DRAFTER)
+
+demo-ray: env-ray  ## Ray Serve: two replicas with the drafter under load, one is killed, then the drafter is exchanged
+	@PYTHONPATH=. LD_PRELOAD=$(wildcard $(abspath $(VENV))/lib/libiomp5.so) $(BIN)/python -m benchmarks.ray_serve $(DEMO_RAY)
 
 demo-sglang: env-sglang  ## the same with SGLang
 	@$(call MAKE_CHAT,$(SGLANG_BIN))

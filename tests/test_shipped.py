@@ -20,7 +20,7 @@ yaml = pytest.importorskip("yaml", reason="the engine's environment brings it")
 ROOT = Path(__file__).parent.parent
 MADE = "runs/smollm2"  # by `make chat-target`
 CHAT = Target(hidden_size=576, vocab_size=49152)
-CONFIGS = sorted((ROOT / "serve_configs").glob("*/*.yaml"))
+CONFIGS = sorted(config for engine in ("vllm", "sglang") for config in (ROOT / "serve_configs" / engine).glob("*.yaml"))
 
 
 class Served(NamedTuple):

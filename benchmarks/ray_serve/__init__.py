@@ -1,0 +1,1 @@
+"""Ray Serve under load: replicas with a drafter, one of which is killed, and a new drafter while they serve."""
