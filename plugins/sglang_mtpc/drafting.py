@@ -26,6 +26,7 @@ from mtpc.window.single import drafting_for_one
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step
 
+GRAPHS = "draft_decode"  # as SGLang names the graphs of its own drafts
 Drafts = Draft | TreeDraft
 Replay = Callable[[], object]
 # Runs a function and returns what runs it again, with the tensors that it then overwrites.
@@ -126,10 +127,11 @@ class Drafting:
         # SGLang's kernel takes a probability that rounding has put above 1 for no probability and rejects the draft.
         return Draft(draft.tokens, torch.clamp_max(draft.probs, 1.0, out=kept))
 
-    def prepare(self, runner: Any, states: Tensor) -> None:
+    def prepare(self, runner: Any, states: Tensor, graphs: dict[str, float]) -> None:
         """Capture drafts for the batch sizes for which the target's verification is captured; on a CPU, compile one.
 
-        runner: SGLang's ``ModelRunner`` of the target.  states: [s + 1, d], as the known ones of a request.
+        runner: SGLang's ``ModelRunner`` of the target.  states: [s + 1, d], as the known ones of a request.  graphs:
+        the memory of graphs by SGLang's names, GiB; that of the drafts' is added to it.
         """
         if states.device.type == "cpu":
             self.compile_for_one(states[None])
@@ -137,8 +139,10 @@ class Drafting:
         sizes = getattr(runner.decode_cuda_graph_runner, "capture_bs", None)
         if sizes:
             shared = partial(record, pool=torch.cuda.graph_pool_handle())
+            free, _ = torch.cuda.mem_get_info()
             with graph_capture():
                 self.capture(sizes, states.repeat(max(sizes), 1, 1), shared)
+            graphs[GRAPHS] = graphs.get(GRAPHS, 0.0) + (free - torch.cuda.mem_get_info()[0]) / 2**30
 
     def compile_for_one(self, states: Tensor) -> None:
         """Compile the chains of one request, for a CPU; states: [1, s + 1, d], of the window's dtype."""

@@ -104,7 +104,8 @@ class SerialDraftWorker(EagleDraftWorker):
             config = self.target_worker.model_config
             places = self.speculative_num_steps + 1
             states = torch.zeros(places, config.hidden_size, dtype=config.dtype, device=self.device)
-            self.window.prepare(self.target_worker.model_runner, states)
+            graphs = getattr(self, "_specialized_graph_memory_usage", {})  # {}: this SGLang does not tell
+            self.window.prepare(self.target_worker.model_runner, states, graphs)
 
     def _capture_cuda_graphs(self) -> None:
         """SGLang's, without that of a draft loop which is as long as what is verified, or whose tree becomes ours."""

@@ -75,6 +75,7 @@ TABLE = (
         STEP, f"{_SRT}.distributed.parallel_state", "graph_capture", "",
         "called", "a window's graph may hold the exchange of logits between ranks",
     ),
+    TouchPoint(STEP, f"{_SRT}.runtime_context", "get_schedule", "", "called", "how many requests run at a time"),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_parallel", "", "called", "tensor-parallel rank and group"),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_observability", "", "called", "whether metrics are shown"),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_serving", "", "called", "the model's name in metrics"),
@@ -91,6 +92,10 @@ TABLE = (
         WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.on_verify_complete_cpu",
         "self num_correct_drafts_per_req batch_size",
         "extended", "what was accepted of each request is counted",
+    ),
+    TouchPoint(
+        GRAPHS, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.__init__", "self",
+        "called", "makes, where SGLang tells the memory of graphs, the table that the drafts' are added to",
     ),
     TouchPoint(
         GRAPHS, f"{_SRT}.model_executor.runner", "DecodeCudaGraphRunner.__init__", "self model_runner",

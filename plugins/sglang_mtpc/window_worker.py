@@ -57,7 +57,8 @@ class WindowWorker(BaseSpecWorker):
         """Capture or compile the drafts."""
         config = self.target_worker.model_runner.model_config
         states = torch.zeros(1, config.hidden_size, dtype=config.dtype, device=self.device)
-        self.drafting.prepare(self.target_worker.model_runner, states)
+        graphs = getattr(self, "_additional_graph_memory_usage", {})  # {}: this SGLang does not tell
+        self.drafting.prepare(self.target_worker.model_runner, states, graphs)
 
     def forward_batch_generation(
         self,

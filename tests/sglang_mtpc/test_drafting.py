@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -264,3 +266,17 @@ def test_noise_is_a_function_of_its_keys(drafter: Path) -> None:
     assert same(drafting(batch, "sampled"), drafting(batch, "sampled"))
     for changed in (batch._replace(seeds=batch.seeds + 64), batch._replace(positions=batch.positions + 1)):
         assert not torch.equal(drafting(changed, "sampled").tokens, drafting(batch, "sampled").tokens)
+
+
+def test_the_memory_of_the_graphs_is_told(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside what SGLang's own drafts take."""
+    drafting = Drafting(window_of(make_drafter(tmp_path / "hmm", target, "hmm")), CHAIN)
+    free = iter((5 * 2**30, 3 * 2**30))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (next(free), 0))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr("sglang_mtpc.drafting.graph_capture", nullcontext)
+    monkeypatch.setattr(drafting, "capture", lambda *_: None)
+    runner = SimpleNamespace(decode_cuda_graph_runner=SimpleNamespace(capture_bs=[1, 2]))
+    graphs = {"draft_decode": 0.5}
+    drafting.prepare(runner, torch.zeros(1, SIZE, device="meta"), graphs)
+    assert graphs == {"draft_decode": 2.5}
