@@ -24,7 +24,7 @@ from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import verify
 from sglang_mtpc.metrics import Watch
 from sglang_mtpc.models.serial import PLAIN
-from sglang_mtpc.ranks import head_ranks
+from sglang_mtpc.ranks import check_ranks, head_ranks
 from sglang_mtpc.request_vocabularies import RequestVocabularies
 from sglang_mtpc.token_map import vocabulary_values
 from sglang_mtpc.vocabulary_head import VocabularyHead
@@ -73,6 +73,7 @@ class NativeDraftWorker(EagleDraftWorker):
         super().init_lm_head()
         spec, config = get_spec(), self.target_worker.model_config
         folder = Path(spec.speculative_draft_model_path or config.model_path)
+        check_ranks(folder)
         values = vocabulary_values(spec.speculative_token_map)
         vocabularies = open_vocabularies(values, folder, config.vocab_size, config.model_path)
         if vocabularies is not None and torch.device(self.device).type != "cpu":

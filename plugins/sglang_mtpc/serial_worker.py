@@ -34,7 +34,7 @@ from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.mixing import Mixing
-from sglang_mtpc.ranks import of_first_rank
+from sglang_mtpc.ranks import check_ranks, of_first_rank
 from sglang_mtpc.request_vocabularies import RequestVocabularies
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step, Steps
@@ -51,6 +51,7 @@ class SerialDraftWorker(EagleDraftWorker):
 
     def adopt(self, clock: DraftClock) -> None:
         """Complete a worker that SGLang has made as one of its own."""
+        check_ranks(Path(served.folder()))
         config = self.target_worker.model_config
         values = vocabulary_values(get_spec().speculative_token_map)
         self.clock, self.steps = clock, Steps(self.target_worker.random_seed)

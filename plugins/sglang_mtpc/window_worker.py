@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from sglang_mtpc import served, verify
 from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.metrics import Watch, watched
-from sglang_mtpc.ranks import of_first_rank
+from sglang_mtpc.ranks import check_ranks, of_first_rank
 from sglang_mtpc.step import Steps
 
 
@@ -38,6 +39,7 @@ class WindowWorker(BaseSpecWorker):
 
     def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
         super().__init__()
+        check_ranks(Path(served.folder()))
         runner, parallel = target_worker.model_runner, get_parallel()
         self._target_worker, self._draft_worker = target_worker, None
         self.device = torch.device(runner.device)

@@ -54,6 +54,9 @@ def native_vocabularies(vllm_config: Any) -> DraftVocabularies | None:
     values = vocabulary_values(vllm_config.additional_config)
     if not values or serves(vllm_config):
         return None
+    from vllm_mtpc.ranks import check_ranks
+
+    check_ranks(vllm_config)
     folder = Path(vllm_config.speculative_config.draft_model_config.model)
     target = vllm_config.model_config
     return open_vocabularies(values, folder, target_of(target).vocab_size, target.tokenizer)

@@ -26,7 +26,7 @@ from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.last_accepted import last_accepted
 from vllm_mtpc.noise import draft_noise
-from vllm_mtpc.ranks import of_first_rank
+from vllm_mtpc.ranks import check_ranks, of_first_rank
 from vllm_mtpc.request_vocabularies import RequestVocabularies
 from vllm_mtpc.step import Step
 
@@ -46,6 +46,7 @@ class Proposer(EagleProposer):
     watched = first = False
 
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
+        check_ranks(vllm_config)
         super().__init__(vllm_config, device, runner)
         family, drafter = drafter_of(vllm_config)
         self.serial = drafter.serial is not None

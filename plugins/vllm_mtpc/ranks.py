@@ -1,19 +1,25 @@
 """Tensor-parallel ranks draft the same: each from its own whole copy of the window, all from states of the first rank.
 
 A reduction over ranks need not leave the same bits on all of them, and ranks that draft different tokens write keys and
-values of different texts, which nobody would notice.
+values of different texts, which nobody would notice.  So do ranks that have different drafters.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from vllm.distributed import (
     get_tensor_model_parallel_rank,
     get_tensor_model_parallel_world_size,
+    get_tp_group,
     tensor_model_parallel_all_gather,
 )
 
+from mtpc import alike
 from mtpc.target_head.rows import Ranks
+from vllm_mtpc.additional import vocabulary_values
 
 
 def of_first_rank(states: Tensor) -> Tensor:
@@ -30,3 +36,14 @@ def head_ranks() -> Ranks:
     return Ranks(
         get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size(), tensor_model_parallel_all_gather
     )
+
+
+def check_ranks(vllm_config: Any) -> None:
+    """Whether all ranks draft with the same files.
+
+    Errors: `MTPCError`, see `mtpc.alike.check_ranks`.
+    """
+    group = get_tp_group()
+    if group.world_size > 1:
+        folder = Path(vllm_config.speculative_config.draft_model_config.model)
+        alike.check_ranks(group.cpu_group, folder, vocabulary_values(vllm_config.additional_config))

@@ -27,7 +27,7 @@ from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.graphs import BatchGraphs
 from vllm_mtpc.new_requests import follow
-from vllm_mtpc.ranks import of_first_rank
+from vllm_mtpc.ranks import check_ranks, of_first_rank
 
 FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
 
@@ -49,6 +49,7 @@ class Speculator(EagleSpeculator):
     watched = first = False
 
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
+        check_ranks(vllm_config)
         settings = vllm_config.speculative_config
         (family, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
         folder = Path(settings.draft_model_config.model)

@@ -93,6 +93,7 @@ TABLE = (
         START, "vllm.distributed", "tensor_model_parallel_all_gather", "input_ dim",
         "called", "logits of each rank's share of draft vocabularies; all draft from the first rank's states",
     ),
+    TouchPoint(START, "vllm.distributed", "get_tp_group", "", "called", "ranks tell each other what they draft with"),
     TouchPoint(
         V1, _EAGLE, "EagleProposer.__init__", "self vllm_config device runner",
         "extended", "EagleProposer.__new__ is added: it chooses our proposer by the draft's architecture",

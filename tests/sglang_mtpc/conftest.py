@@ -21,7 +21,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is one rank, and nobody watches metrics."""
     from sglang_mtpc import metrics, ranks
 
-    group = SimpleNamespace(all_gather=lambda tensor, dim: tensor)
+    group = SimpleNamespace(all_gather=lambda tensor, dim: tensor, world_size=1)
     monkeypatch.setattr(ranks, "get_parallel", lambda: SimpleNamespace(tp_group=group))
     monkeypatch.setattr(metrics, "get_observability", lambda: SimpleNamespace(enable_metrics=False))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm_mtpc import ranks
 
     monkeypatch.setattr(ranks, "tensor_model_parallel_all_gather", lambda tensor, dim: tensor)
+    monkeypatch.setattr(ranks, "get_tp_group", lambda: SimpleNamespace(world_size=1))
 
 
 @pytest.fixture(autouse=True)

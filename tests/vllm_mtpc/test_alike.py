@@ -1,0 +1,42 @@
+"""Whatever drafts on several ranks asks first whether all of them draft with the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mtpc import alike
+from mtpc.errors import MTPCError
+from vllm_mtpc import native, ranks
+from vllm_mtpc.proposer import Proposer
+from vllm_mtpc.speculator import Speculator
+
+CPU = torch.device("cpu")
+GROUP = SimpleNamespace(world_size=2, cpu_group="those that speak gloo")
+WORDS = {"language": "none"}
+STARTS: dict[str, Callable[[Any], object]] = {
+    "V1": lambda config: Proposer(config, CPU),
+    "V2": lambda config: Speculator(config, CPU, None),
+    "native": native.native_vocabularies,
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_they_ask_before_they_do_anything(start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = SimpleNamespace(model=str(tmp_path / "drafter"), architectures=["Other"])
+    speculative = SimpleNamespace(draft_model_config=draft)
+    config = SimpleNamespace(speculative_config=speculative, additional_config={"mtpc": WORDS})
+
+    def refuse(*asked: Any) -> None:
+        assert asked == (GROUP.cpu_group, tmp_path / "drafter", WORDS)
+        raise MTPCError("they differ.")
+
+    monkeypatch.setattr(ranks, "get_tp_group", lambda: GROUP)
+    monkeypatch.setattr(alike, "check_ranks", refuse)
+    with pytest.raises(MTPCError, match="they differ"):
+        STARTS[start](config)
