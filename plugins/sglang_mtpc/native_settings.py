@@ -17,13 +17,14 @@ from sglang_mtpc.shape import flag
 
 ALGORITHMS = ("EAGLE", "NEXTN")
 CREATE = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
-# Settings under which rows of a batch are not those of its requests, or the drafts of another worker.
+# Settings under which rows of a batch are not those of its requests, or the drafts are another worker's.
 FIXED: Mapping[str, Any] = {
     "enable_dp_attention": False,
     "enable_multi_layer_eagle": False,
     "enable_pdmux": False,
     "pp_size": 1,
     "speculative_adaptive": False,
+    "use_ray": False,  # SGLang loads no plugins in Ray's actors
 }
 
 

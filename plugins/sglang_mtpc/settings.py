@@ -38,6 +38,7 @@ FIXED = {
     "enable_return_hidden_states": False,
     "enable_watermark": False,
     "pp_size": 1,
+    "use_ray": False,  # SGLang loads no plugins in Ray's actors
 }
 SAME = {"speculative_draft_model_quantization": "unquant"}  # SGLang's word for what a drafter is in any case
 TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # on a GPU: they verify trees with pages of any size

@@ -62,6 +62,8 @@ def check_settings(
     _check_keys(settings, FIXED if serial is None else SERIAL_FIXED)
     if settings.get("method") != METHOD:
         raise MTPCError(f"{folder} is {family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
+    if pipeline_stages > 1:
+        raise MTPCError(f"{folder} drafts beside the whole target, so pipeline_parallel_size must be 1.")
     drafts: Any = settings.get("num_speculative_tokens")
     check_drafts(config, drafts, "num_speculative_tokens", folder, copying)
     if touch_points.runners() == {touch_points.V2}:  # where it may be either, vLLM decides after this
@@ -70,7 +72,7 @@ def check_settings(
         CopyTable.of(folder)
     if serial is None:
         return _check_window(folder, settings, additional or {})
-    _check_serial(folder, serial, settings, pipeline_stages, ranks)
+    _check_serial(folder, serial, settings, ranks)
     open_vocabularies(vocabulary_values(additional), folder, served.vocab_size)
     return {}
 
@@ -91,9 +93,7 @@ def _check_window(folder: Path, settings: dict[str, Any], additional: Mapping[st
     return {RANKS: 1}
 
 
-def _check_serial(
-    folder: Path, serial: SerialConfig, settings: dict[str, Any], pipeline_stages: int, ranks: int
-) -> None:
+def _check_serial(folder: Path, serial: SerialConfig, settings: dict[str, Any], ranks: int) -> None:
     """What only a drafter with a serial part needs, whose layer is shared out over the target's ranks."""
     heads = serial.num_attention_heads
     if serial.layer == "qwen2" and serial.head_dim * heads != serial.hidden_size:
@@ -101,8 +101,6 @@ def _check_serial(
             f"{folder} has {heads} heads of {serial.head_dim}, but vLLM's qwen2 layer "
             f"needs a head_dim of hidden_size / num_attention_heads."
         )
-    if pipeline_stages > 1:
-        raise MTPCError(f"{folder} shares the target's embedding, so pipeline_parallel_size must be 1.")
     if settings.get(RANKS) not in (None, ranks):
         raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is shared out over all {ranks} ranks.")
     serial.check_ranks(ranks, folder)

@@ -193,11 +193,12 @@ def test_a_wrong_directory(target: Path, copy: Path, change: Callable[[Path], No
     assert message in refused(target, copy)
 
 
-def test_pipeline_stages_are_refused(target: Path, fastmtp: Path) -> None:
+def test_pipeline_stages_are_refused(target: Path, fastmtp: Path, drafter: Path) -> None:
     config = engine_config(target, fastmtp, {}).model_config
-    settings = {"method": "eagle", "model": str(fastmtp), "num_speculative_tokens": 3}
-    with pytest.raises(MTPCError, match="pipeline_parallel_size must be 1"):
-        check_settings(settings, config, {}, pipeline_stages=2)
+    for folder in (fastmtp, drafter):
+        settings = {"method": "eagle", "model": str(folder), "num_speculative_tokens": 3}
+        with pytest.raises(MTPCError, match="pipeline_parallel_size must be 1"):
+            check_settings(settings, config, {}, pipeline_stages=2)
 
 
 def test_ranks_share_the_layer(target: Path, fastmtp: Path) -> None:
