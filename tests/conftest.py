@@ -12,3 +12,10 @@ torch.set_num_threads(1)  # small tensors: a second thread only waits, and much 
 def _own_random_numbers() -> None:
     """A test draws the same numbers alone, in its file and in any order of the whole."""
     torch.manual_seed(0)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes longest, unless `-m` names it."""
+    left_out = [] if "ray" in config.option.markexpr else [item for item in items if item.get_closest_marker("ray")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]

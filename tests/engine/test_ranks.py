@@ -1,37 +1,47 @@
 """Two tensor-parallel ranks through `vllm serve`, as README writes it: the same text, and the same drafts on both,
 though the second one's states are off by an ulp.
 
-Few requests: two ranks on two cores wait for each other busily.
+Processes of vLLM's own, and Ray's workers with both of vLLM's executors for these: all families where `-m ray` asks for
+them.  Few requests: two ranks on two cores wait for each other busily.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from mtpc.vocabulary.settings import open_vocabularies
+from tests.engine.cluster import Cluster, cluster
 from tests.engine.conftest import CAPACITY, Models
 from tests.engine.exact import Reference
 from tests.engine.loop import Loop
 from tests.engine.prompts import in_two_languages, prompts
 from tests.engine.server import Server, alone, speculative_config, tokens
-from tests.support.random_fastmtp import make_vocabulary
-from tests.support.random_hybrid import make_hybrid
-from tests.support.random_models import make_drafter, make_target
+from tests.support.on_ranks import FAMILIES, SIZE, VOCABULARY, each
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybrid")]
+WITH_RAY = [*PLUGINS, SUPPORT / "misstated_draft", SUPPORT / "ray_on_cpu"]
 LENGTH, ASKED = 24, 4
 
 
 RANKS, CORES = ("--tensor-parallel-size", "2"), {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
-VOCABULARY, SIZE = 258, 120
+FILES = {"RECORDED_DRAFTS": "drafts", "STATED_DRAFTS": "stated", "MISSTATED_DRAFTS": "misstate"}  # of plugins
+TO_RAY = {"VLLM_RAY_EXTRA_ENV_VARS_TO_COPY": ",".join(FILES)}
+# What a server is told; None: it has processes of its own.
+EXECUTORS: dict[str, dict[str, str] | None] = {
+    "": None,
+    "ray": TO_RAY | {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"},
+    "ray, compiled": TO_RAY | {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "0"},
+}
+OFTEN = ("mtpc", "hybrid", "mtpc, ray")
 
 
 class Served(NamedTuple):
@@ -46,35 +56,37 @@ class Served(NamedTuple):
     folder: Path
 
 
-def mtpc(folder: Path) -> tuple[Models, dict[str, Any]]:
-    """A window part, whole on each rank."""
-    target = make_target(folder / "target", seed=3)
-    return Models(target, make_drafter(folder / "drafter", target), 5), {}
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Cluster]:
+    """One machine with two devices."""
+    with cluster() as made:
+        made.start(2, WITH_RAY)
+        yield made
 
 
-def hybrid(folder: Path) -> tuple[Models, dict[str, Any]]:
-    """Both parts, the serial one and the rows of the draft vocabularies shared out over the ranks."""
-    target = make_target(folder / "target", seed=3)
-    file = make_vocabulary(folder / "vocabulary.json", VOCABULARY)
-    return Models(target, make_hybrid(folder / "drafter", target), 4), {"vocabulary": str(file), "size": SIZE}
-
-
-CASES = {"mtpc": mtpc, "hybrid": hybrid}
-
-
-@pytest.fixture(scope="module", params=CASES)
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@contextmanager
+def serving(family: str, executor: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
     """The server of a drafter."""
-    folder = tmp_path_factory.mktemp("ranks")
-    models, vocabulary = CASES[request.param](folder)
-    additional = ("--additional-config", json.dumps({"mtpc": vocabulary}))
-    arguments = (*RANKS, *speculative_config(models.drafter, models.drafts), *additional)
-    variables = {"RECORDED_DRAFTS": str(folder / "drafts"), "STATED_DRAFTS": str(folder / "stated"), **CORES}
+    models, file = FAMILIES[family](folder)
+    vocabulary = {} if file is None else {"vocabulary": str(file), "size": SIZE}
+    arguments = [*RANKS, *speculative_config(models.drafter, models.drafts)]
+    arguments += ["--additional-config", json.dumps({"mtpc": vocabulary})]
+    variables = {name: str(folder / file) for name, file in FILES.items()} | CORES
+    if (told := EXECUTORS[executor]) is not None:
+        arguments += ["--distributed-executor-backend", "ray"]
+        variables |= told | request.getfixturevalue("ray").variables
     with (
         alone(),
-        Server(models.target, folder / "log", *CAPACITY, *arguments, path=PLUGINS, variables=variables) as server,
+        Server(models.target, folder / "log", *CAPACITY, *arguments, path=WITH_RAY, variables=variables) as server,
     ):
         yield Served(server, models, vocabulary, folder)
+
+
+@pytest.fixture(scope="module", params=each(OFTEN, tuple(EXECUTORS)))
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The server of a drafter."""
+    with serving(*request.param, tmp_path_factory.mktemp("ranks"), request) as made:
+        yield made
 
 
 def test_texts_and_drafts_are_those_of_one_rank(served: Served) -> None:
@@ -89,6 +101,7 @@ def test_texts_and_drafts_are_those_of_one_rank(served: Served) -> None:
         found = [json.loads(line)[0] for line in file.read_text().splitlines()[before:]]
         expected = loop.drafts(ids, LENGTH, drafts)
         assert found[: len(expected)] == expected
+        assert len(found) <= len(expected) + 1  # after the text's last token: as many are accepted in a step
     assert vocabularies is None or min(loop.used[0], loop.used[1]) > 5
 
 

@@ -1,7 +1,8 @@
 """Two tensor-parallel ranks through `sglang.launch_server`: the same text, and the same drafts on both, though the
 second one's states are off by an ulp.
 
-Few requests: two ranks on two cores wait for each other busily.
+Families beside two are served where `-m ray` asks for them.  Few requests: two ranks on two cores wait for each other
+busily.
 """
 
 from __future__ import annotations
@@ -23,18 +24,14 @@ from tests.engine_sglang.conftest import LARGE, SYNCHRONOUS
 from tests.engine_sglang.loop import SteppedLoop
 from tests.engine_sglang.reference import JointReference
 from tests.engine_sglang.server import RANKS, SGLangServer, drafting
+from tests.support.on_ranks import FAMILIES, SIZE, VOCABULARY, each
 from tests.support.random_fastmtp import make_vocabulary
-from tests.support.random_hybrid import make_hybrid
-from tests.support.random_models import make_drafter, make_target
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybrid")]
 LENGTH, ASKED = 24, 4
-
-
-VOCABULARY, SIZE = 258, 120
 
 
 class Served(NamedTuple):
@@ -49,24 +46,9 @@ class Served(NamedTuple):
     folder: Path
 
 
-def mtpc(folder: Path) -> tuple[Models, str | None]:
-    """A window part, whole on each rank."""
-    target = make_target(folder / "target", seed=3)
-    return Models(target, make_drafter(folder / "drafter", target), 5), None
-
-
-def hybrid(folder: Path) -> tuple[Models, str | None]:
-    """Both parts, the serial one and the rows of the draft vocabularies shared out over the ranks."""
-    target = make_target(folder / "target", seed=3)
-    return Models(target, make_hybrid(folder / "drafter", target), 4), token_map(folder)
-
-
 def token_map(folder: Path) -> str:
     """Draft vocabularies of two languages."""
     return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}"
-
-
-CASES = {"mtpc": mtpc, "hybrid": hybrid}
 
 
 @contextmanager
@@ -80,11 +62,12 @@ def serving(target: Path, folder: Path, *arguments: str) -> Iterator[SGLangServe
         yield server
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=each(("mtpc", "hybrid")))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("ranks")
-    models, words = CASES[request.param](folder)
+    models, file = FAMILIES[request.param[0]](folder)
+    words = None if file is None else f"{file}?size={SIZE}"
     mapped = () if words is None else (SYNCHRONOUS, "--speculative-token-map", words)
     arguments = drafting(models.drafter, "--speculative-num-steps", str(models.drafts), *mapped)
     with serving(models.target, folder, *arguments) as server:

@@ -1,0 +1,60 @@
+"""Drafters of every family for the tests of several ranks, which both engines serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.engine.conftest import Models
+from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
+from tests.support.random_gumiho import make_gumiho
+from tests.support.random_hybrid import make_hybrid
+from tests.support.random_models import make_drafter, make_target
+
+VOCABULARY, SIZE = 258, 120  # tokens of the target, and of each draft vocabulary
+HEADS = {"positions": 3, "blocks": 2}
+JOINT = {"positions": 3, "blocks": 1, "circuit": "cp", "rank": 3}
+
+
+class Made(NamedTuple):
+    """The models, and the file of the draft vocabularies, if it has a serial part to draft from them."""
+
+    models: Models
+    vocabulary: Path | None
+
+
+def window(folder: Path, circuit: str) -> Made:
+    """A window part, whole on each rank."""
+    target = make_target(folder / "target", seed=3)
+    return Made(Models(target, make_drafter(folder / "drafter", target, circuit), 5), None)
+
+
+def by_language(folder: Path, make: Callable[..., Path], drafts: int, *arguments: Any, **options: Any) -> Made:
+    """One with a serial part: this and the rows of the draft vocabularies are shared out over the ranks."""
+    target = make_target(folder / "target", seed=3)
+    drafter = make(folder / "drafter", target, *arguments, **options)
+    return Made(Models(target, drafter, drafts), make_vocabulary(folder / "vocabulary.json", VOCABULARY))
+
+
+FAMILIES: dict[str, Callable[[Path], Made]] = {
+    "mtpc": partial(window, circuit="btree"),
+    "hybrid": lambda folder: by_language(folder, make_hybrid, 4),
+    "mtpc ff": partial(window, circuit="ff"),
+    "mtpc cp": partial(window, circuit="cp"),
+    "mtpc hmm": partial(window, circuit="hmm"),
+    "fastmtp": lambda folder: by_language(folder, make_fastmtp, 3),
+    "gumiho": lambda folder: by_language(folder, make_gumiho, 5, HEADS, num_hidden_layers=2),
+    "gumiho, joint heads": lambda folder: by_language(folder, make_gumiho, 5, JOINT, num_hidden_layers=2, normed=False),
+}
+
+
+def each(often: tuple[str, ...], ways: tuple[str, ...] = ("",)) -> Iterator[Any]:
+    """Parameters: every family and every way to serve it; those that are not tested ``often`` have the mark `ray`."""
+    for way in ways:
+        for family in FAMILIES:
+            name = f"{family}, {way}" if way else family
+            yield pytest.param((family, way), id=name, marks=() if name in often else pytest.mark.ray)

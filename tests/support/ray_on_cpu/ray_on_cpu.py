@@ -1,0 +1,13 @@
+"""Lets vLLM take Ray's workers on a CPU, for tests: what Ray is told are GPUs are cores.
+
+vLLM asks every worker for its devices before it loads the general plugins, so this is a plugin for its platforms.
+"""
+
+from __future__ import annotations
+
+
+def register() -> None:
+    """Entry point of ``vllm.platform_plugins``, which would return a platform's name: there is no other one."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    CpuPlatform.ray_device_key = "GPU"
