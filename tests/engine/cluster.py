@@ -11,13 +11,13 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mtpc.servers.server import free_port
 from tests.engine.server import ENVIRONMENT, NONE
 
-START_UP = 120.0  # seconds
+START_UP = 300.0  # seconds
 MARK = "MTPC_TEST_CLUSTER"  # a variable of all of a cluster's processes, whoever started them
 OPEN = {"RAY_AUTH_MODE": "disabled"}  # a token of the user's would be asked for, but not sent by all
 EAGER = {"RAY_worker_niceness": "0"}  # Ray's workers are nicer than all others by default, and wait
@@ -78,8 +78,11 @@ def cluster() -> Iterator[Cluster]:
     try:
         yield made
     finally:
-        for process in made.processes():
-            os.kill(process, signal.SIGKILL)
+        while left := list(made.processes()):
+            for process in left:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.1)
         for node in made.nodes:
             node.wait(30)
         shutil.rmtree(folder, ignore_errors=True)
