@@ -36,27 +36,6 @@ OVER_RAY = ("--distributed-executor-backend", "ray")
 SOON = 120.0  # seconds in which a failure is noticed
 
 
-@pytest.fixture(scope="module", params=["ray", "ray, compiled"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A drafter's server with each of vLLM's executors for Ray."""
-    with serving("mtpc", request.param, tmp_path_factory.mktemp("ranks"), request) as made:
-        yield made
-
-
-@pytest.mark.parametrize("misstated", [False, True])
-def test_sampled_texts_have_the_targets_law(served: Served, misstated: bool) -> None:
-    """Unless ranks misstate what they have drawn their drafts from."""
-    (exact, sampling), together = (Reference(served.models.target), Sampling()), SAMPLES // 8
-    if misstated:
-        (served.folder / "misstate").touch()
-    body = {"n": together, "max_tokens": LENGTH, "ignore_eos": True, "temperature": 1.0}
-    answers = [served.server.complete(PROMPT, **body) for _ in range(8)]
-    windows = [tuple(choice) for answer in answers for choice in tokens(answer)]
-    table = cells(exact, list(PROMPT.encode()), sampling, SAMPLES)
-    assert len(table) > 10
-    assert (p_value(windows, table) < REJECT_BELOW) == misstated
-
-
 def mounted(what: Path, where: Path) -> list[str]:
     """A command that runs another one on a machine that has something else there."""
     script = 'mount --bind "$0" "$1" && shift && exec "$@"'
@@ -144,3 +123,24 @@ def is_a_rank(process: int) -> bool:
     """By the title that vLLM, or Ray, gives a process."""
     title = (Path("/proc") / str(process) / "cmdline").read_bytes()
     return title.startswith((b"VLLM::Worker", b"ray::RayWorker"))
+
+
+@pytest.fixture(scope="module", params=["ray", "ray, compiled"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A drafter's server with each of vLLM's executors for Ray; used last: no other starts before it ends."""
+    with serving("mtpc", request.param, tmp_path_factory.mktemp("ranks"), request) as made:
+        yield made
+
+
+@pytest.mark.parametrize("misstated", [False, True])
+def test_sampled_texts_have_the_targets_law(served: Served, misstated: bool) -> None:
+    """Unless ranks misstate what they have drawn their drafts from."""
+    (exact, sampling), together = (Reference(served.models.target), Sampling()), SAMPLES // 8
+    if misstated:
+        (served.folder / "misstate").touch()
+    body = {"n": together, "max_tokens": LENGTH, "ignore_eos": True, "temperature": 1.0}
+    answers = [served.server.complete(PROMPT, **body) for _ in range(8)]
+    windows = [tuple(choice) for answer in answers for choice in tokens(answer)]
+    table = cells(exact, list(PROMPT.encode()), sampling, SAMPLES)
+    assert len(table) > 10
+    assert (p_value(windows, table) < REJECT_BELOW) == misstated
