@@ -48,6 +48,11 @@ def shortest(prompts: Sequence[Text]) -> list[int]:
     return sorted(range(len(prompts)), key=lambda number: len(prompts[number]))[:SHORTEST]
 
 
+def endings(plan: Plan, prompts: Sequence[Text]) -> tuple[Text, ...]:
+    """The last tokens of each prompt, which beginnings go on from."""
+    return tuple(prompt[-plan.context :] for prompt in prompts)
+
+
 def mixed(plan: Plan, prompts: Sequence[Text]) -> tuple[list[Series], list[Series], list[Series]]:
     """What is asked all at once: greedy texts, beginnings and whole texts."""
     short = shortest(prompts)
@@ -121,12 +126,13 @@ def ask(client: Client, plan: Plan, prompts: tuple[Text, ...]) -> Said:
 
     kinds = mixed(plan, prompts)
     wanted = [one for kind in kinds for one in kind]
-    crowd = [(i, request) for i, one in enumerate(wanted) for request in one.requests(prompts)]
+    texts = [of for kind, of in zip(kinds, (prompts, endings(plan, prompts), prompts), strict=True) for _ in kind]
+    crowd = [(i, request) for i, one in enumerate(wanted) for request in one.requests(texts[i])]
     random.Random(plan.seed).shuffle(crowd)  # noqa: S311 (an order, no secret)
     together = client.ask([request for _, request in crowd])
     found: list[list[Text]] = [[] for _ in wanted]
-    for (i, _), texts in zip(crowd, together.texts, strict=True):
-        found[i] += texts
+    for (i, _), completed in zip(crowd, together.texts, strict=True):
+        found[i] += completed
     said = map(_said, wanted, found)
     greedy, begun, told = (tuple(next(said) for _ in kind) for kind in kinds)
     of_repeated = Series(shortest(prompts)[0], plan.length, T1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from mtpc.prove.ask import Said, Texts
+from mtpc.prove.ask import Said, Texts, endings
 from mtpc.prove.client import Client
 from mtpc.prove.dialects import Text
 from mtpc.prove.found import SMALLEST, Found
@@ -24,7 +24,8 @@ def joints(said: Said, baseline: Client) -> list[Found]:
 
 def _joint(said: Said, sampling: Sampling, baseline: Client) -> Found:
     series = [one for one in said.begun if one.sampling == sampling]
-    tables = [_table(said.prompts[one.prompt], sampling, baseline, said.plan.first, len(one.texts)) for one in series]
+    after = endings(said.plan, said.prompts)
+    tables = [_table(after[one.prompt], sampling, baseline, said.plan.first, len(one.texts)) for one in series]
     told = [(one, table) for one, table in zip(series, tables, strict=True) if len(table) > 1]
     samples = sum(len(one.texts) for one, _ in told)
     if not told:
@@ -34,15 +35,15 @@ def _joint(said: Said, sampling: Sampling, baseline: Client) -> Found:
     return Found(test="first tokens", of=f"{sampling}", samples=samples, cells=judged.cells, p=judged.p)
 
 
-def _table(prompt: Text, sampling: Sampling, baseline: Client, first: int, samples: int) -> dict[Window, float]:
-    """The cells of beginnings after a prompt; the empty one alone where the baseline does not say enough."""
+def _table(after: Text, sampling: Sampling, baseline: Client, first: int, samples: int) -> dict[Window, float]:
+    """The cells of beginnings after a text; the empty one alone where the baseline does not say enough."""
 
     def following(starts: Sequence[Window]) -> list[Mapping[int, float] | None]:
         if not starts:
             return []
         all_left = [
             left(one, sampling, baseline.dialect.in_turn)
-            for one in baseline.next_tokens([prompt + start for start in starts])
+            for one in baseline.next_tokens([after + start for start in starts])
         ]
         return [None if one is None else dict(zip(one.ids, one.probs.tolist(), strict=True)) for one in all_left]
 
