@@ -189,8 +189,8 @@ def test_nothing_of_the_target_is_stored(folder: Path, example: str) -> None:
     assert all(VOCAB not in tensor.shape for name, tensor in load_file(folder / WEIGHTS).items() if name in names)
 
 
-@pytest.mark.parametrize("name", ["byte-mtpc-hmm-n8", "smollm2-fastmtp"])
-def test_directories_of_before_load_and_would_be_written_the_same(name: str) -> None:
+@pytest.mark.parametrize("name", ["byte-mtpc-hmm-n8", "smollm2-fastmtp", "smollm2-gumiho"])
+def test_directories_that_ship_load_and_would_be_written_the_same(name: str) -> None:
     folder = ROOT / "weights" / name
     drafter = load_drafter(folder, dtype=torch.bfloat16)
     assert drafter.family.to_json(drafter.config) == json.loads((folder / CONFIG).read_text())
