@@ -41,6 +41,10 @@ def prove(
     length: Annotated[
         int, typer.Option(min=4, max=4096, help="Tokens of such a text: more than a step drafts, and two.")
     ] = 32,
+    context: Annotated[
+        int,
+        typer.Option(min=1, max=1 << 20, help="Tokens of a prompt, its last ones, that sampled texts go on from."),
+    ] = 16,
     concurrency: Annotated[int, typer.Option(min=1, max=MOST_REQUESTS, help="Requests at a time.")] = 16,
     tie: Annotated[
         float,
@@ -83,6 +87,7 @@ def prove(
         samples=samples,
         texts=texts,
         length=length,
+        context=context,
         concurrency=concurrency,
         seed=seed,
     )

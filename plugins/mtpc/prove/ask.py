@@ -49,7 +49,7 @@ def shortest(prompts: Sequence[Text]) -> list[int]:
 
 
 def endings(plan: Plan, prompts: Sequence[Text]) -> tuple[Text, ...]:
-    """The last tokens of each prompt, which beginnings go on from."""
+    """The last tokens of each prompt, which sampled texts go on from: to read whole ones would be most of the work."""
     return tuple(prompt[-plan.context :] for prompt in prompts)
 
 
@@ -101,6 +101,11 @@ class Said(Strict):
         return self
 
     @property
+    def endings(self) -> tuple[Text, ...]:
+        """What beginnings and whole texts go on from, by the number of the prompt."""
+        return endings(self.plan, self.prompts)
+
+    @property
     def number(self) -> int:
         """Of tokens."""
         series = (*self.alone, *self.crowd, *self.begun, *self.told, self.repeated, self.seeded)
@@ -126,8 +131,12 @@ def ask(client: Client, plan: Plan, prompts: tuple[Text, ...]) -> Said:
 
     kinds = mixed(plan, prompts)
     wanted = [one for kind in kinds for one in kind]
-    texts = [of for kind, of in zip(kinds, (prompts, endings(plan, prompts), prompts), strict=True) for _ in kind]
-    crowd = [(i, request) for i, one in enumerate(wanted) for request in one.requests(texts[i])]
+    ends = endings(plan, prompts)
+    crowd = [
+        (i, request)
+        for i, one in enumerate(wanted)
+        for request in one.requests(prompts if one.sampling == GREEDY else ends)
+    ]
     random.Random(plan.seed).shuffle(crowd)  # noqa: S311 (an order, no secret)
     together = client.ask([request for _, request in crowd])
     found: list[list[Text]] = [[] for _ in wanted]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from mtpc.prove.ask import Said, Texts, endings
+from mtpc.prove.ask import Said, Texts
 from mtpc.prove.client import Client
 from mtpc.prove.dialects import Text
 from mtpc.prove.found import SMALLEST, Found
@@ -24,8 +24,7 @@ def joints(said: Said, baseline: Client) -> list[Found]:
 
 def _joint(said: Said, sampling: Sampling, baseline: Client) -> Found:
     series = [one for one in said.begun if one.sampling == sampling]
-    after = endings(said.plan, said.prompts)
-    tables = [_table(after[one.prompt], sampling, baseline, said.plan.first, len(one.texts)) for one in series]
+    tables = [_table(said.endings[one.prompt], sampling, baseline, said.plan.first, len(one.texts)) for one in series]
     told = [(one, table) for one, table in zip(series, tables, strict=True) if len(table) > 1]
     samples = sum(len(one.texts) for one, _ in told)
     if not told:

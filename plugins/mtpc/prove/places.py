@@ -41,9 +41,11 @@ class Points(NamedTuple):
 
 def points_of(said: Said, sampling: Sampling, baseline: Client) -> Points:
     """Of the whole texts of a sampling, those of one request one after the other."""
-    noise, rows, outside = np.random.default_rng(said.plan.seed), [], 0
+    # Noise of its own: a token that is nearly certain lies where the noise says, in all samplings alike.
+    noise = np.random.default_rng([said.plan.seed, said.plan.samplings.index(sampling)])
+    rows, outside = [], 0
     for series in (one for one in said.told if one.sampling == sampling):
-        prompt = said.prompts[series.prompt]
+        prompt = said.endings[series.prompt]
         stated = baseline.stated([prompt + text for text in series.texts], len(prompt))
         for text, places in zip(series.texts, stated, strict=True):
             said_at = zip(text, places, strict=True)

@@ -53,9 +53,9 @@ class Plan(Strict):
     samplings: Annotated[tuple[Sampling, ...], Field(min_length=1)]
     samples: PositiveInt = 4000  # beginnings of texts for each sampling, whose joint is compared
     first: PositiveInt = 3  # tokens of such a beginning
-    context: PositiveInt = 16  # tokens that it goes on from, a prompt's last ones: reading them is most of its cost
     texts: PositiveInt = 400  # for each sampling, of which every token is looked at
     length: PositiveInt = 32  # tokens of such a text
+    context: PositiveInt = 16  # tokens of a prompt, its last ones, that sampled texts go on from
     greedy: PositiveInt = 128  # tokens of greedy texts
     repeats: PositiveInt = 8  # of one request, without a seed and with other seeds
     concurrency: PositiveInt = 16  # requests at a time

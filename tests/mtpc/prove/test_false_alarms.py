@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 
-from mtpc.prove.dialects import Stated
+from mtpc.prove.ask import Said, Texts
+from mtpc.prove.dialects import VLLM, Stated
 from mtpc.prove.found import LEVEL, SMALLEST, among
-from mtpc.prove.places import Points, looked_at, point
-from mtpc.prove.plan import Sampling
+from mtpc.prove.places import Points, looked_at, point, points_of
+from mtpc.prove.plan import Plan, Sampling
 from mtpc.prove.stated import left
 from mtpc.statistics.chi_square import chi_square
 
@@ -32,6 +36,20 @@ def test_points_of_a_right_server_are_rarely_found_wrong() -> None:
     assert len(values) > 5_000
     for level in (0.1, 0.01, 1e-3):
         assert (np.array(values) < level).mean() < 1.2 * level + 2e-4
+
+
+def test_points_of_certain_tokens_are_as_many_as_they_seem() -> None:
+    """Where the noise alone says where they lie: the same of several samplings would count one point several times."""
+    samplings = tuple(Sampling(temperature=t) for t in (0.5, 0.7, 1, 1.3))
+    certain = Texts(prompt=0, sampling=Sampling(), texts=((7,) * 4,) * 500)
+    told = tuple(certain.model_copy(update={"sampling": sampling}) for sampling in samplings)
+    said = Said.model_construct(plan=Plan(samplings=samplings), prompts=((1,),), told=told)
+    baseline: Any = SimpleNamespace(
+        dialect=VLLM, stated=lambda texts, start: [[Stated((7,), (0.0,))] * (len(text) - start) for text in texts]
+    )
+    found = [points_of(said, sampling, baseline) for sampling in samplings]
+    assert len(np.unique(np.concatenate([one.points for one in found]))) == 4 * 500 * 4
+    assert not any(one.wrong for one in among(looked_at(found)))
 
 
 def test_the_joint_keeps_small_levels_where_cells_are_few_or_rare() -> None:
