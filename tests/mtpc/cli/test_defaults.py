@@ -58,7 +58,7 @@ def defaults_of_fields(made: type) -> dict[str, Any]:
         (gumiho.train, ParallelConfig, {"rank"}, 1),
         (byte_target, ByteTargetConfig, {"long_context_from", "future_discount", "future_stride"}, 14),
         (evaluate, Plan, {"temperatures"}, 4),
-        (prove, ProvePlan, set(), 5),
+        (prove, ProvePlan, set(), 6),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
