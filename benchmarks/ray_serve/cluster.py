@@ -85,7 +85,7 @@ class Cluster:
         while not reached():
             for name, application in self.applications().items():
                 if application["status"] == "DEPLOY_FAILED":
-                    raise MTPCError(f"Ray Serve could not deploy {name}: {application['message']}")
+                    raise MTPCError(f"Ray Serve could not deploy {name}: {reason(application)}")
             if time.monotonic() > deadline:
                 raise MTPCError(f"After {START_UP:.0f} s Ray Serve was not ready: {self.applications()}.")
             time.sleep(1)
@@ -94,6 +94,12 @@ class Cluster:
         """Whether every application has what it should have."""
         applications = self.applications()
         return bool(applications) and all(one["status"] == RUNNING for one in applications.values())
+
+
+def reason(application: Mapping[str, Any]) -> str:
+    """Why it failed: the last line of what its deployments say, which ends in the engine's or our own sentence."""
+    said = [one["message"] for one in application["deployments"].values() if one["status"] == "DEPLOY_FAILED"]
+    return "; ".join(message.strip().splitlines()[-1] for message in said if message.strip()) or application["message"]
 
 
 def read_config(file: Path, models: Path) -> dict[str, Any]:

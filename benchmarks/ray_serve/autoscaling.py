@@ -1,0 +1,109 @@
+"""Replicas that come and go with the load: serve_configs/ray/byte.yaml with autoscaling, on this machine.
+
+Clients ask the one replica that there is until Serve has started another one, go on for a while, and leave; then all
+but one are stopped. It tells how long each of these took, counts every answer and compares every greedy text. The exit
+code is 1 if a request was lost or a text wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.arguments import one_sentence
+from benchmarks.ray_serve.__main__ import DRAFTED, PLAIN, PROMPTS, ROOT
+from benchmarks.ray_serve.clients import Clients, Tally, texts_of
+from benchmarks.ray_serve.cluster import Cluster, cluster, read_config
+from mtpc.errors import MTPCError
+from mtpc.prompts import read_prompts
+
+FULL = 0.75  # of the requests that an engine runs at a time: as many as a replica should have
+
+
+def autoscaled(config: dict[str, Any], most: int, delay: float) -> dict[str, Any]:
+    """Applications whose drafted model has 1 to ``most`` replicas, ``delay`` seconds after the load asks for them."""
+    for application in config["applications"]:
+        for model in application["args"]["llm_configs"]:
+            if model["model_loading_config"]["model_id"] != DRAFTED:
+                continue
+            deployment = {key: value for key, value in model["deployment_config"].items() if key != "num_replicas"}
+            model["deployment_config"] = deployment | {
+                "autoscaling_config": {
+                    "min_replicas": 1,
+                    "max_replicas": most,
+                    "target_ongoing_requests": FULL * model["engine_kwargs"]["max_num_seqs"],
+                    "upscale_delay_s": delay,
+                    "downscale_delay_s": delay,
+                }
+            }
+    return config
+
+
+async def watch(
+    served: Cluster, clients: Clients, most: int, seconds: float, console: Console
+) -> tuple[dict[str, float], Tally]:
+    """Seconds from one event to the next, and what became of the requests."""
+
+    async def until(number: int) -> float:
+        started = time.monotonic()
+        await asyncio.to_thread(served.until, lambda: len(served.running(DRAFTED)) == number and served.all_running())
+        return time.monotonic() - started
+
+    events = {}
+    async with clients:
+        tally = clients.count_anew()
+        console.print(f"{clients.number} clients ask one replica ...")
+        events[f"until {most} replicas ran"] = await until(most)
+        console.print(f"{most} replicas run; the clients go on for {seconds:.0f} s ...")
+        await asyncio.sleep(seconds)
+    console.print("the clients have left ...")
+    events["until one ran alone"] = await until(1)
+    return events, tally
+
+
+@one_sentence
+def main() -> None:
+    """Serve, ask, wait, leave, wait."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ray_serve.autoscaling", description=__doc__)
+    parser.add_argument("--config", type=Path, default=ROOT / "serve_configs" / "ray" / "byte.yaml")
+    parser.add_argument("--models", type=Path, default=ROOT / "weights", help="what the file names /models")
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--replicas", type=int, default=2, help="at most")
+    parser.add_argument("--delay", type=float, default=10, help="seconds for which the load must last")
+    parser.add_argument("--seconds", type=float, default=30, help="under load with all replicas")
+    parser.add_argument("--prompts", type=int, default=24)
+    parser.add_argument("--out", type=Path, default=Path("runs/autoscaling"))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    console = Console()
+    prompts = [str(prompt) for prompt, _ in read_prompts(PROMPTS)][: arguments.prompts]
+    config = autoscaled(read_config(arguments.config, arguments.models), arguments.replicas, arguments.delay)
+    console.print(f"Starting Ray, and what {arguments.config} says, with 1 to {arguments.replicas} replicas ...")
+    with cluster(config) as served:
+        served.deploy()
+        served.until(served.all_running)
+        expected = asyncio.run(texts_of(served.url, PLAIN, prompts))
+        clients = Clients(served.url, DRAFTED, expected, arguments.clients)
+        events, tally = asyncio.run(watch(served, clients, arguments.replicas, arguments.seconds, console))
+    result = {
+        "seconds": {event: round(seconds, 1) for event, seconds in events.items()},
+        "answers": tally.statuses,
+        "lost": tally.lost,
+        "greedy texts compared": tally.compared,
+        "wrong": len(tally.wrong),
+    }
+    console.print_json(data=result)
+    (arguments.out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
+    if tally.lost or tally.wrong:
+        raise MTPCError(f"{tally.lost} requests were lost and {len(tally.wrong)} greedy texts are wrong.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
