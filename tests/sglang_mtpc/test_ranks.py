@@ -17,7 +17,7 @@ from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.rows import ALONE
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc import ranks, serial_worker, verify, window_worker
+from sglang_mtpc import ranks, serial_worker, served, verify, window_worker
 from sglang_mtpc.drafting import Drafting
 from sglang_mtpc.models import serial
 from sglang_mtpc.models.serial import SerialModel
@@ -28,7 +28,7 @@ from sglang_mtpc.vocabulary_head import VocabularyHead
 from sglang_mtpc.window_worker import WindowWorker
 from tests.sglang_mtpc.stand_ins import batch_of
 
-ROWS, SIZE = 3, 64
+ROWS, SIZE, DRAFTED = 3, 64, 8
 RANKINGS = Rankings(6, {"even": Ranking((0, 2, 4))})
 
 
@@ -107,3 +107,51 @@ def test_ranks_draft_the_same(
         assert torch.equal(one, two)
     differing = [not torch.equal(one, two) for one, two in zip(alone, other, strict=True)]
     assert differing == [False, True, False, True, True, True, True]  # tokens of windows are drawn: seldom
+
+
+def gathered(rank: int, hybrid: Path, folder: Path) -> None:
+    """Rows that one of two ranks holds of a head that the drafter shares with the target, and bytes that it gathers.
+
+    With a draft vocabulary, then without.
+    """
+    init_distributed_environment(2, rank, f"file://{folder}/store", rank, "gloo")
+    group, sizes = get_world_group(), list[int]()
+
+    def all_gather(held: Tensor, *rest: Any, **more: Any) -> Tensor:
+        whole = group.all_gather(held, *rest, **more)
+        sizes.append(whole.nbytes)
+        return whole
+
+    sharing = SimpleNamespace(all_gather=all_gather)
+    ranks.get_parallel = lambda: SimpleNamespace(tp_group=sharing, tp_rank=rank, tp_size=2)
+    model: Any = SerialModel.__new__(SerialModel)
+    nn.Module.__init__(model)
+    model.family, model.drafter = served.read(str(hybrid))
+    model.model = nn.Module()
+    size, vocab = model.drafter.hidden_size, model.drafter.vocab_size
+    shard = nn.Linear(size, vocab // 2, bias=False)
+    target = SimpleNamespace(model=SimpleNamespace(embed_tokens=nn.Embedding(1, size)), lm_head=shard)
+    rankings = Rankings(vocab, {"few": Ranking(tuple(range(DRAFTED)))})
+    model.share(target, DraftVocabularies(rankings, VocabularySettings(size=DRAFTED)), None)
+    few = list(sizes)
+    sizes.clear()
+    model.share(target, None, None)
+    held = tuple(model.draft_logits.rows[0].share.shape)
+    same = model.whole.logits_of.share.data_ptr() == shard.weight.data_ptr()
+    torch.save((few, held, sizes, same), folder / str(rank))
+
+
+def test_no_rank_gathers_more_of_the_head_than_what_is_drafted(
+    hybrid: Path, tmp_path: Path, loaded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else it gathered would be missing: the KV pool has been sized by then."""
+    monkeypatch.undo()  # there are two
+    multiprocessing.start_processes(gathered, (hybrid, tmp_path), nprocs=2, start_method="fork")
+    _, drafter = served.read(str(hybrid))
+    assert drafter.vocab_size > 8 * DRAFTED
+    for rank in range(2):
+        few, held, all_tokens, whole_is_the_targets = torch.load(tmp_path / str(rank))
+        assert held == (DRAFTED // 2, drafter.hidden_size)
+        assert sum(few) == 2 * DRAFTED * drafter.hidden_size * 4  # bytes: each rank's share in turn, from both
+        assert all_tokens == []
+        assert whole_is_the_targets
