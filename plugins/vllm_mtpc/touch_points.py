@@ -26,7 +26,7 @@ START, SERIAL, WINDOW, COPYING = "start-up", "serial part", "window part", "copy
 NATIVE = "draft vocabularies of vLLM's own drafters"
 V1, V2, CPU = "V1 runner", "V2 runner", "CPU"
 JOIN = ", "
-V1_SERIAL, V1_WINDOW, V1_CPU = (JOIN.join((V1, other)) for other in (SERIAL, WINDOW, CPU))
+V1_SERIAL, V1_WINDOW, V1_COPYING, V1_CPU = (JOIN.join((V1, other)) for other in (SERIAL, WINDOW, COPYING, CPU))
 V2_SERIAL, V2_WINDOW, V2_COPYING = (JOIN.join((V2, other)) for other in (SERIAL, WINDOW, COPYING))
 V1_NATIVE, V2_NATIVE = (JOIN.join((runner, NATIVE)) for runner in (V1, V2))
 _EAGLE = "vllm.v1.spec_decode.eagle"
@@ -134,6 +134,10 @@ TABLE = (
         V1_WINDOW, _PROPOSER, "SpecDecodeBaseProposer.initialize_attn_backend",
         "self kv_cache_config kernel_block_sizes",
         "extended", "the base class requires a draft attention layer; a window part alone has none",
+    ),
+    TouchPoint(
+        V1_COPYING, "vllm.sampling_params", "SamplingParams.from_optional", "* extra_args",
+        "called", "by vLLM's server: a request's vllm_xargs, which name its tenant",
     ),
     TouchPoint(
         V2, "vllm.v1.worker.gpu.spec_decode", "init_speculator", "vllm_config device req_states",
