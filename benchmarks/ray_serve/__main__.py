@@ -23,14 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.arguments import one_sentence
-from benchmarks.ray_serve.clients import TOKENS, Clients, Tally, texts_of
+from benchmarks.ray_serve.clients import TOKENS, Clients, Tally
 from benchmarks.ray_serve.cluster import Cluster, Replica, cluster, read_config
+from benchmarks.ray_serve.load import DRAFTED, PLAIN, add_arguments, clients_of
 from mtpc.errors import MTPCError
-from mtpc.prompts import read_prompts
-
-ROOT = Path(__file__).parents[2]
-PROMPTS = ROOT / "benchmarks" / "prompts.jsonl"
-DRAFTED, PLAIN = "byte", "byte-without-drafter"
 
 
 class Phase(NamedTuple):
@@ -133,23 +129,17 @@ def show(phases: list[Phase], console: Console) -> None:
 def main() -> None:
     """Serve, ask, kill, exchange, count."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ray_serve", description=__doc__)
-    parser.add_argument("--config", type=Path, default=ROOT / "serve_configs" / "ray" / "byte.yaml")
-    parser.add_argument("--models", type=Path, default=ROOT / "weights", help="what the file names /models")
-    parser.add_argument("--clients", type=int, default=32)
+    add_arguments(parser, Path("runs/demo-ray"))
     parser.add_argument("--seconds", type=float, default=15, help="of each of the four phases, at least")
-    parser.add_argument("--prompts", type=int, default=24)
-    parser.add_argument("--out", type=Path, default=Path("runs/demo-ray"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     console = Console()
-    prompts = [str(prompt) for prompt, _ in read_prompts(PROMPTS)][: arguments.prompts]
     console.print(f"Starting Ray, and what {arguments.config} says ...")
     with cluster(read_config(arguments.config, arguments.models)) as served:
         served.deploy()
         served.until(served.all_running)
-        console.print(f"{PLAIN} answers {len(prompts)} prompts by itself ...")
-        expected = asyncio.run(texts_of(served.url, PLAIN, prompts))
-        clients = Clients(served.url, DRAFTED, expected, arguments.clients)
+        console.print(f"{PLAIN} answers {arguments.prompts} prompts by itself ...")
+        clients = clients_of(served, arguments)
         phases = asyncio.run(run(served, clients, arguments.seconds, arguments.out, console))
     show(phases, console)
     (arguments.out / "results.json").write_text(json.dumps([one.row() for one in phases], indent=1) + "\n")

@@ -18,11 +18,10 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.arguments import one_sentence
-from benchmarks.ray_serve.__main__ import DRAFTED, PLAIN, PROMPTS, ROOT
-from benchmarks.ray_serve.clients import Clients, Tally, texts_of
+from benchmarks.ray_serve.clients import Clients, Tally
 from benchmarks.ray_serve.cluster import Cluster, cluster, read_config
+from benchmarks.ray_serve.load import DRAFTED, add_arguments, clients_of
 from mtpc.errors import MTPCError
-from mtpc.prompts import read_prompts
 
 FULL = 0.75  # of the requests that an engine runs at a time: as many as a replica should have
 
@@ -72,25 +71,19 @@ async def watch(
 def main() -> None:
     """Serve, ask, wait, leave, wait."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ray_serve.autoscaling", description=__doc__)
-    parser.add_argument("--config", type=Path, default=ROOT / "serve_configs" / "ray" / "byte.yaml")
-    parser.add_argument("--models", type=Path, default=ROOT / "weights", help="what the file names /models")
-    parser.add_argument("--clients", type=int, default=32)
+    add_arguments(parser, Path("runs/autoscaling"))
     parser.add_argument("--replicas", type=int, default=2, help="at most")
     parser.add_argument("--delay", type=float, default=10, help="seconds for which the load must last")
     parser.add_argument("--seconds", type=float, default=30, help="under load with all replicas")
-    parser.add_argument("--prompts", type=int, default=24)
-    parser.add_argument("--out", type=Path, default=Path("runs/autoscaling"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     console = Console()
-    prompts = [str(prompt) for prompt, _ in read_prompts(PROMPTS)][: arguments.prompts]
     config = autoscaled(read_config(arguments.config, arguments.models), arguments.replicas, arguments.delay)
     console.print(f"Starting Ray, and what {arguments.config} says, with 1 to {arguments.replicas} replicas ...")
     with cluster(config) as served:
         served.deploy()
         served.until(served.all_running)
-        expected = asyncio.run(texts_of(served.url, PLAIN, prompts))
-        clients = Clients(served.url, DRAFTED, expected, arguments.clients)
+        clients = clients_of(served, arguments)
         events, tally = asyncio.run(watch(served, clients, arguments.replicas, arguments.seconds, console))
     result = {
         "seconds": {event: round(seconds, 1) for event, seconds in events.items()},

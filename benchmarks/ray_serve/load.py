@@ -1,0 +1,30 @@
+"""What is served and who asks, of every script here."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from benchmarks.ray_serve.clients import Clients, texts_of
+from benchmarks.ray_serve.cluster import Cluster
+from mtpc.prompts import read_prompts
+
+ROOT = Path(__file__).parents[2]
+DRAFTED, PLAIN = "byte", "byte-without-drafter"  # models of serve_configs/ray/byte.yaml
+
+
+def add_arguments(parser: argparse.ArgumentParser, out: Path) -> None:
+    """Of what is served and of the clients; out: the folder of what is found, unless another one is given."""
+    parser.add_argument("--config", type=Path, default=ROOT / "serve_configs" / "ray" / "byte.yaml")
+    parser.add_argument("--models", type=Path, default=ROOT / "weights", help="what the file names /models")
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--prompts", type=int, default=24)
+    parser.add_argument("--out", type=Path, default=out)
+
+
+def clients_of(served: Cluster, given: argparse.Namespace) -> Clients:
+    """Clients of the model with the drafter; what they compare texts with, the model without one has just said."""
+    prompts = [str(prompt) for prompt, _ in read_prompts(ROOT / "benchmarks" / "prompts.jsonl")][: given.prompts]
+    expected = asyncio.run(texts_of(served.url, PLAIN, prompts))
+    return Clients(served.url, DRAFTED, expected, given.clients)
