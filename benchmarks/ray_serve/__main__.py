@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, NamedTuple
@@ -23,10 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.arguments import one_sentence
-from benchmarks.ray_serve.clients import TOKENS, Clients, Tally
+from benchmarks.ray_serve.clients import TOKENS, Clients, Tally, check
 from benchmarks.ray_serve.cluster import Cluster, Replica, cluster, read_config
-from benchmarks.ray_serve.load import DRAFTED, PLAIN, add_arguments, clients_of
-from mtpc.errors import MTPCError
+from benchmarks.ray_serve.load import DRAFTED, PLAIN, add_arguments, clients_of, drafted_model
 
 
 class Phase(NamedTuple):
@@ -43,12 +43,7 @@ class Phase(NamedTuple):
         half, most = (quantiles(seconds, n=20)[place] for place in (9, 18)) if len(seconds) > 1 else (0.0, 0.0)
         return {
             "phase": self.name,
-            "answers": self.tally.statuses,
-            "requests that were asked again": len(self.tally.retries),
-            "most retries of one": max(self.tally.retries, default=0),
-            "lost": self.tally.lost,
-            "greedy texts compared": self.tally.compared,
-            "wrong": len(self.tally.wrong),
+            **self.tally.counts(),
             "tokens/s": round(self.tokens_per_second),
             "median s": round(half, 2),
             "95 % s": round(most, 2),
@@ -67,25 +62,22 @@ async def phase(name: str, served: Cluster, clients: Clients, seconds: float, re
 
 async def run(served: Cluster, clients: Clients, seconds: float, folder: Path, console: Console) -> list[Phase]:
     """All phases in turn."""
-
-    def as_many_as(wanted: list[Replica]) -> Callable[[], bool]:
-        return lambda: len(served.running(DRAFTED)) == len(wanted) and served.all_running()
-
     first = served.running(DRAFTED)
+    complete = partial(served.has, len(first), DRAFTED)
     phases = []
     async with clients:
         for name in ("warm-up", "steady"):
             console.print(f"{name}: {clients.number} clients ask {len(first)} replicas for {seconds:.0f} s ...")
-            phases.append(await phase(name, served, clients, seconds, as_many_as(first)))
+            phases.append(await phase(name, served, clients, seconds, complete))
         victim = first[0]
         console.print(f"kill -9 {victim.process}: replica {victim.name} is gone; until there is another one ...")
         os.kill(victim.process, signal.SIGKILL)
-        after = lambda: as_many_as(first)() and victim.name not in names_of(served.running(DRAFTED))  # noqa: E731
+        after = lambda: complete() and victim.name not in names_of(served.running(DRAFTED))  # noqa: E731
         phases.append(await phase("a replica is killed", served, clients, seconds, after))
         old = names_of(served.running(DRAFTED))
         console.print("the drafter's directory is exchanged, one replica after the other ...")
         exchange_drafter(served, folder)
-        renewed = lambda: as_many_as(first)() and not old & names_of(served.replicas(DRAFTED))  # noqa: E731
+        renewed = lambda: complete() and not old & names_of(served.replicas(DRAFTED))  # noqa: E731
         phases.append(await phase("a new drafter", served, clients, seconds, renewed))
     return phases
 
@@ -97,12 +89,10 @@ def names_of(replicas: list[Replica]) -> set[str]:
 
 def exchange_drafter(served: Cluster, folder: Path) -> None:
     """Deploy the drafter out of another directory: a copy, so that texts can be compared."""
-    for model in served.config["applications"][0]["args"]["llm_configs"]:
-        speculation = model["engine_kwargs"]["speculative_config"]
-        if speculation:
-            new = folder / "new-drafter"
-            shutil.copytree(speculation["model"], new, dirs_exist_ok=True)
-            speculation["model"] = str(new.resolve())
+    speculation = drafted_model(served.config)["engine_kwargs"]["speculative_config"]
+    new = folder / "new-drafter"
+    shutil.copytree(speculation["model"], new, dirs_exist_ok=True)
+    speculation["model"] = str(new.resolve())
     served.deploy()
 
 
@@ -118,10 +108,7 @@ def show(phases: list[Phase], console: Console) -> None:
     for heading in ("", *(row["phase"] for row in rows)):
         table.add_column(heading, overflow="fold")
     for key in list(rows[0])[1:]:
-        cells = (row[key] for row in rows)
-        table.add_row(
-            key, *("\n".join(f"{k}: {v}" for k, v in c.items()) if isinstance(c, dict) else str(c) for c in cells)
-        )
+        table.add_row(key, *(cell(row[key]) for row in rows))
     console.print(table)
 
 
@@ -143,9 +130,7 @@ def main() -> None:
         phases = asyncio.run(run(served, clients, arguments.seconds, arguments.out, console))
     show(phases, console)
     (arguments.out / "results.json").write_text(json.dumps([one.row() for one in phases], indent=1) + "\n")
-    lost, wrong = sum(one.tally.lost for one in phases), sum(len(one.tally.wrong) for one in phases)
-    if lost or wrong:
-        raise MTPCError(f"{lost} requests were lost and {wrong} greedy texts are wrong.")
+    check(one.tally for one in phases)
     console.print("Every request was answered, every greedy text is the one that the engine gives without a drafter.")
 
 

@@ -12,36 +12,31 @@ import asyncio
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from benchmarks.arguments import one_sentence
-from benchmarks.ray_serve.clients import Clients, Tally
+from benchmarks.ray_serve.clients import Clients, Tally, check
 from benchmarks.ray_serve.cluster import Cluster, cluster, read_config
-from benchmarks.ray_serve.load import DRAFTED, add_arguments, clients_of
-from mtpc.errors import MTPCError
+from benchmarks.ray_serve.load import DRAFTED, add_arguments, clients_of, drafted_model
 
 FULL = 0.75  # of the requests that an engine runs at a time: as many as a replica should have
 
 
 def autoscaled(config: dict[str, Any], most: int, delay: float) -> dict[str, Any]:
     """Applications whose drafted model has 1 to ``most`` replicas, ``delay`` seconds after the load asks for them."""
-    for application in config["applications"]:
-        for model in application["args"]["llm_configs"]:
-            if model["model_loading_config"]["model_id"] != DRAFTED:
-                continue
-            deployment = {key: value for key, value in model["deployment_config"].items() if key != "num_replicas"}
-            model["deployment_config"] = deployment | {
-                "autoscaling_config": {
-                    "min_replicas": 1,
-                    "max_replicas": most,
-                    "target_ongoing_requests": FULL * model["engine_kwargs"]["max_num_seqs"],
-                    "upscale_delay_s": delay,
-                    "downscale_delay_s": delay,
-                }
-            }
+    model = drafted_model(config)
+    del model["deployment_config"]["num_replicas"]
+    model["deployment_config"]["autoscaling_config"] = {
+        "min_replicas": 1,
+        "max_replicas": most,
+        "target_ongoing_requests": FULL * model["engine_kwargs"]["max_num_seqs"],
+        "upscale_delay_s": delay,
+        "downscale_delay_s": delay,
+    }
     return config
 
 
@@ -52,7 +47,7 @@ async def watch(
 
     async def until(number: int) -> float:
         started = time.monotonic()
-        await asyncio.to_thread(served.until, lambda: len(served.running(DRAFTED)) == number and served.all_running())
+        await asyncio.to_thread(served.until, partial(served.has, number, DRAFTED))
         return time.monotonic() - started
 
     events = {}
@@ -85,17 +80,10 @@ def main() -> None:
         served.until(served.all_running)
         clients = clients_of(served, arguments)
         events, tally = asyncio.run(watch(served, clients, arguments.replicas, arguments.seconds, console))
-    result = {
-        "seconds": {event: round(seconds, 1) for event, seconds in events.items()},
-        "answers": tally.statuses,
-        "lost": tally.lost,
-        "greedy texts compared": tally.compared,
-        "wrong": len(tally.wrong),
-    }
+    result = {"seconds": {event: round(seconds, 1) for event, seconds in events.items()}, **tally.counts()}
     console.print_json(data=result)
     (arguments.out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
-    if tally.lost or tally.wrong:
-        raise MTPCError(f"{tally.lost} requests were lost and {len(tally.wrong)} greedy texts are wrong.")
+    check([tally])
 
 
 if __name__ == "__main__":

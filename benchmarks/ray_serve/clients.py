@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
+
+from mtpc.errors import MTPCError
 
 TOKENS = 48
 RETRIES, PAUSE = 5, 0.5  # seconds before a request is sent again
@@ -35,6 +38,17 @@ class Tally:
     def answered(self, status: str) -> None:
         """Count an answer."""
         self.statuses[status] = self.statuses.get(status, 0) + 1
+
+    def counts(self) -> dict[str, Any]:
+        """What became of them, in words and numbers."""
+        return {
+            "answers": self.statuses,
+            "requests that were asked again": len(self.retries),
+            "most retries of one": max(self.retries, default=0),
+            "lost": self.lost,
+            "greedy texts compared": self.compared,
+            "wrong": len(self.wrong),
+        }
 
     @property
     def tokens_per_second(self) -> float:
@@ -116,6 +130,16 @@ async def ask(session: aiohttp.ClientSession, url: str, model: str, prompt: str,
             return ANSWERED, (await answer.json())["choices"][0]["text"]
     except aiohttp.ClientError:
         return "broken", ""
+
+
+def check(tallies: Iterable[Tally]) -> None:
+    """Whether every request was answered, and rightly.
+
+    Errors: `MTPCError`, with how many were not.
+    """
+    lost, wrong = (sum(each) for each in zip(*((tally.lost, len(tally.wrong)) for tally in tallies), strict=True))
+    if lost or wrong:
+        raise MTPCError(f"{lost} requests were lost and {wrong} greedy texts are wrong.")
 
 
 async def texts_of(url: str, model: str, prompts: Sequence[str]) -> dict[str, str]:

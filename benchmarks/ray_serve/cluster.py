@@ -90,6 +90,10 @@ class Cluster:
                 raise MTPCError(f"After {START_UP:.0f} s Ray Serve was not ready: {self.applications()}.")
             time.sleep(1)
 
+    def has(self, number: int, model: str) -> bool:
+        """Whether just so many replicas of a model serve, and nothing is under way."""
+        return len(self.running(model)) == number and self.all_running()
+
     def all_running(self) -> bool:
         """Whether every application has what it should have."""
         applications = self.applications()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from benchmarks.ray_serve.clients import Clients, texts_of
 from benchmarks.ray_serve.cluster import Cluster
@@ -21,6 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser, out: Path) -> None:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--prompts", type=int, default=24)
     parser.add_argument("--out", type=Path, default=out)
+
+
+def drafted_model(config: dict[str, Any]) -> dict[str, Any]:
+    """What applications say of the model with the drafter."""
+    models = (model for application in config["applications"] for model in application["args"]["llm_configs"])
+    return next(model for model in models if model["model_loading_config"]["model_id"] == DRAFTED)
 
 
 def clients_of(served: Cluster, given: argparse.Namespace) -> Clients:
