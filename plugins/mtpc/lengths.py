@@ -92,14 +92,19 @@ def best_lengths(reached: np.ndarray, cost: StepCost, spent: float = 0.0, worth:
     are prefixes of the rows.
     """
     rows, width = reached.shape
-    order = np.argsort(-reached, axis=None, kind="stable")  # of equal ones of a row the first goes first
-    rates = np.empty(len(order) + 1)  # by the number of drafted tokens
-    rates[0] = rows / (cost.step(rows, 0) + spent)
-    rates[1:] = (rows + np.cumsum(reached.ravel()[order])) / (cost.verify(rows, len(order)) + spent)
-    best = int(np.argmax(rates))
-    if rates[best] < worth * rates[0]:
-        best = 0
-    lengths = np.bincount(order[:best] // width, minlength=rows) if best else np.zeros(rows, dtype=np.int64)
+    plain = rows / (cost.step(rows, 0) + spent)
+    if not width:
+        return Lengths(np.zeros(rows, dtype=np.int64), plain)
+    order = (
+        None if rows == 1 else (-reached).argsort(axis=None, kind="stable")
+    )  # of equal ones of a row the first first
+    chances = reached[0] if order is None else reached.ravel()[order]
+    rates = (rows + chances.cumsum()) / (cost.verify(rows, rows * width) + spent)  # by the number of drafted tokens
+    best = int(rates.argmax())
+    if rates[best] < worth * plain or rates[best] <= plain:
+        return Lengths(np.zeros(rows, dtype=np.int64), plain)
+    drafts = best + 1
+    lengths = np.array([drafts]) if order is None else np.bincount(order[:drafts] // width, minlength=rows)
     return Lengths(lengths, float(rates[best]))
 
 

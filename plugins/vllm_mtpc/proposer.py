@@ -54,7 +54,6 @@ class Proposer(EagleProposer):
         self.first, self.watched = rank == 0, metrics.watched(rank)
         self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
         self.vocabularies: RequestVocabularies | None = None
-        self.numbers: Tensor | None = None  # int64 [B], of the draft vocabularies of the coming step
         self.copying: RunnerCopying | None = None
         self.requests: list[str] = []  # of the coming step
         self.backlog: Backlog | None = None
@@ -150,7 +149,7 @@ class Proposer(EagleProposer):
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
         unread = discard_request_mask[: len(ids)]
         if self.vocabularies is not None:
-            self.numbers = self.vocabularies.follow(sampled_token_ids, requests, gpu_input_batch, discard_request_mask)
+            self.vocabularies.hear(sampled_token_ids, requests, gpu_input_batch, discard_request_mask)
         if self.copying is not None:
             self.copying.sampled(ids, requests, sampled_token_ids, unread, gpu_input_batch.all_greedy)
         self.requests = ids
@@ -222,7 +221,8 @@ class Proposer(EagleProposer):
             mode = "greedy"
         else:
             noise = draft_noise(positions, serial + window, sampling_metadata.generators)
-        step = Step([states], [tokens], serial, window, mode, sampling_metadata.temperature, noise, self.numbers)
+        numbers = self.vocabularies.choose(self.requests) if own and self.vocabularies is not None else None
+        step = Step([states], [tokens], serial, window, mode, sampling_metadata.temperature, noise, numbers)
         step.seeded = seeded
         if self.copying is not None and own:  # also where nobody copies: a seed draws the same in any company
             step.copying = Copying.begin(self.copying.copied(own))

@@ -16,6 +16,7 @@ from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 # Steps that vLLM has under way at a time: what was sampled so many steps ago is on the host already.
 UNDER_WAY = 2
+MOST_WAITING = 64  # steps whose tokens wait to be read
 
 
 class Arrival(NamedTuple):
@@ -30,9 +31,9 @@ class Arrival(NamedTuple):
 class RequestVocabularies:
     """What is read of every request, as far as the host knows its text, and the draft vocabulary that follows from it.
 
-    Sampled tokens are read a fixed number of steps after they were sent for, so nothing waits for the device, and all
-    tensor-parallel ranks decide the same.  On a CPU they are read at once.  tally: counts what became of drafts; None:
-    nobody watches.
+    Sampled tokens are read when vocabularies are chosen, but a fixed number of steps after they were sent for, so
+    nothing waits for the device, and all tensor-parallel ranks decide the same.  On a CPU none are left out.  tally:
+    counts what became of drafts; None: nobody watches.
     """
 
     tally: Tally | None = None
@@ -58,7 +59,14 @@ class RequestVocabularies:
     def follow(
         self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
     ) -> Tensor:
-        """The numbers of the coming step, int64 [B], as of `choose`, from what vLLM's runner hands its proposer.
+        """The numbers of the coming step, int64 [B]: `hear`, then `choose`."""
+        self.hear(sampled_token_ids, requests, gpu_input_batch, discard_request_mask)
+        return self.choose(gpu_input_batch.req_ids[: len(sampled_token_ids)])
+
+    def hear(
+        self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
+    ) -> None:
+        """Take in what vLLM's runner hands its proposer.
 
         sampled_token_ids: int [B, K + 1], -1 for a token that was rejected.  requests: all that are not finished.
         discard_request_mask: bool [at least B], whose prompt is not read yet.
@@ -70,7 +78,6 @@ class RequestVocabularies:
                 self.begin(request, requests[request].prompt_token_ids or [])
         drafted = [] if self.tally is None else list(map(len, gpu_input_batch.spec_token_ids[: len(ids)]))
         self.sampled(ids, sampled_token_ids.masked_fill(discard_request_mask[: len(ids), None], -1), drafted)
-        return self.choose(ids)
 
     def begin(self, request: str, prompt: Sequence[int]) -> None:
         """A request whose text so far is known, in place of any that had its id."""
@@ -94,23 +101,30 @@ class RequestVocabularies:
             copied = torch.cuda.Event()
             copied.record()
         self.arrivals.append(Arrival(readings, tokens, copied, list(zip(vocabularies, drafted, strict=False))))
-        while len(self.arrivals) > (UNDER_WAY if self.asynchronous else 0):
-            self._read(self.arrivals.popleft())
+        if len(self.arrivals) > MOST_WAITING:
+            self.read_due()
 
-    def _read(self, arrival: Arrival) -> None:
-        if arrival.copied is not None:
-            arrival.copied.synchronize()
-        texts = [[token for token in row if token >= 0] for row in arrival.tokens.tolist()]
-        there = [(reading, text) for reading, text in zip(arrival.readings, texts, strict=True) if reading is not None]
-        read_all([reading for reading, _ in there], [text for _, text in there])
-        if self.tally is not None:
-            self.tally.verified(
-                (number, drafted, len(text) - 1)
-                for (number, drafted), text in zip(arrival.drafted, texts, strict=True)
-                if number is not None and drafted and text
-            )
+    def read_due(self) -> None:
+        """All that must have come, what several steps have said of a request at once."""
+        heard: dict[Reading, list[int]] = {}
+        while len(self.arrivals) > (UNDER_WAY if self.asynchronous else 0):
+            arrival = self.arrivals.popleft()
+            if arrival.copied is not None:
+                arrival.copied.synchronize()
+            texts = [[token for token in row if token >= 0] for row in arrival.tokens.tolist()]
+            for reading, text in zip(arrival.readings, texts, strict=True):
+                if reading is not None:
+                    heard.setdefault(reading, []).extend(text)
+            if self.tally is not None:
+                self.tally.verified(
+                    (number, drafted, len(text) - 1)
+                    for (number, drafted), text in zip(arrival.drafted, texts, strict=True)
+                    if number is not None and drafted and text
+                )
+        read_all(list(heard), list(heard.values()))
 
     def choose(self, requests: Sequence[str]) -> Tensor:
         """The number of each request's draft vocabulary, int64 [B], on the host."""
+        self.read_due()
         chosen = choose_all([self.readings[request] for request in requests], self.tally)
         return torch.tensor(chosen, dtype=torch.int64, pin_memory=self.asynchronous)

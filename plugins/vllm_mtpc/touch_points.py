@@ -140,6 +140,10 @@ TABLE = (
         "called", "by vLLM's server: a request's vllm_xargs, which name its tenant",
     ),
     TouchPoint(
+        V1_COPYING, _RUNNER, "GPUModelRunner._sample", "self logits spec_decode_metadata",
+        "wrapped", "a step in which nothing is drafted is sampled as without a drafter",
+    ),
+    TouchPoint(
         V2, "vllm.v1.worker.gpu.spec_decode", "init_speculator", "vllm_config device req_states",
         "wrapped", "chooses our speculator by the draft's architecture",
     ),
@@ -286,6 +290,7 @@ PATCHES = (
     Patch(START, "vllm.engine.arg_utils", "start_up"),
     Patch(V1, _EAGLE, "dispatch", "install_v1"),
     Patch(V2, "vllm.v1.worker.gpu.spec_decode", "dispatch", "install_v2"),
+    Patch(V1_COPYING, _RUNNER, "undrafted"),
     Patch(V1_NATIVE, _PROPOSER, "native", "install_v1"),
     Patch(V2_NATIVE, _SPECULATOR, "native", "install_v2"),
     Patch(V1_CPU, _SAMPLER, "cpu_fixes"),

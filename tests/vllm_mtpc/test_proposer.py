@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 def bare(**attributes: Any) -> Any:
     """As much of one as is given."""
     made = object.__new__(Proposer)
-    made.__dict__ |= {"device": CPU, "copying": None, "vocabularies": None, "numbers": None} | attributes
+    made.__dict__ |= {"device": CPU, "copying": None, "vocabularies": None} | attributes
     return made
 
 
@@ -108,8 +108,9 @@ def test_what_the_target_said_is_read(copies: bool, monkeypatch: pytest.MonkeyPa
     unread = torch.tensor([False, False, True, True])
     assert made.prepare_next_token_ids_padded(said, requests, batch, unread) == (said, "counts")
     assert made.requests == ["a", "b", "c"]
+    assert set(vocabularies.readings) == {"a", "b", "c"}
+    assert vocabularies.choose(made.requests).tolist() == [0, 1, 1]
     assert {name: reading.tokens for name, reading in vocabularies.readings.items()} == {"a": 4, "b": 7, "c": 6}
-    assert made.numbers.tolist() == vocabularies.choose(["a", "b", "c"]).tolist() == [0, 1, 1]
     assert len(given) == copies
     for ids, known, tokens, waiting, greedy in given:
         assert (ids, known, tokens, greedy) == (["a", "b", "c"], requests, said, False)

@@ -12,7 +12,7 @@ from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from vllm_mtpc import request_vocabularies
-from vllm_mtpc.request_vocabularies import UNDER_WAY, RequestVocabularies
+from vllm_mtpc.request_vocabularies import MOST_WAITING, UNDER_WAY, RequestVocabularies
 
 RANKINGS = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
 LOW, HIGH = [3, 1, 2, 0, 4, 5], [57, 59, 58, 56, 55, 54]
@@ -41,11 +41,22 @@ def test_what_is_sampled_is_read_but_not_what_was_rejected(chosen: RequestVocabu
     chosen.begin("b", HIGH)
     chosen.sampled(["a", "b", "gone"], torch.tensor([[57, 58, -1], [-1, -1, -1], [1, 2, 3]], dtype=torch.int32))
     assert set(chosen.readings) == {"a", "b"}
+    assert chosen.choose(["a", "b"]).tolist() == [0, 1]
     assert has_read(chosen, "a", [*LOW, 57, 58])
     assert has_read(chosen, "b", HIGH)
     for _ in range(20):
         chosen.sampled(["a"], torch.tensor([[59, 58, 57]]))
     assert chosen.choose(["a", "b"]).tolist() == [1, 1]
+
+
+def test_what_waits_is_read_at_once_and_does_not_pile_up(chosen: RequestVocabularies) -> None:
+    chosen.begin("a", LOW)
+    for step in range(MOST_WAITING):
+        chosen.sampled(["a"], torch.tensor([[step % 60, -1]]))
+    assert has_read(chosen, "a", LOW)
+    chosen.sampled(["a"], torch.tensor([[1, 2]]))
+    assert has_read(chosen, "a", [*LOW, *(step % 60 for step in range(MOST_WAITING)), 1, 2])
+    assert not chosen.arrivals
 
 
 def test_what_became_of_drafts_counts_for_the_vocabulary_that_they_came_from(chosen: RequestVocabularies) -> None:
@@ -91,10 +102,12 @@ def test_elsewhere_tokens_are_read_when_they_must_have_come(
     chosen.begin("a", [])
     for step in range(5):
         chosen.sampled(["a"], torch.tensor([[step]]))
+        chosen.read_due()
     assert has_read(chosen, "a", list(range(5 - UNDER_WAY)))
     chosen.forget(["a"])
     chosen.begin("a", list(range(5)))  # preempted, and back with all that it has said
     for _ in range(UNDER_WAY):
         chosen.sampled(["a"], torch.tensor([[-1]]))
+        chosen.read_due()
     assert has_read(chosen, "a", list(range(5)))
     assert len(waited) == 5

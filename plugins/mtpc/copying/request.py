@@ -77,8 +77,10 @@ class CopyRequest:
         if match.length:
             tokens = continuation(text, match, count)
             chances = np.array(self.shift.corrected(self.table.along(match.length, count)), dtype=np.float32)
-            ended = np.logical_or.accumulate(tokens == BREAK)
-            self._proposed = Proposal(np.where(ended, 0, tokens), np.where(ended, np.float32(0.0), chances))
+            if match.start < self._begins:  # in answers before this one, between which there is a break
+                ended = np.logical_or.accumulate(tokens == BREAK)
+                tokens, chances = np.where(ended, 0, tokens), np.where(ended, np.float32(0.0), chances)
+            self._proposed = Proposal(tokens, chances)
         else:
             self._proposed = Proposal.none(count)
         return self._proposed

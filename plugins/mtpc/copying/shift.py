@@ -11,10 +11,15 @@ SMALLEST, LARGEST = 1e-6, 0.995  # no chance is 1: what has always been right ma
 
 def shifted(chance: float, shift: float) -> float:
     """A chance in [0, 1] with so much added to its logit, at most `LARGEST`; none stays none."""
+    return _times(chance, math.exp(shift))
+
+
+def _times(chance: float, factor: float) -> float:
+    """A chance whose odds are so many times as large, at most `LARGEST`; none stays none."""
     if chance <= 0:
         return 0.0
-    chance = min(max(chance, SMALLEST), LARGEST)
-    odds = chance / (1.0 - chance) * math.exp(shift)
+    chance = SMALLEST if chance < SMALLEST else min(chance, LARGEST)
+    odds = factor * chance / (1.0 - chance)
     return min(odds / (1.0 + odds), LARGEST)
 
 
@@ -26,7 +31,8 @@ class Shift:
 
     def corrected(self, chances: Iterable[float]) -> list[float]:
         """Of chances in [0, 1]; none stays none."""
-        return [shifted(chance, self.value) for chance in chances]
+        factor = math.exp(self.value)
+        return [_times(chance, factor) for chance in chances]
 
     def learn(self, said: Iterable[int], expected: Iterable[int], chances: Iterable[float]) -> None:
         """Compare what was said with what was expected with these corrected chances, up to the first that was wrong."""

@@ -48,17 +48,18 @@ class LanguageDetector:
         self.decay, self.margin = 0.5 ** (1 / half_life), margin
         self.vocab_size = rankings.vocab_size
         most = math.log1p(self.vocab_size)
-        # The last column is for what is no token of the vocabulary: an engine may let it pass.
-        self.costs = np.full((len(self.languages) + 1, self.vocab_size + 1), most, np.float32)
-        for row, ranking in zip(self.costs, rankings.languages.values(), strict=False):
+        # The last row is for what is no token of the vocabulary: an engine may let it pass.
+        costs = np.full((len(self.languages) + 1, self.vocab_size + 1), most, np.float32)
+        for row, ranking in zip(costs, rankings.languages.values(), strict=False):
             tokens = np.array(ranking.tokens, dtype=np.int64)
             # The tokens of an unordered set cost the same, what they would cost on average in a ranking.
             row[tokens] = np.log1p(np.arange(len(tokens))) if ranking.ranked else OWN * most
-        self.costs[self.everything, : self.vocab_size] = (OWN + surcharge) * most
+        costs[self.everything, : self.vocab_size] = (OWN + surcharge) * most
+        self.costs = np.ascontiguousarray(costs.T)  # [V + 1, L + 1]
 
     def begin(self) -> np.ndarray:
         """The evidence before anything is read: float64 [L + 1]."""
-        return np.zeros(len(self.costs))
+        return np.zeros(self.costs.shape[1])
 
     def read(
         self, evidence: np.ndarray, tokens: np.ndarray | Sequence[int], there: np.ndarray | None = None
@@ -69,10 +70,10 @@ class LanguageDetector:
         """
         tokens = np.asarray(tokens, dtype=np.int64)
         read = self.template.said(tokens) if there is None else self.template.said(tokens) & there
-        columns = np.where((tokens >= 0) & (tokens < self.vocab_size), tokens, self.vocab_size)
+        rows = np.where((tokens >= 0) & (tokens < self.vocab_size), tokens, self.vocab_size)
         from_each = read[..., ::-1].cumsum(-1)[..., ::-1]  # tokens that are read from each on
         ages = np.where(read, self.decay ** (from_each - 1.0), 0.0)
-        new = np.moveaxis((self.costs[:, columns] * ages).sum(-1), 0, -1)
+        new = (self.costs[rows] * ages[..., None]).sum(-2)
         after: np.ndarray = evidence * self.decay ** read.sum(-1, keepdims=True) + new
         return after
 

@@ -25,12 +25,12 @@ class SlotLanguages:
 
     def __init__(self, detector: LanguageDetector, slots: int, drafts: int, device: torch.device) -> None:
         self.detector = detector
-        self.costs = torch.from_numpy(detector.costs[:, : detector.vocab_size]).T.contiguous().to(device)  # [V, L + 1]
+        self.costs = torch.from_numpy(detector.costs[: detector.vocab_size]).to(device)  # [V, L + 1]
         self.text = torch.ones(detector.vocab_size, dtype=torch.bool)
         self.text[[token for token in detector.template.special if 0 <= token < detector.vocab_size]] = False
         self.text = self.text.to(device)
         self.places = torch.arange(drafts + 1, device=device)
-        self.evidence = torch.zeros(slots + 1, len(detector.costs), dtype=torch.float64, device=device)
+        self.evidence = torch.zeros(slots + 1, detector.costs.shape[1], dtype=torch.float64, device=device)
         self.numbers = torch.zeros(slots + 1, dtype=torch.int64, device=device)
         self.tally: SlotTally | None = None
 

@@ -18,7 +18,7 @@ class Template(NamedTuple):
 
     def said(self, tokens: np.ndarray) -> np.ndarray:
         """Which tokens, int64 [..., T], are not the template's, bool; a piece must be there as a whole."""
-        said: np.ndarray = ~np.isin(tokens, self.special)
+        said: np.ndarray = (tokens[..., None] != np.array(self.special, dtype=np.int64)).all(-1)
         for piece in self.pieces:
             places = tokens.shape[-1] - len(piece) + 1
             if places > 0:
