@@ -29,6 +29,10 @@ class Draft(NamedTuple):
     probs: Tensor | None
     peaks: Tensor | None = None
 
+    def first(self, count: int) -> Draft:
+        """So many tokens."""
+        return Draft(*(None if each is None else each[:, :count] for each in self))  # type: ignore[arg-type]
+
 
 class TreeDraft(NamedTuple):
     """Drafted prefixes that share their beginnings, the most probable first.

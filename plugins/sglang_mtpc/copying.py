@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
 
+from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
-from mtpc.copying.request import CopyRequest, Proposal
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, certain, concatenated
+from mtpc.lengths import MEASURED, StepCost
 from sglang_mtpc import served
 
 
@@ -20,30 +22,54 @@ class WorkerCopying:
     """The texts of all requests that are held, each forgotten with SGLang's ``Req``.
 
     Steps must not overlap: what was said in the last one has to be there when the next is drafted.
+
+    own: tokens that the drafter itself drafts, of ``longest``.  cost: of steps, by which the common length of a step's
+    drafts is chosen; None: it is always ``longest``.
     """
 
-    def __init__(self, table: CopyTable, device: torch.device) -> None:
-        self.table, self.device = table, device
-        self.texts: WeakKeyDictionary[Any, CopyRequest] = WeakKeyDictionary()
+    def __init__(
+        self, table: CopyTable, device: torch.device, own: int = 0, longest: int = 1, cost: StepCost | None = None
+    ) -> None:
+        self.device, self.chooses = device, cost is not None
+        self.batch = BatchCopying(own, longest, cost or MEASURED, table, requests=WeakKeyDictionary())
 
     @classmethod
     def of_served(cls, device: torch.device) -> Self | None:
         """Of the drafter that this process serves; None: nothing is copied."""
-        return cls(CopyTable.of(Path(served.folder())), device) if served.copies() else None
+        if not served.copies():
+            return None
+        table, depths = CopyTable.of(Path(served.folder())), (served.own_shape().depth, served.shape().depth)
+        return cls(table, device, *depths, served.step_cost())
 
-    def copied(self, requests: Sequence[Any], drafts: int) -> Copied:
-        """The next so many tokens of each ``Req`` of the batch, with no chance where there is nothing to copy."""
-        proposals = (self._of(request).propose(drafts) for request in requests)
-        tokens, chances = map(torch.from_numpy, Proposal.beside_drafter(proposals, drafts))
+    def copied(self, requests: Sequence[Any], drafts: int, greedy: bool = True) -> Copied:
+        """The next so many tokens of each ``Req`` of the batch, with no chance where there is nothing to copy.
+
+        greedy: whether every request has a temperature of 0.
+        """
+        self.batch.begin(greedy)
+        for request in requests:
+            known = self.batch.requests.get(request)
+            heard = 0 if known is None else len(known.copy.answer)
+            self.batch.add(request, partial(_prompt_of, request), request.output_ids[heard:], waiting=False)
+        tokens, chances = map(torch.from_numpy, self.batch.copied(drafts))
         return Copied(tokens.to(self.device), chances.to(self.device))
 
-    def _of(self, request: Any) -> CopyRequest:
-        """What a request has said until now."""
-        if request not in self.texts:
-            self.texts[request] = CopyRequest(self.table, request.origin_input_ids)
-        text = self.texts[request]
-        text.append(request.output_ids[len(text.text) - len(request.origin_input_ids) :])
-        return text
+    def length(self, longest: int) -> int:
+        """How many tokens each draft of the batch has, known before any is drafted: what is cut off was not seen."""
+        return self.batch.common_length(longest) if self.chooses else longest
+
+    def cut(self, draft: Draft, length: int) -> Draft:
+        """Drafts of a step that is to verify so many tokens of each."""
+        if self.chooses:
+            draft = draft.first(length)
+            self.batch.drafted(draft.tokens.tolist())
+        return draft
+
+
+def _prompt_of(request: Any) -> Sequence[int]:
+    """Of SGLang's ``Req``."""
+    prompt: Sequence[int] = request.origin_input_ids
+    return prompt
 
 
 def lengthened(draft: Draft, copied: Copied) -> Draft:

@@ -124,22 +124,26 @@ class SerialDraftWorker(EagleDraftWorker):
             draft_input, step = batch.spec_info, self.steps.begin(batch)
             if self.window is not None:
                 draft_input.hidden_states = of_first_rank(draft_input.hidden_states)
-            mixing = None if self.copying is None else _mix_first(batch, step, self.copying, self.shape.depth)
+            mixing, length = None, self.shape.depth
+            if self.copying is not None:
+                mixing = _mix_first(batch, step, self.copying, length)
+                length = self.copying.length(length)
+            self.speculative_num_draft_tokens = self.shape.nodes + 1  # the step before may have verified fewer
             drafts: Draft | TreeDraft
             if self.borrows:
                 parents, scores, tokens, _ = self._loop(batch)
                 drafts = TreeDraft(tokens, parents, scores)
             elif self.window is None:
-                drafts = self._draft_serially(batch)
+                drafts = self._draft_serially(batch, length)
             elif self.shape.children > 1:
                 again = partial(self._second_states, batch) if self.speculative_num_steps > 1 else None
                 model, window, lap = self.draft_runner.model, self.window.window, self.clock.lap
                 drafts = draft_tree(draft_input, step, self.shape, model, window, again, lap)
             else:
                 drafts = self._draft_both(batch, step, mixing, self.window)
-            if mixing is not None:
+            if mixing is not None and self.copying is not None:
                 assert isinstance(drafts, Draft)  # copying makes chains
-                drafts = lengthened(drafts, mixing.copying.copied)
+                drafts = self.copying.cut(lengthened(drafts, mixing.copying.copied), length)
             return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
     def _draft_both(self, batch: Any, step: Step, mixing: Mixing | None, window: Drafting) -> Draft:
@@ -179,9 +183,14 @@ class SerialDraftWorker(EagleDraftWorker):
         (states,) = draft_input.kept
         return states
 
-    def _draft_serially(self, batch: Any) -> Draft:
-        """What SGLang's draft loop drafts."""
-        return Draft(*self._loop(batch)[2:])
+    def _draft_serially(self, batch: Any, most: int | None = None) -> Draft:
+        """What SGLang's draft loop drafts, at most so many tokens, but one; None: all that are the serial part's."""
+        steps = self.speculative_num_steps
+        if most is not None:
+            self.speculative_num_steps = min(steps, max(1, most))
+        drafted = Draft(*self._loop(batch)[2:])
+        self.speculative_num_steps = steps
+        return drafted
 
     def _loop(self, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """SGLang's draft loop from the first draft on, of fewer drafts than will be verified.
@@ -224,7 +233,7 @@ class SerialDraftWorker(EagleDraftWorker):
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any, **options: Any) -> None:
         """The keys of what was accepted, and the first draft of the next step."""
         with self.clock.resumed():
-            own = None if self.window is None else verify.last_accepted(batch_result, self.shape)
+            own = None if self.window is None else verify.last_accepted(batch_result)
             super()._draft_extend_for_decode(batch, batch_result, **options)
             self.clock.lap("serial 1")
             if own is not None:
@@ -235,7 +244,7 @@ class SerialDraftWorker(EagleDraftWorker):
 def _mix_first(batch: Any, step: Step, copying: WorkerCopying, drafts: int) -> Mixing:
     """Mix the stated distributions of the first drafts with what would be copied, and draw these drafts anew."""
     draft_input = batch.spec_info
-    mixing = Mixing(copying.copied(batch.reqs, drafts), batch.sampling_info.temperatures)
+    mixing = Mixing(copying.copied(batch.reqs, drafts, step.mode == "greedy"), batch.sampling_info.temperatures)
     probs = mixing.mixed(draft_input.draft_probs)
     uniforms = counter_uniforms(step.seeds + _FIRST_STREAM, step.positions, 1)[:, 0]
     token = choose(probs, step.temperature, uniforms)[:, None]
@@ -274,6 +283,12 @@ class SerialWorker(EAGLEWorkerV2):
         if self._draft_worker.watch is not None:
             self._draft_worker.watch.drafting(batch, None if requests is None else requests.chosen)
         return super().forward_batch_generation(batch, *args, **options)
+
+    def verify(self, batch: Any, *args: Any, **options: Any) -> Any:
+        """SGLang's verification and, after it, the layer's pass: of as many tokens as the step has drafted."""
+        width = batch.spec_info.draft_token_num
+        self.speculative_num_draft_tokens = self._draft_worker.speculative_num_draft_tokens = width
+        return super().verify(batch, *args, **options)
 
     def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
         """Called by SGLang, step after step, once it has the verdicts on the host."""

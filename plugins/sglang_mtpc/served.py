@@ -14,6 +14,7 @@ from mtpc.directory.target import Target
 from mtpc.families import DrafterConfig, Family, family_of
 from mtpc.families.announced import Shares, announced
 from mtpc.families.drafter import load_drafter
+from mtpc.lengths import StepCost
 from mtpc.memory import of_drafts
 from mtpc.window.part import WindowPart
 from sglang_mtpc import token_map
@@ -59,6 +60,11 @@ def copies() -> bool:
     return token_map.copies(get_spec().speculative_token_map, read(folder())[0].copies)
 
 
+def step_cost() -> StepCost | None:
+    """What steps take, by which the drafts of each step are as long as pays; None: they all have one length."""
+    return token_map.read(get_spec().speculative_token_map).step_cost
+
+
 def own_shape() -> Shape:
     """Of what the drafter itself drafts."""
     return shape().own(config()) if copies() else shape()
@@ -75,6 +81,7 @@ def announce(vocabularies: str | None, steps: int) -> None:
     shares = Shares(steps, own.depth - steps, drafts.depth - own.depth)
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     more = [*tree, *["copying from the request's own text"] * copies()]
+    more += ["as many as pay"] * (step_cost() is not None)
     batch = get_schedule().max_running_requests
     if batch and own.depth:
         more.append(of_drafts(batch, own.nodes, drafter.vocab_size))

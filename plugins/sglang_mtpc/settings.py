@@ -15,7 +15,7 @@ from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import touch_points
 from sglang_mtpc.native_settings import check_native
 from sglang_mtpc.shape import Shape, draft_shape, flag
-from sglang_mtpc.token_map import copies, vocabulary_values
+from sglang_mtpc.token_map import COST, copies, read, vocabulary_values
 
 # SGLang's speculative settings that mean something for our drafters; the others are to be left alone.
 HEEDED = {
@@ -77,6 +77,8 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     values, copied = vocabulary_values(token_map), copies(token_map, family.copies)
     if copied:
         _check_copying(settings, shape, folder)
+    elif read(token_map).step_cost is not None:
+        raise MTPCError(f"the {COST!r} of --speculative-token-map is for copying: add copy=true.")
     if config.serial is not None:
         vocabularies = open_vocabularies(values, Path(folder), model.vocab_size)
         config.serial.check_ranks(settings.tp_size, folder)
@@ -99,7 +101,17 @@ def _check_copying(settings: Any, shape: Shape, folder: str) -> None:
         raise MTPCError("copying makes chains, but the settings ask for a tree of drafts.")
     if not settings.disable_overlap_schedule:
         raise MTPCError("copying reads what was said a step ago: it needs --disable-overlap-schedule.")
+    if read(settings.speculative_token_map).step_cost is not None and not _without_graphs(settings):
+        raise MTPCError(
+            f"the {COST!r} of --speculative-token-map is for drafts that are as long as pays: in CUDA graphs all have "
+            "one length, so it needs --disable-cuda-graph."
+        )
     CopyTable.of(Path(folder))
+
+
+def _without_graphs(settings: Any) -> bool:
+    """Whether steps of any width run at the same cost for each token."""
+    return bool(settings.device == "cpu" or settings.disable_cuda_graph)
 
 
 def _defaults(given: Any, heeded: set[str]) -> dict[str, Any]:

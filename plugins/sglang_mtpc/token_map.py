@@ -11,20 +11,23 @@ from pydantic import Field
 from mtpc.declared import declared
 from mtpc.draft import MOST_NODES
 from mtpc.errors import MTPCError
+from mtpc.lengths import StepCost
 from mtpc.vocabulary.settings import VocabularyChoice
 
-COPY = "copy"
+COPY, COST = "copy", "step_cost"
 
 
 class TokenMap(VocabularyChoice):
     """What it says.
 
     copy_: whether drafts are copied; None: where the drafter does nothing else.  borrow: nodes of a tree that are
-    borrowed, see `mtpc.window.borrow`.
+    borrowed, see `mtpc.window.borrow`.  step_cost: what steps take, for drafts that are copied and as long as pays;
+    None: all have one length.
     """
 
     copy_: Annotated[bool | None, Field(alias=COPY)] = None
     borrow: Annotated[int, Field(ge=0, le=MOST_NODES)] = 0
+    step_cost: StepCost | None = None
 
 
 def vocabulary_values(token_map: str | None) -> dict[str, Any]:

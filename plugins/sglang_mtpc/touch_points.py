@@ -167,6 +167,10 @@ TABLE = (
         "hooked", "each request's draft vocabulary is chosen before a step",
     ),
     TouchPoint(
+        WORKER, _EAGLE, "EAGLEWorkerV2.verify", "self batch",
+        "hooked", "as many tokens of each request as a step has drafted, which copying may choose",
+    ),
+    TouchPoint(
         WORKER, _EAGLE, "EAGLEWorkerV2.on_verify_complete_cpu", "self num_correct_drafts_per_req batch_size",
         "hooked", "what was accepted of each request is counted",
     ),

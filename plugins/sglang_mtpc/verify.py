@@ -42,10 +42,11 @@ def install() -> None:
 def verify_input(batch: Any, draft_input: Any, drafts: Draft | TreeDraft, shape: Shape, target_worker: Any) -> Any:
     """SGLang's ``EagleVerifyInput``; a chain's carries the distributions that its tokens were drawn from."""
     device = drafts.tokens.device
+    nodes, depth = drafts.tokens.shape[1], shape.depth
     if isinstance(drafts, TreeDraft):
         links, probs = tree_links(drafts.parents, shape.children), None
     else:
-        links, probs = chain_links(*drafts.tokens.shape, device), drafts.probs
+        links, probs, depth = chain_links(*drafts.tokens.shape, device), drafts.probs, nodes
     built = build_eagle_verify_input(
         batch,
         draft_input,
@@ -55,21 +56,21 @@ def verify_input(batch: Any, draft_input: Any, drafts: Draft | TreeDraft, shape:
         probs,
         target_worker=target_worker,
         topk=shape.children,
-        num_steps=shape.nodes,  # see `tree_links`
-        num_draft_tokens=shape.nodes + 1,
+        num_steps=nodes,  # see `tree_links`
+        num_draft_tokens=nodes + 1,
         tree_mask_mode=default_tree_mask_mode(),
         device=device.type,
     )
-    built.spec_steps = shape.depth
+    built.spec_steps = depth
     return built
 
 
-def last_accepted(result: Any, shape: Shape) -> Tensor:
+def last_accepted(result: Any) -> Tensor:
     """The target's state of each request's last accepted token, [B, d], of SGLang's ``GenerationBatchResult``.
 
     SGLang has moved what was accepted to the front of each request's rows.
     """
-    hidden, lengths, width = result.logits_output.hidden_states, result.accept_lens, shape.nodes + 1
+    hidden, lengths, width = result.logits_output.hidden_states, result.accept_lens, result.speculative_num_draft_tokens
     last: Tensor = hidden[torch.arange(0, len(lengths) * width, width, device=hidden.device) + lengths - 1]
     return last
 

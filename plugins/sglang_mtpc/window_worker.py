@@ -15,14 +15,14 @@ from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
 from sglang.srt.speculative.spec_utils import get_plan_stream
 from torch import Tensor
 
-from mtpc.draft import Draft, Known
+from mtpc.draft import Draft, Known, TreeDraft, certain
 from mtpc.draft_clock import DraftClock
 from sglang_mtpc import served, verify
 from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.ranks import check_ranks, of_first_rank
-from sglang_mtpc.step import Steps
+from sglang_mtpc.step import Step, Steps
 
 
 class WindowWorker(BaseSpecWorker):
@@ -82,7 +82,7 @@ class WindowWorker(BaseSpecWorker):
                 self.watch.drafting(batch, None)
             batch.spec_info = self._draft(batch, batch.spec_info)
             result = self._verify(batch, grammar_barrier)
-            hidden = verify.last_accepted(result, self.shape)
+            hidden = verify.last_accepted(result)
             token = result.next_draft_input.bonus_tokens
         if on_publish is not None:
             on_publish(result.new_seq_lens)
@@ -103,18 +103,29 @@ class WindowWorker(BaseSpecWorker):
 
     def _draft(self, batch: Any, draft_input: Any) -> Any:
         """What is known -> draft -> verification input."""
+        drafts: Draft | TreeDraft
         with self.clock:
             step = self.steps.begin(batch)
             states = of_first_rank(draft_input.hidden_states)
             known = Known.of_target(states, draft_input.bonus_tokens.long())
-            copied = None if self.copying is None else self.copying.copied(batch.reqs, self.shape.depth)
-            own = None if copied is None else copied.first(self.drafting.shape.depth)
-            drafts = self.drafting(Inputs.of(known, step, own), step.mode)
+            if self.copying is None:
+                drafts = self.drafting(Inputs.of(known, step), step.mode)
+            else:
+                drafts = self._draft_copying(self.copying, batch.reqs, known, step)
             self.clock.lap("window")
-            if copied is not None:
-                assert isinstance(drafts, Draft)  # part of the settings
-                drafts = lengthened(drafts, copied)
         return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
+
+    def _draft_copying(self, copying: WorkerCopying, requests: Any, known: Known, step: Step) -> Draft:
+        """The window's drafts mixed with what would be copied, then that alone, of the length of this step."""
+        copied = copying.copied(requests, self.shape.depth, step.mode == "greedy")
+        length = copying.length(self.shape.depth)
+        if not length:
+            nothing = known.tokens[:, :0]
+            vocab_size = self.drafting.window.vocab_size
+            return copying.cut(Draft(nothing, None if step.mode == "greedy" else certain(nothing, vocab_size)), 0)
+        drafts = self.drafting(Inputs.of(known, step, copied.first(self.drafting.shape.depth)), step.mode)
+        assert isinstance(drafts, Draft)  # part of the settings
+        return copying.cut(lengthened(drafts, copied), length)
 
     def _verify(self, batch: Any, grammar_barrier: Any) -> Any:
         return run_eagle_verify(
@@ -125,7 +136,7 @@ class WindowWorker(BaseSpecWorker):
             plan_stream=self.plan_stream,
             plan_stream_ctx=self.plan_stream_context,
             topk=self.shape.children,
-            num_draft_tokens=self.shape.nodes + 1,
+            num_draft_tokens=batch.spec_info.draft_token_num,
             device=self.device.type,
             metadata_ready_pre_pad=False,
             finalize_tree_path=True,

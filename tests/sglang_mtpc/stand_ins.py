@@ -20,7 +20,7 @@ class Texts(WorkerCopying):
     def __init__(self) -> None:
         super().__init__(CopyTable(), torch.device("cpu"))
 
-    def copied(self, requests: Any, drafts: int) -> Copied:
+    def copied(self, requests: Any, drafts: int, greedy: bool = True) -> Copied:
         copies = (torch.arange(len(requests)) % 2)[:, None]
         tokens = torch.arange(1, drafts + 1).repeat(len(requests), 1)
         return Copied(tokens * copies, CHANCES[:drafts] * copies)

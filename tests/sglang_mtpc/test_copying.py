@@ -15,6 +15,7 @@ from mtpc.copying.mixture import Copied, doubted
 from mtpc.copying.request import CopyRequest
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
+from mtpc.lengths import StepCost
 from sglang_mtpc.copying import WorkerCopying, lengthened
 
 TABLE = CopyTable((0.2, 0.5, 0.8))
@@ -31,7 +32,8 @@ def request(prompt: list[int]) -> Any:
 
 
 def test_the_text_goes_on_as_before() -> None:
-    copying, one, other = WorkerCopying(TABLE, torch.device("cpu")), request([1, 2, 3, 4, 1, 2]), request([7, 8, 9])
+    copying = WorkerCopying(TABLE, torch.device("cpu"), longest=4)
+    one, other = request([1, 2, 3, 4, 1, 2]), request([7, 8, 9])
     tokens, chances = copying.copied([other, one], 3)
     assert tokens[1].tolist() == [3, 4, 1]
     assert chances[1].tolist() == pytest.approx(doubted(np.array(TABLE.along(2, 3))))
@@ -47,7 +49,11 @@ def test_the_text_goes_on_as_before() -> None:
 
 def test_what_was_said_is_learned_from() -> None:
     """Chances are those of `CopyRequest`, told of the same text in the same parts."""
-    copying, one, plain = WorkerCopying(TABLE, torch.device("cpu")), request([1, 2, 1]), CopyRequest(TABLE, [1, 2, 1])
+    copying, one, plain = (
+        WorkerCopying(TABLE, torch.device("cpu"), longest=4),
+        request([1, 2, 1]),
+        CopyRequest(TABLE, [1, 2, 1]),
+    )
     for said in ([2, 1, 2], [1], [5], [1, 2, 7], []):
         expected = plain.propose(4)
         tokens, chances = copying.copied([one], 4)
@@ -58,12 +64,51 @@ def test_what_was_said_is_learned_from() -> None:
 
 
 def test_a_request_that_is_gone_is_forgotten() -> None:
-    copying, one = WorkerCopying(TABLE, torch.device("cpu")), request([1, 1])
+    copying, one = WorkerCopying(TABLE, torch.device("cpu"), longest=4), request([1, 1])
     copying.copied([one], 1)
-    assert len(copying.texts) == 1
+    assert len(copying.batch.requests) == 1
     del one
     gc.collect()
-    assert not copying.texts
+    assert not copying.batch.requests
+
+
+COST = StepCost(plain=((1, 1.0),), verifying=((2, 1.1), (40, 2.0)))
+
+
+def test_all_drafts_are_as_long_as_pays() -> None:
+    """Long where every text repeats itself, none where no text does, and so for the whole batch."""
+    copying = WorkerCopying(CopyTable((0.2, 0.5, 0.99)), torch.device("cpu"), longest=8, cost=COST)
+    repeats, other = request([1, 2, 3, 4, 5] * 4), request([6, 7, 8])
+    copying.copied([repeats], 8)
+    assert copying.length(8) == 8
+    copying.copied([other], 8)
+    assert copying.length(8) == 0
+    copying.copied([repeats, other], 8)
+    assert 0 < copying.length(8) <= 8
+    draft = Draft(torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.rand(2, 3, 9))
+    assert draft.probs is not None
+    cut = copying.cut(draft, 2)
+    assert (cut.tokens.tolist(), cut.probs.shape) == ([[1, 2], [4, 5]], (2, 2, 9))  # type: ignore[union-attr]
+
+
+def test_a_drafter_that_is_wrong_drafts_no_more_until_it_may_be_right_again() -> None:
+    copying, one = WorkerCopying(CopyTable((0.01,)), torch.device("cpu"), 3, 3, COST), request([1, 2, 3])
+    lengths = []
+    for step in range(60):
+        copying.copied([one], 3)
+        lengths.append(copying.length(3))
+        copying.cut(Draft(torch.full((1, 3), 500), None), lengths[-1])
+        one.output_ids.append(10 + step)
+    assert lengths[0] == 3
+    assert 0 < lengths.count(0) < 60
+
+
+def test_without_a_cost_all_drafts_have_one_length() -> None:
+    copying, one = WorkerCopying(TABLE, torch.device("cpu"), longest=4), request([6, 7, 8])
+    copying.copied([one], 4)
+    assert copying.length(4) == 4
+    draft = Draft(torch.tensor([[1, 2, 3]]), None)
+    assert copying.cut(draft, 2) is draft
 
 
 @pytest.mark.parametrize("stated", [True, False])

@@ -14,7 +14,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from mtpc.errors import MTPCError
-from sglang_mtpc.token_map import TokenMap, copies, vocabulary_values
+from mtpc.lengths import StepCost
+from sglang_mtpc.token_map import TokenMap, copies, read, vocabulary_values
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_fastmtp import make_vocabulary
 
@@ -188,12 +189,22 @@ def test_copying(target: Path, fastmtp: Path, tmp_path: Path) -> None:
     refused("copying makes chains", target, *synchronous, *tree, algorithm="FASTMTP")
 
 
+def test_lengths_that_pay(target: Path, fastmtp: Path) -> None:
+    given = (PATH, str(fastmtp), "--disable-overlap-schedule", "--speculative-token-map")
+    cost = '{"verifying":[[2,1.0],[64,3.0]]}'
+    found = resolved(target, *given, f"?copy=true&step_cost={cost}", algorithm="FASTMTP")
+    assert read(found.speculative_token_map).step_cost == StepCost(verifying=((2, 1.0), (64, 3.0)))
+    refused("is for copying: add copy=true", target, *given, "?step_cost={}", algorithm="FASTMTP")
+    refused("'step_cost.plain'", target, *given, '?copy=true&step_cost={"plain":[]}', algorithm="FASTMTP")
+
+
 KEYS = sorted(field.alias or name for name, field in TokenMap.model_fields.items() if name != "vocabulary")
 TEXTS = ("", "x", "5", "0", "-1", "1.5", "1e3", "NaN", "true", "yes", "null ", "[]", "{}", '"x"', "9" * 30, "9" * 5000)
 RIGHT = {
     "size": ("5", "null "),
     "borrow": ("5", "0"),
     "copy": ("true", "null "),
+    "step_cost": ("{}", "null "),
     "language": ("x", "yes", "null ", '"x"', "9" * 5000),
 }
 WRONG = [f"a.json?{quote_plus(key)}={quote_plus(text)}" for key in KEYS for text in TEXTS if text not in RIGHT[key]]

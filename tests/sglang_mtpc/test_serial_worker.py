@@ -67,6 +67,7 @@ def test_the_targets_state_is_kept_for_a_window(monkeypatch: pytest.MonkeyPatch)
     result = SimpleNamespace(
         logits_output=SimpleNamespace(hidden_states=hidden),
         accept_lens=torch.tensor([1, 3]),
+        speculative_num_draft_tokens=3,
         next_draft_input=following,
     )
     worker(None, window="some")._draft_extend_for_decode(None, result)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, MutableMapping, Sequence
 from itertools import accumulate
 from operator import mul
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from mtpc.copying.request import NOTHING, CopyRequest, Proposal
 from mtpc.copying.shift import Shift
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
-from mtpc.lengths import StepCost, best_lengths, least_chance
+from mtpc.lengths import StepCost, best_common_length, best_lengths, least_chance
 
 TYPICAL, FOLLOWS, FORGETS = 0.6, 0.1, 0.02  # of a request's own drafts, see `Request`
 WORTH = 1.05  # by how much drafting must look better than not drafting: of two guesses the larger is too large
@@ -55,13 +56,21 @@ class BatchCopying:
     """All requests that are not finished, and what those of the batch at hand would go on with.
 
     own: tokens that the drafter itself drafts, at most.  longest: tokens of a draft.  store: earlier answers that may
-    be copied; None: only a request's own text.
+    be copied; None: only a request's own text.  requests: where they are kept, by name; None: until `forget`.
     """
 
-    def __init__(self, own: int, longest: int, cost: StepCost, table: CopyTable, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        own: int,
+        longest: int,
+        cost: StepCost,
+        table: CopyTable,
+        store: Store | None = None,
+        requests: MutableMapping[Any, Request] | None = None,
+    ) -> None:
         self.table, self.own, self.longest, self.costs, self.cost = table, own, longest, cost, cost
         self.store = store
-        self.requests: dict[Hashable, Request] = {}
+        self.requests: MutableMapping[Any, Request] = {} if requests is None else requests
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
         self.foretold: list[list[float]] = []  # of each draft, the chances that its tokens are right after those before
@@ -111,6 +120,17 @@ class BatchCopying:
         both, copied = self._foreseen(longest, min(self.own, longest)), self._foreseen(longest, 0)
         spent = self.cost.draft(len(self.batch))
         return best_lengths(both, self.cost, spent).rate >= WORTH * best_lengths(copied, self.cost).rate
+
+    def common_length(self, longest: int) -> int:
+        """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does."""
+        foreseen = self._foreseen(longest, min(self.own, longest))
+        return best_common_length(foreseen, self.cost, self.cost.draft(len(self.batch)) if self.own else 0.0, WORTH)
+
+    def drafted(self, drafts: Sequence[list[int]]) -> None:
+        """What was drafted of the rows of the batch with a common length, to see how often it is right."""
+        for request, tokens in zip(self.batch, drafts, strict=True):
+            if request is not None:
+                request.drafted(tokens, [])
 
     def _foreseen(self, longest: int, own: int) -> np.ndarray:
         """Chances that tokens are reached, before the drafter drafts ``own`` of them, float64 [B, longest]."""
