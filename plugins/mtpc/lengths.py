@@ -20,15 +20,17 @@ class StepCost(BaseModel):
     """What steps of the engine take, in steps that say one token to one request without a draft.
 
     Points of curves that are straight between them, level before the first, and go on after the last as before it.
-    plain: a step without drafts, by requests.  verifying: one with drafts, by tokens that it reads, each request's
-    pending one and drafts; drafting apart.  drafting: the drafter's own draft, by requests.  sampled: steps in which
-    some request has a temperature above 0, in the same unit; None: they cost the same.
+    plain: a step without drafts, by requests.  verifying: one with drafts for one request, by tokens that it reads, the
+    pending one and drafts; drafting apart.  What requests cost beside their tokens is in ``plain``: in a step of
+    more of them, drafts add what as many tokens add here from the number of requests on, and what any drafts add.
+    drafting: the drafter's own draft, by requests.  sampled: steps in which some request has a temperature above 0, in
+    the same unit; None: they cost the same.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     plain: Curve = ((1, 1.0), (16, 2.2))
-    verifying: Curve = ((2, 1.12), (11, 1.45), (64, 5.0))
+    verifying: Curve = ((2, 1.12), (11, 1.45), (64, 4.41))
     drafting: Curve = ((1, 0.23), (16, 1.0))
     sampled: StepCost | None = None
 
@@ -49,20 +51,24 @@ class StepCost(BaseModel):
 
     def step(self, rows: int, drafts: int) -> float:
         """One of a batch with so many drafted tokens in all, drafting apart."""
-        return float(_along(self.verifying, rows + drafts, 1)[0] if drafts else _along(self.plain, rows, 1)[0])
+        return float(self.verify(rows, drafts)[-1] if drafts else _along(self.plain, rows, 1)[0])
 
     def draft(self, rows: int) -> float:
         """The drafter's own draft of so many requests."""
         return float(_along(self.drafting, rows, 1)[0])
 
+    def read(self, tokens: int) -> float:
+        """``verifying`` at a number of tokens."""
+        return float(_along(self.verifying, tokens, 1)[0])
+
     def verify(self, rows: int, most: int) -> np.ndarray:
-        """Steps of a batch with 1 to so many drafted tokens, float64 [most]."""
-        return _along(self.verifying, rows + 1, most)
+        """Steps of a batch with 1 to so many drafted tokens, float64 [most]: never less than one without."""
+        return _verify(self, rows, most)
 
 
 # A chat model of 135 M parameters on two cores of a CPU, in steps of a server that can draft: where a user has not
 # measured.
-MEASURED = StepCost(sampled=StepCost(verifying=((2, 1.13), (11, 1.5), (64, 5.5)), drafting=((1, 0.27), (16, 1.1))))
+MEASURED = StepCost(sampled=StepCost(verifying=((2, 1.13), (11, 1.5), (64, 5.0)), drafting=((1, 0.27), (16, 1.1))))
 
 
 @lru_cache(maxsize=4096)
@@ -73,6 +79,14 @@ def _along(curve: Curve, first: int, count: int) -> np.ndarray:
     if len(curve) > 1:
         beyond = (values[-1] - values[-2]) / (places[-1] - places[-2]) * (at - places[-1]).clip(0)
     return np.asarray(np.interp(at, places, values) + beyond)
+
+
+@lru_cache(maxsize=4096)
+def _verify(cost: StepCost, rows: int, most: int) -> np.ndarray:
+    """See `StepCost.verify`."""
+    plain, any_drafts = cost.step(rows, 0), cost.read(1) - cost.step(1, 0)
+    read = _along(cost.verifying, rows, most + 1)
+    return np.maximum(plain + any_drafts + read[1:] - read[0], plain)
 
 
 class Lengths(NamedTuple):

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost, best_lengths, least_chance
+from mtpc.lengths import StepCost, best_common_length, best_lengths, least_chance
 
 CHANCES = arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(0, 4)), elements=st.floats(0, 1))
 
@@ -82,6 +82,26 @@ def test_curves_are_straight_between_their_points() -> None:
     assert cost.verify(1, 5).tolist() == pytest.approx([cost.step(1, drafts) for drafts in range(1, 6)])
     assert cost.step(9, 0) == 1.0
     assert [cost.draft(rows) for rows in (1, 2, 5)] == pytest.approx([0.2, 0.3, 0.6])
+
+
+def test_what_many_requests_take_without_drafts_they_take_with_them() -> None:
+    cost = StepCost(plain=((1, 1.0), (16, 2.5)), verifying=((2, 1.1), (64, 4.2)))
+    token = (4.2 - 1.1) / 62
+    assert cost.step(16, 1) == pytest.approx(2.5 + 0.1 + token)
+    assert cost.verify(16, 48).tolist() == pytest.approx([2.6 + token * drafts for drafts in range(1, 49)])
+    cheaper = StepCost(plain=((1, 1.0), (16, 2.5)), verifying=((1, 0.2),))
+    assert cheaper.verify(16, 3).tolist() == [2.5] * 3
+
+
+def test_a_common_length_is_the_best_of_all() -> None:
+    """Of 0 to 6 tokens; `best_lengths` finds it too where all requests are alike."""
+    rng = np.random.default_rng(5)
+    for rows, token in itertools.product((1, 3), (0.02, 0.1, 0.4, 2.0)):
+        foreseen, cost = np.cumprod(rng.random((rows, 6)), axis=1), line(0.1, token)
+        rates = [rate(foreseen, np.full(rows, length), 0.1, token, 0.2 * (length > 0)) for length in range(7)]
+        assert best_common_length(foreseen, cost, 0.2) == int(np.argmax(rates))
+        alike = foreseen[:1].repeat(rows, 0)
+        assert best_common_length(alike, cost) * rows >= best_lengths(alike, cost).of.sum() - rows
 
 
 @pytest.mark.parametrize(

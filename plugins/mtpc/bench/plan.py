@@ -125,12 +125,17 @@ def measured(timed: Sequence[Timed]) -> Measured:
 
 def _cost(timed: Sequence[Timed], seconds: float) -> StepCost:
     """Of steps at some temperatures, in steps of so many seconds."""
-    verifying = [(point.batch * point.tokens, (point.with_drafter - point.drafting) / seconds) for point in timed]
     curves = {
         "plain": _curve([(point.batch, point.without / seconds) for point in timed]),
-        "verifying": _curve(verifying),
         "drafting": _curve([(point.batch, point.drafting / seconds) for point in timed]),
     }
+    added = [(point.batch, (point.with_drafter - point.drafting - point.without) / seconds) for point in timed]
+    tokens = {point.batch: point.batch * point.tokens for point in timed}
+    (_, alone), *others = _curve(added)
+    curves["verifying"] = ((tokens[1], max(1.0, curves["plain"][0][1] + alone)),)
+    for batch, more in others:  # as `StepCost.verify` adds it to what such a batch takes without drafts
+        before = StepCost.model_validate(curves).read(batch)
+        curves["verifying"] = _curve([*curves["verifying"], (tokens[batch], before + more - alone)])
     return declared(StepCost, curves, "what steps took in these results")
 
 
