@@ -1,4 +1,4 @@
-r"""Tokens/s by kind of question, and who drafts: nobody, vLLM's n-gram drafter, a drafter, copying alone, or both.
+r"""Tokens/s by kind of question, and who drafts: nobody, the engine's n-gram drafter, a drafter, copying, or both.
 
     mtpc train copying --target runs/smollm2 --out runs/smollm2-copying
     python -m benchmarks.copying --target runs/smollm2 --drafter weights/smollm2-fastmtp --alone runs/smollm2-copying \
@@ -6,7 +6,9 @@ r"""Tokens/s by kind of question, and who drafts: nobody, vLLM's n-gram drafter,
 
 All of them are there at once, each in a process, and answer every question in turn, so that a machine whose speed
 drifts slows them alike.  results.json and results.md are written anew after each kind.  Questions: as
-`mtpc bench --prompts`, Spec-Bench's own too.
+`mtpc bench --prompts`, Spec-Bench's own too.  Where more requests are there at a time than a kind has questions, the
+questions of all kinds are asked together.  Both are measured twice: with drafts of the drafter's own length, all of
+which are verified, and with drafts as long as pays by ``--step-cost``.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote_plus
 
 from rich.console import Console
 
@@ -31,7 +34,6 @@ from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, tokens_
 from mtpc.declared import declared_json
 from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.lengths import StepCost
-from mtpc.prompts import Prompt
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
 from mtpc.servers.load import Sampling
@@ -41,6 +43,8 @@ from mtpc.servers.speculation import drafts_of
 from mtpc.table import Table
 
 ALL = "all"
+ALONE, OF_ONE_LENGTH, BOTH = "copying alone", "both, of one length", "both, as long as pays"
+FREE = {"plain": [[1, 1.0]], "verifying": [[1, 1.0]], "drafting": [[1, 0.0]]}  # steps: all drafts pay
 
 
 class Found(NamedTuple):
@@ -57,10 +61,21 @@ class Found(NamedTuple):
         return sum(one.tokens for one in self.of(kind)) / sum(one.seconds for one in self.of(kind))
 
 
+def copying_arguments(engine: str, cost: Any) -> list[str]:
+    """Of an engine, for drafts that are copied as well; cost: of steps, None: drafts all have one length."""
+    if engine == "vllm":
+        settings = {"copy": True, "step_cost": FREE if cost is None else cost}
+        return ["--additional-config", json.dumps({"mtpc": settings})]
+    paying = "" if cost is None else f"&step_cost={quote_plus(json.dumps(cost))}"
+    return ["--speculative-token-map", f"?copy=true{paying}", "--disable-overlap-schedule"]
+
+
 def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, ServerSettings]:
     """All that is measured, by name, in the order of the columns.
 
     longest_prompt: in tokens.
+
+    Errors: `MTPCError` for a wrong setting.
     """
     own = drafts_of(given.drafter, None)
     ngrams = {f"n-gram {setting}": Ngram.parse(setting) for setting in given.ngram}
@@ -68,18 +83,21 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
     length = longest_prompt + given.max_tokens + 1 + most
     plain = ServerSettings(given.target, max(given.batch_sizes), length, extra=tuple(given.server_arg))
     drafted = replace(plain, drafter=given.drafter, num_drafts=own)
-    settings: dict[str, Any] = {"copy": True}
+    cost: Any = {}
     if given.step_cost is not None:
-        cost = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
-        settings["step_cost"] = cost.model_dump(exclude_unset=True)
-    copying = (*plain.extra, "--additional-config", json.dumps({"mtpc": settings}))
-    copies = {"num_drafts": max(own, given.copied_drafts), "extra": copying}
+        stated = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
+        cost = stated.model_dump(exclude_unset=True)
+    always, paying = (
+        replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, each))) for each in (None, cost)
+    )
+    paying = replace(paying, num_drafts=max(own, given.copied_drafts))
     return {
         NO_DRAFTER: plain,
         **{name: replace(plain, ngram=ngram) for name, ngram in ngrams.items()},
         DRAFTER: drafted,
-        **({} if given.alone is None else {"copying alone": replace(drafted, drafter=given.alone, **copies)}),
-        "drafter that copies": replace(drafted, **copies),
+        **({} if given.alone is None else {ALONE: replace(paying, drafter=given.alone)}),
+        OF_ONE_LENGTH: always,
+        BOTH: paying,
     }
 
 
@@ -90,6 +108,12 @@ class Point(NamedTuple):
     batch_size: int
     found: dict[str, Found]
 
+    def better(self, kind: str) -> float:
+        """Of both, as long as pays, to the better one of those that they are made of."""
+        return self.found[BOTH].speed(kind) / max(
+            self.found[name].speed(kind) for name in (DRAFTER, ALONE, NO_DRAFTER) if name in self.found
+        )
+
     def table(self) -> Table:
         """One row for each kind, one column for each contestant."""
         (plain, *drafted), rows = self.found.values(), []
@@ -98,9 +122,9 @@ class Point(NamedTuple):
             for one in drafted:
                 speed = one.speed(kind)
                 cells.append(speed_cell(speed, speed / plain.speed(kind), tokens_per_step(one.of(kind))))
-            rows.append([kind, *cells])
+            rows.append([kind, *cells, f"{self.better(kind):.2f}"])
         where = f"T = {self.temperature:g}, batch {self.batch_size}"
-        return Table(f"Tokens/s (speed-up, tokens a step), {where}", ["kind", *self.found], rows)
+        return Table(f"Tokens/s (speed-up, tokens a step), {where}", ["kind", *self.found, "to the better"], rows)
 
     def to_json(self) -> dict[str, Any]:
         """For results.json."""
@@ -122,10 +146,10 @@ class Benchmark:
 
     def __init__(self, given: argparse.Namespace, engine: Engine, console: Console) -> None:
         self.given, self.engine, self.console = given, engine, console
-        asked = prompts_of_file(given.prompts, given.target, given.questions)
-        self.asked: dict[str, list[Prompt]] = {kind: list(asked.by_kind[kind]) for kind in asked.by_kind}
-        self.ignore_eos = not asked.answered
-        longest = max(len(prompt) for of_kind in asked.by_kind.values() for prompt in of_kind)
+        files = [prompts_of_file(file, given.target, given.questions) for file in given.prompts]
+        self.asked = {kind: list(prompts) for file in files for kind, prompts in file.by_kind.items()}
+        self.ignore_eos = not all(file.answered for file in files)
+        longest = max(len(prompt) for of_kind in self.asked.values() for prompt in of_kind)
         self.settings = contestants(given, longest)
         self.points: list[Point] = []
 
@@ -133,14 +157,21 @@ class Benchmark:
         """Every question, to every contestant in turn, at each temperature and batch size."""
         with side_by_side(self.engine, self.settings, self.given.out) as servers:
             for temperature, batch_size in product(self.given.temperatures, self.given.batch_sizes):
-                point = Point(temperature, batch_size, {name: Found({}) for name in self.settings})
+                possible = {
+                    name: servers[name]
+                    for name, settings in self.settings.items()
+                    if settings.ngram is None or self.engine.ngram_obstacle(settings.ngram, [temperature]) is None
+                }
+                point = Point(temperature, batch_size, {name: Found({}) for name in possible})
                 self.points.append(point)
-                self._run_point(point, servers)
+                self._run_point(point, possible)
                 self.console.print(point.table().to_rich())
 
     def _run_point(self, point: Point, servers: Mapping[str, Server]) -> None:
         sampling = Sampling(self.given.max_tokens, point.temperature, ignore_eos=self.ignore_eos)
-        for kind, prompts in self.asked.items():
+        together = any(len(prompts) < point.batch_size for prompts in self.asked.values())
+        asked = {"together": list(chain(*self.asked.values()))} if together else self.asked
+        for kind, prompts in asked.items():
             for found in in_turn(self.engine, servers, prompts, point.batch_size, sampling):
                 for name, measurement in found.items():
                     point.found[name].by_kind.setdefault(kind, []).append(measurement)
@@ -173,14 +204,15 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--target", type=Path, required=True)
     add("--drafter", type=Path, required=True)
     add("--alone", type=Path, help="a drafter that only copies, as `mtpc train copying` makes it")
-    add("--prompts", type=Path, required=True, help="JSON Lines, as for `mtpc bench`")
+    add("--engine", choices=("vllm", "sglang"), default="vllm", help="vLLM without its server (default: %(default)s)")
+    add("--prompts", type=Path, required=True, nargs="+", help="files of JSON Lines, as for `mtpc bench`")
     add("--questions", type=int, default=6, help="of each kind, at most (default: %(default)s)")
     add("--max-tokens", type=int, default=128, help="of an answer (default: %(default)s)")
     add("--temperatures", type=float, nargs="+", default=[0.0], help="default: 0")
     add("--batch-sizes", type=int, nargs="+", default=[1], help="requests at a time (default: 1)")
-    add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="vLLM's n-gram drafter, as in 2-4:5")
-    add("--copied-drafts", type=int, default=10, help="longest draft of the one that copies (default: %(default)s)")
-    add("--step-cost", metavar="JSON", help="of the one that copies, as `mtpc plan` prints it")
+    add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="the engine's own drafter, as in 2-4:5")
+    add("--copied-drafts", type=int, default=10, help="longest draft that is copied (default: %(default)s)")
+    add("--step-cost", metavar="JSON", help="by which lengths are chosen, as `mtpc plan` prints it")
     add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
     add("--out", type=Path, default=Path("runs/copying"))
     return parser.parse_args(given)
@@ -190,7 +222,7 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> None:
     """Measure what is asked for."""
     console, arguments = Console(), read_arguments(given)
-    engine = find_engine("vllm", offline=True)
+    engine = find_engine(arguments.engine, offline=arguments.engine == "vllm")
     must_be_installed(engine)
     Benchmark(arguments, engine, console).run()
     console.print(f"written to {arguments.out}")

@@ -40,6 +40,8 @@ class Nodes(NamedTuple):
 
 def _first(found: Tensor) -> Tensor:
     """Index of the first True in the last dimension, -1 where there is none."""
+    if not found.shape[-1]:
+        return torch.full(found.shape[:-1], -1)
     return torch.where(found.any(-1), found.int().argmax(-1), -1)
 
 

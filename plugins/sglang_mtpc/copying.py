@@ -14,6 +14,7 @@ from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, certain, concatenated
+from mtpc.families.drafter import own_drafts
 from mtpc.lengths import MEASURED, StepCost
 from sglang_mtpc import served
 
@@ -31,6 +32,7 @@ class WorkerCopying:
         self, table: CopyTable, device: torch.device, own: int = 0, longest: int = 1, cost: StepCost | None = None
     ) -> None:
         self.device, self.chooses = device, cost is not None
+        self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels have not been tried with trees of a root alone
         self.batch = BatchCopying(own, longest, cost or MEASURED, table, requests=WeakKeyDictionary())
 
     @classmethod
@@ -38,8 +40,9 @@ class WorkerCopying:
         """Of the drafter that this process serves; None: nothing is copied."""
         if not served.copies():
             return None
-        table, depths = CopyTable.of(Path(served.folder())), (served.own_shape().depth, served.shape().depth)
-        return cls(table, device, *depths, served.step_cost())
+        table, longest = CopyTable.of(Path(served.folder())), served.shape().depth
+        own = own_drafts(*served.read(served.folder()), longest)
+        return cls(table, device, own, longest, served.step_cost())
 
     def copied(self, requests: Sequence[Any], drafts: int, greedy: bool = True) -> Copied:
         """The next so many tokens of each ``Req`` of the batch, with no chance where there is nothing to copy.
@@ -56,7 +59,7 @@ class WorkerCopying:
 
     def length(self, longest: int) -> int:
         """How many tokens each draft of the batch has, known before any is drafted: what is cut off was not seen."""
-        return self.batch.common_length(longest) if self.chooses else longest
+        return max(self.least, self.batch.common_length(longest)) if self.chooses else longest
 
     def cut(self, draft: Draft, length: int) -> Draft:
         """Drafts of a step that is to verify so many tokens of each."""

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.copying import ALL, Found, contestants
+from benchmarks.copying import ALL, ALONE, BOTH, FREE, OF_ONE_LENGTH, Found, Point, contestants
 from mtpc.bench.measure import Measurement
 from mtpc.errors import MTPCError
+from mtpc.lengths import StepCost
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.servers.ngram import Ngram
+from sglang_mtpc.token_map import read
 
 DRAFTER = Path(__file__).parents[2] / "weights" / "byte-mtpc-hmm-n8"
 
@@ -29,18 +31,34 @@ def test_speeds_are_of_all_tokens_over_all_seconds() -> None:
     assert found.speed(ALL) == 200
 
 
+def test_both_are_compared_with_the_better_one_alone() -> None:
+    speeds = {"no drafter": 100, "drafter": 150, ALONE: 120, OF_ONE_LENGTH: 200, BOTH: 180}
+    found = {name: Found({"qa": [measurement(speed, 1.0)]}) for name, speed in speeds.items()}
+    table = Point(0.0, 1, found).table()
+    assert table.columns[-1] == "to the better"
+    assert [row[-1] for row in table.rows] == ["1.20", "1.20"]
+
+
 def test_the_one_that_copies_drafts_longer() -> None:
     given = Namespace(target=Path("target"), drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12, server_arg=["--x"])
     given.max_tokens, given.batch_sizes, given.step_cost = 20, [1, 4], '{"drafting": [[1, 0.1]]}'
-    given.alone = Path("alone")
+    given.alone, given.engine = Path("alone"), "vllm"
     found = contestants(given, longest_prompt=100)
-    names = ["no drafter", "n-gram 2-4:5", "drafter", "copying alone", "drafter that copies"]
-    assert [(name, one.num_drafts) for name, one in found.items()] == list(zip(names, (0, 0, 7, 12, 12), strict=True))
-    assert [one.ngram for one in found.values()] == [None, Ngram(2, 4, 5), None, None, None]
+    names = ["no drafter", "n-gram 2-4:5", "drafter", ALONE, OF_ONE_LENGTH, BOTH]
+    assert [(name, one.num_drafts) for name, one in found.items()] == list(
+        zip(names, (0, 0, 7, 12, 7, 12), strict=True)
+    )
+    assert [one.ngram for one in found.values()] == [None, Ngram(2, 4, 5), None, None, None, None]
     assert found["copying alone"].drafter == Path("alone")
     assert {(one.max_batch, one.max_length, one.extra[0]) for one in found.values()} == {(4, 133, "--x")}
-    settings = json.loads(found["drafter that copies"].extra[-1])
-    assert settings == {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}
+    for name, cost in ((BOTH, {"drafting": [[1, 0.1]]}), (OF_ONE_LENGTH, FREE)):
+        assert json.loads(found[name].extra[-1]) == {"mtpc": {"copy": True, "step_cost": cost}}
+    given.engine = "sglang"
+    found = contestants(given, longest_prompt=100)
+    for name, cost in ((BOTH, StepCost(drafting=((1, 0.1),))), (OF_ONE_LENGTH, None)):
+        token_map = found[name].extra[-2]
+        assert read(token_map).copy_
+        assert read(token_map).step_cost == cost
     for wrong in ("{", "[1]", '{"drafting": 1}', '{"x": 1}'):
         given.step_cost = wrong
         with pytest.raises(MTPCError, match=r"^--step-cost is wrong: .*\.$"):

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
-from mtpc.copying.request import CopyRequest, Proposal
 from mtpc.draft import Draft, TreeDraft
+from mtpc.families.drafter import own_drafts
 from mtpc.families.session import Session
+from mtpc.lengths import MEASURED, StepCost
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.window.borrow import borrowed
@@ -87,33 +89,35 @@ class CopyingSession(Session):
     def __init__(self, loop: SteppedLoop, prompt: list[int]) -> None:
         super().__init__(loop.drafter, loop.head)
         self.loop, self.prompt = loop, prompt
-        self.text: CopyRequest | None = None
+        self.own = min(loop.longest, own_drafts(self.drafter.family, self.drafter.config, loop.longest))
+        self.batch = BatchCopying(self.own, loop.longest, loop.cost or MEASURED, loop.table)
         self.drafts: list[list[int]] = []
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
-        if self.text is None:
-            self.text = CopyRequest(self.loop.table, self.prompt)
-            self.text.append(following[0, -1:].tolist())
-        else:
-            self.text.append(following[0].tolist())
-        copied = Copied(*map(torch.from_numpy, Proposal.beside_drafter([self.text.propose(num_drafts)], num_drafts)))
+        said = following[0].tolist() if self.batch.requests else following[0, -1:].tolist()
+        self.batch.begin()
+        self.batch.add("text", lambda: self.prompt, said, waiting=False)
+        copied = Copied(*map(torch.from_numpy, self.batch.copied(num_drafts)))
         self.loop.copied += bool(copied.chances.any())
-        own = min(num_drafts, self.drafter.config.num_drafts)
-        draft = super().draft(hidden, following, own, *rest, copied=copied)
-        draft = draft._replace(tokens=torch.cat([draft.tokens, copied.tokens[:, own:]], 1))
-        self.drafts.append(draft.tokens[0].tolist())
-        return draft
+        length = num_drafts if self.loop.cost is None else self.batch.common_length(num_drafts)
+        draft = super().draft(hidden, following, self.own, *rest, copied=copied)
+        tokens = torch.cat([draft.tokens, copied.tokens[:, draft.tokens.shape[1] :]], 1)[:, :length]
+        self.drafts.append(tokens[0].tolist())
+        self.batch.drafted(self.drafts[-1:])
+        return draft._replace(tokens=tokens)
 
 
 class SteppedLoop(Loop):
     """`Loop` where steps do not overlap.
 
-    copies: whether drafts are also copied from the text.  copied: steps in which there was something to copy.  tree:
-    what is drafted, where it is no chain; depth: its longest path; borrow: its nodes that are borrowed; borrowed: steps
-    in which some were.
+    copies: whether drafts are also copied from the text.  copied: steps in which there was something to copy.  cost: of
+    steps, where drafts are as long as pays, longest at most; None: they all have that length.  tree: what is drafted,
+    where it is no chain; depth: its longest path; borrow: its nodes that are borrowed; borrowed: steps in which some
+    were.
     """
 
-    copies = False
+    copies, longest = False, 0
+    cost: StepCost | None = None
     copied = borrowed = 0
     tree: Tree | None = None
     depth: int | None = None
@@ -127,6 +131,7 @@ class SteppedLoop(Loop):
             decode_with_trees(self.states, growing, prompt, length, self.tree.nodes, 0.0, 0, self.tree.children)
             return growing.drafts
         if self.copies:
+            self.longest = num_drafts
             copying = CopyingSession(self, prompt)
             decode_speculatively(self.states, copying, prompt, length, num_drafts, 0.0)
             return copying.drafts

@@ -42,7 +42,7 @@ def sees(tree: Tree, node: int) -> list[bool]:
     return [other == 0 or other in above(tree, node) for other in range(len(tree.parents))]
 
 
-@pytest.mark.parametrize(("nodes", "lost"), [(2, 0), (3, 0), (8, 0), (8, 0.4), (16, 0), (33, 0.1)])
+@pytest.mark.parametrize(("nodes", "lost"), [(1, 0), (2, 0), (3, 0), (8, 0), (8, 0.4), (16, 0), (33, 0.1)])
 @pytest.mark.parametrize("seed", range(5))
 def test_building(nodes: int, lost: float, seed: int) -> None:
     trees = some_trees(nodes, seed, lost)
