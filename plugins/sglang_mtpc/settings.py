@@ -104,7 +104,7 @@ def _check_copying(settings: Any, shape: Shape, folder: str) -> None:
     if read(settings.speculative_token_map).step_cost is not None and not _without_graphs(settings):
         raise MTPCError(
             f"the {COST!r} of --speculative-token-map is for drafts that are as long as pays: in CUDA graphs all have "
-            "one length, so it needs --disable-cuda-graph."
+            "one length, so leave it out, or add --disable-cuda-graph."
         )
     CopyTable.of(Path(folder))
 

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote_plus
+
+import torch
 
 from mtpc.errors import MTPCError
 from mtpc.families import family_of
@@ -15,7 +18,7 @@ from mtpc.json_file import read_json
 from mtpc.servers.speculation import speculative_values
 from mtpc.writable import try_file
 
-COPIED_DRAFTS = 10  # longest draft of vLLM where drafts are copied: each is as long as it pays
+COPIED_DRAFTS = 10  # longest draft where drafts are copied and as long as pays
 SUFFIXES = (".yaml", ".yml")  # the engines take no others
 
 Ranges = Sequence[Sequence[int]]
@@ -72,16 +75,22 @@ def _vllm(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> 
 
 
 def _sglang(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
-    """SGLang's drafts all have one length, at every batch size: that which pays for one request at a time."""
+    """SGLang's drafts all have one length, at every batch size: that which pays for one request at a time.
+
+    Copied ones do so in CUDA graphs; without, those of each step are as long as pays.
+    """
     values: dict[str, Any] = {"model-path": served.target, "max-running-requests": ranges[-1][1]}
-    family, number = family_of(served.drafter), ranges[0][2]
+    family, number, token_map = family_of(served.drafter), ranges[0][2], "?copy=true"
+    if copying is not None and not torch.cuda.is_available():
+        number = max(COPIED_DRAFTS, family.read_config(Path(served.drafter)).num_drafts)
+        token_map += f"&step_cost={quote_plus(json.dumps(copying['mtpc']['step_cost'], separators=(',', ':')))}"
     if number:
         values["speculative-algorithm"] = family.algorithm
         values["speculative-draft-model-path"] = served.drafter
         values["speculative-num-steps"] = number
         values["speculative-eagle-topk"] = 1
         if copying is not None:
-            values |= {"speculative-token-map": "?copy=true", "disable-overlap-schedule": True}
+            values |= {"speculative-token-map": token_map, "disable-overlap-schedule": True}
     return values
 
 
