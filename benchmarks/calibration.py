@@ -4,8 +4,8 @@ r"""Whether drafted tokens are accepted as often as was foretold when their numb
 
 The plain loop, greedy: the drafter's tokens mixed with copied ones, as many as pay, against what the target says.  Of
 those tokens that come after accepted ones only, as others are never looked at.  Last, the time that a step of one
-request takes to find what may be copied and to choose the length of its draft, and what "own" in the drafter's
-copying.json would have been right; fit it on other prompts than it is measured on.
+request takes to find what may be copied and to choose the length of its draft, and what "own" and "copied" in the
+drafter's copying.json would have been right; fit them on other prompts than they are measured on.
 """
 
 from __future__ import annotations
@@ -112,14 +112,17 @@ def calibration(tokens: Sequence[Token]) -> Table:
     return Table("Foretold and true", ["drafted by", "place", "tokens", "foretold", "true", "difference"], rows)
 
 
-def fitted(tokens: Sequence[Token], own: Sequence[float]) -> list[float]:
-    """What to add to the logits of the drafter's own probabilities, by place, where ``own`` has been added already."""
+def fitted(tokens: Sequence[Token], by: str, added: Sequence[float]) -> list[float]:
+    """What to add to the logits of chances, by place, where something has been added already.
+
+    by: whose, those of drafts of the drafter or of copies.
+    """
     shifts = []
-    for place in sorted({token.place for token in tokens if token.by == "drafter"}):
-        of_place = [token for token in tokens if token.by == "drafter" and token.place == place]
+    for place in sorted({token.place for token in tokens if token.by == by}):
+        of_place = [token for token in tokens if token.by == by and token.place == place]
         true = (sum(token.right for token in of_place) + 1) / (len(of_place) + 2)
         foretold = float(np.mean([token.foretold for token in of_place]))
-        shifts.append(round(own[min(place, len(own)) - 1] + logit(true) - logit(foretold), 2))
+        shifts.append(round(added[min(place, len(added)) - 1] + logit(true) - logit(foretold), 2))
     return shifts
 
 
@@ -151,7 +154,8 @@ def main() -> None:
     found, console = calibration(tokens), Console()
     console.print(found.to_rich())
     console.print(f"Finding copies and choosing lengths: {1000 * clock.seconds / clock.steps:.3f} ms a step.")
-    console.print(f'"own": {fitted(tokens, table.own)}')
+    console.print(f'"own": {fitted(tokens, "drafter", table.own)}')
+    console.print(f'"copied": {fitted(tokens, "copying", table.copied)}')
     if given.out is not None:
         given.out.write_text(found.to_markdown())
 

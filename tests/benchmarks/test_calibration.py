@@ -37,4 +37,7 @@ def test_the_table_has_means_by_place() -> None:
 def test_shifts_are_what_would_have_been_right() -> None:
     tokens = [Token(1, "drafter", 0.5, True)] * 79 + [Token(1, "drafter", 0.5, False)] * 19
     tokens += [Token(3, "drafter", 0.5, True)] * 49 + [Token(3, "drafter", 0.5, False)] * 49
-    assert fitted([*tokens, Token(2, "copying", 0.1, True)], [0.5, 0.25]) == [round(0.5 + math.log(4), 2), 0.25]
+    more = [*tokens, Token(2, "copying", 0.1, True)]
+    assert fitted(more, "drafter", [0.5, 0.25]) == [round(0.5 + math.log(4), 2), 0.25]
+    copied = [Token(1, "copying", 0.5, True)] * 8
+    assert fitted(copied, "copying", [0.0]) == [round(math.log(9), 2)]

@@ -39,7 +39,8 @@ def plan(
 
     With --out they are written as a configuration, ready to serve the target and the drafter that were measured; where
     drafting pays at no batch size, without the drafter. SGLang's drafts all have one length: that which pays for one
-    request at a time; but with --copy, where it runs without CUDA graphs, that which pays in each step. Arguments that the servers of the benchmark were given besides are yours to add.
+    request at a time; but with --copy, where it runs without CUDA graphs, that which pays in each step. Arguments that
+    the servers of the benchmark were given besides are yours to add.
 
     Examples:
 

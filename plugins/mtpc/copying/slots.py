@@ -8,7 +8,7 @@ from torch import Tensor
 from mtpc.copying.mixture import Copied, doubted
 from mtpc.copying.on_device import Matches, Texts, continuations, longest_matches
 from mtpc.copying.shift import FARTHEST, LARGEST, RATE, SMALLEST
-from mtpc.copying.table import CopyTable
+from mtpc.copying.table import CopyTable, filled
 
 
 class SlotCopying:
@@ -23,6 +23,8 @@ class SlotCopying:
     def __init__(self, table: CopyTable, slots: int, drafts: int, device: torch.device) -> None:
         self.table = torch.tensor(table.chances, dtype=torch.float64, device=device)
         self.places = torch.arange(drafts, device=device)
+        by_place = torch.tensor(filled(table.copied, drafts), dtype=torch.float64, device=device)
+        self.factors = by_place.exp()  # [K], of the odds of chances
         self.shift = torch.zeros(slots + 1, dtype=torch.float64, device=device)
         shape = slots + 1, drafts
         self.proposed = Copied(
@@ -66,6 +68,8 @@ class SlotCopying:
         """`CopyTable.along` the matches, as `Shift.corrected` has them, float32 [B, K]."""
         tokens = matches.length[:, None] + self.places  # of the match, as it grows
         chances = self.table[(tokens - 1).clamp(0, len(self.table) - 1)].clamp(SMALLEST, LARGEST)
-        odds = chances / (1.0 - chances) * shift.exp()[:, None]
+        odds = chances / (1.0 - chances) * self.factors
+        stated = (odds / (1.0 + odds)).clamp(SMALLEST, LARGEST)  # of `CopyTable.along`
+        odds = stated / (1.0 - stated) * shift.exp()[:, None]
         corrected = (odds / (1.0 + odds)).clamp_max(LARGEST)
         return torch.where(matches.length[:, None] > 0, corrected, 0.0).float()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -23,6 +24,7 @@ class Chances(Strict):
 
     chances: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1, max_length=256)
     own: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
+    copied: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
     counts: list[list[int]] | None = None
     arguments: dict[str, Any] | None = None
     provenance: dict[str, Any] | None = None
@@ -35,10 +37,12 @@ class CopyTable:
 
     own: what is added to the logits of the drafter's own probabilities, by place in its draft; further places are as
     the last.  A drafter may be too sure or not sure enough, and what was right before is more often right again.
+    copied: the same for chances of what is copied.
     """
 
     chances: tuple[float, ...] = COMMON
     own: tuple[float, ...] = (0.0,)
+    copied: tuple[float, ...] = (0.0,)
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -50,7 +54,7 @@ class CopyTable:
         if not is_there(file):
             return cls()
         stated = declared(Chances, read_json(file), str(file))
-        return cls(tuple(stated.chances), tuple(stated.own))
+        return cls(tuple(stated.chances), tuple(stated.own), tuple(stated.copied))
 
     @property
     def longest(self) -> int:
@@ -59,12 +63,23 @@ class CopyTable:
 
     def of_drafter(self, chances: Sequence[float]) -> list[float]:
         """The drafter's own probabilities along its draft, corrected."""
-        shifts = [*self.own[: len(chances)], *[self.own[-1]] * (len(chances) - len(self.own))]
-        return [shifted(chance, shift) for chance, shift in zip(chances, shifts, strict=True)]
+        return [shifted(chance, shift) for chance, shift in zip(chances, filled(self.own, len(chances)), strict=True)]
 
     def along(self, length: int, count: int) -> list[float]:
         """r_1..r_m of so many tokens after a match: each that is copied makes the match one longer."""
-        if length == 0:
-            return [0.0] * count
-        known = self.chances[min(length, self.longest) - 1 :][:count]
-        return [*known, *[self.chances[-1]] * (count - len(known))]
+        return list(_along(self, min(length, self.longest), count))
+
+
+@lru_cache(maxsize=4096)
+def _along(table: CopyTable, length: int, count: int) -> list[float]:
+    """See `CopyTable.along`."""
+    if length == 0:
+        return [0.0] * count
+    chances = filled(table.chances[length - 1 :], count)
+    shifts = filled(table.copied, count)
+    return [shifted(chance, shift) if shift else chance for chance, shift in zip(chances, shifts, strict=True)]
+
+
+def filled(values: Sequence[float], count: int) -> list[float]:
+    """The first so many; further ones are as the last."""
+    return [*values[:count], *[values[-1]] * (count - len(values))]

@@ -27,6 +27,13 @@ def test_a_directory_has_its_own_chances(tmp_path: Path) -> None:
     assert table.along(0, 3) == [0.0, 0.0, 0.0]
 
 
+def test_chances_of_copies_are_corrected_by_place() -> None:
+    table = CopyTable((0.2, 0.5), copied=(0.4, -0.3))
+    logits = [math.log(chance / (1 - chance)) for chance in table.along(1, 3)]
+    assert logits == pytest.approx([math.log(0.2 / 0.8) + 0.4, -0.3, -0.3])
+    assert table.along(0, 2) == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     "text",
     [
