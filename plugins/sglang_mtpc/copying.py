@@ -29,7 +29,7 @@ class WorkerCopying:
     """
 
     def __init__(
-        self, table: CopyTable, device: torch.device, own: int = 0, longest: int = 1, cost: StepCost | None = None
+        self, table: CopyTable, device: torch.device, own: int, longest: int, cost: StepCost | None = None
     ) -> None:
         self.device, self.chooses = device, cost is not None
         self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels have not been tried with trees of a root alone

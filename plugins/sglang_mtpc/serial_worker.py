@@ -286,6 +286,8 @@ class SerialWorker(EAGLEWorkerV2):
 
     def verify(self, batch: Any, *args: Any, **options: Any) -> Any:
         """SGLang's verification and, after it, the layer's pass: of as many tokens as the step has drafted."""
+        if self._draft_worker.watch is not None:
+            self._draft_worker.watch.cut(batch.spec_info.spec_steps)
         width = batch.spec_info.draft_token_num
         self.speculative_num_draft_tokens = self._draft_worker.speculative_num_draft_tokens = width
         return super().verify(batch, *args, **options)

@@ -81,6 +81,8 @@ class WindowWorker(BaseSpecWorker):
             if self.watch is not None:
                 self.watch.drafting(batch, None)
             batch.spec_info = self._draft(batch, batch.spec_info)
+            if self.watch is not None:
+                self.watch.cut(batch.spec_info.spec_steps)
             result = self._verify(batch, grammar_barrier)
             hidden = verify.last_accepted(result)
             token = result.next_draft_input.bonus_tokens

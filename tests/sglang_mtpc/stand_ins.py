@@ -18,7 +18,7 @@ class Texts(WorkerCopying):
     """Every other request would go on with 1, 2, 3 and so on; the others have nothing to copy."""
 
     def __init__(self) -> None:
-        super().__init__(CopyTable(), torch.device("cpu"))
+        super().__init__(CopyTable(), torch.device("cpu"), own=3, longest=6)
 
     def copied(self, requests: Any, drafts: int, greedy: bool = True) -> Copied:
         copies = (torch.arange(len(requests)) % 2)[:, None]

@@ -32,7 +32,7 @@ def request(prompt: list[int]) -> Any:
 
 
 def test_the_text_goes_on_as_before() -> None:
-    copying = WorkerCopying(TABLE, torch.device("cpu"), longest=4)
+    copying = WorkerCopying(TABLE, torch.device("cpu"), own=0, longest=4)
     one, other = request([1, 2, 3, 4, 1, 2]), request([7, 8, 9])
     tokens, chances = copying.copied([other, one], 3)
     assert tokens[1].tolist() == [3, 4, 1]
@@ -50,7 +50,7 @@ def test_the_text_goes_on_as_before() -> None:
 def test_what_was_said_is_learned_from() -> None:
     """Chances are those of `CopyRequest`, told of the same text in the same parts."""
     copying, one, plain = (
-        WorkerCopying(TABLE, torch.device("cpu"), longest=4),
+        WorkerCopying(TABLE, torch.device("cpu"), own=0, longest=4),
         request([1, 2, 1]),
         CopyRequest(TABLE, [1, 2, 1]),
     )
@@ -64,7 +64,7 @@ def test_what_was_said_is_learned_from() -> None:
 
 
 def test_a_request_that_is_gone_is_forgotten() -> None:
-    copying, one = WorkerCopying(TABLE, torch.device("cpu"), longest=4), request([1, 1])
+    copying, one = WorkerCopying(TABLE, torch.device("cpu"), own=0, longest=4), request([1, 1])
     copying.copied([one], 1)
     assert len(copying.batch.requests) == 1
     del one
@@ -77,7 +77,7 @@ COST = StepCost(plain=((1, 1.0),), verifying=((2, 1.1), (40, 2.0)))
 
 def test_all_drafts_are_as_long_as_pays() -> None:
     """Long where every text repeats itself, none where no text does, and so for the whole batch."""
-    copying = WorkerCopying(CopyTable((0.2, 0.5, 0.99)), torch.device("cpu"), longest=8, cost=COST)
+    copying = WorkerCopying(CopyTable((0.2, 0.5, 0.99)), torch.device("cpu"), own=0, longest=8, cost=COST)
     repeats, other = request([1, 2, 3, 4, 5] * 4), request([6, 7, 8])
     copying.copied([repeats], 8)
     assert copying.length(8) == 8
@@ -104,7 +104,7 @@ def test_a_drafter_that_is_wrong_drafts_no_more_until_it_may_be_right_again() ->
 
 
 def test_without_a_cost_all_drafts_have_one_length() -> None:
-    copying, one = WorkerCopying(TABLE, torch.device("cpu"), longest=4), request([6, 7, 8])
+    copying, one = WorkerCopying(TABLE, torch.device("cpu"), own=0, longest=4), request([6, 7, 8])
     copying.copied([one], 4)
     assert copying.length(4) == 4
     draft = Draft(torch.tensor([[1, 2, 3]]), None)

@@ -67,6 +67,15 @@ def test_drafts_by_vocabulary(parallel: Any) -> None:
     assert watch.tally.totals() == Totals({(1, 3, 2): 1, (0, 3, 0): 1, (1, 3, 1): 1}, {(None, 0): 1, (None, 1): 1})
 
 
+def test_drafts_of_a_step_may_be_shorter_or_none(parallel: Any) -> None:
+    watch, one = Watch(None, None, 4), request(range(3))
+    for length, accepted in ((2, 1), (0, 0), (4, 4)):
+        watch.drafting(batch(one), None)
+        watch.cut(length)
+        watch.verified([accepted])
+    assert watch.tally.totals().drafts == {(0, 2, 1): 1, (0, 4, 4): 1}
+
+
 def test_one_vocabulary_is_all_tokens(parallel: Any) -> None:
     watch = Watch(None, None, 2)
     watch.drafting(batch(request(range(3))), None)
