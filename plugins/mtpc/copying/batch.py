@@ -13,6 +13,7 @@ from mtpc.copying.request import NOTHING, CopyRequest, Proposal
 from mtpc.copying.shift import Shift
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
+from mtpc.copying.trust import Trust
 from mtpc.lengths import StepCost, best_common_length, best_lengths, least_chance
 
 TYPICAL, FOLLOWS, FORGETS = 0.6, 0.1, 0.02  # of a request's own drafts, see `Request`
@@ -24,14 +25,15 @@ class Request:
 
     tenant, before: whose it is, and what of the same tenant may be copied, see `mtpc.copying.store`.  sure: corrects
     the drafter's own probability of the tokens that it drafts.  typical: how often one of them is accepted, to judge by
-    before it drafts; while it does not draft, that goes back to what it was at first.
+    before it drafts; while it does not draft, that goes back to what it was at first.  expected: accepted tokens of
+    the draft under way.
     """
 
     def __init__(
         self, table: CopyTable, prompt: Sequence[int], tenant: str | None = None, before: np.ndarray = NOTHING
     ) -> None:
         self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
-        self.sure, self.typical = Shift(), TYPICAL
+        self.sure, self.typical, self.expected = Shift(), TYPICAL, 0.0
         self._drafted: tuple[list[int], list[float]] = [], []
 
     def drafted(self, tokens: list[int], chances: list[float]) -> None:
@@ -69,7 +71,7 @@ class BatchCopying:
         requests: MutableMapping[Any, Request] | None = None,
     ) -> None:
         self.table, self.own, self.longest, self.costs, self.cost = table, own, longest, cost, cost
-        self.store = store
+        self.store, self.trust = store, Trust()
         self.requests: MutableMapping[Any, Request] = {} if requests is None else requests
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
@@ -85,6 +87,7 @@ class BatchCopying:
     def begin(self, greedy: bool = True) -> None:
         """Of a step, of requests that all have a temperature of 0 or do not."""
         self.batch, self.proposals, self.cost, self.greedy = [], [], self.costs.of(greedy), greedy
+        self.trust.step()
 
     def add(
         self,
@@ -107,6 +110,9 @@ class BatchCopying:
             self.batch.append(None)
             self.proposals.append(Proposal.none(self.longest))
             return
+        if request.expected:
+            self.trust.learn(request.expected, max(0, len(said) - 1))
+            request.expected = 0.0
         request.said(said)
         self.batch.append(request)
         self.proposals.append(request.copy.propose(self.longest))
@@ -124,7 +130,12 @@ class BatchCopying:
     def common_length(self, longest: int) -> int:
         """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does."""
         foreseen = self._foreseen(longest, min(self.own, longest))
-        return best_common_length(foreseen, self.cost, self.cost.draft(len(self.batch)) if self.own else 0.0, WORTH)
+        spent = self.cost.draft(len(self.batch)) if self.own else 0.0
+        length = best_common_length(foreseen, self.cost, spent, WORTH)
+        for request, expected in zip(self.batch, foreseen[:, :length].sum(1).tolist(), strict=True):
+            if request is not None:
+                request.expected = expected / self._trusted if len(self.batch) > 1 else 0.0
+        return length
 
     def drafted(self, drafts: Sequence[list[int]]) -> None:
         """What was drafted of the rows of the batch with a common length, to see how often it is right."""
@@ -132,12 +143,17 @@ class BatchCopying:
             if request is not None:
                 request.drafted(tokens, [])
 
+    @property
+    def _trusted(self) -> float:
+        """Of a request alone nothing is chosen among others."""
+        return self.trust.factor if len(self.batch) > 1 else 1.0
+
     def _foreseen(self, longest: int, own: int) -> np.ndarray:
-        """Chances that tokens are reached, before the drafter drafts ``own`` of them, float64 [B, longest]."""
+        """What chances of being reached are trusted to be, before the drafter drafts ``own``, float64 [B, longest]."""
         chances = np.array([proposal.chances[:longest] for proposal in self.proposals], dtype=np.float64)
         typical = np.array([0.0 if request is None else request.typical for request in self.batch])[:, None]
         drafted = np.cumprod(np.maximum(chances[:, :own], typical), axis=1)
-        return np.concatenate([drafted, np.cumprod(chances, axis=1)[:, own:]], axis=1)
+        return self._trusted * np.concatenate([drafted, np.cumprod(chances, axis=1)[:, own:]], axis=1)
 
     def lengths(
         self, tokens: list[list[int]], sure: np.ndarray, longest: int, alone: Sequence[bool]
@@ -163,20 +179,21 @@ class BatchCopying:
             foretold.append([] if request is None else [*chances[row], *rest])
             reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
         worth = 1.0 if own else WORTH  # what the drafter has drafted is paid for
-        drawn = own > 0 and not self.greedy
+        drawn, trust = own > 0 and not self.greedy, self._trusted
         foreseen = self._foreseen(longest, own) if drawn else reached
 
-        def ends_of(some: slice, spent: float) -> np.ndarray:
+        def ends_of(some: slice, spent: float, trust: float) -> np.ndarray:
             if not drawn:
-                return best_lengths(reached[some], self.cost, spent, worth).of
-            least = least_chance(foreseen[some], self.cost, spent, worth)
-            return ((reached[some] > 0) & (reached[some] >= least)).sum(1)
+                return best_lengths(trust * reached[some], self.cost, spent, worth).of
+            least = least_chance(trust / self._trusted * foreseen[some], self.cost, spent, worth)
+            return ((reached[some] > 0) & (trust * reached[some] >= least)).sum(1)
 
-        ends = ends_of(slice(None), spent)
-        for row in np.flatnonzero(alone):
-            ends[row] = ends_of(slice(row, row + 1), self.cost.draft(1) if own else 0.0)[0]
-        for request, draft, chance, end in zip(self.batch, tokens, chances, ends.tolist(), strict=True):
+        ends = ends_of(slice(None), spent, trust)
+        for row in np.flatnonzero(alone):  # what others have learned is none of its business
+            ends[row] = ends_of(slice(row, row + 1), self.cost.draft(1) if own else 0.0, 1.0)[0]
+        for row, (request, end) in enumerate(zip(self.batch, ends.tolist(), strict=True)):
             if request is not None:
-                request.drafted(draft[:end], chance[:end])
+                request.drafted(tokens[row][:end], chances[row][:end])
+                request.expected = float(reached[row, :end].sum()) if len(self.batch) > 1 else 0.0
         self.foretold = [row[:end] for row, end in zip(foretold, ends.tolist(), strict=True)]
         return [text[:end] for text, end in zip(whole, ends.tolist(), strict=True)]
