@@ -25,7 +25,7 @@ def proposer() -> Proposer:
     made = object.__new__(Proposer)
     made.__dict__ |= {"window": window, "draft_one": drafting_for_one(window), "copying": None, "own": 7}
     model = SimpleNamespace(split=lambda own: (0, own), completed=lambda known, numbers: known)
-    made.__dict__ |= {"model": model, "numbers": None}
+    made.__dict__ |= {"model": model, "vocabularies": None}
     made._enable_probabilistic_draft_probs = True
     return made
 

@@ -83,7 +83,8 @@ def _sglang(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -
     family, number, token_map = family_of(served.drafter), ranges[0][2], "?copy=true"
     if copying is not None and not torch.cuda.is_available():
         number = max(COPIED_DRAFTS, family.read_config(Path(served.drafter)).num_drafts)
-        token_map += f"&step_cost={quote_plus(json.dumps(copying['mtpc']['step_cost'], separators=(',', ':')))}"
+        (section,) = copying.values()
+        token_map += f"&step_cost={quote_plus(json.dumps(section['step_cost'], separators=(',', ':')))}"
     if number:
         values["speculative-algorithm"] = family.algorithm
         values["speculative-draft-model-path"] = served.drafter
