@@ -14,7 +14,7 @@ from sglang.srt.server_args import prepare_server_args
 from mtpc.bench.configuration import Served, configuration, write
 from mtpc.errors import MTPCError
 from sglang_mtpc.settings import check_settings
-from sglang_mtpc.token_map import copies
+from sglang_mtpc.token_map import copies, read
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.broken_drafters import BROKEN, Broken, broken_copy
 from tests.support.broken_settings import SGLANG_SETTINGS, TREE
@@ -72,17 +72,19 @@ def test_a_configuration_that_ships(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert resolving_view(given).speculative_num_draft_tokens == (16 if "tree" in name else 8)
 
 
-@pytest.mark.parametrize("copying", [None, {"mtpc": {"copy": True}}])
+@pytest.mark.parametrize("copying", [None, {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}])
 def test_a_configuration_of_mtpc_plan(copying: Any, target: Path, drafter: Path, tmp_path: Path) -> None:
     file, served = tmp_path / "own.yaml", Served("sglang", str(target), str(drafter))
     write(file, "sglang", configuration(served, [[1, 4, 5], [5, 20, 0]], copying))
     given = prepare_server_args(["--config", str(file), "--device", "cpu"])
     given.resolve_once()
     found = resolving_view(given)
-    assert (found.speculative_algorithm, found.speculative_num_draft_tokens) == ("MTPC", 6)
+    drafts = 5 if copying is None else 10  # at most: of copied drafts as many as pay
+    assert (found.speculative_algorithm, found.speculative_num_draft_tokens) == ("MTPC", drafts + 1)
     assert found.max_running_requests == 20
     assert copies(found.speculative_token_map) is (copying is not None)
-    write(file, "sglang", configuration(served, [[1, 20, 0]], copying))
+    assert (read(found.speculative_token_map).step_cost is None) == (copying is None)
+    write(file, "sglang", configuration(served, [[1, 20, 0]], None))
     assert prepare_server_args(["--config", str(file)]).speculative_algorithm is None
 
 
