@@ -123,7 +123,7 @@ class BatchCopying:
 
     def drafter_pays(self, longest: int) -> bool:
         """Whether this step brings more for its time if the drafter drafts, beside what is copied."""
-        both, copied = self._foreseen(longest, min(self.own, longest)), self._foreseen(longest, 0)
+        both, copied = (self._trusted * self._foreseen(longest, own) for own in (min(self.own, longest), 0))
         spent = self.cost.draft(len(self.batch))
         return best_lengths(both, self.cost, spent).rate >= WORTH * best_lengths(copied, self.cost).rate
 
@@ -131,10 +131,8 @@ class BatchCopying:
         """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does."""
         foreseen = self._foreseen(longest, min(self.own, longest))
         spent = self.cost.draft(len(self.batch)) if self.own else 0.0
-        length = best_common_length(foreseen, self.cost, spent, WORTH)
-        for request, expected in zip(self.batch, foreseen[:, :length].sum(1).tolist(), strict=True):
-            if request is not None:
-                request.expected = expected / self._trusted if len(self.batch) > 1 else 0.0
+        length = best_common_length(self._trusted * foreseen, self.cost, spent, WORTH)
+        self._expect(foreseen, [length] * len(self.batch))
         return length
 
     def drafted(self, drafts: Sequence[list[int]]) -> None:
@@ -145,15 +143,21 @@ class BatchCopying:
 
     @property
     def _trusted(self) -> float:
-        """Of a request alone nothing is chosen among others."""
+        """What part of chances counts: of a request alone all of it, as nothing is chosen among others."""
         return self.trust.factor if len(self.batch) > 1 else 1.0
 
+    def _expect(self, reached: np.ndarray, ends: Sequence[int]) -> None:
+        """Remember what drafts of these lengths were foretold to bring; reached: float64 [B, longest]."""
+        for request, row, end in zip(self.batch, reached, ends, strict=True):
+            if request is not None:
+                request.expected = float(row[:end].sum()) if len(self.batch) > 1 else 0.0
+
     def _foreseen(self, longest: int, own: int) -> np.ndarray:
-        """What chances of being reached are trusted to be, before the drafter drafts ``own``, float64 [B, longest]."""
+        """Chances that tokens are reached, before the drafter drafts ``own`` of them, float64 [B, longest]."""
         chances = np.array([proposal.chances[:longest] for proposal in self.proposals], dtype=np.float64)
         typical = np.array([0.0 if request is None else request.typical for request in self.batch])[:, None]
         drafted = np.cumprod(np.maximum(chances[:, :own], typical), axis=1)
-        return self._trusted * np.concatenate([drafted, np.cumprod(chances, axis=1)[:, own:]], axis=1)
+        return np.concatenate([drafted, np.cumprod(chances, axis=1)[:, own:]], axis=1)
 
     def lengths(
         self, tokens: list[list[int]], sure: np.ndarray, longest: int, alone: Sequence[bool]
@@ -179,21 +183,21 @@ class BatchCopying:
             foretold.append([] if request is None else [*chances[row], *rest])
             reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
         worth = 1.0 if own else WORTH  # what the drafter has drafted is paid for
-        drawn, trust = own > 0 and not self.greedy, self._trusted
+        drawn = own > 0 and not self.greedy
         foreseen = self._foreseen(longest, own) if drawn else reached
 
         def ends_of(some: slice, spent: float, trust: float) -> np.ndarray:
             if not drawn:
                 return best_lengths(trust * reached[some], self.cost, spent, worth).of
-            least = least_chance(trust / self._trusted * foreseen[some], self.cost, spent, worth)
+            least = least_chance(trust * foreseen[some], self.cost, spent, worth)
             return ((reached[some] > 0) & (trust * reached[some] >= least)).sum(1)
 
-        ends = ends_of(slice(None), spent, trust)
+        ends = ends_of(slice(None), spent, self._trusted)
         for row in np.flatnonzero(alone):  # what others have learned is none of its business
             ends[row] = ends_of(slice(row, row + 1), self.cost.draft(1) if own else 0.0, 1.0)[0]
         for row, (request, end) in enumerate(zip(self.batch, ends.tolist(), strict=True)):
             if request is not None:
                 request.drafted(tokens[row][:end], chances[row][:end])
-                request.expected = float(reached[row, :end].sum()) if len(self.batch) > 1 else 0.0
+        self._expect(reached, ends.tolist())
         self.foretold = [row[:end] for row, end in zip(foretold, ends.tolist(), strict=True)]
         return [text[:end] for text, end in zip(whole, ends.tolist(), strict=True)]
