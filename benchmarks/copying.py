@@ -21,13 +21,13 @@ from dataclasses import asdict, replace
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote_plus
 
 from rich.console import Console
 
 from benchmarks.arguments import one_sentence
 from benchmarks.in_turn import in_turn
 from mtpc import provenance
+from mtpc.bench.configuration import token_map
 from mtpc.bench.measure import Measurement
 from mtpc.bench.report import speed_cell
 from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, tokens_per_step
@@ -66,8 +66,7 @@ def copying_arguments(engine: str, cost: Any) -> list[str]:
     if engine == "vllm":
         settings = {"copy": True, "step_cost": FREE if cost is None else cost}
         return ["--additional-config", json.dumps({"mtpc": settings})]
-    paying = "" if cost is None else f"&step_cost={quote_plus(json.dumps(cost))}"
-    return ["--speculative-token-map", f"?copy=true{paying}", "--disable-overlap-schedule"]
+    return ["--speculative-token-map", token_map(cost), "--disable-overlap-schedule"]
 
 
 def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, ServerSettings]:

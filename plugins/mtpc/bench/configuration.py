@@ -74,24 +74,33 @@ def _vllm(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> 
     return values
 
 
+def token_map(cost: Mapping[str, Any] | None) -> str:
+    """SGLang's ``--speculative-token-map`` for drafts that are copied as well.
+
+    cost: of steps, by which those of each step are as long as pays; None: all have one length.
+    """
+    paying = "" if cost is None else f"&step_cost={quote_plus(json.dumps(cost, separators=(',', ':')))}"
+    return f"?copy=true{paying}"
+
+
 def _sglang(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
     """SGLang's drafts all have one length, at every batch size: that which pays for one request at a time.
 
     Copied ones do so in CUDA graphs; without, those of each step are as long as pays.
     """
     values: dict[str, Any] = {"model-path": served.target, "max-running-requests": ranges[-1][1]}
-    family, number, token_map = family_of(served.drafter), ranges[0][2], "?copy=true"
+    family, number, cost = family_of(served.drafter), ranges[0][2], None
     if copying is not None and not torch.cuda.is_available():
         number = max(COPIED_DRAFTS, family.read_config(Path(served.drafter)).num_drafts)
         (section,) = copying.values()
-        token_map += f"&step_cost={quote_plus(json.dumps(section['step_cost'], separators=(',', ':')))}"
+        cost = section["step_cost"]
     if number:
         values["speculative-algorithm"] = family.algorithm
         values["speculative-draft-model-path"] = served.drafter
         values["speculative-num-steps"] = number
         values["speculative-eagle-topk"] = 1
         if copying is not None:
-            values |= {"speculative-token-map": token_map, "disable-overlap-schedule": True}
+            values |= {"speculative-token-map": token_map(cost), "disable-overlap-schedule": True}
     return values
 
 
