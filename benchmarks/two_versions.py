@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -130,15 +129,9 @@ def out_of(checkout: Path, engine: Engine) -> Engine:
     return replace(engine, environment=lambda: {**engine.environment(), "PYTHONPATH": str(plugins)})
 
 
-def commit_of(checkout: Path) -> str:
-    """The commit of a checkout, as far as git tells."""
-    asked = subprocess.run(
-        ["git", "-C", str(checkout), "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return asked.stdout.strip() or "not known"
+def commit_at(checkout: Path) -> str:
+    """The commit of a checkout, see `mtpc.provenance.commit_of`."""
+    return provenance.commit_of(checkout.resolve() / "pyproject.toml")
 
 
 def measure(given: argparse.Namespace, engine: Engine, console: Console) -> list[Found]:
@@ -181,7 +174,7 @@ def one_round(
 
 def write(given: argparse.Namespace, found: Sequence[Found]) -> None:
     """results.json and results.md."""
-    commits = {BEFORE: commit_of(given.other), NOW: commit_of(HERE)}
+    commits = {BEFORE: commit_at(given.other), NOW: commit_at(HERE)}
     facts = provenance.collect()
     results = {
         "provenance": facts,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.two_versions import HERE, Found, Pair, commit_of, make_table, out_of
+from benchmarks.two_versions import HERE, Found, Pair, commit_at, make_table, out_of
 from mtpc.bench.measure import Measurement
 from mtpc.errors import MTPCError
 from mtpc.servers.draft_counters import NO_DRAFTS
@@ -33,7 +33,7 @@ def test_a_server_has_the_plugins_of_its_checkout(tmp_path: Path) -> None:
     theirs = out_of(tmp_path, ours).environment()
     assert theirs == ours.environment() | {"PYTHONPATH": str(tmp_path / "plugins")}
     assert out_of(HERE, ours).environment()["PYTHONPATH"] == str(HERE / "plugins")
-    assert commit_of(tmp_path) == "not known"
+    assert commit_at(tmp_path) == "unknown"
 
 
 def test_another_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:
