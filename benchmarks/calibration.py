@@ -75,7 +75,7 @@ def drafted(
         with clock.running():
             copying.begin()
             copying.add("text", lambda: text.tokens[: text.start], said, waiting=False)
-            own = copying.own if copying.own and copying.drafter_pays(longest) else 0
+            own = copying.own_that_pay(longest)
             tokens, chances = map(torch.from_numpy, copying.copied(own))
         draft = session.draft(
             seen.hidden[None, known : end - 1],

@@ -122,13 +122,16 @@ def best_lengths(reached: np.ndarray, cost: StepCost, spent: float = 0.0, worth:
     return Lengths(lengths, float(rates[best]))
 
 
-def best_common_length(foreseen: np.ndarray, cost: StepCost, spent: float = 0.0, worth: float = 1.0) -> int:
-    """As `best_lengths`, where all drafts of a batch have one length: that length, 0 where no draft pays."""
+def best_common_length(foreseen: np.ndarray, cost: StepCost, spent: np.ndarray, worth: float = 1.0) -> int:
+    """As `best_lengths`, where all drafts of a batch have one length: that length, 0 where no draft pays.
+
+    spent: by length, 0 to m, what drafting has cost then, float64 [m + 1].
+    """
     rows, width = foreseen.shape
-    times = cost.verify(rows, rows * width)[rows - 1 :: rows] + spent
+    times = cost.verify(rows, rows * width)[rows - 1 :: rows] + spent[1:]
     rates = (rows + foreseen.sum(0).cumsum()) / times
     best = int(rates.argmax())
-    return best + 1 if rates[best] >= worth * rows / cost.step(rows, 0) else 0
+    return best + 1 if rates[best] >= worth * rows / (cost.step(rows, 0) + spent[0]) else 0
 
 
 def least_chance(foreseen: np.ndarray, cost: StepCost, spent: float = 0.0, worth: float = 1.0) -> float:

@@ -16,6 +16,7 @@ from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, certain, concatenated
 from mtpc.families.drafter import own_drafts
 from mtpc.lengths import MEASURED, StepCost
+from mtpc.own import Own
 from sglang_mtpc import served
 
 
@@ -25,14 +26,16 @@ class WorkerCopying:
     Steps must not overlap: what was said in the last one has to be there when the next is drafted.
 
     own: tokens that the drafter itself drafts, of ``longest``.  cost: of steps, by which the common length of a step's
-    drafts is chosen; None: it is always ``longest``.
+    drafts is chosen; None: it is always ``longest``.  always: tokens that the drafter drafts whatever that length is:
+    a serial part its first one, in the step before; where a window part follows, both all of theirs.
     """
 
     def __init__(
-        self, table: CopyTable, device: torch.device, own: int, longest: int, cost: StepCost | None = None
+        self, table: CopyTable, device: torch.device, own: Own, longest: int, cost: StepCost | None = None
     ) -> None:
         self.device, self.chooses = device, cost is not None
         self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels have not been tried with trees of a root alone
+        self.always = 0 if not own.serial else 1 if own.serial == own.count else own.count
         self.batch = BatchCopying(own, longest, cost or MEASURED, table, requests=WeakKeyDictionary())
 
     @classmethod
@@ -59,7 +62,7 @@ class WorkerCopying:
 
     def length(self, longest: int) -> int:
         """How many tokens each draft of the batch has, known before any is drafted: what is cut off was not seen."""
-        return max(self.least, self.batch.common_length(longest)) if self.chooses else longest
+        return max(self.least, self.batch.common_length(longest, self.always)) if self.chooses else longest
 
     def cut(self, draft: Draft, length: int) -> Draft:
         """Drafts of a step that is to verify so many tokens of each."""

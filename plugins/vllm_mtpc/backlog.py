@@ -7,15 +7,17 @@ read with what comes next: the same keys and values, of one pass instead of many
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from vllm_mtpc.last_accepted import last_accepted
 
-LONGEST = 64  # tokens of a request that wait: at most so many are missing where its prefix is used again
+LONGEST = 64  # tokens that wait of a request whose prefix may be used again: at most so many are missing there
 
 
 class Pass(NamedTuple):
@@ -30,30 +32,28 @@ class Pass(NamedTuple):
     num_rejected_tokens_gpu: Tensor | None
 
 
-class Waiting(NamedTuple):
-    """n tokens of a request, from a position on.
+@dataclass
+class Waiting:
+    """Tokens of a request, from one position to another, in the pieces in which they came.
 
-    states: the target's, [n, d].  following: the token after each, int32 [n].
+    states: the target's, [n, d] each.  following: the token after each, int32 [n] each.
     """
 
     start: int
-    states: Tensor
-    following: Tensor
-
-    @property
-    def end(self) -> int:
-        """The position after the last."""
-        return self.start + len(self.following)
+    end: int
+    states: list[Tensor] = field(default_factory=list)
+    following: list[Tensor] = field(default_factory=list)
 
 
 class Backlog:
     """What waits, by request.
 
-    capacity: tokens that the layer can read at once.  block_size: tokens of a block of its keys and values.
+    capacity: tokens that the layer can read at once.  block_size: tokens of a block of its keys and values.  longest:
+    tokens of a request that wait; where no prefix is used again, what is never drafted after is never read.
     """
 
-    def __init__(self, capacity: int, block_size: int) -> None:
-        self.capacity, self.block_size = capacity, block_size
+    def __init__(self, capacity: int, block_size: int, longest: int = LONGEST) -> None:
+        self.capacity, self.block_size, self.longest = capacity, block_size, longest
         self.waiting: dict[str, Waiting] = {}
 
     def passes(self, ids: Sequence[str], given: Pass, drafts: bool) -> list[Pass]:
@@ -66,41 +66,47 @@ class Backlog:
         passes, read = [], given.common_attn_metadata
         if self.waiting and sum(map(self._length, ids)) + len(given.target_token_ids) > self.capacity:
             passes.append(self._taken([row for row, name in enumerate(ids) if name in self.waiting], ids, given))
-        if not self.waiting and (drafts or read.max_query_len > LONGEST):
+        if not self.waiting and (drafts or read.max_query_len > self.longest):
             return [*passes, given]
         self._add(ids, given)
-        if drafts or max(map(self._length, ids)) > LONGEST:
+        if drafts or max(map(self._length, ids)) > self.longest:
             passes.append(self._taken(range(len(ids)), ids, given))
         return passes
 
     def _length(self, name: str) -> int:
-        return len(self.waiting[name].following) if name in self.waiting else 0
+        waiting = self.waiting.get(name)
+        return waiting.end - waiting.start if waiting is not None else 0
 
     def _add(self, ids: Sequence[str], given: Pass) -> None:
         """All that the target has read and accepted."""
-        starts = given.common_attn_metadata.query_start_loc_cpu[: len(ids)].tolist()
+        starts = given.common_attn_metadata.query_start_loc_cpu[: len(ids)].numpy()
         rows, ends = last_accepted(given.target_positions, given.token_indices_to_sample, given.common_attn_metadata)
-        lasts, ends = torch.stack([rows.long(), ends]).tolist()  # on a GPU the only thing that is waited for
-        for row, (name, start, last, position) in enumerate(zip(ids, starts, lasts, ends, strict=True)):
-            following = torch.cat([given.target_token_ids[start + 1 : last + 1], given.next_token_ids[row : row + 1]])
-            new = Waiting(position - (last - start), given.target_hidden_states[start : last + 1].clone(), following)
-            old = self.waiting.get(name)
-            if old is not None and old.end == new.start:
-                both = torch.cat([old.states, new.states]), torch.cat([old.following, new.following])
-                new = Waiting(old.start, *both)
-            self.waiting[name] = new
+        lasts, ends = torch.stack([rows.long(), ends]).cpu().numpy()  # on a GPU the only thing that is waited for
+        lengths = lasts + 1 - starts
+        accepted = np.arange(lengths.sum()) + np.repeat(lasts + 1 - lengths.cumsum(), lengths)
+        following = given.target_token_ids.roll(-1)
+        following[rows.long()] = given.next_token_ids
+        index, sizes = torch.from_numpy(accepted).to(following.device), lengths.tolist()
+        states, tokens = given.target_hidden_states[index].split(sizes), following[index].split(sizes)
+        for name, end, size, state, token in zip(ids, (ends + 1).tolist(), sizes, states, tokens, strict=True):
+            waiting = self.waiting.get(name)
+            if waiting is None or waiting.end != end - size:
+                self.waiting[name] = waiting = Waiting(end - size, end)
+            waiting.end = end
+            waiting.states.append(state)
+            waiting.following.append(token)
 
     def _taken(self, rows: Sequence[int], ids: Sequence[str], given: Pass) -> Pass:
         """What waits of some rows of the batch, which all have something, as one pass; it waits no more."""
         taken = [self.waiting.pop(ids[row]) for row in rows]
         device, table = given.target_hidden_states.device, given.common_attn_metadata.block_table_tensor
-        lengths = torch.tensor([len(one.following) for one in taken])
+        lengths = torch.tensor([one.end - one.start for one in taken])
         starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).int()
         ends = torch.tensor([one.end for one in taken], dtype=torch.int32)
         positions = torch.cat([torch.arange(one.start, one.end) for one in taken]).to(device)
         row_of = torch.tensor(rows).repeat_interleave(lengths).to(device)
         slots = table[row_of, positions // self.block_size].long() * self.block_size + positions % self.block_size
-        following = torch.cat([one.following for one in taken])
+        following = torch.cat([piece for one in taken for piece in one.following])
         metadata = CommonAttentionMetadata(
             query_start_loc=starts.to(device),
             query_start_loc_cpu=starts,
@@ -117,7 +123,7 @@ class Backlog:
         return Pass(
             following.roll(1),  # vLLM puts each at the place of the token before it
             positions,
-            torch.cat([one.states for one in taken]),
+            torch.cat([piece for one in taken for piece in one.states]),
             following[metadata.query_start_loc[1:].long() - 1],
             None,
             metadata,

@@ -15,40 +15,56 @@ from mtpc.copying.mixture import Copied
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, certain
+from mtpc.own import Own
 from vllm_mtpc.additional import TENANT, CopySettings
 
 
 class RunnerCopying:
     """`BatchCopying` of the batch that the runner has at hand, in tensors.
 
-    own, longest, table: see there.
+    own, longest, table: see there.  resting: whether this step goes by without a look at what might be drafted.
     """
 
-    def __init__(self, own: int, longest: int, settings: CopySettings, table: CopyTable, device: torch.device) -> None:
+    resting = False
+
+    def __init__(self, own: Own, longest: int, settings: CopySettings, table: CopyTable, device: torch.device) -> None:
         store = None if settings.store is None else Store(settings.store)
         self.batch, self.device = BatchCopying(own, longest, settings.step_cost, table, store), device
 
     def sampled(
-        self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor, greedy: bool
+        self,
+        ids: Sequence[str],
+        requests: Mapping[str, Any],
+        tokens: Tensor,
+        unread: Tensor,
+        greedy: bool,
+        seeded: bool,
     ) -> None:
         """What the target has just said to each request, int [B, W], -1 where there is no token.
 
         requests: vLLM's, all that are not finished.  unread: bool [B], where a part of the prompt is still to come.
-        greedy: whether every request of the batch has a temperature of 0.
+        greedy: whether every request of the batch has a temperature of 0.  seeded: whether one has a seed: its drafts
+        depend on nobody else.
         """
         self.batch.forget(self.batch.requests.keys() - requests.keys())
+        rows = list(zip(ids, tokens.tolist(), unread.tolist(), strict=True))
+        said = {name: [token for token in row if token >= 0 and not waiting] for name, row, waiting in rows}
+        self.resting = not seeded and self.batch.rests(said)
+        if self.resting:
+            return
         self.batch.begin(greedy)
-        for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
-            said = [token for token in row if token >= 0]
+        for name, _, waiting in rows:
             request = requests[name]
-            self.batch.add(name, partial(_text_of, request), said, waiting, _tenant_of(request))
+            self.batch.add(name, partial(_text_of, request), said[name], waiting, _tenant_of(request))
 
-    def drafter_pays(self, longest: int, seeded: bool) -> bool:
-        """Whether the drafter is to draft in this step.
+    def own_that_pay(self, longest: int, seeded: bool) -> int:
+        """How many tokens the drafter is to draft in this step.
 
         seeded: whether a request has a seed, which draws the same in any company: what pays for all is none of it.
         """
-        return seeded or self.batch.drafter_pays(longest)
+        if self.resting:
+            return 0
+        return min(longest, self.batch.own.count) if seeded else self.batch.own_that_pay(longest)
 
     def copied(self, drafts: int) -> Copied:
         """The first so many tokens, with no chance where there is nothing to copy."""
@@ -61,6 +77,8 @@ class RunnerCopying:
         What a draft goes on with after the drafter's own is copied and certain.  seeded: by row.
         """
         rows, own = draft.tokens.shape
+        if self.resting:
+            return [[] for _ in range(rows)], None
         sure = np.zeros((rows, 0), np.float32) if draft.peaks is None else draft.peaks.float().cpu().numpy()
         drafts = self.batch.lengths(draft.tokens.tolist(), sure, longest, [row in seeded for row in range(rows)])
         width = max(map(len, drafts))

@@ -20,7 +20,7 @@ from mtpc.families.drafter import own_drafts
 from mtpc.window.single import drafting_for_one
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import copying_settings
-from vllm_mtpc.backlog import Backlog, Pass
+from vllm_mtpc.backlog import LONGEST, Backlog, Pass
 from vllm_mtpc.copying import RunnerCopying
 from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
@@ -62,9 +62,10 @@ class Proposer(EagleProposer):
         if settings is not None:
             if vllm_config.scheduler_config.async_scheduling:
                 raise MTPCError("copying reads what was said a step ago: it needs --no-async-scheduling.")
-            self.own = own_drafts(family, drafter, self.num_speculative_tokens)
+            own = own_drafts(family, drafter, self.num_speculative_tokens)
             table = CopyTable.of(Path(vllm_config.speculative_config.draft_model_config.model))
-            self.copying = RunnerCopying(self.own, self.num_speculative_tokens, settings, table, device)
+            self.own, longest = own.count, self.num_speculative_tokens
+            self.copying = RunnerCopying(own, longest, settings, table, device)
 
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""
@@ -100,7 +101,8 @@ class Proposer(EagleProposer):
             self.kv_cache_gid = 0
             self.block_size = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
         if self.serial and self._may_wait():
-            self.backlog = Backlog(self.max_num_tokens, self.block_size)
+            prefixes = self.vllm_config.cache_config.enable_prefix_caching
+            self.backlog = Backlog(self.max_num_tokens, self.block_size, LONGEST if prefixes else self.max_num_tokens)
 
     def _may_wait(self) -> bool:
         """Whether the layer may leave out steps: not where others count on it, or where an image says what it reads."""
@@ -151,7 +153,8 @@ class Proposer(EagleProposer):
         if self.vocabularies is not None:
             self.vocabularies.hear(sampled_token_ids, requests, gpu_input_batch, discard_request_mask)
         if self.copying is not None:
-            self.copying.sampled(ids, requests, sampled_token_ids, unread, gpu_input_batch.all_greedy)
+            how = gpu_input_batch.all_greedy, bool(gpu_input_batch.generators)
+            self.copying.sampled(ids, requests, sampled_token_ids, unread, *how)
         self.requests = ids
         next_tokens: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
             sampled_token_ids, requests, gpu_input_batch, discard_request_mask
@@ -212,8 +215,8 @@ class Proposer(EagleProposer):
     ) -> Step:
         """What this step needs; how it drafts follows from facts that are known without asking the device."""
         own, seeded = min(num_drafts, self.own), bool(sampling_metadata.generators)
-        if self.copying is not None and own and not self.copying.drafter_pays(num_drafts, seeded):
-            own = 0
+        if self.copying is not None and own:
+            own = self.copying.own_that_pay(num_drafts, seeded)
         serial, window = self.model.split(own)
         mode: Mode = "sampled" if sampling_metadata.all_random else "mixed"
         noise = None

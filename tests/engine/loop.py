@@ -73,7 +73,7 @@ class RecordingSession(Session):
             said = following[0].tolist()
         self.copying.begin()
         self.copying.add("text", lambda: text, said, waiting=False)
-        own = self.copying.own if self.copying.drafter_pays(num_drafts) else 0
+        own = self.copying.own_that_pay(num_drafts)
         tokens, chances = map(torch.from_numpy, self.copying.copied(own))
         draft = super().draft(hidden, following, own, *rest, copied=Copied(tokens, chances) if own else None)
         sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()

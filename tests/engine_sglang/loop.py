@@ -89,8 +89,9 @@ class CopyingSession(Session):
     def __init__(self, loop: SteppedLoop, prompt: list[int]) -> None:
         super().__init__(loop.drafter, loop.head)
         self.loop, self.prompt = loop, prompt
-        self.own = min(loop.longest, own_drafts(self.drafter.family, self.drafter.config, loop.longest))
-        self.batch = BatchCopying(self.own, loop.longest, loop.cost or MEASURED, loop.table)
+        own = own_drafts(self.drafter.family, self.drafter.config, loop.longest)
+        self.own, self.always = own.count, 0 if not own.serial else 1  # SGLang drafts the first token a step before
+        self.batch = BatchCopying(own, loop.longest, loop.cost or MEASURED, loop.table)
         self.drafts: list[list[int]] = []
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
@@ -99,7 +100,7 @@ class CopyingSession(Session):
         self.batch.add("text", lambda: self.prompt, said, waiting=False)
         copied = Copied(*map(torch.from_numpy, self.batch.copied(num_drafts)))
         self.loop.copied += bool(copied.chances.any())
-        length = num_drafts if self.loop.cost is None else self.batch.common_length(num_drafts)
+        length = num_drafts if self.loop.cost is None else self.batch.common_length(num_drafts, self.always)
         draft = super().draft(hidden, following, self.own, *rest, copied=copied)
         tokens = torch.cat([draft.tokens, copied.tokens[:, draft.tokens.shape[1] :]], 1)[:, :length]
         self.drafts.append(tokens[0].tolist())

@@ -99,9 +99,9 @@ def test_a_common_length_is_the_best_of_all() -> None:
     for rows, token in itertools.product((1, 3), (0.02, 0.1, 0.4, 2.0)):
         foreseen, cost = np.cumprod(rng.random((rows, 6)), axis=1), line(0.1, token)
         rates = [rate(foreseen, np.full(rows, length), 0.1, token, 0.2 * (length > 0)) for length in range(7)]
-        assert best_common_length(foreseen, cost, 0.2) == int(np.argmax(rates))
+        assert best_common_length(foreseen, cost, np.array([0.0] + [0.2] * 6)) == int(np.argmax(rates))
         alike = foreseen[:1].repeat(rows, 0)
-        assert best_common_length(alike, cost) * rows >= best_lengths(alike, cost).of.sum() - rows
+        assert best_common_length(alike, cost, np.zeros(7)) * rows >= best_lengths(alike, cost).of.sum() - rows
 
 
 @pytest.mark.parametrize(

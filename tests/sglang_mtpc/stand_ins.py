@@ -9,6 +9,7 @@ import torch
 
 from mtpc.copying.mixture import Copied
 from mtpc.copying.table import CopyTable
+from mtpc.own import Own
 from sglang_mtpc.copying import WorkerCopying
 
 CHANCES, VOCAB = torch.tensor([0.7, 0.9, 0.8, 0.6, 0.5, 0.4]), 258
@@ -18,7 +19,7 @@ class Texts(WorkerCopying):
     """Every other request would go on with 1, 2, 3 and so on; the others have nothing to copy."""
 
     def __init__(self) -> None:
-        super().__init__(CopyTable(), torch.device("cpu"), own=3, longest=6)
+        super().__init__(CopyTable(), torch.device("cpu"), own=Own(3), longest=6)
 
     def copied(self, requests: Any, drafts: int, greedy: bool = True) -> Copied:
         copies = (torch.arange(len(requests)) % 2)[:, None]

@@ -16,6 +16,7 @@ from mtpc.copying.request import CopyRequest
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.lengths import StepCost
+from mtpc.own import Own
 from sglang_mtpc.copying import WorkerCopying, lengthened
 
 TABLE = CopyTable((0.2, 0.5, 0.8))
@@ -32,7 +33,7 @@ def request(prompt: list[int]) -> Any:
 
 
 def test_the_text_goes_on_as_before() -> None:
-    copying = WorkerCopying(TABLE, torch.device("cpu"), own=0, longest=4)
+    copying = WorkerCopying(TABLE, torch.device("cpu"), own=Own(0), longest=4)
     one, other = request([1, 2, 3, 4, 1, 2]), request([7, 8, 9])
     tokens, chances = copying.copied([other, one], 3)
     assert tokens[1].tolist() == [3, 4, 1]
@@ -50,7 +51,7 @@ def test_the_text_goes_on_as_before() -> None:
 def test_what_was_said_is_learned_from() -> None:
     """Chances are those of `CopyRequest`, told of the same text in the same parts."""
     copying, one, plain = (
-        WorkerCopying(TABLE, torch.device("cpu"), own=0, longest=4),
+        WorkerCopying(TABLE, torch.device("cpu"), own=Own(0), longest=4),
         request([1, 2, 1]),
         CopyRequest(TABLE, [1, 2, 1]),
     )
@@ -64,7 +65,7 @@ def test_what_was_said_is_learned_from() -> None:
 
 
 def test_a_request_that_is_gone_is_forgotten() -> None:
-    copying, one = WorkerCopying(TABLE, torch.device("cpu"), own=0, longest=4), request([1, 1])
+    copying, one = WorkerCopying(TABLE, torch.device("cpu"), own=Own(0), longest=4), request([1, 1])
     copying.copied([one], 1)
     assert len(copying.batch.requests) == 1
     del one
@@ -77,7 +78,7 @@ COST = StepCost(plain=((1, 1.0),), verifying=((2, 1.1), (40, 2.0)))
 
 def test_all_drafts_are_as_long_as_pays() -> None:
     """Long where every text repeats itself, none where no text does, and so for the whole batch."""
-    copying = WorkerCopying(CopyTable((0.2, 0.5, 0.99)), torch.device("cpu"), own=0, longest=8, cost=COST)
+    copying = WorkerCopying(CopyTable((0.2, 0.5, 0.99)), torch.device("cpu"), own=Own(0), longest=8, cost=COST)
     repeats, other = request([1, 2, 3, 4, 5] * 4), request([6, 7, 8])
     copying.copied([repeats], 8)
     assert copying.length(8) == 8
@@ -92,7 +93,7 @@ def test_all_drafts_are_as_long_as_pays() -> None:
 
 
 def test_a_drafter_that_is_wrong_drafts_no_more_until_it_may_be_right_again() -> None:
-    copying, one = WorkerCopying(CopyTable((0.01,)), torch.device("cpu"), 3, 3, COST), request([1, 2, 3])
+    copying, one = WorkerCopying(CopyTable((0.01,)), torch.device("cpu"), Own(3), 3, COST), request([1, 2, 3])
     lengths = []
     for step in range(60):
         copying.copied([one], 3)
@@ -104,7 +105,7 @@ def test_a_drafter_that_is_wrong_drafts_no_more_until_it_may_be_right_again() ->
 
 
 def test_without_a_cost_all_drafts_have_one_length() -> None:
-    copying, one = WorkerCopying(TABLE, torch.device("cpu"), own=0, longest=4), request([6, 7, 8])
+    copying, one = WorkerCopying(TABLE, torch.device("cpu"), own=Own(0), longest=4), request([6, 7, 8])
     copying.copied([one], 4)
     assert copying.length(4) == 4
     draft = Draft(torch.tensor([[1, 2, 3]]), None)
@@ -131,3 +132,9 @@ def test_a_draft_that_is_long_enough_stays_as_it_is() -> None:
         Copied(torch.ones(1, 2).long(), torch.ones(1, 2)),
     )
     assert all(torch.equal(a, b) for a, b in zip(lengthened(draft, copied)[:2], draft[:2], strict=True))
+
+
+@pytest.mark.parametrize(("own", "always"), [(Own(3, serial=3), 1), (Own(5), 0), (Own(5, serial=2), 5), (Own(0), 0)])
+def test_what_is_drafted_whatever_pays(own: Own, always: int) -> None:
+    """The serial part's first token is drafted a step before, and with a window part behind it everything is."""
+    assert WorkerCopying(TABLE, torch.device("cpu"), own, longest=8).always == always

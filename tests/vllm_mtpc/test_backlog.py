@@ -109,7 +109,7 @@ def test_every_token_is_read_once(requests: int) -> None:
             world.read(one)
         left_out += not passes
         assert passes or not drafts
-        assert all(len(one.following) <= LONGEST for one in backlog.waiting.values())
+        assert all(one.end - one.start <= LONGEST for one in backlog.waiting.values())
         if drafts:
             assert world.seen == [world.expected(row) for row in rows]
     assert left_out > 30
@@ -125,6 +125,15 @@ def test_a_long_prompt_does_not_wait() -> None:
     world, backlog = World(1), Backlog(CAPACITY, BLOCK)
     given = world.step([0], [LONGEST + 1], [0])
     assert backlog.passes(["0"], given, False) == [given]
+
+
+def test_where_no_prefix_is_used_again_a_prompt_waits_until_something_is_drafted_after_it() -> None:
+    world, backlog = World(2), Backlog(CAPACITY, BLOCK, longest=CAPACITY)
+    assert backlog.passes(["0", "1"], world.step([0, 1], [LONGEST + 1, 9], [0, 0]), False) == []
+    assert backlog.passes(["0", "1"], world.step([0, 1], [1, 2], [2, 0]), False) == []
+    (one,) = backlog.passes(["0", "1"], world.step([0, 1], [3, 1], [0, 1]), True)
+    world.read(one)
+    assert world.seen == [world.expected(0), world.expected(1)]
 
 
 def test_what_waits_is_read_first_where_there_is_no_room_for_both() -> None:

@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
+from mtpc.lengths import StepCost
+from mtpc.own import Own
+from vllm_mtpc.additional import CopySettings
 from vllm_mtpc.copying import RunnerCopying
 
 TOKENS, VOCABULARY = torch.tensor([[1, 2], [3, 4]]), 6
+GREEDY_UNSEEDED = True, False
 PROBS = torch.rand(2, 2, VOCABULARY, generator=torch.Generator().manual_seed(0))
 
 
@@ -40,3 +45,22 @@ def test_distributions_are_as_wide_as_the_longest_draft(stated: bool, drafts: li
     for row, draft in enumerate(drafts):
         for place, token in enumerate(draft[2:], start=2):
             assert probs[row, place].tolist() == [float(other == token) for other in range(VOCABULARY)]
+
+
+def test_steps_of_a_rest_draft_nothing_unless_a_request_has_a_seed() -> None:
+    """Nothing of these texts is ever copied."""
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)), drafting=((1, 9.0),))
+    settings = CopySettings(step_cost=cost)
+    copying = RunnerCopying(Own(2, serial=2), 8, settings, CopyTable(), torch.device("cpu"))
+    requests = {name: SimpleNamespace(prompt_token_ids=[1], output_token_ids=[], sampling_params=None) for name in "ab"}
+    draft, rested = Draft(torch.zeros(2, 0, dtype=torch.int64), None), []
+    for step in range(60):
+        tokens = torch.tensor([[100 + step, -1], [200 + step, -1]])
+        copying.sampled(["a", "b"], requests, tokens, torch.tensor([False, False]), *GREEDY_UNSEEDED)
+        assert copying.own_that_pay(8, seeded=False) == 0
+        assert copying.lengths(draft, 8, {}) == ([[], []], None)
+        rested.append(copying.resting)
+    assert 30 < sum(rested) < 60
+    copying.sampled(["a", "b"], requests, tokens, torch.tensor([False, False]), True, True)
+    assert not copying.resting
+    assert copying.own_that_pay(8, seeded=True) == 2

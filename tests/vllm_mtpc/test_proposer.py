@@ -104,7 +104,7 @@ def test_what_the_target_said_is_read(copies: bool, monkeypatch: pytest.MonkeyPa
     said = torch.tensor([[3, 4], [57, -1], [58, 59]])
     prompts = {"a": None, "b": [59] * 6, "c": [58] * 6}
     requests: dict[str, Any] = {name: SimpleNamespace(prompt_token_ids=prompt) for name, prompt in prompts.items()}
-    batch = SimpleNamespace(req_ids=["a", "b", "c"], all_greedy=False)
+    batch = SimpleNamespace(req_ids=["a", "b", "c"], all_greedy=False, generators={})
     unread = torch.tensor([False, False, True, True])
     assert made.prepare_next_token_ids_padded(said, requests, batch, unread) == (said, "counts")
     assert made.requests == ["a", "b", "c"]
@@ -112,8 +112,8 @@ def test_what_the_target_said_is_read(copies: bool, monkeypatch: pytest.MonkeyPa
     assert vocabularies.choose(made.requests).tolist() == [0, 1, 1]
     assert {name: reading.tokens for name, reading in vocabularies.readings.items()} == {"a": 4, "b": 7, "c": 6}
     assert len(given) == copies
-    for ids, known, tokens, waiting, greedy in given:
-        assert (ids, known, tokens, greedy) == (["a", "b", "c"], requests, said, False)
+    for ids, known, tokens, waiting, greedy, seeded in given:
+        assert (ids, known, tokens, greedy, seeded) == (["a", "b", "c"], requests, said, False, False)
         assert waiting.tolist() == [False, False, True]
 
 

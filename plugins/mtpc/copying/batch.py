@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Any
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from mtpc.copying.request import NOTHING, CopyRequest, Proposal
+from mtpc.copying.rest import Rest
 from mtpc.copying.shift import Shift
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
 from mtpc.copying.trust import Trust
 from mtpc.lengths import StepCost, best_common_length, best_lengths, least_chance
+from mtpc.own import Own
 
 TYPICAL, FOLLOWS, FORGETS = 0.6, 0.1, 0.02  # of a request's own drafts, see `Request`
 WORTH = 1.05  # by how much drafting must look better than not drafting: of two guesses the larger is too large
@@ -26,7 +28,7 @@ class Request:
     tenant, before: whose it is, and what of the same tenant may be copied, see `mtpc.copying.store`.  sure: corrects
     the drafter's own probability of the tokens that it drafts.  typical: how often one of them is accepted, to judge by
     before it drafts; while it does not draft, that goes back to what it was at first.  expected: accepted tokens of
-    the draft under way.
+    the draft under way.  missed: what the target has said while nobody looked, see `mtpc.copying.rest`.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class Request:
     ) -> None:
         self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
         self.sure, self.typical, self.expected = Shift(), TYPICAL, 0.0
+        self.missed: list[int] = []
         self._drafted: tuple[list[int], list[float]] = [], []
 
     def drafted(self, tokens: list[int], chances: list[float]) -> None:
@@ -51,19 +54,20 @@ class Request:
         if not drafted:
             self.typical += FORGETS * (TYPICAL - self.typical)
         self._drafted = [], []
-        self.copy.append(tokens)
+        self.copy.append([*self.missed, *tokens] if self.missed else tokens)
+        self.missed = []
 
 
 class BatchCopying:
     """All requests that are not finished, and what those of the batch at hand would go on with.
 
-    own: tokens that the drafter itself drafts, at most.  longest: tokens of a draft.  store: earlier answers that may
-    be copied; None: only a request's own text.  requests: where they are kept, by name; None: until `forget`.
+    own: tokens that the drafter itself drafts.  longest: tokens of a draft.  store: earlier answers that may be copied;
+    None: only a request's own text.  requests: where they are kept, by name; None: until `forget`.
     """
 
     def __init__(
         self,
-        own: int,
+        own: Own,
         longest: int,
         cost: StepCost,
         table: CopyTable,
@@ -71,7 +75,7 @@ class BatchCopying:
         requests: MutableMapping[Any, Request] | None = None,
     ) -> None:
         self.table, self.own, self.longest, self.costs, self.cost = table, own, longest, cost, cost
-        self.store, self.trust = store, Trust()
+        self.store, self.trust, self.rest = store, Trust(), Rest()
         self.requests: MutableMapping[Any, Request] = {} if requests is None else requests
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
@@ -82,7 +86,21 @@ class BatchCopying:
         for name in gone:
             request = self.requests.pop(name)
             if self.store is not None:
+                request.copy.append(request.missed)
                 self.store.add(request.tenant, request.copy.answer)
+
+    def rests(self, said: Mapping[Any, Sequence[int]]) -> bool:
+        """Whether a step of many requests gets no draft, nor a look; then only this follows of `begin` to `lengths`.
+
+        said: what the target has just said to each.  One that is new is looked at.
+        """
+        if len(said) == 1 or not self.requests.keys() >= said.keys():
+            self.rest.end()
+        if not self.rest.step():
+            return False
+        for name, tokens in said.items():
+            self.requests[name].missed.extend(tokens)
+        return True
 
     def begin(self, greedy: bool = True) -> None:
         """Of a step, of requests that all have a temperature of 0 or do not."""
@@ -121,16 +139,24 @@ class BatchCopying:
         """The first so many tokens of each row, int64 and float32 [B, count]; no chance where there is none to copy."""
         return Proposal.beside_drafter(self.proposals, count)
 
-    def drafter_pays(self, longest: int) -> bool:
-        """Whether this step brings more for its time if the drafter drafts, beside what is copied."""
-        both, copied = (self._trusted * self._foreseen(longest, own) for own in (min(self.own, longest), 0))
-        spent = self.cost.draft(len(self.batch))
-        return best_lengths(both, self.cost, spent).rate >= WORTH * best_lengths(copied, self.cost).rate
+    def own_that_pay(self, longest: int) -> int:
+        """How many tokens the drafter is to draft in this step, beside what is copied; 0: none is worth its time."""
 
-    def common_length(self, longest: int) -> int:
-        """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does."""
-        foreseen = self._foreseen(longest, min(self.own, longest))
-        spent = self.cost.draft(len(self.batch)) if self.own else 0.0
+        def rate(own: int) -> float:
+            return best_lengths(self._trusted * self._foreseen(longest, own), self.cost, self._spent(own)).rate
+
+        rates = {own: rate(own) for own in self.own.choices(longest)}
+        best = max(rates, key=rates.__getitem__)
+        return best if rates[best] >= WORTH * rates[0] else 0
+
+    def common_length(self, longest: int, always: int = 0) -> int:
+        """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does.
+
+        always: tokens that the drafter drafts in any step.
+        """
+        own = min(self.own.count, longest)
+        foreseen = self._foreseen(longest, own)
+        spent = np.array([self._spent(max(min(length, own), always)) for length in range(longest + 1)])
         length = best_common_length(self._trusted * foreseen, self.cost, spent, WORTH)
         self._expect(foreseen, [length] * len(self.batch))
         return length
@@ -140,6 +166,10 @@ class BatchCopying:
         for request, tokens in zip(self.batch, drafts, strict=True):
             if request is not None:
                 request.drafted(tokens, [])
+
+    def _spent(self, own: int) -> float:
+        """What it takes the drafter to draft so many tokens of each row."""
+        return self.cost.draft(len(self.batch)) * self.own.share(own) if own else 0.0
 
     @property
     def _trusted(self) -> float:
@@ -167,11 +197,11 @@ class BatchCopying:
         Where the drafter has drawn, a draft ends at the first token that is too unlikely to be reached, whatever comes
         after it: see `least_chance`.
 
-        tokens: the drafter's of each row; all empty where it did not draft.  sure: float32 [B, own], its probability
-        of the most probable token at each place.  longest: tokens of a draft now.  alone: whose draft must not depend
-        on the others of the batch.
+        tokens: the drafter's of each row, as many of all; none where it did not draft.  sure: float32 [B, own], its
+        probability of the most probable token at each place.  longest: tokens of a draft now.  alone: whose draft must
+        not depend on the others of the batch.
         """
-        own, spent = sure.shape[1], self.cost.draft(len(tokens)) if sure.shape[1] else 0.0
+        own = sure.shape[1]
         reached, whole, chances, foretold = np.zeros((len(tokens), longest)), [], sure.tolist(), []
         for row, (request, draft, proposal) in enumerate(zip(self.batch, tokens, self.proposals, strict=True)):
             copied = proposal.tokens[:longest].tolist()
@@ -192,12 +222,13 @@ class BatchCopying:
             least = least_chance(trust * foreseen[some], self.cost, spent, worth)
             return ((reached[some] > 0) & (trust * reached[some] >= least)).sum(1)
 
-        ends = ends_of(slice(None), spent, self._trusted)
+        ends = ends_of(slice(None), self._spent(own), self._trusted)
         for row in np.flatnonzero(alone):  # what others have learned is none of its business
-            ends[row] = ends_of(slice(row, row + 1), self.cost.draft(1) if own else 0.0, 1.0)[0]
+            ends[row] = ends_of(slice(row, row + 1), self.cost.draft(1) * self.own.share(own), 1.0)[0]
         for row, (request, end) in enumerate(zip(self.batch, ends.tolist(), strict=True)):
             if request is not None:
                 request.drafted(tokens[row][:end], chances[row][:end])
         self._expect(reached, ends.tolist())
+        self.rest.looked(any(ends.tolist()))
         self.foretold = [row[:end] for row, end in zip(foretold, ends.tolist(), strict=True)]
         return [text[:end] for text, end in zip(whole, ends.tolist(), strict=True)]

@@ -16,6 +16,7 @@ from mtpc.draft import MOST
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, Family, family_of
 from mtpc.memory import must_fit
+from mtpc.own import Own
 from mtpc.serial.config import SerialConfig
 from mtpc.window.part import WindowPart
 
@@ -77,9 +78,10 @@ def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
     return steps, num_drafts - steps
 
 
-def own_drafts(family: Family, config: DrafterConfig, num_drafts: int) -> int:
-    """How many of K drafts are the drafter's own where others are copied: those that it was made for."""
-    return 0 if family.copies else min(config.num_drafts, num_drafts)
+def own_drafts(family: Family, config: DrafterConfig, num_drafts: int) -> Own:
+    """Which of K drafts are the drafter's own where others are copied: those that it was made for."""
+    count = 0 if family.copies else min(config.num_drafts, num_drafts)
+    return Own(count, serial=split_drafts(config, count)[0])
 
 
 def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path | str, copies: bool = False) -> None:

@@ -8,7 +8,9 @@ import pytest
 from mtpc.copying.batch import TYPICAL, BatchCopying, Request
 from mtpc.copying.table import CopyTable
 from mtpc.lengths import StepCost
+from mtpc.own import Own
 
+OWN = Own(3)
 LOOP, NEW = [4, 5, 6, 7] * 6, list(range(40, 60))  # texts that repeat themselves, and that do not
 
 
@@ -21,9 +23,9 @@ def line(token: float, draft: float = 0.1) -> StepCost:
 COST = line(0.1)
 
 
-def batch_of(*texts: list[int], cost: StepCost = COST, waiting: bool = False) -> BatchCopying:
+def batch_of(*texts: list[int], cost: StepCost = COST, waiting: bool = False, own: Own = OWN) -> BatchCopying:
     """A batch whose requests have just said the last token of their texts."""
-    batch = BatchCopying(3, 8, cost, CopyTable())
+    batch = BatchCopying(own, 8, cost, CopyTable())
     batch.begin()
     for name, text in enumerate(texts):
         batch.add(name, lambda text=text: text[:-1], text[-1:], waiting)
@@ -38,11 +40,30 @@ def test_copies_are_of_each_row() -> None:
 
 
 def test_the_drafter_drafts_where_nothing_is_copied_and_where_it_brings_more_than_it_costs() -> None:
-    assert batch_of(NEW).drafter_pays(8)
-    assert not batch_of(LOOP).drafter_pays(8)
-    assert batch_of(LOOP, *[NEW] * 6, cost=line(0.02)).drafter_pays(8)
-    assert not batch_of(NEW, cost=line(0.1, draft=5.0)).drafter_pays(8)
-    assert not batch_of(NEW, cost=line(1.0)).drafter_pays(8)
+    assert batch_of(NEW).own_that_pay(8) == 3
+    assert batch_of(LOOP).own_that_pay(8) == 0
+    assert batch_of(LOOP, *[NEW] * 6, cost=line(0.02)).own_that_pay(8) == 3
+    assert batch_of(NEW, cost=line(0.1, draft=5.0)).own_that_pay(8) == 0
+    assert batch_of(NEW, cost=line(1.0)).own_that_pay(8) == 0
+
+
+def test_a_serial_part_drafts_as_many_tokens_as_pay() -> None:
+    """Of its three passes each takes as long; the window of another drafter drafts all of its tokens or none."""
+    for draft, pay, pay_at_once in ((0.03, 3, 3), (0.5, 2, 3), (1.2, 1, 0), (3.0, 0, 0)):
+        cost = line(0.02, draft)
+        assert batch_of(NEW, cost=cost, own=Own(3, serial=3)).own_that_pay(8) == pay
+        assert batch_of(NEW, cost=cost).own_that_pay(8) == pay_at_once
+    by_one = batch_of(NEW, cost=line(0.02, 1.2), own=Own(3, serial=3))
+    sure = np.array([[0.9]], dtype=np.float32)
+    assert by_one.lengths([[1]], sure, 8, [False]) == [[1]]
+
+
+def test_what_is_drafted_in_any_step_is_no_reason_against_it() -> None:
+    """Where one length is common, and the serial part has drafted its first token before that length is chosen."""
+    batch = batch_of(NEW, cost=line(0.02, 3.0), own=Own(3, serial=3))
+    assert batch.common_length(8) == 0
+    assert batch.common_length(8, always=1) == 1
+    assert batch.common_length(8, always=3) == 3
 
 
 def test_a_draft_that_was_copied_goes_on_being_copied() -> None:
@@ -90,10 +111,10 @@ def test_what_becomes_of_drafts_corrects_how_sure_they_are() -> None:
 
 def test_steps_with_sampled_requests_have_costs_of_their_own() -> None:
     batch = batch_of(NEW, cost=COST.model_copy(update={"sampled": line(1.0)}))
-    assert batch.drafter_pays(8)
+    assert batch.own_that_pay(8) == 3
     batch.begin(greedy=False)
     batch.add(0, lambda: NEW, [], False)
-    assert not batch.drafter_pays(8)
+    assert batch.own_that_pay(8) == 0
     sure = np.full((1, 3), 0.9, np.float32)
     assert batch.lengths([[1, 2, 3]], sure, 8, [False]) == [[]]
     batch.begin()
@@ -104,7 +125,7 @@ def test_steps_with_sampled_requests_have_costs_of_their_own() -> None:
 def test_the_table_says_how_sure_the_drafter_is_at_first() -> None:
     sure = np.array([[0.5, 0.5]], np.float32)
     for own, drafted in (((0.0,), []), ((2.0,), [1, 2]), ((2.0, 0.0), [1])):
-        batch = BatchCopying(2, 8, line(0.6, draft=0.0), CopyTable(own=own))
+        batch = BatchCopying(Own(2), 8, line(0.6, draft=0.0), CopyTable(own=own))
         batch.begin()
         batch.add(0, lambda: NEW, [], False)
         assert batch.lengths([[1, 2]], sure, 8, [False]) == [drafted]
@@ -124,7 +145,7 @@ def test_how_drawn_drafts_are_cut_leaves_the_law_as_it_is(copied: list[int], alo
     cost = StepCost(plain=((1, 1.0), (101, 3.0)), verifying=verifying, drafting=((1, 0.1),))
     rest, lengths, law = np.maximum(target - first, 0), set(), np.zeros(10)
     for one, two in np.ndindex(10, 10):
-        batch = BatchCopying(2, 6, cost, CopyTable())
+        batch = BatchCopying(Own(2), 6, cost, CopyTable())
         batch.begin(greedy=False)
         batch.add(0, lambda: copied[:-1], copied[-1:], False)
         sure = np.array([[first.max(), second[one].max()]], np.float32)

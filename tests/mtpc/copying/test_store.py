@@ -8,6 +8,7 @@ from mtpc.copying.batch import BatchCopying
 from mtpc.copying.store import BREAK, TENANTS, Store
 from mtpc.copying.table import CopyTable
 from mtpc.lengths import StepCost
+from mtpc.own import Own
 
 ANSWER = list(range(50, 70))
 PROMPT = [1, 2, 3]
@@ -44,7 +45,7 @@ def test_who_was_seen_least_recently_is_forgotten() -> None:
 
 def serving(*tenants: str | None) -> BatchCopying:
     """One request of each tenant with the same prompt, the first of which has been answered."""
-    batch = BatchCopying(0, 8, StepCost(), CopyTable(), Store(1000))
+    batch = BatchCopying(Own(0), 8, StepCost(), CopyTable(), Store(1000))
     batch.begin()
     batch.add(0, lambda: PROMPT, ANSWER[:1], False, tenants[0])
     batch.begin()

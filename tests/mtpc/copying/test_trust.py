@@ -9,6 +9,7 @@ from mtpc.copying.batch import BatchCopying
 from mtpc.copying.table import CopyTable
 from mtpc.copying.trust import Trust
 from mtpc.lengths import StepCost
+from mtpc.own import Own
 
 COST = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 31.0)))  # a token more takes 0.3
 
@@ -37,7 +38,7 @@ def test_it_goes_back_to_one_while_nothing_is_drafted() -> None:
 
 def test_drafts_that_are_wrong_again_and_again_become_rare_for_all_but_seeded_requests() -> None:
     """What is copied of ever new requests, which know nothing of each other, is never said."""
-    batch, lengths, none = BatchCopying(0, 6, COST, CopyTable((0.7,))), [], np.zeros((2, 0), np.float32)
+    batch, lengths, none = BatchCopying(Own(0), 6, COST, CopyTable((0.7,))), [], np.zeros((2, 0), np.float32)
     for number in range(40):
         names = [2 * number, 2 * number + 1]
         batch.begin()
@@ -55,7 +56,7 @@ def test_drafts_that_are_wrong_again_and_again_become_rare_for_all_but_seeded_re
 
 
 def test_alone_nothing_is_chosen_among_others() -> None:
-    batch, none = BatchCopying(0, 6, COST, CopyTable((0.7,))), np.zeros((1, 0), np.float32)
+    batch, none = BatchCopying(Own(0), 6, COST, CopyTable((0.7,))), np.zeros((1, 0), np.float32)
     for _ in range(100):
         batch.trust.learn(1.0, 0)
     batch.begin()

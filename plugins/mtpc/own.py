@@ -1,0 +1,29 @@
+"""How many tokens a drafter may draft itself in a step, and what part of its time they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Own:
+    """Tokens that the drafter itself drafts.
+
+    count: at most.  serial: of these the first, which take a pass of the drafter each; the others take one together.
+    """
+
+    count: int
+    serial: int = 0
+
+    def choices(self, most: int) -> list[int]:
+        """Numbers of tokens that a step may be given, at most so many: none, and what each pass completes."""
+        serial = min(self.serial, most)
+        rest = min(self.count, most)
+        return [*range(serial + 1), *([rest] if rest > serial else [])]
+
+    def share(self, drafts: int) -> float:
+        """Of the time of all of them, what the passes for so many take: all passes are taken to be as long."""
+        return self._passes(drafts) / self._passes(self.count) if self.count else 0.0
+
+    def _passes(self, drafts: int) -> int:
+        return min(drafts, self.serial) + (drafts > self.serial)

@@ -1,0 +1,88 @@
+"""Where nothing has been drafted for long, few steps look for what might be; and nothing that is said is missed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mtpc.copying.batch import BatchCopying
+from mtpc.copying.rest import LONGEST, PATIENCE, Rest
+from mtpc.copying.store import Store
+from mtpc.copying.table import CopyTable
+from mtpc.lengths import StepCost
+from mtpc.own import Own
+
+NONE = np.zeros((2, 0), np.float32)
+COST = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)))
+
+
+def steps_between_looks(count: int, drafted: bool = False) -> list[int]:
+    """Of so many looks, with the same outcome."""
+    rest, steps = Rest(), []
+    for _ in range(count):
+        steps.append(0)
+        while rest.step():
+            steps[-1] += 1
+        rest.looked(drafted)
+    return steps
+
+
+def test_looks_in_vain_become_rare() -> None:
+    assert steps_between_looks(PATIENCE + 1) == [0] * (PATIENCE + 1)
+    assert steps_between_looks(40)[PATIENCE + 1 :][:LONGEST] == list(range(1, LONGEST + 1))
+    assert max(steps_between_looks(100)) == LONGEST
+    assert not any(steps_between_looks(100, drafted=True))
+
+
+def served(names: list[str], texts: dict[str, list[int]], store: Store | None = None) -> tuple[BatchCopying, list[int]]:
+    """Requests whose texts are said token by token, and the steps in which somebody looked."""
+    batch, looked = BatchCopying(Own(0), 6, COST, CopyTable((0.05, 0.95)), store), []
+    for step in range(len(texts[names[0]])):
+        said = {name: [texts[name][step]] for name in names}
+        if batch.rests(said):
+            continue
+        looked.append(step)
+        batch.begin()
+        for name in names:
+            batch.add(name, lambda: [1], said[name], False, "somebody")
+        batch.lengths([[] for _ in names], NONE[: len(names)], 6, [False for _ in names])
+    return batch, looked
+
+
+NEW = {"a": list(range(100, 180)), "b": list(range(200, 280))}
+
+
+def test_what_was_said_in_a_rest_is_caught_up_with() -> None:
+    batch, looked = served(["a", "b"], NEW)
+    assert len(looked) < 30
+    for name, text in NEW.items():
+        request = batch.requests[name]
+        assert [*request.copy.text.tolist(), *request.missed] == [1, *text]
+        assert request.copy.text.tolist() == [1, *text][: looked[-1] + 2]
+
+
+def test_text_that_begins_to_repeat_is_seen_after_a_rest_at_the_latest() -> None:
+    texts = {name: text[:40] + text[:40] for name, text in NEW.items()}
+    _, looked = served(["a", "b"], texts)
+    first = next(step for step in looked if step >= 42)
+    assert first <= 42 + LONGEST
+    assert set(range(first, first + 10)) <= set(looked)
+
+
+def test_a_request_by_itself_and_a_new_one_are_looked_at() -> None:
+    batch, looked = served(["a"], NEW)
+    assert looked == list(range(80))
+    batch, _ = served(["a", "b"], NEW)
+    while not batch.rests({"a": [7], "b": [8]}):  # until a rest begins
+        batch.begin()
+        for name in ("a", "b"):
+            batch.add(name, list, [7], False)
+        batch.lengths([[], []], NONE, 6, [False, False])
+    assert not batch.rests({"a": [9], "c": [9]})
+
+
+def test_an_answer_that_ends_in_a_rest_is_kept_whole() -> None:
+    store = Store(1000)
+    batch, looked = served(["a", "b"], NEW, store)
+    assert looked[-1] < 79
+    batch.forget(["a"])
+    assert store.of("somebody").tolist()[: len(NEW["a"])] == NEW["a"]
