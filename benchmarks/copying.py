@@ -171,7 +171,7 @@ class Benchmark:
         together = any(len(prompts) < point.batch_size for prompts in self.asked.values())
         asked = {"together": list(chain(*self.asked.values()))} if together else self.asked
         for kind, prompts in asked.items():
-            for found in in_turn(self.engine, servers, prompts, point.batch_size, sampling):
+            for found in in_turn(self.engine, servers, prompts * self.given.rounds, point.batch_size, sampling):
                 for name, measurement in found.items():
                     point.found[name].by_kind.setdefault(kind, []).append(measurement)
             told = ", ".join(f"{name} {found.speed(kind):.1f}" for name, found in point.found.items())
@@ -191,7 +191,7 @@ class Benchmark:
         }
         (self.given.out / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
         made = f"Questions: {', '.join(f'{number} {kind}' for kind, number in questions.items())}; at most "
-        made += f"{self.given.max_tokens} tokens each. Made by `{facts['command']}`."
+        made += f"{self.given.max_tokens} tokens each, asked {self.given.rounds} times. Made by `{facts['command']}`."
         tables = "\n".join(point.table().to_markdown() for point in self.points)
         (self.given.out / "results.md").write_text(f"{tables}\n{made}\n")
 
@@ -206,6 +206,7 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--engine", choices=("vllm", "sglang"), default="vllm", help="vLLM without its server (default: %(default)s)")
     add("--prompts", type=Path, required=True, nargs="+", help="files of JSON Lines, as for `mtpc bench`")
     add("--questions", type=int, default=6, help="of each kind, at most (default: %(default)s)")
+    add("--rounds", type=int, default=1, help="how often each is asked (default: %(default)s)")
     add("--max-tokens", type=int, default=128, help="of an answer (default: %(default)s)")
     add("--temperatures", type=float, nargs="+", default=[0.0], help="default: 0")
     add("--batch-sizes", type=int, nargs="+", default=[1], help="requests at a time (default: 1)")

@@ -4,10 +4,10 @@ r"""The most that choosing between copies and a drafter's drafts could bring whe
         --temperatures 0 0.8 --batch-sizes 1 4 16
 
 Counted along what the target writes, not timed: in each step all that would be accepted of a copy and of the drafter's
-draft is known, and those steps are taken that reach the end of the text soonest.  Beside that, drafting always, and
-copying by the rule of vLLM's n-gram drafter.  In batches every request is taken to do as the one at hand.  What the
-servers of `benchmarks.copying` do can come near the limit, and not beyond it but where a draft begins as the drafter's
-and goes on as a copy.
+draft is known, and those steps are taken that reach the end of the text soonest, with as many passes of the drafter as
+they need.  Beside that, drafting always, and copying by the rule of vLLM's n-gram drafter.  In batches every request is
+taken to do as the one at hand.  What the servers of `benchmarks.copying` do can come near the limit, and not beyond it
+but where a draft begins as the drafter's and goes on as a copy.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from mtpc.declared import declared_json
 from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.evaluation.scorer import step_acceptance
 from mtpc.evaluation.texts import Text, view, write_texts
-from mtpc.families.drafter import Drafter, load_drafter
+from mtpc.families.drafter import Drafter, load_drafter, own_drafts
 from mtpc.lengths import MEASURED, StepCost
+from mtpc.own import Own
 from mtpc.table import Table
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget, default_device
@@ -40,19 +41,22 @@ SHORTEST, LONGEST, NGRAM = 2, 4, 5  # vLLM's n-gram drafter: tokens that match, 
 
 
 class Row(NamedTuple):
-    """What steps take of the time of a batch for each of its requests, all of which draft alike."""
+    """What steps take of the time of a batch for each of its requests, all of which draft alike.
+
+    own: what the drafter may draft.
+    """
 
     cost: StepCost
     requests: int
+    own: Own
 
     def step(self, drafts: int) -> float:
         """One that verifies so many drafts of each."""
         return self.cost.step(self.requests, self.requests * drafts) / self.requests
 
-    @property
-    def draft(self) -> float:
-        """The drafter's own."""
-        return self.cost.draft(self.requests) / self.requests
+    def draft(self, drafts: int) -> float:
+        """So many of the drafter's own."""
+        return self.cost.draft(self.requests) * self.own.share(drafts) / self.requests
 
 
 class Right(NamedTuple):
@@ -97,8 +101,9 @@ def soonest(found: Right, row: Row) -> float:
     left = np.zeros(length + 1)
     for place in reversed(range(length)):
         ways = [row.step(0) + left[place + 1]]
-        for best, spent in ((found.copied[place], 0.0), (found.drafter[place], row.draft)):
-            ways += [spent + row.step(n) + left[min(place + n + 1, length)] for n in range(1, best + 1)]
+        for best, spent in ((found.copied[place], 0.0), (found.drafter[place], 1.0)):
+            steps = [row.step(n) + spent * row.draft(n) for n in range(1, best + 1)]
+            ways += [step + left[min(place + n, length)] for n, step in enumerate(steps, start=2)]
         left[place] = min(ways)
     return float(left[0])
 
@@ -116,7 +121,7 @@ def speedups(texts: Sequence[Right], drafts: int, row: Row, plain: float) -> lis
     """Of the n-gram drafter, the drafter and the limit, over steps of so much time that say one token."""
     alone = plain * sum(len(text.copied) for text in texts)
     ngram = sum(always(text.ngram, NGRAM, 0.0, row) for text in texts)
-    drafter = sum(always(text.drafter, drafts, row.draft, row) for text in texts)
+    drafter = sum(always(text.drafter, drafts, row.draft(drafts), row) for text in texts)
     limit = sum(soonest(text, row) for text in texts)
     return [alone / ngram, alone / drafter, alone / limit]
 
@@ -156,7 +161,7 @@ def main() -> None:
     given = parser.parse_args()
     target = FrozenTarget(given.target, device=default_device())
     drafter, console, tables = load_drafter(given.drafter, target.facts), Console(), []
-    cost = MEASURED
+    cost, own = MEASURED, own_drafts(drafter.family, drafter.config, drafter.config.num_drafts)
     if given.step_cost is not None:
         cost = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
     prompts = prompts_of_file(given.prompts, given.target, given.questions)
@@ -169,7 +174,7 @@ def main() -> None:
             for kind, texts in track(written.items(), f"T = {temperature:g}")
         }
     for temperature, requests in product(given.temperatures, given.batch_sizes):
-        row = Row(cost.of(temperature == 0), requests)
+        row = Row(cost.of(temperature == 0), requests, own)
         plain = given.plain * row.step(0)
         title = f"T = {temperature:g}, batch {requests}"
         tables.append(table(found[temperature], drafter.config.num_drafts, row, plain, title))

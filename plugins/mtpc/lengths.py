@@ -89,6 +89,20 @@ def _verify(cost: StepCost, rows: int, most: int) -> np.ndarray:
     return np.maximum(plain + any_drafts + read[1:] - read[0], plain)
 
 
+@lru_cache(maxsize=4096)
+def _of_each_token(cost: StepCost, most: int) -> np.ndarray:
+    """What each drafted token of a request alone adds, where some are drafted: float64 [most].
+
+    Where tokens that come after it add less, it adds the mean with as many of these as make that least.
+    """
+    first = cost.step(1, 1) - (cost.read(2) - cost.read(1))
+    times = np.array([first, *cost.verify(1, most)])
+    begin, end = np.triu_indices(most + 1, k=1)
+    means = np.full((most, most + 1), np.inf)
+    means[begin, end] = (times[end] - times[begin]) / (end - begin)
+    return np.asarray(means.min(1))
+
+
 class Lengths(NamedTuple):
     """of: drafted tokens of each request, int64 [B].  rate: tokens that such a step brings, over what it takes."""
 
@@ -134,12 +148,19 @@ def best_common_length(foreseen: np.ndarray, cost: StepCost, spent: np.ndarray, 
     return best + 1 if rates[best] >= worth * rows / (cost.step(rows, 0) + spent[0]) else 0
 
 
-def least_chance(foreseen: np.ndarray, cost: StepCost, spent: float = 0.0, worth: float = 1.0) -> float:
-    """What chance to be reached makes a token worth its verification, where `best_lengths` of what is foreseen are.
+def least_chance(foreseen: np.ndarray, cost: StepCost, spent: float = 0.0, worth: float = 1.0) -> np.ndarray:
+    """What chances to be reached make tokens worth their verification, where `best_lengths` of what is foreseen are.
 
-    Above 1 where nothing is worth it.  Drafts that are drawn may be cut where they fall below it, for it is known
-    before they are: whether a token is judged must not depend on which it is, nor on what was drawn after it.
+    By place in a draft, float64 [m]; above 1 where nothing is worth it.  Drafts that are drawn may be cut where they
+    fall below it, for it is known before they are: whether a token is judged must not depend on which it is, nor on
+    what was drawn after it.  Of one request the token's
+    own place says what it takes, of many how many there are of all.
     """
-    rows, best = len(foreseen), best_lengths(foreseen, cost, spent, worth)
+    rows, width = foreseen.shape
+    best = best_lengths(foreseen, cost, spent, worth)
     drafts = int(best.of.sum())
-    return best.rate * (cost.step(rows, drafts + 1) - cost.step(rows, drafts)) if drafts else 2.0
+    if not drafts:
+        return np.full(width, 2.0)
+    if rows > 1:
+        return np.full(width, best.rate * (cost.step(rows, drafts + 1) - cost.step(rows, drafts)))
+    return best.rate * _of_each_token(cost, width)

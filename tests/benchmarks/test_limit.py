@@ -11,9 +11,11 @@ from benchmarks.limit import NGRAM, Right, Row, always, right, soonest, speedups
 from mtpc.evaluation.texts import Text
 from mtpc.families.drafter import load_drafter
 from mtpc.lengths import StepCost
+from mtpc.own import Own
 from mtpc.targets.frozen import FrozenTarget
 from tests.support.random_models import make_drafter, make_target
 
+OWN = Own(2, serial=2)
 COST = StepCost(plain=((1, 1.0), (4, 2.0)), verifying=((2, 1.1), (8, 1.7)), drafting=((1, 0.25),))
 
 
@@ -24,21 +26,22 @@ def every_way(found: Right, row: Row, place: int = 0) -> list[float]:
         return [0.0]
     steps = [(row.step(0), 0)]
     steps += [(row.step(n), n) for n in range(1, found.copied[place] + 1)]
-    steps += [(row.draft + row.step(n), n) for n in range(1, found.drafter[place] + 1)]
+    steps += [(row.draft(n) + row.step(n), n) for n in range(1, found.drafter[place] + 1)]
     return [time + rest for time, n in steps for rest in every_way(found, row, place + n + 1)]
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("requests", [1, 4])
-def test_the_limit_is_the_best_of_all_ways(seed: int, requests: int) -> None:
+@pytest.mark.parametrize("own", [OWN, Own(2), Own(2, serial=1)])
+def test_the_limit_is_the_best_of_all_ways(seed: int, requests: int, own: Own) -> None:
     rng = np.random.default_rng(seed)
     found = Right(rng.integers(0, 4, 7), rng.integers(-1, 3, 7), rng.integers(0, 3, 7))
-    row = Row(COST, requests)
+    row = Row(COST, requests, own)
     assert soonest(found, row) == pytest.approx(min(every_way(found, row)))
 
 
 def test_a_rule_that_always_drafts_takes_its_steps() -> None:
-    row = Row(COST, 1)
+    row = Row(COST, 1, OWN)
     time = always(np.array([2, 9, 9, -1, 0]), 3, 0.25, row)  # 3 tokens, then one without drafts, then a wrong draft
     assert time == pytest.approx(2 * (0.25 + row.step(3)) + row.step(0))
 
@@ -53,7 +56,7 @@ def test_what_is_right_along_a_text_that_repeats(tmp_path: Path) -> None:
     assert found.copied[:12].tolist() == [5, 5, 5, 5, 5, 5, 5, 4, 3, 2, 1, 0]  # 40 is said, 41 to 51 are to come
     assert found.ngram[:3].tolist() == [-1, NGRAM, NGRAM]  # one token matches, then two, then three
     assert (found.drafter <= drafts).all()
-    rows = table({"prose": [found]}, drafts, Row(COST, 1), 1.0, "T = 0").rows
+    rows = table({"prose": [found]}, drafts, Row(COST, 1, OWN), 1.0, "T = 0").rows
     assert [row[0] for row in rows] == ["prose", "all"] and rows[0][1:] == rows[1][1:]
-    ngram, own, limit = speedups([found], drafts, Row(COST, 1), 1.0)
+    ngram, own, limit = speedups([found], drafts, Row(COST, 1, OWN), 1.0)
     assert limit >= max(ngram, own, 1.0)

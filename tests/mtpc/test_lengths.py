@@ -51,6 +51,17 @@ def test_drafts_that_turn_out_as_foreseen_are_cut_where_they_bring_most(
     assert rate(reached, ends, 0.0, token, spent) == pytest.approx(found.rate)
 
 
+def test_a_token_that_adds_nothing_is_worth_any_chance() -> None:
+    """Of one request: up to four tokens are read in the time of one, then each takes a tenth more, or less and less."""
+    foreseen = np.array([[0.5, 0.4, 0.3, 0.2, 0.1]])
+    flat = StepCost(plain=((1, 1.0),), verifying=((4, 1.1), (14, 2.1)))
+    rate = best_lengths(foreseen, flat).rate
+    np.testing.assert_allclose(least_chance(foreseen, flat), [0, 0, 0, 0.1 * rate, 0.1 * rate])
+    falling = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (2, 1.3), (6, 1.3), (7, 1.3)))
+    rate = best_lengths(foreseen, falling).rate
+    np.testing.assert_allclose(least_chance(foreseen, falling), [0.3 * rate / 5, 0, 0, 0, 0], atol=1e-12)
+
+
 def test_likely_drafts_are_longer_and_a_full_batch_drafts_less() -> None:
     reached = np.cumprod([[0.95] * 12, [0.5] * 12], axis=1)
     likely, unlikely = best_lengths(reached, line(0.0, 0.1)).of

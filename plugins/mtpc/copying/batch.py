@@ -18,7 +18,7 @@ from mtpc.copying.trust import Trust
 from mtpc.lengths import StepCost, best_common_length, best_lengths, least_chance
 from mtpc.own import Own
 
-TYPICAL, FOLLOWS, FORGETS = 0.6, 0.1, 0.02  # of a request's own drafts, see `Request`
+FOLLOWS, FORGETS = 0.1, 0.02  # of a request's own drafts, see `Request`
 WORTH = 1.05  # by how much drafting must look better than not drafting: of two guesses the larger is too large
 
 
@@ -27,15 +27,22 @@ class Request:
 
     tenant, before: whose it is, and what of the same tenant may be copied, see `mtpc.copying.store`.  sure: corrects
     the drafter's own probability of the tokens that it drafts.  typical: how often one of them is accepted, to judge by
-    before it drafts; while it does not draft, that goes back to what it was at first.  expected: accepted tokens of
-    the draft under way.  missed: what the target has said while nobody looked, see `mtpc.copying.rest`.
+    before it drafts; while it does not draft, that goes back to ``at_first``.  expected: accepted tokens of the draft
+    under way, 0 where that tells nothing, and trust: who learns what becomes of them.  missed: what the target has said
+    while nobody looked, see `mtpc.copying.rest`.
     """
 
     def __init__(
-        self, table: CopyTable, prompt: Sequence[int], tenant: str | None = None, before: np.ndarray = NOTHING
+        self,
+        table: CopyTable,
+        prompt: Sequence[int],
+        tenant: str | None = None,
+        before: np.ndarray = NOTHING,
+        greedy: bool = True,
     ) -> None:
         self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
-        self.sure, self.typical, self.expected = Shift(), TYPICAL, 0.0
+        self.at_first = table.typical[not greedy]
+        self.sure, self.typical, self.expected, self.trust = Shift(), self.at_first, 0.0, Trust()
         self.missed: list[int] = []
         self._drafted: tuple[list[int], list[float]] = [], []
 
@@ -52,7 +59,7 @@ class Request:
             if token != foretold:
                 break
         if not drafted:
-            self.typical += FORGETS * (TYPICAL - self.typical)
+            self.typical += FORGETS * (self.at_first - self.typical)
         self._drafted = [], []
         self.copy.append([*self.missed, *tokens] if self.missed else tokens)
         self.missed = []
@@ -75,7 +82,8 @@ class BatchCopying:
         requests: MutableMapping[Any, Request] | None = None,
     ) -> None:
         self.table, self.own, self.longest, self.costs, self.cost = table, own, longest, cost, cost
-        self.store, self.trust, self.rest = store, Trust(), Rest()
+        self.store, self.rest = store, Rest()
+        self.trust = {"drafter": Trust(), "copying": Trust()}  # by who drafts, the former beside the latter
         self.requests: MutableMapping[Any, Request] = {} if requests is None else requests
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
@@ -105,7 +113,8 @@ class BatchCopying:
     def begin(self, greedy: bool = True) -> None:
         """Of a step, of requests that all have a temperature of 0 or do not."""
         self.batch, self.proposals, self.cost, self.greedy = [], [], self.costs.of(greedy), greedy
-        self.trust.step()
+        for trust in self.trust.values():
+            trust.step()
 
     def add(
         self,
@@ -122,14 +131,14 @@ class BatchCopying:
         """
         if name not in self.requests:
             before = NOTHING if self.store is None else self.store.of(tenant)
-            self.requests[name] = Request(self.table, text(), tenant, before)
+            self.requests[name] = Request(self.table, text(), tenant, before, self.greedy)
         request = self.requests[name]
         if waiting:
             self.batch.append(None)
             self.proposals.append(Proposal.none(self.longest))
             return
         if request.expected:
-            self.trust.learn(request.expected, max(0, len(said) - 1))
+            request.trust.learn(request.expected, max(0, len(said) - 1))
             request.expected = 0.0
         request.said(said)
         self.batch.append(request)
@@ -143,7 +152,7 @@ class BatchCopying:
         """How many tokens the drafter is to draft in this step, beside what is copied; 0: none is worth its time."""
 
         def rate(own: int) -> float:
-            return best_lengths(self._trusted * self._foreseen(longest, own), self.cost, self._spent(own)).rate
+            return best_lengths(self._trusted(own) * self._foreseen(longest, own), self.cost, self._spent(own)).rate
 
         rates = {own: rate(own) for own in self.own.choices(longest)}
         best = max(rates, key=rates.__getitem__)
@@ -157,8 +166,8 @@ class BatchCopying:
         own = min(self.own.count, longest)
         foreseen = self._foreseen(longest, own)
         spent = np.array([self._spent(max(min(length, own), always)) for length in range(longest + 1)])
-        length = best_common_length(self._trusted * foreseen, self.cost, spent, WORTH)
-        self._expect(foreseen, [length] * len(self.batch))
+        length = best_common_length(self._trusted(own) * foreseen, self.cost, spent, WORTH)
+        self._expect(foreseen, [length] * len(self.batch), own)
         return length
 
     def drafted(self, drafts: Sequence[list[int]]) -> None:
@@ -171,16 +180,20 @@ class BatchCopying:
         """What it takes the drafter to draft so many tokens of each row."""
         return self.cost.draft(len(self.batch)) * self.own.share(own) if own else 0.0
 
-    @property
-    def _trusted(self) -> float:
-        """What part of chances counts: of a request alone all of it, as nothing is chosen among others."""
-        return self.trust.factor if len(self.batch) > 1 else 1.0
+    def _trust(self, own: int) -> Trust:
+        """Of drafts of which so many tokens are the drafter's."""
+        return self.trust["drafter" if own else "copying"]
 
-    def _expect(self, reached: np.ndarray, ends: Sequence[int]) -> None:
+    def _trusted(self, own: int) -> float:
+        """What part of chances counts: of a request alone all of it, as nothing is chosen among others."""
+        return self._trust(own).factor if len(self.batch) > 1 else 1.0
+
+    def _expect(self, reached: np.ndarray, ends: Sequence[int], own: int) -> None:
         """Remember what drafts of these lengths were foretold to bring; reached: float64 [B, longest]."""
         for request, row, end in zip(self.batch, reached, ends, strict=True):
             if request is not None:
                 request.expected = float(row[:end].sum()) if len(self.batch) > 1 else 0.0
+                request.trust = self._trust(own)
 
     def _foreseen(self, longest: int, own: int) -> np.ndarray:
         """Chances that tokens are reached, before the drafter drafts ``own`` of them, float64 [B, longest]."""
@@ -220,15 +233,16 @@ class BatchCopying:
             if not drawn:
                 return best_lengths(trust * reached[some], self.cost, spent, worth).of
             least = least_chance(trust * foreseen[some], self.cost, spent, worth)
-            return ((reached[some] > 0) & (trust * reached[some] >= least)).sum(1)
+            judged = (reached[some] > 0) & (trust * reached[some] >= least)
+            return np.asarray(np.logical_and.accumulate(judged, axis=1).sum(1))
 
-        ends = ends_of(slice(None), self._spent(own), self._trusted)
+        ends = ends_of(slice(None), self._spent(own), self._trusted(own))
         for row in np.flatnonzero(alone):  # what others have learned is none of its business
             ends[row] = ends_of(slice(row, row + 1), self.cost.draft(1) * self.own.share(own), 1.0)[0]
         for row, (request, end) in enumerate(zip(self.batch, ends.tolist(), strict=True)):
             if request is not None:
                 request.drafted(tokens[row][:end], chances[row][:end])
-        self._expect(reached, ends.tolist())
+        self._expect(reached, ends.tolist(), own)
         self.rest.looked(any(ends.tolist()))
         self.foretold = [row[:end] for row, end in zip(foretold, ends.tolist(), strict=True)]
         return [text[:end] for text, end in zip(whole, ends.tolist(), strict=True)]

@@ -25,10 +25,12 @@ class Chances(Strict):
     chances: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1, max_length=256)
     own: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
     copied: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
+    typical: list[Annotated[float, Field(gt=0, lt=1)]] = Field(default=[0.6, 0.6], min_length=2, max_length=2)
     counts: list[list[int]] | None = None
     arguments: dict[str, Any] | None = None
     provenance: dict[str, Any] | None = None
     own_from: str | None = None
+    typical_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,14 @@ class CopyTable:
 
     own: what is added to the logits of the drafter's own probabilities, by place in its draft; further places are as
     the last.  A drafter may be too sure or not sure enough, and what was right before is more often right again.
-    copied: the same for chances of what is copied.
+    copied: the same for chances of what is copied.  typical: how often a token of the drafter's own is accepted where
+    those before it were, of greedy requests and of others.
     """
 
     chances: tuple[float, ...] = COMMON
     own: tuple[float, ...] = (0.0,)
     copied: tuple[float, ...] = (0.0,)
+    typical: tuple[float, float] = (0.6, 0.6)
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -54,7 +58,8 @@ class CopyTable:
         if not is_there(file):
             return cls()
         stated = declared(Chances, read_json(file), str(file))
-        return cls(tuple(stated.chances), tuple(stated.own), tuple(stated.copied))
+        greedy, sampled = stated.typical
+        return cls(tuple(stated.chances), tuple(stated.own), tuple(stated.copied), (greedy, sampled))
 
     @property
     def longest(self) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtpc.copying.batch import TYPICAL, BatchCopying, Request
+from mtpc.copying.batch import BatchCopying, Request
 from mtpc.copying.table import CopyTable
 from mtpc.lengths import StepCost
 from mtpc.own import Own
 
-OWN = Own(3)
+OWN, TYPICAL = Own(3), CopyTable().typical[0]
 LOOP, NEW = [4, 5, 6, 7] * 6, list(range(40, 60))  # texts that repeat themselves, and that do not
 
 

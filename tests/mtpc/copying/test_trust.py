@@ -58,7 +58,28 @@ def test_drafts_that_are_wrong_again_and_again_become_rare_for_all_but_seeded_re
 def test_alone_nothing_is_chosen_among_others() -> None:
     batch, none = BatchCopying(Own(0), 6, COST, CopyTable((0.7,))), np.zeros((1, 0), np.float32)
     for _ in range(100):
-        batch.trust.learn(1.0, 0)
+        batch.trust["copying"].learn(1.0, 0)
     batch.begin()
     batch.add("one", lambda: [1, 2, 3, 1, 2, 3], [], False)
     assert batch.lengths([[]], none, 6, [False]) == [[1, 2]]
+
+
+def test_what_became_of_copies_says_nothing_of_the_drafter() -> None:
+    """Copies are wrong again and again; the drafter drafts as it did."""
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)), drafting=((1, 0.3),))
+    batch = BatchCopying(Own(2, serial=2), 6, cost, CopyTable((0.7,)))
+    for _ in range(100):
+        batch.trust["copying"].learn(1.0, 0)
+    batch.begin()
+    for name in ("one", "other"):
+        batch.add(name, lambda: [1, 2, 3], [], False)
+    assert batch.own_that_pay(6) > 0
+
+
+@pytest.mark.parametrize(("greedy", "pay"), [(True, 2), (False, 0)])
+def test_how_often_the_drafter_is_right_at_first_is_the_tables(greedy: bool, pay: int) -> None:
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)), drafting=((1, 0.3),))
+    batch = BatchCopying(Own(2), 6, cost, CopyTable((0.7,), typical=(0.6, 0.2)))
+    batch.begin(greedy)
+    batch.add("one", lambda: [1, 2, 3], [], False)
+    assert batch.own_that_pay(6) == pay
