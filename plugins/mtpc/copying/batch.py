@@ -19,7 +19,9 @@ from mtpc.lengths import StepCost, best_common_length, best_lengths, least_chanc
 from mtpc.own import Own
 
 FOLLOWS, FORGETS = 0.1, 0.02  # of a request's own drafts, see `Request`
-WORTH = 1.05  # by how much drafting must look better than not drafting: of two guesses the larger is too large
+# By how much drafting must look better than not drafting, of one request and of many: of two guesses the larger is too
+# large, and what a step of many takes is known less well.
+WORTH, OF_MANY = 1.05, 1.15
 
 
 class Request:
@@ -156,7 +158,7 @@ class BatchCopying:
 
         rates = {own: rate(own) for own in self.own.choices(longest)}
         best = max(rates, key=rates.__getitem__)
-        return best if rates[best] >= WORTH * rates[0] else 0
+        return best if rates[best] >= self._worth * rates[0] else 0
 
     def common_length(self, longest: int, always: int = 0) -> int:
         """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does.
@@ -166,7 +168,7 @@ class BatchCopying:
         own = min(self.own.count, longest)
         foreseen = self._foreseen(longest, own)
         spent = np.array([self._spent(max(min(length, own), always)) for length in range(longest + 1)])
-        length = best_common_length(self._trusted(own) * foreseen, self.cost, spent, WORTH)
+        length = best_common_length(self._trusted(own) * foreseen, self.cost, spent, self._worth)
         self._expect(foreseen, [length] * len(self.batch), own)
         return length
 
@@ -179,6 +181,10 @@ class BatchCopying:
     def _spent(self, own: int) -> float:
         """What it takes the drafter to draft so many tokens of each row."""
         return self.cost.draft(len(self.batch)) * self.own.share(own) if own else 0.0
+
+    @property
+    def _worth(self) -> float:
+        return WORTH if len(self.batch) == 1 else OF_MANY
 
     def _trust(self, own: int) -> Trust:
         """Of drafts of which so many tokens are the drafter's."""
@@ -225,20 +231,21 @@ class BatchCopying:
             rest = proposal.chances[own:longest].tolist() if goes_on else []
             foretold.append([] if request is None else [*chances[row], *rest])
             reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
-        worth = 1.0 if own else WORTH  # what the drafter has drafted is paid for
+        worth = 1.0 if own else self._worth  # what the drafter has drafted is paid for
         drawn = own > 0 and not self.greedy
         foreseen = self._foreseen(longest, own) if drawn else reached
 
-        def ends_of(some: slice, spent: float, trust: float) -> np.ndarray:
+        def ends_of(some: slice, spent: float, trust: float, worth: float) -> np.ndarray:
             if not drawn:
                 return best_lengths(trust * reached[some], self.cost, spent, worth).of
             least = least_chance(trust * foreseen[some], self.cost, spent, worth)
             judged = (reached[some] > 0) & (trust * reached[some] >= least)
             return np.asarray(np.logical_and.accumulate(judged, axis=1).sum(1))
 
-        ends = ends_of(slice(None), self._spent(own), self._trusted(own))
+        ends = ends_of(slice(None), self._spent(own), self._trusted(own), worth)
         for row in np.flatnonzero(alone):  # what others have learned is none of its business
-            ends[row] = ends_of(slice(row, row + 1), self.cost.draft(1) * self.own.share(own), 1.0)[0]
+            spent = self.cost.draft(1) * self.own.share(own)
+            ends[row] = ends_of(slice(row, row + 1), spent, 1.0, 1.0 if own else WORTH)[0]
         for row, (request, end) in enumerate(zip(self.batch, ends.tolist(), strict=True)):
             if request is not None:
                 request.drafted(tokens[row][:end], chances[row][:end])

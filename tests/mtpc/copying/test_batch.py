@@ -42,7 +42,7 @@ def test_copies_are_of_each_row() -> None:
 def test_the_drafter_drafts_where_nothing_is_copied_and_where_it_brings_more_than_it_costs() -> None:
     assert batch_of(NEW).own_that_pay(8) == 3
     assert batch_of(LOOP).own_that_pay(8) == 0
-    assert batch_of(LOOP, *[NEW] * 6, cost=line(0.02)).own_that_pay(8) == 3
+    assert batch_of(LOOP, *[NEW] * 6, cost=line(0.005)).own_that_pay(8) == 3
     assert batch_of(NEW, cost=line(0.1, draft=5.0)).own_that_pay(8) == 0
     assert batch_of(NEW, cost=line(1.0)).own_that_pay(8) == 0
 
