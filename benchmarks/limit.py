@@ -101,9 +101,9 @@ def soonest(found: Right, row: Row) -> float:
     left = np.zeros(length + 1)
     for place in reversed(range(length)):
         ways = [row.step(0) + left[place + 1]]
-        for best, spent in ((found.copied[place], 0.0), (found.drafter[place], 1.0)):
-            steps = [row.step(n) + spent * row.draft(n) for n in range(1, best + 1)]
-            ways += [step + left[min(place + n, length)] for n, step in enumerate(steps, start=2)]
+        for best, own in ((found.copied[place], False), (found.drafter[place], True)):
+            spent = [row.step(n) + own * row.draft(n) for n in range(1, best + 1)]
+            ways += [time + left[min(place + n + 1, length)] for n, time in enumerate(spent, start=1)]
         left[place] = min(ways)
     return float(left[0])
 

@@ -153,8 +153,8 @@ def least_chance(foreseen: np.ndarray, cost: StepCost, spent: float = 0.0, worth
 
     By place in a draft, float64 [m]; above 1 where nothing is worth it.  Drafts that are drawn may be cut where they
     fall below it, for it is known before they are: whether a token is judged must not depend on which it is, nor on
-    what was drawn after it.  Of one request the token's
-    own place says what it takes, of many how many there are of all.
+    what was drawn after it.  Of one request the token's own place says what it takes, of many how many there are of
+    all.
     """
     rows, width = foreseen.shape
     best = best_lengths(foreseen, cost, spent, worth)

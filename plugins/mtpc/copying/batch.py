@@ -29,9 +29,9 @@ class Request:
 
     tenant, before: whose it is, and what of the same tenant may be copied, see `mtpc.copying.store`.  sure: corrects
     the drafter's own probability of the tokens that it drafts.  typical: how often one of them is accepted, to judge by
-    before it drafts; while it does not draft, that goes back to ``at_first``.  expected: accepted tokens of the draft
-    under way, 0 where that tells nothing, and trust: who learns what becomes of them.  missed: what the target has said
-    while nobody looked, see `mtpc.copying.rest`.
+    before it drafts; while it does not draft, that goes back to ``at_first``.  expected: who learns what becomes of the
+    draft under way, and how many accepted tokens it was foretold to bring; None: nobody.  missed: what the target has
+    said while nobody looked, see `mtpc.copying.rest`.
     """
 
     def __init__(
@@ -44,7 +44,8 @@ class Request:
     ) -> None:
         self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
         self.at_first = table.typical[not greedy]
-        self.sure, self.typical, self.expected, self.trust = Shift(), self.at_first, 0.0, Trust()
+        self.sure, self.typical = Shift(), self.at_first
+        self.expected: tuple[Trust, float] | None = None
         self.missed: list[int] = []
         self._drafted: tuple[list[int], list[float]] = [], []
 
@@ -139,9 +140,10 @@ class BatchCopying:
             self.batch.append(None)
             self.proposals.append(Proposal.none(self.longest))
             return
-        if request.expected:
-            request.trust.learn(request.expected, max(0, len(said) - 1))
-            request.expected = 0.0
+        if request.expected is not None:
+            trust, foretold = request.expected
+            trust.learn(foretold, max(0, len(said) - 1))
+            request.expected = None
         request.said(said)
         self.batch.append(request)
         self.proposals.append(request.copy.propose(self.longest))
@@ -152,9 +154,10 @@ class BatchCopying:
 
     def own_that_pay(self, longest: int) -> int:
         """How many tokens the drafter is to draft in this step, beside what is copied; 0: none is worth its time."""
+        copied = self._copied_chances(longest)
 
         def rate(own: int) -> float:
-            return best_lengths(self._trusted(own) * self._foreseen(longest, own), self.cost, self._spent(own)).rate
+            return best_lengths(self._trusted(own) * self._foreseen(copied, own), self.cost, self._spent(own)).rate
 
         rates = {own: rate(own) for own in self.own.choices(longest)}
         best = max(rates, key=rates.__getitem__)
@@ -166,7 +169,7 @@ class BatchCopying:
         always: tokens that the drafter drafts in any step.
         """
         own = min(self.own.count, longest)
-        foreseen = self._foreseen(longest, own)
+        foreseen = self._foreseen(self._copied_chances(longest), own)
         spent = np.array([self._spent(max(min(length, own), always)) for length in range(longest + 1)])
         length = best_common_length(self._trusted(own) * foreseen, self.cost, spent, self._worth)
         self._expect(foreseen, [length] * len(self.batch), own)
@@ -183,27 +186,38 @@ class BatchCopying:
         return self.cost.draft(len(self.batch)) * self.own.share(own) if own else 0.0
 
     @property
+    def _many(self) -> bool:
+        """Whether requests are chosen among: of one alone what is foretold counts whole."""
+        return len(self.batch) > 1
+
+    @property
     def _worth(self) -> float:
-        return WORTH if len(self.batch) == 1 else OF_MANY
+        return OF_MANY if self._many else WORTH
 
     def _trust(self, own: int) -> Trust:
         """Of drafts of which so many tokens are the drafter's."""
         return self.trust["drafter" if own else "copying"]
 
     def _trusted(self, own: int) -> float:
-        """What part of chances counts: of a request alone all of it, as nothing is chosen among others."""
-        return self._trust(own).factor if len(self.batch) > 1 else 1.0
+        """What part of chances counts."""
+        return self._trust(own).factor if self._many else 1.0
 
     def _expect(self, reached: np.ndarray, ends: Sequence[int], own: int) -> None:
         """Remember what drafts of these lengths were foretold to bring; reached: float64 [B, longest]."""
         for request, row, end in zip(self.batch, reached, ends, strict=True):
             if request is not None:
-                request.expected = float(row[:end].sum()) if len(self.batch) > 1 else 0.0
-                request.trust = self._trust(own)
+                foretold = float(row[:end].sum())
+                request.expected = (self._trust(own), foretold) if self._many and foretold else None
 
-    def _foreseen(self, longest: int, own: int) -> np.ndarray:
-        """Chances that tokens are reached, before the drafter drafts ``own`` of them, float64 [B, longest]."""
-        chances = np.array([proposal.chances[:longest] for proposal in self.proposals], dtype=np.float64)
+    def _copied_chances(self, longest: int) -> np.ndarray:
+        """Of what would be copied, each after those before, float64 [B, longest]."""
+        return np.array([proposal.chances[:longest] for proposal in self.proposals], dtype=np.float64)
+
+    def _foreseen(self, chances: np.ndarray, own: int) -> np.ndarray:
+        """Chances that tokens are reached, before the drafter drafts ``own`` of them, float64 [B, longest].
+
+        chances: of copies, see `_copied_chances`.
+        """
         typical = np.array([0.0 if request is None else request.typical for request in self.batch])[:, None]
         drafted = np.cumprod(np.maximum(chances[:, :own], typical), axis=1)
         return np.concatenate([drafted, np.cumprod(chances, axis=1)[:, own:]], axis=1)
@@ -231,9 +245,8 @@ class BatchCopying:
             rest = proposal.chances[own:longest].tolist() if goes_on else []
             foretold.append([] if request is None else [*chances[row], *rest])
             reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
-        worth = 1.0 if own else self._worth  # what the drafter has drafted is paid for
         drawn = own > 0 and not self.greedy
-        foreseen = self._foreseen(longest, own) if drawn else reached
+        foreseen = self._foreseen(self._copied_chances(longest), own) if drawn else reached
 
         def ends_of(some: slice, spent: float, trust: float, worth: float) -> np.ndarray:
             if not drawn:
@@ -242,7 +255,8 @@ class BatchCopying:
             judged = (reached[some] > 0) & (trust * reached[some] >= least)
             return np.asarray(np.logical_and.accumulate(judged, axis=1).sum(1))
 
-        ends = ends_of(slice(None), self._spent(own), self._trusted(own), worth)
+        # What the drafter has drafted is paid for.
+        ends = ends_of(slice(None), self._spent(own), self._trusted(own), 1.0 if own else self._worth)
         for row in np.flatnonzero(alone):  # what others have learned is none of its business
             spent = self.cost.draft(1) * self.own.share(own)
             ends[row] = ends_of(slice(row, row + 1), spent, 1.0, 1.0 if own else WORTH)[0]

@@ -17,15 +17,17 @@ from mtpc.json_file import is_there, read_json
 FILE = "copying.json"  # of a drafter directory
 # Of SmolLM2-135M-Instruct along 48,000 tokens of its answers, greedy and at T = 0.8; for a directory without a `FILE`.
 COMMON = (0.22, 0.49, 0.62, 0.66, 0.70, 0.75, 0.78, 0.80, 0.83, 0.83, 0.84, 0.85, 0.86, 0.87, 0.88, 0.96)
+TYPICAL = (0.6, 0.6)  # of drafters whose directory does not say
+Chance = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Chances(Strict):
     """A `FILE`, as `mtpc train copying` writes it: beside the chances it may say how they were found."""
 
-    chances: list[Annotated[float, Field(gt=0, lt=1)]] = Field(min_length=1, max_length=256)
+    chances: list[Chance] = Field(min_length=1, max_length=256)
     own: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
     copied: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
-    typical: list[Annotated[float, Field(gt=0, lt=1)]] = Field(default=[0.6, 0.6], min_length=2, max_length=2)
+    typical: Annotated[tuple[Chance, Chance], Field(strict=False)] = TYPICAL
     counts: list[list[int]] | None = None
     arguments: dict[str, Any] | None = None
     provenance: dict[str, Any] | None = None
@@ -46,7 +48,7 @@ class CopyTable:
     chances: tuple[float, ...] = COMMON
     own: tuple[float, ...] = (0.0,)
     copied: tuple[float, ...] = (0.0,)
-    typical: tuple[float, float] = (0.6, 0.6)
+    typical: tuple[float, float] = TYPICAL
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -58,8 +60,7 @@ class CopyTable:
         if not is_there(file):
             return cls()
         stated = declared(Chances, read_json(file), str(file))
-        greedy, sampled = stated.typical
-        return cls(tuple(stated.chances), tuple(stated.own), tuple(stated.copied), (greedy, sampled))
+        return cls(tuple(stated.chances), tuple(stated.own), tuple(stated.copied), stated.typical)
 
     @property
     def longest(self) -> int:
