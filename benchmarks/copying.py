@@ -44,7 +44,7 @@ from mtpc.table import Table
 
 ALL = "all"
 ALONE, OF_ONE_LENGTH, BOTH = "copying alone", "both, of one length", "both, as long as pays"
-FREE = {"plain": [[1, 1.0]], "verifying": [[1, 1.0]], "drafting": [[1, 0.0]]}  # steps: all drafts pay
+FREE = {"plain": [[1, 1.0]], "verifying": [[1, 1.0]], "drafting": [[1, 0.0]], "fixed": True}  # steps: all drafts pay
 
 
 class Found(NamedTuple):

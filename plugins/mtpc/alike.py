@@ -1,7 +1,8 @@
 """Whether all tensor-parallel ranks draft with the same files and the same version of this package.
 
 Ranks on several machines read a directory each.  Where these differ, ranks draft different tokens, write keys and
-values of different texts, and nobody would notice.  So each says what it drafts with before it drafts.
+values of different texts, and nobody would notice.  So each says what it drafts with before it drafts; and of what each
+measures for itself, all take what the first one found.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from mtpc import __version__
@@ -73,6 +75,13 @@ def check_ranks(group: dist.ProcessGroup, folder: Path, vocabulary: Mapping[str,
             f"package, where nothing may leave its plugin out ({first_line(error)})."
         ) from None
     compare(said)
+
+
+def of_first_rank(group: dist.ProcessGroup, values: tuple[float, ...]) -> tuple[float, ...]:
+    """What the first rank of a group of processes that speak gloo has measured; each of them asks."""
+    told = torch.tensor(values, dtype=torch.float64)
+    dist.broadcast(told, dist.get_global_rank(group, 0), group)
+    return tuple(told.tolist())
 
 
 def compare(said: Sequence[Mapping[str, str]]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -56,6 +59,31 @@ def draw_tokens(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[
     """
     probs = at_temperature(logits, temperature)
     return draw(probs, uniforms, temperature), probs
+
+
+class Mixed(NamedTuple):
+    """A draw of each row from a distribution in which one column has a weight of its own, see `draw_mixed`.
+
+    columns: int64 [n], that were drawn, R for one that has no logit.  probs: float32 [n, R + 1], that they were drawn
+    from.  likely: float32 [n], of the column with a weight, in the distribution without.
+    """
+
+    columns: Tensor
+    probs: Tensor
+    likely: Tensor
+
+
+def draw_mixed(logits: Tensor, temperature: Tensor, uniforms: Tensor, columns: Tensor, weights: Tensor) -> Mixed:
+    """Draws from (1 - w) softmax(logits / temperature) + w 1[column].
+
+    logits, temperature, uniforms: as of `draw_tokens`.  columns: int64 [n], -1 for one that has no logit.  weights:
+    float32 [n].
+    """
+    own, known = at_temperature(logits, temperature), columns >= 0
+    likely = torch.where(known, own.gather(1, columns.clamp_min(0)[:, None])[:, 0], 0.0)
+    probs = F.pad((1.0 - weights)[:, None] * own, (0, 1))
+    probs.scatter_add_(1, torch.where(known, columns, logits.shape[1])[:, None], weights[:, None])
+    return Mixed(draw(probs, uniforms, temperature), probs, likely)
 
 
 def at_temperature(logits: Tensor, temperature: Tensor | None) -> Tensor:

@@ -24,7 +24,8 @@ class StepCost(BaseModel):
     pending one and drafts; drafting apart.  What requests cost beside their tokens is in ``plain``: in a step of
     more of them, drafts add what as many tokens add here from the number of requests on, and what any drafts add.
     drafting: the drafter's own draft, by requests.  sampled: steps in which some request has a temperature above 0, in
-    the same unit; None: they cost the same.
+    the same unit; None: they cost the same.  fixed: whether this stands as it is, or is corrected by what steps take in
+    the server, see `mtpc.step_times`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -33,6 +34,7 @@ class StepCost(BaseModel):
     verifying: Curve = ((2, 1.12), (11, 1.45), (64, 4.41))
     drafting: Curve = ((1, 0.23), (16, 1.0))
     sampled: StepCost | None = None
+    fixed: bool = False
 
     @model_validator(mode="after")
     def _rising(self) -> Self:
@@ -48,6 +50,13 @@ class StepCost(BaseModel):
     def of(self, greedy: bool) -> StepCost:
         """Of a batch all of whose requests have a temperature of 0, or of another."""
         return self if greedy or self.sampled is None else self.sampled
+
+    def corrected(self, verifying: float, drafting: float) -> StepCost:
+        """The same, except that what drafts add to a step, and what drafting takes, are so many times as much."""
+        plain = self.step(1, 0)
+        verified = ((tokens, plain + verifying * (time - plain)) for tokens, time in self.verifying)
+        drafted = ((rows, drafting * time) for rows, time in self.drafting)
+        return self.model_copy(update={"verifying": tuple(verified), "drafting": tuple(drafted), "sampled": None})
 
     def step(self, rows: int, drafts: int) -> float:
         """One of a batch with so many drafted tokens in all, drafting apart."""
@@ -134,6 +143,22 @@ def best_lengths(reached: np.ndarray, cost: StepCost, spent: float = 0.0, worth:
     drafts = best + 1
     lengths = np.array([drafts]) if order is None else np.bincount(order[:drafts] // width, minlength=rows)
     return Lengths(lengths, float(rates[best]))
+
+
+def best_rates(reached: np.ndarray, cost: StepCost, spent: np.ndarray) -> np.ndarray:
+    """The rates of `best_lengths` of several drafts that the same batch might get, float64 [n].
+
+    reached: float64 [n, B, m].  spent: what the step has cost already with each, float64 [n].
+    """
+    count, rows, width = reached.shape
+    plain = rows / (cost.step(rows, 0) + spent)
+    if not width:
+        return plain
+    chances = reached.reshape(count, -1)
+    if rows > 1:
+        chances = -np.sort(-chances, axis=1)
+    rates = (rows + chances.cumsum(1)) / (cost.verify(rows, rows * width) + spent[:, None])
+    return np.maximum(rates.max(1), plain)
 
 
 def best_common_length(foreseen: np.ndarray, cost: StepCost, spent: np.ndarray, worth: float = 1.0) -> int:

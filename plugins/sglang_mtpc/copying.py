@@ -17,7 +17,9 @@ from mtpc.draft import Draft, certain, concatenated
 from mtpc.families.drafter import own_drafts
 from mtpc.lengths import MEASURED, StepCost
 from mtpc.own import Own
+from mtpc.step_times import StepTimes
 from sglang_mtpc import served
+from sglang_mtpc.ranks import told_by_first_rank
 
 
 class WorkerCopying:
@@ -36,7 +38,8 @@ class WorkerCopying:
         self.device, self.chooses = device, cost is not None
         self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels have not been tried with trees of a root alone
         self.always = 0 if not own.serial else 1 if own.serial == own.count else own.count
-        self.batch = BatchCopying(own, longest, cost or MEASURED, table, requests=WeakKeyDictionary())
+        times = None if cost is None or cost.fixed else StepTimes(cost, told_by_first_rank)
+        self.batch = BatchCopying(own, longest, cost or MEASURED, table, requests=WeakKeyDictionary(), times=times)
 
     @classmethod
     def of_served(cls, device: torch.device) -> Self | None:
@@ -68,7 +71,7 @@ class WorkerCopying:
         """Drafts of a step that is to verify so many tokens of each."""
         if self.chooses:
             draft = draft.first(length)
-            self.batch.drafted(draft.tokens.tolist())
+            self.batch.drafted(draft.tokens.tolist(), self.always)
         return draft
 
 

@@ -45,6 +45,15 @@ class Waiting:
     following: list[Tensor] = field(default_factory=list)
 
 
+class Single(NamedTuple):
+    """A step that said one token to each request, see `Backlog.wait`."""
+
+    ids: tuple[str, ...]
+    positions: Tensor
+    states: Tensor
+    following: Tensor
+
+
 class Backlog:
     """What waits, by request.
 
@@ -55,6 +64,19 @@ class Backlog:
     def __init__(self, capacity: int, block_size: int, longest: int = LONGEST) -> None:
         self.capacity, self.block_size, self.longest = capacity, block_size, longest
         self.waiting: dict[str, Waiting] = {}
+        self.unsorted: list[Single] = []  # steps that said one token to each request
+
+    def has_room(self, ids: Sequence[str]) -> bool:
+        """Whether one more token of each request may `wait`."""
+        return sum(map(self._length, ids)) + (1 + len(self.unsorted)) * len(ids) <= self.capacity
+
+    def wait(self, ids: Sequence[str], positions: Tensor, states: Tensor, following: Tensor) -> None:
+        """One token of each request waits, in next to no time.
+
+        positions: int64 [B].  states: the target's of these, [B, d].  following: what it has said after them, int [B].
+        All of this may be overwritten later.
+        """
+        self.unsorted.append(Single(tuple(ids), positions.clone(), states.clone(), following.int()))
 
     def passes(self, ids: Sequence[str], given: Pass, drafts: bool) -> list[Pass]:
         """What the layer has to read after a step of these requests; of the last pass it drafts.
@@ -62,6 +84,11 @@ class Backlog:
         given: what the target has read in this step.  drafts: whether anything is to be drafted.  What waits of a
         request that a step leaves out, because it is finished or was preempted, is forgotten.
         """
+        for one in self.unsorted:
+            rows = zip(one.ids, one.positions.tolist(), one.states.split(1), one.following.split(1), strict=True)
+            for name, position, state, token in rows:
+                self._append(name, position + 1, state, token)
+        self.unsorted.clear()
         self.waiting = {name: self.waiting[name] for name in ids if name in self.waiting}
         passes, read = [], given.common_attn_metadata
         if self.waiting and sum(map(self._length, ids)) + len(given.target_token_ids) > self.capacity:
@@ -88,13 +115,17 @@ class Backlog:
         following[rows.long()] = given.next_token_ids
         index, sizes = torch.from_numpy(accepted).to(following.device), lengths.tolist()
         states, tokens = given.target_hidden_states[index].split(sizes), following[index].split(sizes)
-        for name, end, size, state, token in zip(ids, (ends + 1).tolist(), sizes, states, tokens, strict=True):
-            waiting = self.waiting.get(name)
-            if waiting is None or waiting.end != end - size:
-                self.waiting[name] = waiting = Waiting(end - size, end)
-            waiting.end = end
-            waiting.states.append(state)
-            waiting.following.append(token)
+        for name, end, state, token in zip(ids, (ends + 1).tolist(), states, tokens, strict=True):
+            self._append(name, end, state, token)
+
+    def _append(self, name: str, end: int, states: Tensor, following: Tensor) -> None:
+        """A piece of a request up to a position; where that does not go on from what waits, it waits alone."""
+        waiting = self.waiting.get(name)
+        if waiting is None or waiting.end != end - len(states):
+            self.waiting[name] = waiting = Waiting(end - len(states), end)
+        waiting.end = end
+        waiting.states.append(states)
+        waiting.following.append(following)
 
     def _taken(self, rows: Sequence[int], ids: Sequence[str], given: Pass) -> Pass:
         """What waits of some rows of the batch, which all have something, as one pass; it waits no more."""

@@ -16,7 +16,9 @@ from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, certain
 from mtpc.own import Own
+from mtpc.step_times import StepTimes
 from vllm_mtpc.additional import TENANT, CopySettings
+from vllm_mtpc.ranks import told_by_first_rank
 
 
 class RunnerCopying:
@@ -28,8 +30,9 @@ class RunnerCopying:
     resting = False
 
     def __init__(self, own: Own, longest: int, settings: CopySettings, table: CopyTable, device: torch.device) -> None:
-        store = None if settings.store is None else Store(settings.store)
-        self.batch, self.device = BatchCopying(own, longest, settings.step_cost, table, store), device
+        store, cost = None if settings.store is None else Store(settings.store), settings.step_cost
+        times = None if cost.fixed else StepTimes(cost, told_by_first_rank)
+        self.batch, self.device = BatchCopying(own, longest, cost, table, store, times=times), device
 
     def sampled(
         self,
@@ -46,16 +49,23 @@ class RunnerCopying:
         greedy: whether every request of the batch has a temperature of 0.  seeded: whether one has a seed: its drafts
         depend on nobody else.
         """
-        self.batch.forget(self.batch.requests.keys() - requests.keys())
         rows = list(zip(ids, tokens.tolist(), unread.tolist(), strict=True))
         said = {name: [token for token in row if token >= 0 and not waiting] for name, row, waiting in rows}
-        self.resting = not seeded and self.batch.rests(said)
+        self.resting = not seeded and self.rests(requests, said, greedy)
         if self.resting:
             return
         self.batch.begin(greedy)
         for name, _, waiting in rows:
             request = requests[name]
             self.batch.add(name, partial(_text_of, request), said[name], waiting, _tenant_of(request))
+
+    def rests(self, requests: Mapping[str, Any], said: Mapping[str, Sequence[int]], greedy: bool) -> bool:
+        """Whether a step without seeds gets neither a draft nor a look; said: what the target has just said to each.
+
+        Asked again in the same step it says the same where it does get a look.
+        """
+        self.batch.forget(self.batch.requests.keys() - requests.keys())
+        return self.batch.rests(said, greedy)
 
     def own_that_pay(self, longest: int, seeded: bool) -> int:
         """How many tokens the drafter is to draft in this step.

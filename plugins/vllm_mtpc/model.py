@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
+from mtpc.copying.mixture import Copying
 from mtpc.draft import Known
-from mtpc.draw import draw_tokens, most_probable
+from mtpc.draw import at_temperature, choose, draw_tokens, most_probable
 from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from mtpc.families.announced import Shares, announced
@@ -188,3 +189,14 @@ class DrafterForCausalLM(nn.Module):
         if self.draft_logits is None:
             return draw_tokens(self.compute_logits(hidden_states), temperature, uniforms)
         return self.draft_logits.drawn(hidden_states, temperature, uniforms, numbers)
+
+    def drawn_mixed(
+        self, hidden_states: Tensor, temperature: Tensor, uniforms: Tensor, copying: Copying, numbers: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `drawn`, from the mixture with copying; and the serial part's probability of what would be copied, [n]."""
+        if self.draft_logits is None:
+            own = at_temperature(self.compute_logits(hidden_states), temperature)
+            mixed = copying.mixed(own)
+            return choose(mixed, temperature, uniforms), mixed, copying.of(own)
+        copied = copying.token, copying.weight
+        return self.draft_logits.drawn_mixed(hidden_states, temperature, uniforms, *copied, numbers)

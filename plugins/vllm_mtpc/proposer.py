@@ -37,13 +37,13 @@ class Proposer(EagleProposer):
     serial: whether there is a serial part.  Without one, no loop of vLLM's runs and there is no attention layer.
     window: the window part, if any draft is left to it.  own: drafts of both parts; what goes beyond them is copied.
     step: of the call of `propose` that is under way.  watched: whether metrics are shown.  first: whether
-    this is the first tensor-parallel rank.
+    this is the first tensor-parallel rank.  reads_other_states: whether the target hands drafters others than its last.
     """
 
     step: Step
     model: Any
     num_speculative_tokens: int
-    watched = first = False
+    watched = first = reads_other_states = False
 
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
         check_ranks(vllm_config)
@@ -70,6 +70,7 @@ class Proposer(EagleProposer):
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""
         self.final_norm = final_norm(target_model, self.hidden_states[:1])
+        self.reads_other_states = hasattr(target_model, "get_mtp_target_hidden_states")
         if self.serial:
             super().load_model(target_model)
             self.model.gather_rows(static=False)
@@ -140,6 +141,27 @@ class Proposer(EagleProposer):
                 nothing = torch.zeros(batch, serial + self.window_drafts, device=self.device)
                 step.copying = Copying.begin(Copied(nothing.long(), nothing))._replace(done=serial)
             self._draft_window(step)
+
+    def rests(self, runner: Any, tokens: Tensor, states: Tensor) -> bool:
+        """Whether a step gets neither a draft nor a look, and all that must follow of it is done.
+
+        It is one in which each request has read one token and the target has said one: tokens, int [B, 1], after
+        states [B, d].  runner: vLLM's, with the requests of the step.
+        """
+        batch, count = runner.input_batch, len(tokens)
+        if self.copying is None or batch.generators or self.reads_other_states or (self.serial and not self.backlog):
+            return False
+        ids = batch.req_ids[:count]
+        if self.backlog is not None and not self.backlog.has_room(ids):
+            return False
+        said = dict(zip(ids, tokens.tolist(), strict=True))
+        if not self.copying.rests(runner.requests, said, batch.all_greedy):
+            return False
+        if self.vocabularies is not None:
+            self.vocabularies.hear(tokens, runner.requests, batch, runner.discard_request_mask.gpu)
+        if self.backlog is not None:
+            self.backlog.wait(ids, runner.positions[:count], self.final_norm(states), tokens[:, 0])
+        return True
 
     def prepare_next_token_ids_padded(
         self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mtpc.copying.mixture import Copying
 from mtpc.draft import Draft, Known, Mode, concatenated
-from mtpc.draw import choose
 
 
 @dataclass
@@ -60,9 +59,8 @@ class Step:
             token, likely, copied = model.most_probable(states, copying.token, self.numbers)
             tokens, peak = copying.most_probable(token, likely, copied)
         else:
-            _, own = model.drawn(states, self.temperature, uniforms, self.numbers)
-            mixed, copied = copying.mixed(own), copying.of(own)
-            tokens, peak = choose(mixed, self.temperature, uniforms), mixed.amax(1)
+            tokens, mixed, copied = model.drawn_mixed(states, self.temperature, uniforms, copying, self.numbers)
+            peak = mixed.amax(1)
             self.probs.append(mixed)
         self.peaks.append(peak)
         self.copying = copying.drafted(tokens, copied)

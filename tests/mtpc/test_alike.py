@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import multiprocessing
 
 from mtpc import alike
-from mtpc.alike import MISSING, PACKAGE, PIECE, PIECES, check_ranks, compare, digest, drafting_with
+from mtpc.alike import MISSING, PACKAGE, PIECE, PIECES, check_ranks, compare, digest, drafting_with, of_first_rank
 from mtpc.errors import MTPCError
 from tests.support.random_fastmtp import make_vocabulary
 
@@ -71,7 +71,7 @@ def speak(rank: int, folder: Path, silent: bool) -> None:
     os.chdir(folder / str(rank))
     dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
     alike.WAIT = timedelta(seconds=2)
-    heard = []
+    heard = [] if silent else [str(of_first_rank(dist.group.WORLD, (rank + 0.1, 2.5)))]
     for name in ("same", "drafter") if not (silent and rank) else ():
         try:
             check_ranks(dist.group.WORLD, Path(name), {})
@@ -95,7 +95,8 @@ def heard(folder: Path, silent: bool) -> list[list[str]]:
 def test_all_ranks_are_told(tmp_path: Path) -> None:
     first, second = heard(tmp_path, silent=False)
     assert first == second
-    assert not first[0] and f"drafter/{WEIGHTS} is" in first[1]
+    assert first[0] == "(0.1, 2.5)"
+    assert not first[1] and f"drafter/{WEIGHTS} is" in first[2]
 
 
 def test_a_rank_that_says_nothing_ends_the_others(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtpc.draw import at_temperature, draw
+from mtpc.draw import at_temperature, draw, draw_mixed, draw_tokens
 from tests.gpu.exactness import law_error
 
 
@@ -47,3 +47,31 @@ def test_what_is_stated_sums_to_one() -> None:
     for temperature in (None, torch.tensor([0.0, 0.5, 1.0, 2.0])):
         totals = at_temperature(logits, temperature).double().sum(-1)
         torch.testing.assert_close(totals, torch.ones_like(totals), atol=2e-7, rtol=0)
+
+
+def test_a_column_with_a_weight_of_its_own() -> None:
+    """What is drawn from is (1 - w) q + w 1[column], also for a column that q does not know."""
+    generator = torch.Generator().manual_seed(2)
+    logits, temperature = torch.randn(4, 5, generator=generator), torch.tensor([1.0, 0.5, 0.0, 2.0])
+    columns, weights = torch.tensor([3, -1, 2, -1]), torch.tensor([0.25, 0.5, 0.75, 0.0])
+    uniforms = torch.rand(4, generator=generator).double()
+    own = at_temperature(logits, temperature)
+    expected = torch.cat([(1 - weights)[:, None] * own, torch.zeros(4, 1)], 1)
+    for row, column in enumerate(columns.tolist()):
+        expected[row, column] += weights[row]
+    mixed = draw_mixed(logits, temperature, uniforms, columns, weights)
+    torch.testing.assert_close(mixed.probs, expected)
+    assert torch.equal(mixed.columns, draw(mixed.probs, uniforms, temperature))
+    torch.testing.assert_close(mixed.likely, torch.stack([own[0, 3], torch.tensor(0.0), own[2, 2], torch.tensor(0.0)]))
+
+
+def test_a_weight_of_nothing_changes_no_draw() -> None:
+    """Bit for bit: a request with a seed draws the same whether others copy or not."""
+    generator = torch.Generator().manual_seed(3)
+    logits, uniforms = torch.randn(64, 4000, generator=generator), torch.rand(64, generator=generator).double()
+    temperature, columns = torch.full((64,), 0.8), torch.randint(-1, 4000, (64,), generator=generator)
+    tokens, probs = draw_tokens(logits, temperature, uniforms)
+    mixed = draw_mixed(logits, temperature, uniforms, columns, torch.zeros(64))
+    assert torch.equal(mixed.columns, tokens)
+    assert torch.equal(mixed.probs[:, :-1], probs)
+    assert not mixed.probs[:, -1].any()

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost, best_common_length, best_lengths, least_chance
+from mtpc.lengths import StepCost, best_common_length, best_lengths, best_rates, least_chance
 
 CHANCES = arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(0, 4)), elements=st.floats(0, 1))
 
@@ -49,6 +49,14 @@ def test_drafts_that_turn_out_as_foreseen_are_cut_where_they_bring_most(
     found = best_lengths(reached, cost, spent)
     ends = (reached >= least_chance(reached, cost, spent)).sum(1)
     assert rate(reached, ends, 0.0, token, spent) == pytest.approx(found.rate)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 4), st.floats(0, 1), st.integers(0, 1 << 30))
+def test_rates_of_several_drafts_are_those_of_each(count: int, rows: int, most: int, offset: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    reached, spent, cost = np.cumprod(rng.random((count, rows, most)), axis=2), rng.random(count), line(offset, 0.1)
+    rates = [best_lengths(one, cost, some).rate for one, some in zip(reached, spent.tolist(), strict=True)]
+    np.testing.assert_allclose(best_rates(reached, cost, spent), rates)
 
 
 def test_a_token_that_adds_nothing_is_worth_any_chance() -> None:

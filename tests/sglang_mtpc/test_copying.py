@@ -73,7 +73,7 @@ def test_a_request_that_is_gone_is_forgotten() -> None:
     assert not copying.batch.requests
 
 
-COST = StepCost(plain=((1, 1.0),), verifying=((2, 1.1), (40, 2.0)))
+COST = StepCost(plain=((1, 1.0),), verifying=((2, 1.1), (40, 2.0)), fixed=True)
 
 
 def test_all_drafts_are_as_long_as_pays() -> None:
@@ -90,6 +90,20 @@ def test_all_drafts_are_as_long_as_pays() -> None:
     assert draft.probs is not None
     cut = copying.cut(draft, 2)
     assert (cut.tokens.tolist(), cut.probs.shape) == ([[1, 2], [4, 5]], (2, 2, 9))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_what_the_first_rank_has_timed_is_believed(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the table is to stand as it is."""
+    monkeypatch.setattr("sglang_mtpc.copying.told_by_first_rank", lambda _: (5.0, 5.0))
+    table, cost = CopyTable((0.2, 0.5, 0.99)), COST.model_copy(update={"fixed": fixed})
+    copying, repeats = WorkerCopying(table, torch.device("cpu"), Own(0), 8, cost), request([1, 2, 3, 4, 5] * 4)
+    copying.copied([repeats], 8)
+    expected = cost if fixed else cost.corrected(5.0, 5.0)
+    assert copying.batch.cost.model_dump() == expected.model_dump()
+    assert copying.length(8) == 8
+    copying.cut(Draft(torch.tensor([[1] * 8]), None), 8)
+    assert copying.batch.times is None or copying.batch.times.handed == {hash(repeats): 8}
 
 
 def test_a_drafter_that_is_wrong_drafts_no_more_until_it_may_be_right_again() -> None:

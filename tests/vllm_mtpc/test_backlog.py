@@ -115,6 +115,42 @@ def test_every_token_is_read_once(requests: int) -> None:
     assert left_out > 30
 
 
+@pytest.mark.parametrize("longest", [LONGEST, CAPACITY])
+def test_steps_that_nobody_prepares_are_read_as_well(longest: int) -> None:
+    """One token of each request at a time, in tensors that vLLM uses again; the second request comes later."""
+    world, backlog, left_out = World(2), Backlog(CAPACITY, BLOCK, longest), 0
+    backlog.passes(["0"], world.step([0], [3], [0]), False)
+    for number in range(200):
+        rows = [0] if number < 7 else [1, 0]
+        names, given = [str(row) for row in rows], world.step(rows, [1] * len(rows), [0] * len(rows))
+        if number % 9 and number != 7 and backlog.has_room(names):
+            following = given.next_token_ids.long()
+            backlog.wait(names, given.target_positions, given.target_hidden_states, following)
+            for used in (given.target_positions, given.target_hidden_states, following):
+                used.zero_()
+            left_out += 1
+            continue
+        for one in backlog.passes(names, given, number == 198):
+            world.read(one)
+        if number == 198:
+            assert world.seen == [world.expected(row) for row in range(2)]
+    assert left_out > 150
+    assert sum(one.end - one.start for one in backlog.waiting.values()) <= CAPACITY
+
+
+def test_what_waits_never_exceeds_what_can_be_read_at_once() -> None:
+    world, backlog = World(2), Backlog(CAPACITY, BLOCK, CAPACITY)
+    waited = 0
+    while backlog.has_room(["0", "1"]):
+        given = world.step([0, 1], [1, 1], [0, 0])
+        backlog.wait(["0", "1"], given.target_positions, given.target_hidden_states, given.next_token_ids)
+        waited += 1
+    assert waited == CAPACITY // 2
+    for one in backlog.passes(["0", "1"], world.step([0, 1], [1, 1], [0, 0]), True):
+        world.read(one)
+    assert world.seen == [world.expected(0), world.expected(1)]
+
+
 def test_a_step_that_drafts_with_nothing_waiting_is_vllms_own() -> None:
     world, backlog = World(2), Backlog(CAPACITY, BLOCK)
     given = world.step([0, 1], [3, 5], [0, 0])

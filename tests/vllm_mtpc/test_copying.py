@@ -64,3 +64,18 @@ def test_steps_of_a_rest_draft_nothing_unless_a_request_has_a_seed() -> None:
     copying.sampled(["a", "b"], requests, tokens, torch.tensor([False, False]), True, True)
     assert not copying.resting
     assert copying.own_that_pay(8, seeded=True) == 2
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_what_the_first_rank_has_timed_is_believed(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the table is to stand as it is, or a request has a seed."""
+    monkeypatch.setattr("vllm_mtpc.copying.told_by_first_rank", lambda _: (20.0, 1.0))
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 5.0)), drafting=((1, 0.1),), fixed=fixed)
+    copying = RunnerCopying(Own(0), 8, CopySettings(step_cost=cost), CopyTable((0.4,)), torch.device("cpu"))
+    request = SimpleNamespace(prompt_token_ids=[1, 2, 3, 1], output_token_ids=[], sampling_params=None)
+    draft, drafted = Draft(torch.zeros(1, 0, dtype=torch.int64), None), []
+    for seeds in ({}, {0: "a generator"}):
+        copying.sampled(["a"], {"a": request}, torch.tensor([[2]]), torch.tensor([False]), True, bool(seeds))
+        drafted.append(copying.lengths(draft, 8, seeds)[0])
+    assert drafted[1][0]
+    assert bool(drafted[0][0]) == fixed

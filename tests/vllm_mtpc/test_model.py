@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mtpc.copying.mixture import Copied, Copying
 from mtpc.draw import draw_tokens, most_probable
 from mtpc.target_head.rows import ALONE
 from mtpc.vocabulary.ranking import Ranking, Rankings
@@ -74,3 +75,15 @@ def test_logits(kind: str, static: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     assert found_probs.gather(1, found_tokens[:, None]).all()
     if kind == "whole":
         assert torch.equal(found_tokens, tokens)
+
+    other, weights = torch.tensor([4, 1, 2]), torch.tensor([0.5, 0.25, 0.0])  # the first two are not drafted from "two"
+    copying = Copying(Copied(other[:, None], weights[:, None]), 0, weights)
+    mixed_tokens, mixed, likely = made.drawn_mixed(states, temperature, uniforms, copying, numbers)
+    torch.testing.assert_close(mixed, copying.mixed(probs))
+    torch.testing.assert_close(likely, copying.of(probs))
+    assert mixed.gather(1, mixed_tokens[:, None]).all()
+    always, never = (copying._replace(weight=torch.full((ROWS,), weight)) for weight in (1.0, 0.0))
+    assert torch.equal(made.drawn_mixed(states, temperature, uniforms, always, numbers)[0], other)
+    unmixed_tokens, unmixed, _ = made.drawn_mixed(states, temperature, uniforms, never, numbers)
+    assert torch.equal(unmixed_tokens, found_tokens)
+    assert torch.equal(unmixed, found_probs)

@@ -117,6 +117,35 @@ def test_what_the_target_said_is_read(copies: bool, monkeypatch: pytest.MonkeyPa
         assert waiting.tolist() == [False, False, True]
 
 
+def test_a_step_that_rests_is_heard_and_waits() -> None:
+    """All that follows of it; where something else might be read than what it is given, it is prepared as any."""
+    heard, waited, said = [], [], torch.tensor([[3], [4]])
+    requests, states = {"a": 1, "b": 2}, torch.randn(2, 4)
+    batch = SimpleNamespace(req_ids=["a", "b"], all_greedy=True, generators={})
+    mask = SimpleNamespace(gpu=torch.zeros(4, dtype=torch.bool))
+    runner = SimpleNamespace(input_batch=batch, requests=requests, discard_request_mask=mask, positions=torch.arange(9))
+
+    def asked(room: bool = True, rests: bool = True, **others: Any) -> bool:
+        heard.clear()
+        waited.clear()
+        backlog = SimpleNamespace(has_room=lambda ids: room, wait=lambda *given: waited.append(given))
+        copying = SimpleNamespace(rests=lambda *given: heard.append(given) or rests)
+        given = {"serial": True, "backlog": backlog, "copying": copying, "final_norm": lambda states: -states}
+        return bool(bare(**given | others).rests(runner, said, states))
+
+    assert asked()
+    assert heard == [(requests, {"a": [3], "b": [4]}, True)]
+    ((ids, positions, waiting, following),) = waited
+    assert (ids, positions.tolist(), following.tolist()) == (["a", "b"], [0, 1], [3, 4])
+    assert torch.equal(waiting, -states)
+    assert not asked(rests=False) and heard and not waited
+    for others in ({"room": False}, {"backlog": None}, {"reads_other_states": True}):
+        assert not asked(**others) and not heard
+    assert asked(serial=False, backlog=None) and not waited
+    batch.generators = {1: "a generator"}
+    assert not asked() and not heard
+
+
 @pytest.mark.parametrize(
     ("probabilistic", "greedy", "random", "mode"),
     [

@@ -1,22 +1,35 @@
-"""Which steps vLLM's rejection sampler need not judge."""
+"""Which steps vLLM's rejection sampler need not judge, and which need not be prepared for a drafter."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from vllm_mtpc.undrafted import install
 
 COPIES, DOES_NOT = SimpleNamespace(copying=object()), SimpleNamespace(copying=None)
+SAID, STATES = torch.tensor([[7], [8]]), torch.tensor([[1.0], [2.0], [0.0]])
 
 
 @pytest.fixture
 def runner() -> Any:
     class GPUModelRunner:
+        def __init__(self) -> None:
+            self.discard_request_mask = SimpleNamespace(np=np.array([False, False, True]))
+
         def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
             return logits, spec_decode_metadata
+
+        def propose_draft_token_ids(
+            self, scheduler_output: Any, sampled_token_ids: Tensor, sampling_metadata: Any, hidden_states: Tensor,
+            sample_hidden_states: Any,
+        ) -> Any:  # fmt: skip
+            return "prepared"
 
     module = SimpleNamespace(GPUModelRunner=GPUModelRunner)
     install(module)
@@ -34,3 +47,36 @@ def test_only_steps_without_a_draft_of_what_copies(runner: Any, drafter: Any, dr
 
 def test_a_server_without_a_drafter_is_left_alone(runner: Any) -> None:
     assert runner._sample("logits", None) == ("logits", None)
+
+
+def proposed(runner: Any, said: Tensor = SAID, scheduled: int = 2) -> Any:
+    """In a step that has read so many tokens."""
+    return runner.propose_draft_token_ids(SimpleNamespace(total_num_scheduled_tokens=scheduled), said, None, STATES, 0)
+
+
+@pytest.mark.parametrize("rests", [True, False])
+def test_a_drafter_that_rests_is_not_prepared_for(runner: Any, rests: bool) -> None:
+    asked: list[Any] = []
+
+    def answer(*given: Any) -> bool:
+        asked.append(given)
+        return rests
+
+    runner.drafter = SimpleNamespace(copying=object(), rests=answer)
+    assert proposed(runner) == ([[], []] if rests else "prepared")
+    ((who, said, states),) = asked
+    assert who is runner
+    assert torch.equal(said, SAID)
+    assert torch.equal(states, STATES[:2])
+
+
+def test_only_where_each_request_has_read_one_token_and_said_one(runner: Any) -> None:
+    """No prompt is read, nor was anything drafted."""
+    runner.drafter = SimpleNamespace(copying=object())  # not asked whether it rests
+    assert proposed(runner, scheduled=3) == "prepared"
+    assert proposed(runner, said=torch.tensor([[7, -1], [8, 9]])) == "prepared"
+    runner.discard_request_mask.np[1] = True
+    assert proposed(runner) == "prepared"
+    runner.drafter = DOES_NOT
+    runner.discard_request_mask.np[1] = False
+    assert proposed(runner) == "prepared"

@@ -9,70 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from mtpc.copying.request import NOTHING, CopyRequest, Proposal
+from mtpc.copying.request import NOTHING, Proposal, Request
 from mtpc.copying.rest import Rest
-from mtpc.copying.shift import Shift
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
 from mtpc.copying.trust import Trust
-from mtpc.lengths import StepCost, best_common_length, best_lengths, least_chance
+from mtpc.lengths import StepCost, best_common_length, best_lengths, best_rates, least_chance
 from mtpc.own import Own
+from mtpc.step_times import StepTimes
 
-FOLLOWS, FORGETS = 0.1, 0.02  # of a request's own drafts, see `Request`
 # By how much drafting must look better than not drafting, of one request and of many: of two guesses the larger is too
 # large, and what a step of many takes is known less well.
 WORTH, OF_MANY = 1.05, 1.15
-
-
-class Request:
-    """A request: its text, and what becomes of the drafter's drafts in it.
-
-    tenant, before: whose it is, and what of the same tenant may be copied, see `mtpc.copying.store`.  sure: corrects
-    the drafter's own probability of the tokens that it drafts.  typical: how often one of them is accepted, to judge by
-    before it drafts; while it does not draft, that goes back to ``at_first``.  expected: who learns what becomes of the
-    draft under way, and how many accepted tokens it was foretold to bring; None: nobody.  missed: what the target has
-    said while nobody looked, see `mtpc.copying.rest`.
-    """
-
-    def __init__(
-        self,
-        table: CopyTable,
-        prompt: Sequence[int],
-        tenant: str | None = None,
-        before: np.ndarray = NOTHING,
-        greedy: bool = True,
-    ) -> None:
-        self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
-        self.at_first = table.typical[not greedy]
-        self.sure, self.typical = Shift(), self.at_first
-        self.expected: tuple[Trust, float] | None = None
-        self.missed: list[int] = []
-        self._drafted: tuple[list[int], list[float]] = [], []
-
-    def drafted(self, tokens: list[int], chances: list[float]) -> None:
-        """Remember what the drafter drafted, with corrected chances."""
-        self._drafted = tokens, chances
-
-    def said(self, tokens: Sequence[int]) -> None:
-        """What the target has said since."""
-        drafted, chances = self._drafted
-        self.sure.learn(tokens, drafted, chances)
-        for token, foretold in zip(tokens, drafted, strict=False):
-            self.typical += FOLLOWS * ((token == foretold) - self.typical)
-            if token != foretold:
-                break
-        if not drafted:
-            self.typical += FORGETS * (self.at_first - self.typical)
-        self._drafted = [], []
-        self.copy.append([*self.missed, *tokens] if self.missed else tokens)
-        self.missed = []
 
 
 class BatchCopying:
     """All requests that are not finished, and what those of the batch at hand would go on with.
 
     own: tokens that the drafter itself drafts.  longest: tokens of a draft.  store: earlier answers that may be copied;
-    None: only a request's own text.  requests: where they are kept, by name; None: until `forget`.
+    None: only a request's own text.  requests: where they are kept, by name; None: until `forget`.  times: correct the
+    cost of steps; None: it is believed.
     """
 
     def __init__(
@@ -83,11 +39,13 @@ class BatchCopying:
         table: CopyTable,
         store: Store | None = None,
         requests: MutableMapping[Any, Request] | None = None,
+        times: StepTimes | None = None,
     ) -> None:
-        self.table, self.own, self.longest, self.costs, self.cost = table, own, longest, cost, cost
-        self.store, self.rest = store, Rest()
+        self.table, self.own, self.longest, self.costs = table, own, longest, cost
+        self.store, self.rest, self.times = store, Rest(), times
         self.trust = {"drafter": Trust(), "copying": Trust()}  # by who drafts, the former beside the latter
         self.requests: MutableMapping[Any, Request] = {} if requests is None else requests
+        self.names: list[int] = []  # their hashes: no request is kept alive
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
         self.foretold: list[list[float]] = []  # of each draft, the chances that its tokens are right after those before
@@ -100,10 +58,10 @@ class BatchCopying:
                 request.copy.append(request.missed)
                 self.store.add(request.tenant, request.copy.answer)
 
-    def rests(self, said: Mapping[Any, Sequence[int]]) -> bool:
+    def rests(self, said: Mapping[Any, Sequence[int]], greedy: bool = True) -> bool:
         """Whether a step of many requests gets no draft, nor a look; then only this follows of `begin` to `lengths`.
 
-        said: what the target has just said to each.  One that is new is looked at.
+        said: what the target has just said to each.  One that is new is looked at.  greedy: as in `begin`.
         """
         if len(said) == 1 or not self.requests.keys() >= said.keys():
             self.rest.end()
@@ -111,11 +69,19 @@ class BatchCopying:
             return False
         for name, tokens in said.items():
             self.requests[name].missed.extend(tokens)
+        if self.times is not None:
+            self.times.begin()
+            drafts = {hash(name): 0 for name, tokens in said.items() if tokens}
+            self.times.end(greedy, [hash(name) for name in said], drafts, None)
         return True
 
     def begin(self, greedy: bool = True) -> None:
         """Of a step, of requests that all have a temperature of 0 or do not."""
-        self.batch, self.proposals, self.cost, self.greedy = [], [], self.costs.of(greedy), greedy
+        self.names, self.batch, self.proposals, self.greedy = [], [], [], greedy
+        self.table_cost = self.costs.of(greedy)
+        self._cost: StepCost | None = None
+        if self.times is not None:
+            self.times.begin()
         for trust in self.trust.values():
             trust.step()
 
@@ -136,6 +102,7 @@ class BatchCopying:
             before = NOTHING if self.store is None else self.store.of(tenant)
             self.requests[name] = Request(self.table, text(), tenant, before, self.greedy)
         request = self.requests[name]
+        self.names.append(hash(name))
         if waiting:
             self.batch.append(None)
             self.proposals.append(Proposal.none(self.longest))
@@ -152,16 +119,29 @@ class BatchCopying:
         """The first so many tokens of each row, int64 and float32 [B, count]; no chance where there is none to copy."""
         return Proposal.beside_drafter(self.proposals, count)
 
+    @property
+    def cost(self) -> StepCost:
+        """Of steps of this batch, as far as it is known."""
+        if self._cost is None:
+            times = self.times
+            self._cost = self.table_cost if times is None else times.cost(len(self.batch), self.greedy)
+        return self._cost
+
+    @property
+    def _undrafted(self) -> bool:
+        """Whether nothing is to be drafted now, to see what such a step takes."""
+        return self.times is not None and self.times.undrafted(len(self.batch), self.greedy)
+
     def own_that_pay(self, longest: int) -> int:
         """How many tokens the drafter is to draft in this step, beside what is copied; 0: none is worth its time."""
-        copied = self._copied_chances(longest)
-
-        def rate(own: int) -> float:
-            return best_lengths(self._trusted(own) * self._foreseen(copied, own), self.cost, self._spent(own)).rate
-
-        rates = {own: rate(own) for own in self.own.choices(longest)}
-        best = max(rates, key=rates.__getitem__)
-        return best if rates[best] >= self._worth * rates[0] else 0
+        choices = self.own.choices(longest)
+        if self._undrafted or len(choices) == 1:
+            return 0
+        trusted, spent = (np.array([of(own) for own in choices]) for of in (self._trusted, self._spent))
+        foreseen = self._foreseen(self._copied_chances(longest), np.array(choices))
+        rates = best_rates(trusted[:, None, None] * foreseen, self.cost, spent)
+        best = int(rates.argmax())
+        return choices[best] if rates[best] >= self._worth * rates[0] else 0
 
     def common_length(self, longest: int, always: int = 0) -> int:
         """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does.
@@ -169,17 +149,31 @@ class BatchCopying:
         always: tokens that the drafter drafts in any step.
         """
         own = min(self.own.count, longest)
-        foreseen = self._foreseen(self._copied_chances(longest), own)
+        foreseen = self._foreseen(self._copied_chances(longest), np.array([own]))[0]
         spent = np.array([self._spent(max(min(length, own), always)) for length in range(longest + 1)])
         length = best_common_length(self._trusted(own) * foreseen, self.cost, spent, self._worth)
+        if self._undrafted:
+            length = 0
         self._expect(foreseen, [length] * len(self.batch), own)
         return length
 
-    def drafted(self, drafts: Sequence[list[int]]) -> None:
-        """What was drafted of the rows of the batch with a common length, to see how often it is right."""
+    def drafted(self, drafts: Sequence[list[int]], always: int = 0) -> None:
+        """What was drafted of the rows of the batch with a common length, to see how often it is right.
+
+        always: as of `common_length`.
+        """
         for request, tokens in zip(self.batch, drafts, strict=True):
             if request is not None:
                 request.drafted(tokens, [])
+        own = min(self.own.count, max(map(len, drafts), default=0))
+        self._hand_out([len(tokens) for tokens in drafts], max(0.0, self.own.share(own) - self.own.share(always)))
+
+    def _hand_out(self, lengths: Sequence[int], share: float) -> None:
+        """The step's drafts are about to be verified; share: see `StepTimes.end`."""
+        if self.times is not None:
+            rows = zip(self.names, self.batch, lengths, strict=True)
+            drafts = {name: length for name, request, length in rows if request is not None}
+            self.times.end(self.greedy, self.names, drafts, share)
 
     def _spent(self, own: int) -> float:
         """What it takes the drafter to draft so many tokens of each row."""
@@ -213,14 +207,14 @@ class BatchCopying:
         """Of what would be copied, each after those before, float64 [B, longest]."""
         return np.array([proposal.chances[:longest] for proposal in self.proposals], dtype=np.float64)
 
-    def _foreseen(self, chances: np.ndarray, own: int) -> np.ndarray:
-        """Chances that tokens are reached, before the drafter drafts ``own`` of them, float64 [B, longest].
+    def _foreseen(self, chances: np.ndarray, owns: np.ndarray) -> np.ndarray:
+        """Chances that tokens are reached, before the drafter drafts so many of them, float64 [n, B, longest].
 
-        chances: of copies, see `_copied_chances`.
+        chances: of copies, see `_copied_chances`.  owns: numbers of the drafter's tokens, int [n].
         """
         typical = np.array([0.0 if request is None else request.typical for request in self.batch])[:, None]
-        drafted = np.cumprod(np.maximum(chances[:, :own], typical), axis=1)
-        return np.concatenate([drafted, np.cumprod(chances, axis=1)[:, own:]], axis=1)
+        drafted, copied = np.cumprod(np.maximum(chances, typical), axis=1), np.cumprod(chances, axis=1)
+        return np.where(np.arange(chances.shape[1]) < owns[:, None, None], drafted, copied)
 
     def lengths(
         self, tokens: list[list[int]], sure: np.ndarray, longest: int, alone: Sequence[bool]
@@ -246,24 +240,27 @@ class BatchCopying:
             foretold.append([] if request is None else [*chances[row], *rest])
             reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
         drawn = own > 0 and not self.greedy
-        foreseen = self._foreseen(self._copied_chances(longest), own) if drawn else reached
+        foreseen = self._foreseen(self._copied_chances(longest), np.array([own]))[0] if drawn else reached
 
-        def ends_of(some: slice, spent: float, trust: float, worth: float) -> np.ndarray:
+        def ends_of(some: slice, cost: StepCost, spent: float, trust: float, worth: float) -> np.ndarray:
             if not drawn:
-                return best_lengths(trust * reached[some], self.cost, spent, worth).of
-            least = least_chance(trust * foreseen[some], self.cost, spent, worth)
+                return best_lengths(trust * reached[some], cost, spent, worth).of
+            least = least_chance(trust * foreseen[some], cost, spent, worth)
             judged = (reached[some] > 0) & (trust * reached[some] >= least)
             return np.asarray(np.logical_and.accumulate(judged, axis=1).sum(1))
 
         # What the drafter has drafted is paid for.
-        ends = ends_of(slice(None), self._spent(own), self._trusted(own), 1.0 if own else self._worth)
-        for row in np.flatnonzero(alone):  # what others have learned is none of its business
-            spent = self.cost.draft(1) * self.own.share(own)
-            ends[row] = ends_of(slice(row, row + 1), spent, 1.0, 1.0 if own else WORTH)[0]
+        ends = ends_of(slice(None), self.cost, self._spent(own), self._trusted(own), 1.0 if own else self._worth)
+        if self._undrafted:
+            ends = np.zeros_like(ends)
+        for row in np.flatnonzero(alone):  # what others have learned, or the clock says, is none of its business
+            spent = self.table_cost.draft(1) * self.own.share(own)
+            ends[row] = ends_of(slice(row, row + 1), self.table_cost, spent, 1.0, 1.0 if own else WORTH)[0]
         for row, (request, end) in enumerate(zip(self.batch, ends.tolist(), strict=True)):
             if request is not None:
                 request.drafted(tokens[row][:end], chances[row][:end])
         self._expect(reached, ends.tolist(), own)
         self.rest.looked(any(ends.tolist()))
         self.foretold = [row[:end] for row, end in zip(foretold, ends.tolist(), strict=True)]
+        self._hand_out(ends.tolist(), self.own.share(own))
         return [text[:end] for text, end in zip(whole, ends.tolist(), strict=True)]

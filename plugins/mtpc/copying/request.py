@@ -12,6 +12,9 @@ from mtpc.copying.mixture import doubted
 from mtpc.copying.shift import Shift
 from mtpc.copying.store import BREAK
 from mtpc.copying.table import CopyTable
+from mtpc.copying.trust import Trust
+
+FOLLOWS, FORGETS = 0.1, 0.02  # of how often the drafter's tokens are accepted: after each of them, and while it rests
 
 
 class Proposal(NamedTuple):
@@ -84,3 +87,47 @@ class CopyRequest:
         else:
             self._proposed = Proposal.none(count)
         return self._proposed
+
+
+class Request:
+    """A request: its text, and what becomes of the drafter's drafts in it.
+
+    tenant, before: whose it is, and what of the same tenant may be copied, see `mtpc.copying.store`.  sure: corrects
+    the drafter's own probability of the tokens that it drafts.  typical: how often one of them is accepted, to judge by
+    before it drafts; while it does not draft, that goes back to ``at_first``.  expected: who learns what becomes of the
+    draft under way, and how many accepted tokens it was foretold to bring; None: nobody.  missed: what the target has
+    said while nobody looked, see `mtpc.copying.rest`.
+    """
+
+    def __init__(
+        self,
+        table: CopyTable,
+        prompt: Sequence[int],
+        tenant: str | None = None,
+        before: np.ndarray = NOTHING,
+        greedy: bool = True,
+    ) -> None:
+        self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
+        self.at_first = table.typical[not greedy]
+        self.sure, self.typical = Shift(), self.at_first
+        self.expected: tuple[Trust, float] | None = None
+        self.missed: list[int] = []
+        self._drafted: tuple[list[int], list[float]] = [], []
+
+    def drafted(self, tokens: list[int], chances: list[float]) -> None:
+        """Remember what the drafter drafted, with corrected chances."""
+        self._drafted = tokens, chances
+
+    def said(self, tokens: Sequence[int]) -> None:
+        """What the target has said since."""
+        drafted, chances = self._drafted
+        self.sure.learn(tokens, drafted, chances)
+        for token, foretold in zip(tokens, drafted, strict=False):
+            self.typical += FOLLOWS * ((token == foretold) - self.typical)
+            if token != foretold:
+                break
+        if not drafted:
+            self.typical += FORGETS * (self.at_first - self.typical)
+        self._drafted = [], []
+        self.copy.append([*self.missed, *tokens] if self.missed else tokens)
+        self.missed = []

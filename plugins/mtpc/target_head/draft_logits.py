@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mtpc.draw import draw_tokens, most_probable
+from mtpc.draw import draw_mixed, draw_tokens, most_probable
 from mtpc.sent import sent
 from mtpc.target_head.rows import ALONE, Ranks, Rows
 from mtpc.target_head.shared import Head, places
@@ -105,6 +105,40 @@ class DraftLogits:
             tokens[rows] = self.ids[number][choice]
             whole[rows[:, None], self.ids[number]] = probs
         return tokens, whole
+
+    def drawn_mixed(
+        self,
+        states: Tensor,
+        temperature: Tensor,
+        uniforms: Tensor,
+        copied: Tensor,
+        weights: Tensor,
+        numbers: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `drawn`, where one token of each row has a weight of its own; and its probability without that, [n].
+
+        copied: int64 [n], these tokens, also some that no vocabulary holds.  weights: float32 [n], see `draw_mixed`.
+        """
+        tokens, likely = torch.empty_like(copied), torch.empty_like(weights)
+        whole = torch.zeros(len(states), self.vocab_size, device=states.device)
+
+        def draw(number: int, rows: Tensor | slice) -> Tensor:
+            ids, other = self.ids[number], copied[rows]
+            places = self.places[number][other]
+            mixed = draw_mixed(self._of(number, states[rows]), temperature[rows], uniforms[rows], places, weights[rows])
+            choice, likely[rows] = mixed.columns, mixed.likely
+            tokens[rows] = torch.where(choice < len(ids), ids[choice.clamp_max(len(ids) - 1)], other)
+            outside[rows] = mixed.probs[:, -1:]
+            return mixed.probs[:, :-1]
+
+        outside, only = weights.new_zeros(len(states), 1), self._only(numbers)
+        if only is not None:
+            whole.index_copy_(1, self.ids[only], draw(only, slice(None)))
+        else:
+            assert numbers is not None
+            for number, rows in groups(numbers, states.device):
+                whole[rows[:, None], self.ids[number]] = draw(number, rows)
+        return tokens, whole.scatter_add_(1, copied[:, None], outside), likely
 
     def most_probable(
         self, states: Tensor, copied: Tensor, numbers: Tensor | None = None

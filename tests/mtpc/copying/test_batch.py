@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtpc.copying.batch import BatchCopying, Request
+from mtpc.copying.batch import BatchCopying
+from mtpc.copying.request import Request
 from mtpc.copying.table import CopyTable
 from mtpc.lengths import StepCost
 from mtpc.own import Own
+from mtpc.step_times import DRAFTED, FIRST, StepTimes
 
 OWN, TYPICAL = Own(3), CopyTable().typical[0]
 LOOP, NEW = [4, 5, 6, 7] * 6, list(range(40, 60))  # texts that repeat themselves, and that do not
@@ -156,3 +158,47 @@ def test_how_drawn_drafts_are_cut_leaves_the_law_as_it_is(copied: list[int], alo
         law += first[one] * second[one, two] * (judged if cut else target)
     np.testing.assert_allclose(law, target, atol=1e-12)
     assert len(lengths) > (copied is NEW)
+
+
+class Clock:
+    """Steps that say one token take a second, and a draft of so many tokens so much more."""
+
+    def __init__(self, dear: float) -> None:
+        self.now, self.dear = 0.0, dear
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_step(self, drafts: int) -> None:
+        self.now += 1.0 + self.dear * drafts
+
+
+def drafted_in(steps: int, dear: float, alone: bool = False) -> list[int]:
+    """Lengths of drafts of two texts that repeat themselves; dear: what a token takes of a step, 0.1 by the table."""
+    clock, texts, lengths = Clock(dear), {name: [4, 5, 6, 7] * 9 * steps for name in "ab"}, []
+    batch = BatchCopying(Own(0), 8, COST, CopyTable((0.8,)), times=StepTimes(COST, clock=clock))
+    said, drafts = dict.fromkeys(texts, 8), [[1], [1]]  # all drafts are right
+    for _ in range(steps):
+        batch.begin()
+        for (name, text), draft in zip(texts.items(), drafts, strict=True):
+            start, said[name] = said[name], said[name] + 1 + len(draft)
+            batch.add(name, lambda text=text: text[:8], text[start : said[name]], False)
+        drafts = batch.lengths([[], []], np.zeros((2, 0), np.float32), 8, [alone, alone])
+        lengths.append(sum(map(len, drafts)))
+        clock.pass_step(lengths[-1])
+    return lengths
+
+
+def test_drafts_that_take_longer_than_the_table_says_become_shorter() -> None:
+    right, wrong, alone = drafted_in(600, 0.1), drafted_in(600, 0.8), drafted_in(600, 0.8, alone=True)
+    assert right[0] == wrong[0] == 8 and alone[0] == 12
+    assert right[-50:] == [16] * 50
+    assert sum(wrong[-50:]) < 0.2 * sum(right[-50:])
+    assert alone == drafted_in(600, 0.1, alone=True)  # what a request with a seed is drafted is none of the clock's
+
+
+def test_a_batch_that_always_drafts_is_seen_without_drafts_now_and_then() -> None:
+    undrafted = [step for step, length in enumerate(drafted_in(1200, 0.1)) if not length]
+    assert undrafted[0] <= FIRST + 2
+    assert {DRAFTED, DRAFTED + 1, DRAFTED + 2}.issuperset(np.diff(undrafted[-3:]).tolist())
+    assert not drafted_in(600, 0.1, alone=True).count(0)
