@@ -7,8 +7,9 @@ r"""Tokens/s by kind of question, and who drafts: nobody, the engine's n-gram dr
 All of them are there at once, each in a process, and answer every question in turn, so that a machine whose speed
 drifts slows them alike.  results.json and results.md are written anew after each kind.  Questions: as
 `mtpc bench --prompts`, Spec-Bench's own too.  Where more requests are there at a time than a kind has questions, the
-questions of all kinds are asked together.  Both are measured twice: with drafts of the drafter's own length, all of
-which are verified, and with drafts as long as pays by ``--step-cost``.
+questions of all kinds are asked together.  Of several requests at a time each that is answered makes room for another
+one, four times over: in a batch that nothing follows, its slowest request alone decides.  Both are measured twice: with
+drafts of the drafter's own length, all of which are verified, and with drafts as long as pays by ``--step-cost``.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from mtpc.servers.speculation import drafts_of
 from mtpc.table import Table
 
 ALL = "all"
+QUEUE = 4  # questions for each of several requests at a time
 ALONE, OF_ONE_LENGTH, BOTH = "copying alone", "both, of one length", "both, as long as pays"
 FREE = {"plain": [[1, 1.0]], "verifying": [[1, 1.0]], "drafting": [[1, 0.0]], "fixed": True}  # steps: all drafts pay
 
@@ -171,7 +173,8 @@ class Benchmark:
         together = any(len(prompts) < point.batch_size for prompts in self.asked.values())
         asked = {"together": list(chain(*self.asked.values()))} if together else self.asked
         for kind, prompts in asked.items():
-            for found in in_turn(self.engine, servers, prompts * self.given.rounds, point.batch_size, sampling):
+            asked_now, queue = prompts * self.given.rounds, QUEUE if point.batch_size > 1 else 1
+            for found in in_turn(self.engine, servers, asked_now, point.batch_size, sampling, queue):
                 for name, measurement in found.items():
                     point.found[name].by_kind.setdefault(kind, []).append(measurement)
             told = ", ".join(f"{name} {found.speed(kind):.1f}" for name, found in point.found.items())

@@ -15,15 +15,23 @@ WARM_UP = 32  # tokens
 
 
 def in_turn(
-    engine: Engine, servers: Mapping[str, Server], prompts: Sequence[Prompt], batch_size: int, sampling: Sampling
+    engine: Engine,
+    servers: Mapping[str, Server],
+    prompts: Sequence[Prompt],
+    batch_size: int,
+    sampling: Sampling,
+    queue: int = 1,
 ) -> Iterator[dict[str, Measurement]]:
-    """Of each question, or batch of questions, what every server made of it, by name; each is warmed up before."""
-    short = replace(sampling, max_tokens=WARM_UP)
-    for start in range(0, len(prompts), batch_size):
-        batch, found = prompts[start : start + batch_size], {}
+    """Of each question, or batch of questions, what every server made of it, by name; each is warmed up before.
+
+    queue: how many batches are asked together: each question that is answered then makes room for another one.
+    """
+    short, together = replace(sampling, max_tokens=WARM_UP), batch_size * queue
+    for start in range(0, len(prompts), together):
+        batch, found = prompts[start : start + together], {}
         for name, server in servers.items():
             model = server.model()
             engine.load(server.url, model, batch[:1], short, 1)
             server.forget()
-            found[name] = measure(engine, server, model, batch, sampling, len(batch))
+            found[name] = measure(engine, server, model, batch, sampling, min(batch_size, len(batch)))
         yield found

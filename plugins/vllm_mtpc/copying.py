@@ -24,10 +24,11 @@ from vllm_mtpc.ranks import told_by_first_rank
 class RunnerCopying:
     """`BatchCopying` of the batch that the runner has at hand, in tensors.
 
-    own, longest, table: see there.  resting: whether this step goes by without a look at what might be drafted.
+    own, longest, table: see there.  resting: whether this step goes by without a look at what might be drafted.  own:
+    how many tokens the drafter is to draft in it; None: nobody has asked.
     """
 
-    resting = False
+    resting, own = False, None
 
     def __init__(self, own: Own, longest: int, settings: CopySettings, table: CopyTable, device: torch.device) -> None:
         store, cost = None if settings.store is None else Store(settings.store), settings.step_cost
@@ -51,21 +52,14 @@ class RunnerCopying:
         """
         rows = list(zip(ids, tokens.tolist(), unread.tolist(), strict=True))
         said = {name: [token for token in row if token >= 0 and not waiting] for name, row, waiting in rows}
-        self.resting = not seeded and self.rests(requests, said, greedy)
+        self.batch.forget(self.batch.requests.keys() - requests.keys())
+        self.resting, self.own = not seeded and self.batch.rests(said, greedy), None
         if self.resting:
             return
         self.batch.begin(greedy)
         for name, _, waiting in rows:
             request = requests[name]
             self.batch.add(name, partial(_text_of, request), said[name], waiting, _tenant_of(request))
-
-    def rests(self, requests: Mapping[str, Any], said: Mapping[str, Sequence[int]], greedy: bool) -> bool:
-        """Whether a step without seeds gets neither a draft nor a look; said: what the target has just said to each.
-
-        Asked again in the same step it says the same where it does get a look.
-        """
-        self.batch.forget(self.batch.requests.keys() - requests.keys())
-        return self.batch.rests(said, greedy)
 
     def own_that_pay(self, longest: int, seeded: bool) -> int:
         """How many tokens the drafter is to draft in this step.
@@ -74,7 +68,11 @@ class RunnerCopying:
         """
         if self.resting:
             return 0
-        return min(longest, self.batch.own.count) if seeded else self.batch.own_that_pay(longest)
+        if seeded:
+            return min(longest, self.batch.own.count)
+        if self.own is None:
+            self.own = self.batch.own_that_pay(longest)
+        return self.own
 
     def copied(self, drafts: int) -> Copied:
         """The first so many tokens, with no chance where there is nothing to copy."""

@@ -38,12 +38,13 @@ class Proposer(EagleProposer):
     window: the window part, if any draft is left to it.  own: drafts of both parts; what goes beyond them is copied.
     step: of the call of `propose` that is under way.  watched: whether metrics are shown.  first: whether
     this is the first tensor-parallel rank.  reads_other_states: whether the target hands drafters others than its last.
+    looked: whether what the target has said in this step is known, see `at_once`.
     """
 
     step: Step
     model: Any
     num_speculative_tokens: int
-    watched = first = reads_other_states = False
+    watched = first = reads_other_states = looked = False
 
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
         check_ranks(vllm_config)
@@ -142,26 +143,30 @@ class Proposer(EagleProposer):
                 step.copying = Copying.begin(Copied(nothing.long(), nothing))._replace(done=serial)
             self._draft_window(step)
 
-    def rests(self, runner: Any, tokens: Tensor, states: Tensor) -> bool:
-        """Whether a step gets neither a draft nor a look, and all that must follow of it is done.
+    @torch.inference_mode()
+    def at_once(self, runner: Any, most: int, tokens: Tensor, states: Tensor) -> list[list[int]] | None:
+        """Drafts of at most so many tokens, of a step for which vLLM has prepared nothing; None: it has to.
 
-        It is one in which each request has read one token and the target has said one: tokens, int [B, 1], after
-        states [B, d].  runner: vLLM's, with the requests of the step.
+        That is where the drafter is to draft itself.  It is a step in which each request has read one token and the
+        target has said one: tokens, int [B, 1], after states [B, d].  runner: vLLM's, with the requests of the step.
         """
         batch, count = runner.input_batch, len(tokens)
+        ids, unread = batch.req_ids[:count], runner.discard_request_mask.gpu
         if self.copying is None or batch.generators or self.reads_other_states or (self.serial and not self.backlog):
-            return False
-        ids = batch.req_ids[:count]
+            return None
         if self.backlog is not None and not self.backlog.has_room(ids):
-            return False
-        said = dict(zip(ids, tokens.tolist(), strict=True))
-        if not self.copying.rests(runner.requests, said, batch.all_greedy):
-            return False
-        if self.vocabularies is not None:
-            self.vocabularies.hear(tokens, runner.requests, batch, runner.discard_request_mask.gpu)
-        if self.backlog is not None:
-            self.backlog.wait(ids, runner.positions[:count], self.final_norm(states), tokens[:, 0])
-        return True
+            return None
+        with self.clock.resumed():
+            self.copying.sampled(ids, runner.requests, tokens, unread[:count], batch.all_greedy, False)
+            self.looked = True
+            if self.own and self.copying.own_that_pay(most, False):
+                return None
+            self.looked = False
+            if self.vocabularies is not None:
+                self.vocabularies.hear(tokens, runner.requests, batch, unread)
+            if self.backlog is not None:
+                self.backlog.wait(ids, runner.positions[:count], self.final_norm(states), tokens[:, 0])
+            return self.copying.lengths(Draft(tokens[:, :0], None), most, {})[0]
 
     def prepare_next_token_ids_padded(
         self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
@@ -174,10 +179,10 @@ class Proposer(EagleProposer):
         unread = discard_request_mask[: len(ids)]
         if self.vocabularies is not None:
             self.vocabularies.hear(sampled_token_ids, requests, gpu_input_batch, discard_request_mask)
-        if self.copying is not None:
+        if self.copying is not None and not self.looked:
             how = gpu_input_batch.all_greedy, bool(gpu_input_batch.generators)
             self.copying.sampled(ids, requests, sampled_token_ids, unread, *how)
-        self.requests = ids
+        self.looked, self.requests = False, ids
         next_tokens: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
             sampled_token_ids, requests, gpu_input_batch, discard_request_mask
         )

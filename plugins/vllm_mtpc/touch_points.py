@@ -147,7 +147,7 @@ TABLE = (
         V1_COPYING, _RUNNER, "GPUModelRunner.propose_draft_token_ids",
         "self scheduler_output sampled_token_ids sampling_metadata hidden_states sample_hidden_states "
         "aux_hidden_states spec_decode_metadata common_attn_metadata slot_mappings",
-        "wrapped", "nothing is prepared for a drafter that does not look what might be drafted",
+        "wrapped", "nothing is prepared for a step in which the drafter only copies, or drafts nothing",
     ),
     TouchPoint(
         V2, "vllm.v1.worker.gpu.spec_decode", "init_speculator", "vllm_config device req_states",

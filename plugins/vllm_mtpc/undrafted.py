@@ -2,7 +2,7 @@
 
 With any drafter vLLM lets its rejection sampler judge every step, also those in which no request has a draft.  That
 samples the same tokens as the plain sampler does, and takes longer.  And it prepares what a drafter reads also where
-ours does not look what might be drafted.
+ours reads nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _plainly(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _at_once(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``original``, except that no request gets a draft where the drafter says at once that there is none."""
+    """``original``, but for drafts that the drafter makes at once, of nothing that is prepared for it."""
 
     @functools.wraps(original)
     def propose_draft_token_ids(
@@ -53,8 +53,11 @@ def _at_once(original: Callable[..., Any]) -> Callable[..., Any]:
         count = scheduler_output.total_num_scheduled_tokens
         said_one = _copies(self) and sampled_token_ids.shape == (count, 1)
         said_one = said_one and not self.discard_request_mask.np[:count].any()
-        if said_one and self.drafter.rests(self, sampled_token_ids, hidden_states[:count]):
-            return [[] for _ in range(count)]
+        if said_one:
+            most = scheduler_output.num_spec_tokens_to_schedule
+            drafts = self.drafter.at_once(self, most, sampled_token_ids, hidden_states[:count])
+            if drafts is not None:
+                return drafts
         return original(self, scheduler_output, sampled_token_ids, sampling_metadata, hidden_states, *others, **named)
 
     return propose_draft_token_ids

@@ -9,6 +9,7 @@ import pytest
 import torch
 from vllm.v1.spec_decode.eagle import EagleProposer
 
+from mtpc.draft_clock import DraftClock
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from vllm_mtpc.proposer import Proposer
@@ -90,8 +91,8 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
             assert not step.copying.copied.chances.any()
 
 
-@pytest.mark.parametrize("copies", [True, False])
-def test_what_the_target_said_is_read(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("copies", "looked"), [(True, False), (True, True), (False, False)])
+def test_what_the_target_said_is_read(copies: bool, looked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every request of the batch, but while its prompt is read; who is gone is forgotten."""
     monkeypatch.setattr(EagleProposer, "prepare_next_token_ids_padded", lambda self, tokens, *_: (tokens, "counts"))
     rankings = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
@@ -101,6 +102,8 @@ def test_what_the_target_said_is_read(copies: bool, monkeypatch: pytest.MonkeyPa
     given: list[Any] = []
     copying = SimpleNamespace(sampled=lambda *args: given.append(args)) if copies else None
     made = bare(vocabularies=vocabularies, copying=copying)
+    if looked:
+        made.looked = True
     said = torch.tensor([[3, 4], [57, -1], [58, 59]])
     prompts = {"a": None, "b": [59] * 6, "c": [58] * 6}
     requests: dict[str, Any] = {name: SimpleNamespace(prompt_token_ids=prompt) for name, prompt in prompts.items()}
@@ -111,39 +114,49 @@ def test_what_the_target_said_is_read(copies: bool, monkeypatch: pytest.MonkeyPa
     assert set(vocabularies.readings) == {"a", "b", "c"}
     assert vocabularies.choose(made.requests).tolist() == [0, 1, 1]
     assert {name: reading.tokens for name, reading in vocabularies.readings.items()} == {"a": 4, "b": 7, "c": 6}
-    assert len(given) == copies
+    assert len(given) == (copies and not looked)
+    assert not made.looked
     for ids, known, tokens, waiting, greedy, seeded in given:
         assert (ids, known, tokens, greedy, seeded) == (["a", "b", "c"], requests, said, False, False)
         assert waiting.tolist() == [False, False, True]
 
 
-def test_a_step_that_rests_is_heard_and_waits() -> None:
-    """All that follows of it; where something else might be read than what it is given, it is prepared as any."""
+def test_a_step_in_which_the_drafter_drafts_nothing_itself_is_heard_and_waits() -> None:
+    """All that follows of it; where something else might be read than what it is given, vLLM prepares it as any."""
     heard, waited, said = [], [], torch.tensor([[3], [4]])
     requests, states = {"a": 1, "b": 2}, torch.randn(2, 4)
     batch = SimpleNamespace(req_ids=["a", "b"], all_greedy=True, generators={})
     mask = SimpleNamespace(gpu=torch.zeros(4, dtype=torch.bool))
     runner = SimpleNamespace(input_batch=batch, requests=requests, discard_request_mask=mask, positions=torch.arange(9))
 
-    def asked(room: bool = True, rests: bool = True, **others: Any) -> bool:
+    def asked(room: bool = True, own: int = 0, **others: Any) -> list[list[int]] | None:
         heard.clear()
         waited.clear()
         backlog = SimpleNamespace(has_room=lambda ids: room, wait=lambda *given: waited.append(given))
-        copying = SimpleNamespace(rests=lambda *given: heard.append(given) or rests)
-        given = {"serial": True, "backlog": backlog, "copying": copying, "final_norm": lambda states: -states}
-        return bool(bare(**given | others).rests(runner, said, states))
+        copying = SimpleNamespace(
+            sampled=lambda *given: heard.append(given),
+            own_that_pay=lambda most, seeded: own,
+            lengths=lambda draft, most, seeds: ([[5] * most, []], None),
+        )
+        given = {"serial": True, "backlog": backlog, "copying": copying, "own": 3, "clock": DraftClock(None)}
+        made = bare(final_norm=lambda states: -states, **given | others)
+        drafts: list[list[int]] | None = made.at_once(runner, 2, said, states)
+        assert made.looked == (own > 0)
+        return drafts
 
-    assert asked()
-    assert heard == [(requests, {"a": [3], "b": [4]}, True)]
+    assert asked() == [[5, 5], []]
+    ((ids, known, tokens, unread, greedy, seeded),) = heard
+    assert (ids, known, tokens, greedy, seeded) == (["a", "b"], requests, said, True, False)
+    assert unread.tolist() == [False, False]
     ((ids, positions, waiting, following),) = waited
     assert (ids, positions.tolist(), following.tolist()) == (["a", "b"], [0, 1], [3, 4])
     assert torch.equal(waiting, -states)
-    assert not asked(rests=False) and heard and not waited
-    for others in ({"room": False}, {"backlog": None}, {"reads_other_states": True}):
-        assert not asked(**others) and not heard
+    assert asked(own=2) is None and heard and not waited
     assert asked(serial=False, backlog=None) and not waited
+    for others in ({"room": False}, {"backlog": None}, {"reads_other_states": True}, {"copying": None}):
+        assert asked(**others) is None and not heard
     batch.generators = {1: "a generator"}
-    assert not asked() and not heard
+    assert asked() is None and not heard
 
 
 @pytest.mark.parametrize(

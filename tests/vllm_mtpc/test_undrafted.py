@@ -51,28 +51,29 @@ def test_a_server_without_a_drafter_is_left_alone(runner: Any) -> None:
 
 def proposed(runner: Any, said: Tensor = SAID, scheduled: int = 2) -> Any:
     """In a step that has read so many tokens."""
-    return runner.propose_draft_token_ids(SimpleNamespace(total_num_scheduled_tokens=scheduled), said, None, STATES, 0)
+    scheduler = SimpleNamespace(total_num_scheduled_tokens=scheduled, num_spec_tokens_to_schedule=5)
+    return runner.propose_draft_token_ids(scheduler, said, None, STATES, 0)
 
 
-@pytest.mark.parametrize("rests", [True, False])
-def test_a_drafter_that_rests_is_not_prepared_for(runner: Any, rests: bool) -> None:
+@pytest.mark.parametrize("drafts", [[[], []], [[1, 2], []], None])
+def test_a_drafter_that_drafts_at_once_is_not_prepared_for(runner: Any, drafts: Any) -> None:
     asked: list[Any] = []
 
-    def answer(*given: Any) -> bool:
+    def answer(*given: Any) -> Any:
         asked.append(given)
-        return rests
+        return drafts
 
-    runner.drafter = SimpleNamespace(copying=object(), rests=answer)
-    assert proposed(runner) == ([[], []] if rests else "prepared")
-    ((who, said, states),) = asked
-    assert who is runner
+    runner.drafter = SimpleNamespace(copying=object(), at_once=answer)
+    assert proposed(runner) == ("prepared" if drafts is None else drafts)
+    ((who, most, said, states),) = asked
+    assert (who, most) == (runner, 5)
     assert torch.equal(said, SAID)
     assert torch.equal(states, STATES[:2])
 
 
 def test_only_where_each_request_has_read_one_token_and_said_one(runner: Any) -> None:
     """No prompt is read, nor was anything drafted."""
-    runner.drafter = SimpleNamespace(copying=object())  # not asked whether it rests
+    runner.drafter = SimpleNamespace(copying=object())  # not asked
     assert proposed(runner, scheduled=3) == "prepared"
     assert proposed(runner, said=torch.tensor([[7, -1], [8, 9]])) == "prepared"
     runner.discard_request_mask.np[1] = True

@@ -61,14 +61,15 @@ class BatchCopying:
     def rests(self, said: Mapping[Any, Sequence[int]], greedy: bool = True) -> bool:
         """Whether a step of many requests gets no draft, nor a look; then only this follows of `begin` to `lengths`.
 
-        said: what the target has just said to each.  One that is new is looked at.  greedy: as in `begin`.
+        said: what the target has just said to each.  greedy: as in `begin`.
         """
-        if len(said) == 1 or not self.requests.keys() >= said.keys():
+        if len(said) == 1:
             self.rest.end()
         if not self.rest.step():
             return False
         for name, tokens in said.items():
-            self.requests[name].missed.extend(tokens)
+            if name in self.requests:  # one that is new is asked for its whole text when it is looked at
+                self.requests[name].missed.extend(tokens)
         if self.times is not None:
             self.times.begin()
             drafts = {hash(name): 0 for name, tokens in said.items() if tokens}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-PATIENCE, LONGEST = 4, 8  # looks in a row without a draft, before there is a rest; steps of a rest
+PATIENCE, LONGEST = 4, 16  # looks in a row without a draft, before there is a rest; steps of a rest
 
 
 class Rest:

@@ -68,16 +68,24 @@ def test_text_that_begins_to_repeat_is_seen_after_a_rest_at_the_latest() -> None
     assert set(range(first, first + 10)) <= set(looked)
 
 
-def test_a_request_by_itself_and_a_new_one_are_looked_at() -> None:
-    batch, looked = served(["a"], NEW)
-    assert looked == list(range(80))
+def test_a_request_by_itself_is_always_looked_at() -> None:
+    assert served(["a"], NEW)[1] == list(range(80))
+
+
+def test_a_request_that_is_new_in_a_rest_is_asked_for_its_text_after_it() -> None:
     batch, _ = served(["a", "b"], NEW)
     while not batch.rests({"a": [7], "b": [8]}):  # until a rest begins
         batch.begin()
         for name in ("a", "b"):
             batch.add(name, list, [7], False)
         batch.lengths([[], []], NONE, 6, [False, False])
-    assert not batch.rests({"a": [9], "c": [9]})
+    said = [7]
+    while batch.rests({"a": [9], "c": [said[-1]]}):
+        assert "c" not in batch.requests
+        said.append(said[-1] + 1)
+    batch.begin()
+    batch.add("c", lambda: [1, 2, *said[:-1]], said[-1:], False)
+    assert batch.requests["c"].copy.text.tolist() == [1, 2, *said]
 
 
 def test_an_answer_that_ends_in_a_rest_is_kept_whole() -> None:
