@@ -17,7 +17,7 @@ EVERY = 16  # looks after which a correction is renewed
 KEPT = 0.998  # of what was seen, after another step of a size
 PRIOR = 4.0  # steps that draft a token for each request, or take a quarter longer for it: the table counts as so many
 LONGEST = 2.0  # times what was expected: what takes longer has been interrupted
-FARTHEST = 5.0  # from the table
+FARTHEST = 10.0  # from the table
 FIRST, DRAFTED = 16, 200  # steps in a row with drafts, after which one goes by without: at first, and at most
 
 

@@ -18,6 +18,7 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm_mtpc.last_accepted import last_accepted
 
 LONGEST = 64  # tokens that wait of a request whose prefix may be used again: at most so many are missing there
+MEMORY = 64 << 20  # bytes of states that wait of all requests, at most, where they are more than what is read at once
 
 
 class Pass(NamedTuple):
@@ -44,6 +45,13 @@ class Waiting:
     states: list[Tensor] = field(default_factory=list)
     following: list[Tensor] = field(default_factory=list)
 
+    def first(self, count: int) -> Waiting:
+        """So many tokens, which wait here no more."""
+        states, following = torch.cat(self.states), torch.cat(self.following)
+        taken = Waiting(self.start, self.start + count, [states[:count]], [following[:count]])
+        self.start, self.states, self.following = taken.end, [states[count:]], [following[count:]]
+        return taken
+
 
 class Single(NamedTuple):
     """A step that said one token to each request, see `Backlog.wait`."""
@@ -58,17 +66,19 @@ class Backlog:
     """What waits, by request.
 
     capacity: tokens that the layer can read at once.  block_size: tokens of a block of its keys and values.  longest:
-    tokens of a request that wait; where no prefix is used again, what is never drafted after is never read.
+    tokens of a request that wait, and room: of all; where no prefix is used again, what is never drafted after is never
+    read.
     """
 
-    def __init__(self, capacity: int, block_size: int, longest: int = LONGEST) -> None:
+    def __init__(self, capacity: int, block_size: int, longest: int = LONGEST, room: int | None = None) -> None:
         self.capacity, self.block_size, self.longest = capacity, block_size, longest
+        self.room = capacity if room is None else room
         self.waiting: dict[str, Waiting] = {}
         self.unsorted: list[Single] = []  # steps that said one token to each request
 
     def has_room(self, ids: Sequence[str]) -> bool:
         """Whether one more token of each request may `wait`."""
-        return sum(map(self._length, ids)) + (1 + len(self.unsorted)) * len(ids) <= self.capacity
+        return sum(map(self._length, ids)) + (1 + len(self.unsorted)) * len(ids) <= self.room
 
     def wait(self, ids: Sequence[str], positions: Tensor, states: Tensor, following: Tensor) -> None:
         """One token of each request waits, in next to no time.
@@ -90,15 +100,21 @@ class Backlog:
                 self._append(name, position + 1, state, token)
         self.unsorted.clear()
         self.waiting = {name: self.waiting[name] for name in ids if name in self.waiting}
-        passes, read = [], given.common_attn_metadata
-        if self.waiting and sum(map(self._length, ids)) + len(given.target_token_ids) > self.capacity:
-            passes.append(self._taken([row for row, name in enumerate(ids) if name in self.waiting], ids, given))
-        if not self.waiting and (drafts or read.max_query_len > self.longest):
-            return [*passes, given]
+        if not self.waiting and (drafts or given.common_attn_metadata.max_query_len > self.longest):
+            return [given]
         self._add(ids, given)
-        if drafts or max(map(self._length, ids)) > self.longest:
-            passes.append(self._taken(range(len(ids)), ids, given))
-        return passes
+        lengths = [self._length(name) for name in ids]
+        if not drafts and max(lengths) <= self.longest and sum(lengths) <= self.room:
+            return []
+        passes = []
+        while sum(lengths) > self.capacity:
+            counts, left = [], self.capacity
+            for length in lengths:
+                counts.append(min(length - 1, left))  # the last one is for the pass that drafts
+                left -= counts[-1]
+            passes.append(self._taken(counts, ids, given))
+            lengths = [length - count for length, count in zip(lengths, counts, strict=True)]
+        return [*passes, self._taken(lengths, ids, given)]
 
     def _length(self, name: str) -> int:
         waiting = self.waiting.get(name)
@@ -127,9 +143,11 @@ class Backlog:
         waiting.states.append(states)
         waiting.following.append(following)
 
-    def _taken(self, rows: Sequence[int], ids: Sequence[str], given: Pass) -> Pass:
-        """What waits of some rows of the batch, which all have something, as one pass; it waits no more."""
-        taken = [self.waiting.pop(ids[row]) for row in rows]
+    def _taken(self, counts: Sequence[int], ids: Sequence[str], given: Pass) -> Pass:
+        """The first so many tokens that wait of each row of the batch, as one pass of those that have any."""
+        rows = [row for row, count in enumerate(counts) if count]
+        taken = [self.waiting[ids[row]].first(counts[row]) for row in rows]
+        self.waiting = {name: one for name, one in self.waiting.items() if one.start < one.end}
         device, table = given.target_hidden_states.device, given.common_attn_metadata.block_table_tensor
         lengths = torch.tensor([one.end - one.start for one in taken])
         starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).int()

@@ -20,7 +20,7 @@ from mtpc.families.drafter import own_drafts
 from mtpc.window.single import drafting_for_one
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import copying_settings
-from vllm_mtpc.backlog import LONGEST, Backlog, Pass
+from vllm_mtpc.backlog import LONGEST, MEMORY, Backlog, Pass
 from vllm_mtpc.copying import RunnerCopying
 from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
@@ -104,7 +104,8 @@ class Proposer(EagleProposer):
             self.block_size = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
         if self.serial and self._may_wait():
             prefixes = self.vllm_config.cache_config.enable_prefix_caching
-            self.backlog = Backlog(self.max_num_tokens, self.block_size, LONGEST if prefixes else self.max_num_tokens)
+            room = max(self.max_num_tokens, MEMORY // self.hidden_states[0].nbytes)
+            self.backlog = Backlog(self.max_num_tokens, self.block_size, LONGEST if prefixes else room, room)
 
     def _may_wait(self) -> bool:
         """Whether the layer may leave out steps: not where others count on it, or where an image says what it reads."""

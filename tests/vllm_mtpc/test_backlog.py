@@ -182,6 +182,33 @@ def test_what_waits_is_read_first_where_there_is_no_room_for_both() -> None:
     assert world.seen == [world.expected(0), world.expected(1)]
 
 
+def test_more_may_wait_than_is_read_at_once() -> None:
+    """Then it is read in several passes, of which the last one has the last token of each request."""
+    world, backlog = World(3), Backlog(CAPACITY, BLOCK, 2 * CAPACITY, 2 * CAPACITY)
+    names = ["0", "1", "2"]
+    for rows, counts in (([0, 1], [CAPACITY - 50, 40]), ([1, 0], [7, 160]), ([0, 1, 2], [1, 1, 20])):
+        given = world.step(rows, counts, [0] * len(rows))
+        assert backlog.passes([str(row) for row in rows], given, False) == []
+    assert backlog.has_room(names)
+    passes = backlog.passes(names, world.step([0, 1, 2], [1, 2, 1], [0, 0, 1]), True)
+    for one in passes:
+        world.read(one)
+    assert len(passes) == 2
+    assert passes[-1].common_attn_metadata.num_reqs == 3
+    assert world.seen == [world.expected(row) for row in range(3)]
+    assert not backlog.waiting
+
+
+def test_what_waits_of_all_has_an_end() -> None:
+    world, backlog = World(3), Backlog(CAPACITY, BLOCK, 2 * CAPACITY, CAPACITY + 50)
+    assert backlog.passes(["0", "1"], world.step([0, 1], [CAPACITY - 10, 10], [0, 0]), False) == []
+    passes = backlog.passes(["0", "1", "2"], world.step([0, 1, 2], [1, 1, 100], [0, 0, 0]), False)
+    assert len(passes) == 2
+    for one in passes:
+        world.read(one)
+    assert world.seen == [world.expected(row) for row in range(3)]
+
+
 def test_a_request_that_went_back_is_read_from_there() -> None:
     """After preemption a request's tokens are read again; what waited before is not mixed with them."""
     world, backlog = World(1), Backlog(CAPACITY, BLOCK)

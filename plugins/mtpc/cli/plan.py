@@ -34,7 +34,8 @@ def plan(
     A step that verifies drafts costs more than one that does not, and the more requests there are, the more: on a full
     machine a long draft is slower than none. From the measured steps and the acceptance at each position follows the
     number of drafts that pays at each batch size, 0 where none does. Printed are vLLM's settings for it:
-    `num_speculative_tokens_per_batch_size`, and with copying `step_cost`, by which the length of every draft is chosen;
+    `num_speculative_tokens_per_batch_size`, and with copying `step_cost`, by which the length of every draft is chosen
+    until the server has timed enough steps of its own (`"fixed": true` in it keeps the table as it is);
     sampling costs more, so let `mtpc bench` measure a temperature above 0 as well.
 
     With --out they are written as a configuration, ready to serve the target and the drafter that were measured; where
@@ -88,7 +89,7 @@ def plan(
     greedy = min(timed, key=lambda point: point.temperature)
     ranges = schedule(found.cost, greedy.rates, max_batch)
     told = {"num_speculative_tokens_per_batch_size": ranges}
-    copying = {"mtpc": {"copy": True, "step_cost": found.cost.model_dump(exclude_none=True)}}
+    copying = {"mtpc": {"copy": True, "step_cost": found.cost.model_dump(exclude_defaults=True)}}
     for title, values in (("In --speculative-config:", told), ("With copying, --additional-config:", copying)):
         terminal.print(title, highlight=False)
         terminal.out(json.dumps(values), highlight=False)

@@ -18,9 +18,9 @@ from mtpc.lengths import StepCost, best_common_length, best_lengths, best_rates,
 from mtpc.own import Own
 from mtpc.step_times import StepTimes
 
-# By how much drafting must look better than not drafting, of one request and of many: of two guesses the larger is too
-# large, and what a step of many takes is known less well.
-WORTH, OF_MANY = 1.05, 1.15
+# By how much drafting must look better than not drafting: of two guesses the larger is too large; the more so of many
+# requests whose drafts are drawn.
+WORTH, OF_MANY_DRAWN = 1.05, 1.15
 
 
 class BatchCopying:
@@ -187,7 +187,7 @@ class BatchCopying:
 
     @property
     def _worth(self) -> float:
-        return OF_MANY if self._many else WORTH
+        return OF_MANY_DRAWN if self._many and not self.greedy else WORTH
 
     def _trust(self, own: int) -> Trust:
         """Of drafts of which so many tokens are the drafter's."""
