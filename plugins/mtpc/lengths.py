@@ -51,10 +51,13 @@ class StepCost(BaseModel):
         """Of a batch all of whose requests have a temperature of 0, or of another."""
         return self if greedy or self.sampled is None else self.sampled
 
-    def corrected(self, verifying: float, drafting: float) -> StepCost:
-        """The same, except that what drafts add to a step, and what drafting takes, are so many times as much."""
+    def corrected(self, verifying: float, drafting: float, look: float = 0.0) -> StepCost:
+        """The same, except that what drafts add to a step, and what drafting takes, are so many times as much.
+
+        look: what any drafts add besides.
+        """
         plain = self.step(1, 0)
-        verified = ((tokens, plain + verifying * (time - plain)) for tokens, time in self.verifying)
+        verified = ((tokens, plain + verifying * (time - plain) + look) for tokens, time in self.verifying)
         drafted = ((rows, drafting * time) for rows, time in self.drafting)
         return self.model_copy(update={"verifying": tuple(verified), "drafting": tuple(drafted), "sampled": None})
 

@@ -73,7 +73,8 @@ class Size:
         if not level:
             return
         if not foretold:
-            self.look += 0.1 * (min(seconds, LONGEST * (self.look or seconds)) - self.look)
+            before = self.look or seconds
+            self.look = before + 0.1 * (min(seconds, LONGEST * before) - before)
             return
         took = max(0.0, seconds - self.look) / level
         took = min(took, LONGEST * foretold * self.drafter())
@@ -136,8 +137,10 @@ class StepTimes:
         """What the table says of batches of about this size, corrected; asked for once in a step."""
         key, size = _key(rows, greedy), self._size(rows, greedy)
         if size.looks % EVERY == 0:
-            verifying, drafting = self.agree((round(size.fit()[1], 2), round(size.drafter(), 2)))
-            self.told[key] = self.costs.of(greedy).corrected(verifying, drafting)
+            level, verifying = size.fit()
+            look = size.look / level if rows > 1 and level else 0.0  # many requests that get no drafts are spared it
+            told = self.agree((round(verifying, 2), round(size.drafter(), 2), round(look, 3)))
+            self.told[key] = self.costs.of(greedy).corrected(*told)
         size.looks += 1
         return self.told[key]
 

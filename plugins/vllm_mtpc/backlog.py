@@ -78,7 +78,8 @@ class Backlog:
 
     def has_room(self, ids: Sequence[str]) -> bool:
         """Whether one more token of each request may `wait`."""
-        return sum(map(self._length, ids)) + (1 + len(self.unsorted)) * len(ids) <= self.room
+        lengths, more = [self._length(name) for name in ids], 1 + len(self.unsorted)
+        return max(lengths) + more <= self.longest and sum(lengths) + more * len(ids) <= self.room
 
     def wait(self, ids: Sequence[str], positions: Tensor, states: Tensor, following: Tensor) -> None:
         """One token of each request waits, in next to no time.

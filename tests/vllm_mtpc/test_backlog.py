@@ -138,6 +138,19 @@ def test_steps_that_nobody_prepares_are_read_as_well(longest: int) -> None:
     assert sum(one.end - one.start for one in backlog.waiting.values()) <= CAPACITY
 
 
+def test_a_prefix_that_may_be_used_again_waits_no_longer_there_either() -> None:
+    world, backlog, waited = World(1), Backlog(CAPACITY, BLOCK), 1
+    assert backlog.passes(["0"], world.step([0], [1], [0]), False) == []
+    while backlog.has_room(["0"]):
+        given = world.step([0], [1], [0])
+        backlog.wait(["0"], given.target_positions, given.target_hidden_states, given.next_token_ids)
+        waited += 1
+    assert waited == LONGEST
+    (one,) = backlog.passes(["0"], world.step([0], [1], [0]), False)
+    world.read(one)
+    assert world.seen == [world.expected(0)]
+
+
 def test_what_waits_never_exceeds_what_can_be_read_at_once() -> None:
     world, backlog = World(2), Backlog(CAPACITY, BLOCK, CAPACITY)
     waited = 0
