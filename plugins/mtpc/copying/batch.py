@@ -79,7 +79,6 @@ class BatchCopying:
     def begin(self, greedy: bool = True) -> None:
         """Of a step, of requests that all have a temperature of 0 or do not."""
         self.names, self.batch, self.proposals, self.greedy = [], [], [], greedy
-        self.table_cost = self.costs.of(greedy)
         self._cost: StepCost | None = None
         if self.times is not None:
             self.times.begin()
@@ -125,8 +124,13 @@ class BatchCopying:
         """Of steps of this batch, as far as it is known."""
         if self._cost is None:
             times = self.times
-            self._cost = self.table_cost if times is None else times.cost(len(self.batch), self.greedy)
+            self._cost = self._table_cost if times is None else times.cost(len(self.batch), self.greedy)
         return self._cost
+
+    @property
+    def _table_cost(self) -> StepCost:
+        """Of steps of this batch, whatever the clock says."""
+        return self.costs.of(self.greedy)
 
     @property
     def _undrafted(self) -> bool:
@@ -255,8 +259,8 @@ class BatchCopying:
         if self._undrafted:
             ends = np.zeros_like(ends)
         for row in np.flatnonzero(alone):  # what others have learned, or the clock says, is none of its business
-            spent = self.table_cost.draft(1) * self.own.share(own)
-            ends[row] = ends_of(slice(row, row + 1), self.table_cost, spent, 1.0, 1.0 if own else WORTH)[0]
+            spent = self._table_cost.draft(1) * self.own.share(own)
+            ends[row] = ends_of(slice(row, row + 1), self._table_cost, spent, 1.0, 1.0 if own else WORTH)[0]
         for row, (request, end) in enumerate(zip(self.batch, ends.tolist(), strict=True)):
             if request is not None:
                 request.drafted(tokens[row][:end], chances[row][:end])
