@@ -87,7 +87,9 @@ class Backlog:
         positions: int64 [B].  states: the target's of these, [B, d].  following: what it has said after them, int [B].
         All of this may be overwritten later.
         """
-        self.unsorted.append(Single(tuple(ids), positions.clone(), states.clone(), following.int()))
+        self.unsorted.append(
+            Single(tuple(ids), positions.clone(), states.clone(), following.to(torch.int32, copy=True))
+        )
 
     def passes(self, ids: Sequence[str], given: Pass, drafts: bool) -> list[Pass]:
         """What the layer has to read after a step of these requests; of the last pass it drafts.

@@ -124,7 +124,7 @@ def test_steps_that_nobody_prepares_are_read_as_well(longest: int) -> None:
         rows = [0] if number < 7 else [1, 0]
         names, given = [str(row) for row in rows], world.step(rows, [1] * len(rows), [0] * len(rows))
         if number % 9 and number != 7 and backlog.has_room(names):
-            following = given.next_token_ids.long()
+            following = given.next_token_ids
             backlog.wait(names, given.target_positions, given.target_hidden_states, following)
             for used in (given.target_positions, given.target_hidden_states, following):
                 used.zero_()
