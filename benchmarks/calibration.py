@@ -32,7 +32,7 @@ from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.evaluation.texts import Text, view, write_texts
 from mtpc.families.drafter import Drafter, load_drafter, own_drafts
 from mtpc.families.session import Session
-from mtpc.lengths import MEASURED
+from mtpc.step_cost import MEASURED
 from mtpc.table import Table
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget, default_device
@@ -87,11 +87,12 @@ def drafted(
         with clock.running():
             (tokens_drafted,) = copying.lengths(draft.tokens.tolist(), sure, longest, [False])
         known, clock.steps = end - 1, clock.steps + 1
-        for place, (token, foretold) in enumerate(zip(tokens_drafted, copying.foretold[0], strict=True)):
+        reached = [1.0, *copying.reached[0]]
+        for place, token in enumerate(tokens_drafted):
             if end == len(text.tokens):
                 return
             right = token == text.tokens[end]
-            yield Token(place + 1, "drafter" if place < own else "copying", foretold, right)
+            yield Token(place + 1, "drafter" if place < own else "copying", reached[place + 1] / reached[place], right)
             if not right:
                 break
             end += 1

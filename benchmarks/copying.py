@@ -34,13 +34,13 @@ from mtpc.bench.report import speed_cell
 from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, tokens_per_step
 from mtpc.declared import declared_json
 from mtpc.evaluation.prompts import prompts_of_file
-from mtpc.lengths import StepCost
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
 from mtpc.servers.load import Sampling
 from mtpc.servers.ngram import Ngram
 from mtpc.servers.server import Server, side_by_side
 from mtpc.servers.speculation import drafts_of
+from mtpc.step_cost import StepCost
 from mtpc.table import Table
 
 ALL = "all"

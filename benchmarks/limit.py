@@ -25,14 +25,14 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.arguments import one_sentence
-from mtpc.copying.match import continuation, longest_match
+from mtpc.copying.match import History
 from mtpc.declared import declared_json
 from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.evaluation.scorer import step_acceptance
 from mtpc.evaluation.texts import Text, view, write_texts
 from mtpc.families.drafter import Drafter, load_drafter, own_drafts
-from mtpc.lengths import MEASURED, StepCost
 from mtpc.own import Own
+from mtpc.step_cost import MEASURED, StepCost
 from mtpc.table import Table
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget, default_device
@@ -78,20 +78,21 @@ def right(
     drafts = drafter.config.num_drafts
     chances = step_acceptance(drafter, SharedHead.of(target.model), view(target, text), drafts, temperature).numpy()
     accepted = np.cumprod(rng.random(chances.shape) < chances, axis=1).sum(1)
-    tokens, copied, ngram = np.array(text.tokens, dtype=np.int32), [], []
+    history, copied, ngram = History(text.tokens[: text.start]), [], []
     for end in range(text.start + 1, text.start + 1 + len(chances)):
-        matched, same = _copied(tokens, end, LONGEST, NGRAM)
+        history.append(text.tokens[end - 1 : end])
+        matched, same = _copied(history, text.tokens[end : end + NGRAM], LONGEST)
         ngram.append(same if matched >= SHORTEST else -1)
-        copied.append(_copied(tokens, end, len(tokens), longest)[1])
+        copied.append(_copied(history, text.tokens[end : end + longest], end)[1])
     return Right(np.array(copied), np.array(ngram), accepted)
 
 
-def _copied(tokens: np.ndarray, end: int, most: int, count: int) -> tuple[int, int]:
-    """Of a text up to ``end``: how many tokens match, ``most`` at most, and how many of so many copies are right."""
-    match, rest = longest_match(tokens[:end], most), tokens[end : end + count]
+def _copied(history: History, rest: Sequence[int], most: int) -> tuple[int, int]:
+    """How many tokens match, ``most`` at most, and how many of as many copies as the rest has tokens are right."""
+    match = history.longest_match(most)
     if not match.length:
         return 0, 0
-    same = continuation(tokens[:end], match, len(rest)) == rest
+    same = np.equal(history.continuation(match, len(rest)), rest)
     return match.length, int(np.cumprod(same).sum())
 
 

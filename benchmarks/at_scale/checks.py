@@ -8,7 +8,7 @@ from typing import NamedTuple
 from benchmarks.at_scale.drafters import FASTMTP, Drafter, break_even
 from benchmarks.at_scale.machines import A10, BYTES_TARGET, CPU, H100, LLAMA8, MIMO, SMOLLM2
 from benchmarks.at_scale.step import Batch
-from mtpc.lengths import MEASURED
+from mtpc.step_cost import MEASURED
 from mtpc.table import Table
 
 CONTEXT = 256  # tokens of a question and half its answer

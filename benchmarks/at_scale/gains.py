@@ -10,7 +10,7 @@ from benchmarks.at_scale.costs import BATCHES, LAYOUTS, SHORT, SHOWN, along, cel
 from benchmarks.at_scale.drafters import FASTMTP, GUMIHO, Drafter, break_even
 from benchmarks.at_scale.machines import H100, LLAMA70, MIMO
 from benchmarks.at_scale.step import Batch, Target
-from mtpc.lengths import StepCost
+from mtpc.step_cost import StepCost
 from mtpc.table import Table
 
 # Acceptance lengths by K: the FastMTP paper's table 1 (MiMo-7B, means), and this project's SmolLM2 on Spec-Bench.

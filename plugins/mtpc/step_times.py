@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from mtpc.lengths import StepCost
+from mtpc.step_cost import StepCost
 
 WARM_UP = 8  # steps of a size that do not count: what runs for the first time takes longer
 EVERY = 16  # looks after which a correction is renewed
@@ -140,7 +140,9 @@ class StepTimes:
             level, verifying = size.fit()
             look = size.look / level if rows > 1 and level else 0.0  # many requests that get no drafts are spared it
             told = self.agree((round(verifying, 2), round(size.drafter(), 2), round(look, 3)))
-            self.told[key] = self.costs.of(greedy).corrected(*told)
+            corrected = self.costs.of(greedy).corrected(*told)
+            if self.told.get(key) != corrected:  # one that stays the same is the same object
+                self.told[key] = corrected
         size.looks += 1
         return self.told[key]
 
@@ -150,7 +152,10 @@ class StepTimes:
         return any(self.handed.values()) and size.in_a_row >= min(FIRST << min(size.undrafted, 8), DRAFTED)
 
     def _size(self, rows: int, greedy: bool) -> Size:
-        return self.sizes.setdefault(_key(rows, greedy), Size())
+        key = _key(rows, greedy)
+        if key not in self.sizes:
+            self.sizes[key] = Size()
+        return self.sizes[key]
 
 
 def _key(rows: int, greedy: bool) -> tuple[bool, int]:

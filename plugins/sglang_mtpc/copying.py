@@ -15,8 +15,8 @@ from mtpc.copying.mixture import Copied
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, certain, concatenated
 from mtpc.families.drafter import own_drafts
-from mtpc.lengths import MEASURED, StepCost
 from mtpc.own import Own
+from mtpc.step_cost import MEASURED, StepCost
 from mtpc.step_times import StepTimes
 from sglang_mtpc import served
 from sglang_mtpc.ranks import told_by_first_rank
@@ -58,7 +58,7 @@ class WorkerCopying:
         self.batch.begin(greedy)
         for request in requests:
             known = self.batch.requests.get(request)
-            heard = 0 if known is None else len(known.copy.answer)
+            heard = 0 if known is None else known.copy.said
             self.batch.add(request, partial(_prompt_of, request), request.output_ids[heard:], waiting=False)
         tokens, chances = map(torch.from_numpy, self.batch.copied(drafts))
         return Copied(tokens.to(self.device), chances.to(self.device))

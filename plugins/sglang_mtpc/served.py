@@ -14,8 +14,8 @@ from mtpc.directory.target import Target
 from mtpc.families import DrafterConfig, Family, family_of
 from mtpc.families.announced import Shares, announced
 from mtpc.families.drafter import load_drafter
-from mtpc.lengths import StepCost
 from mtpc.memory import of_drafts
+from mtpc.step_cost import StepCost
 from mtpc.window.part import WindowPart
 from sglang_mtpc import token_map
 from sglang_mtpc.shape import Shape

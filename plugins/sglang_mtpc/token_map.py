@@ -11,7 +11,7 @@ from pydantic import Field
 from mtpc.declared import declared
 from mtpc.draft import MOST_NODES
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost
+from mtpc.step_cost import StepCost
 from mtpc.vocabulary.settings import VocabularyChoice
 
 COPY, COST = "copy", "step_cost"

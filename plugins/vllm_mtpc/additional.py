@@ -11,7 +11,7 @@ from mtpc.copying.match import REACH
 from mtpc.declared import Strict, declared
 from mtpc.errors import MTPCError
 from mtpc.families import DrafterConfig, Family
-from mtpc.lengths import MEASURED, StepCost
+from mtpc.step_cost import MEASURED, StepCost
 from mtpc.vocabulary.settings import VocabularyChoice
 
 SECTION = "mtpc"

@@ -164,7 +164,7 @@ class Proposer(EagleProposer):
                 return None
             self.looked = False
             if self.vocabularies is not None:
-                self.vocabularies.hear(tokens, runner.requests, batch, unread)
+                self.vocabularies.hear(tokens, runner.requests, batch)
             if self.backlog is not None:
                 self.backlog.wait(ids, runner.positions[:count], self.final_norm(states), tokens[:, 0])
             return self.copying.lengths(Draft(tokens[:, :0], None), most, {})[0]

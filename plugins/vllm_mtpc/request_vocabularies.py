@@ -64,12 +64,16 @@ class RequestVocabularies:
         return self.choose(gpu_input_batch.req_ids[: len(sampled_token_ids)])
 
     def hear(
-        self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
+        self,
+        sampled_token_ids: Tensor,
+        requests: dict[str, Any],
+        gpu_input_batch: Any,
+        discard_request_mask: Tensor | None = None,
     ) -> None:
         """Take in what vLLM's runner hands its proposer.
 
-        sampled_token_ids: int [B, K + 1], -1 for a token that was rejected.  requests: all that are not finished.
-        discard_request_mask: bool [at least B], whose prompt is not read yet.
+        sampled_token_ids: int [B, K + 1], -1 for a token that was rejected; it may be overwritten later.  requests: all
+        that are not finished.  discard_request_mask: bool [at least B], whose prompt is not read yet; None: nobody's.
         """
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
         self.forget(self.readings.keys() - requests.keys())
@@ -77,7 +81,12 @@ class RequestVocabularies:
             if request not in self.readings:
                 self.begin(request, requests[request].prompt_token_ids or [])
         drafted = [] if self.tally is None else list(map(len, gpu_input_batch.spec_token_ids[: len(ids)]))
-        self.sampled(ids, sampled_token_ids.masked_fill(discard_request_mask[: len(ids), None], -1), drafted)
+        said = (
+            sampled_token_ids.clone()
+            if discard_request_mask is None
+            else sampled_token_ids.masked_fill(discard_request_mask[: len(ids), None], -1)
+        )
+        self.sampled(ids, said, drafted)
 
     def begin(self, request: str, prompt: Sequence[int]) -> None:
         """A request whose text so far is known, in place of any that had its id."""

@@ -11,9 +11,9 @@ import pytest
 from benchmarks.copying import ALL, ALONE, BOTH, FREE, OF_ONE_LENGTH, Found, Point, contestants
 from mtpc.bench.measure import Measurement
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost
 from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.servers.ngram import Ngram
+from mtpc.step_cost import StepCost
 from sglang_mtpc.token_map import read
 
 DRAFTER = Path(__file__).parents[2] / "weights" / "byte-mtpc-hmm-n8"

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.limit import NGRAM, Right, Row, always, right, soonest, speedups, table
 from mtpc.evaluation.texts import Text
 from mtpc.families.drafter import load_drafter
-from mtpc.lengths import StepCost
 from mtpc.own import Own
+from mtpc.step_cost import StepCost
 from mtpc.targets.frozen import FrozenTarget
 from tests.support.random_models import make_drafter, make_target
 

@@ -13,12 +13,12 @@ from transformers import DynamicCache
 
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
-from mtpc.copying.request import CopyRequest, Proposal
+from mtpc.copying.request import CopyRequest, beside_drafter
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.families.drafter import load_drafter, own_drafts
 from mtpc.families.session import Session
-from mtpc.lengths import StepCost
+from mtpc.step_cost import StepCost
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget
 from mtpc.vocabulary.requests import RequestLanguages
@@ -87,7 +87,7 @@ class RecordingSession(Session):
         if self.copies is None:
             self.copies, said = CopyRequest(self.loop.table, self.text[:-1]), self.text[-1:]
         self.copies.append(said)
-        copied = Copied(*map(torch.from_numpy, Proposal.beside_drafter([self.copies.propose(num_drafts)], num_drafts)))
+        copied = Copied(*map(torch.from_numpy, beside_drafter([self.copies.propose(num_drafts)], num_drafts)))
         self.loop.copied += bool(copied.chances.any())
         return super().draft(hidden, following, num_drafts, *rest, copied=copied)
 

@@ -16,7 +16,7 @@ from mtpc.copying.mixture import Copied
 from mtpc.draft import Draft, TreeDraft
 from mtpc.families.drafter import own_drafts
 from mtpc.families.session import Session
-from mtpc.lengths import MEASURED, StepCost
+from mtpc.step_cost import MEASURED, StepCost
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.window.borrow import borrowed

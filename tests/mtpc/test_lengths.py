@@ -12,7 +12,8 @@ from hypothesis.extra.numpy import arrays
 
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost, best_common_length, best_lengths, best_rates, least_chance
+from mtpc.lengths import Lengths, Prices, best_common_length, best_lengths, least_chance
+from mtpc.step_cost import StepCost
 
 CHANCES = arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(0, 4)), elements=st.floats(0, 1))
 
@@ -22,6 +23,17 @@ def line(offset: float, token: float) -> StepCost:
     ends = (1, 101)
     plain, verifying = (tuple((n, base + token * (n - 1)) for n in ends) for base in (1.0, 1.0 + offset))
     return StepCost(plain=plain, verifying=verifying)
+
+
+def best_of(reached: np.ndarray, cost: StepCost, spent: float = 0.0, worth: float = 1.0) -> Lengths:
+    """`best_lengths` of a batch, float64 [B, m]."""
+    return best_lengths(reached.tolist(), Prices(cost, *reached.shape[:1], reached.size), spent, worth)
+
+
+def least_of(foreseen: np.ndarray, cost: StepCost, spent: float = 0.0) -> np.ndarray:
+    """`least_chance` of a batch, float64 [m]."""
+    prices = Prices(cost, len(foreseen), foreseen.size)
+    return np.array(least_chance(foreseen.tolist(), foreseen.shape[1], prices, spent))
 
 
 def rate(reached: np.ndarray, lengths: np.ndarray, offset: float, token: float, spent: float) -> float:
@@ -34,8 +46,8 @@ def rate(reached: np.ndarray, lengths: np.ndarray, offset: float, token: float, 
 @given(CHANCES, st.floats(0, 1), st.floats(0.01, 1), st.floats(0, 1))
 def test_no_other_lengths_bring_more(chances: np.ndarray, offset: float, token: float, spent: float) -> None:
     reached = np.cumprod(chances, axis=1)
-    found = best_lengths(reached, line(offset, token), spent)
-    assert found.rate == pytest.approx(rate(reached, found.of, offset, token, spent))
+    found = best_of(reached, line(offset, token), spent)
+    assert found.rate == pytest.approx(rate(reached, np.array(found.of), offset, token, spent))
     every = itertools.product(range(reached.shape[1] + 1), repeat=len(reached))
     best = max(rate(reached, np.array(lengths), offset, token, spent) for lengths in every)
     assert found.rate == pytest.approx(best)
@@ -46,53 +58,56 @@ def test_drafts_that_turn_out_as_foreseen_are_cut_where_they_bring_most(
     chances: np.ndarray, token: float, spent: float
 ) -> None:
     reached, cost = np.cumprod(chances, axis=1), line(0.0, token)
-    found = best_lengths(reached, cost, spent)
-    ends = (reached >= least_chance(reached, cost, spent)).sum(1)
+    found = best_of(reached, cost, spent)
+    ends = (reached >= least_of(reached, cost, spent)).sum(1)
     assert rate(reached, ends, 0.0, token, spent) == pytest.approx(found.rate)
 
 
-@given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 4), st.floats(0, 1), st.integers(0, 1 << 30))
-def test_rates_of_several_drafts_are_those_of_each(count: int, rows: int, most: int, offset: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    reached, spent, cost = np.cumprod(rng.random((count, rows, most)), axis=2), rng.random(count), line(offset, 0.1)
-    rates = [best_lengths(one, cost, some).rate for one, some in zip(reached, spent.tolist(), strict=True)]
-    np.testing.assert_allclose(best_rates(reached, cost, spent), rates)
+@given(CHANCES, st.floats(0, 1), st.floats(0.01, 1), st.floats(0.05, 1))
+def test_what_is_trusted_in_part_is_as_if_it_were_less_likely(
+    chances: np.ndarray, offset: float, token: float, trust: float
+) -> None:
+    reached = np.cumprod(chances, axis=1)
+    prices = Prices(line(offset, token), len(reached), reached.size)
+    found = best_lengths(reached.tolist(), prices, trust=trust)
+    assert found.rate == pytest.approx(best_of(trust * reached, line(offset, token)).rate)
+    assert found.rate == pytest.approx(rate(trust * reached, np.array(found.of), offset, token, 0.0))
 
 
 def test_a_token_that_adds_nothing_is_worth_any_chance() -> None:
     """Of one request: up to four tokens are read in the time of one, then each takes a tenth more, or less and less."""
     foreseen = np.array([[0.5, 0.4, 0.3, 0.2, 0.1]])
     flat = StepCost(plain=((1, 1.0),), verifying=((4, 1.1), (14, 2.1)))
-    rate = best_lengths(foreseen, flat).rate
-    np.testing.assert_allclose(least_chance(foreseen, flat), [0, 0, 0, 0.1 * rate, 0.1 * rate])
+    rate = best_of(foreseen, flat).rate
+    np.testing.assert_allclose(least_of(foreseen, flat), [0, 0, 0, 0.1 * rate, 0.1 * rate])
     falling = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (2, 1.3), (6, 1.3), (7, 1.3)))
-    rate = best_lengths(foreseen, falling).rate
-    np.testing.assert_allclose(least_chance(foreseen, falling), [0.3 * rate / 5, 0, 0, 0, 0], atol=1e-12)
+    rate = best_of(foreseen, falling).rate
+    np.testing.assert_allclose(least_of(foreseen, falling), [0.3 * rate / 5, 0, 0, 0, 0], atol=1e-12)
 
 
 def test_likely_drafts_are_longer_and_a_full_batch_drafts_less() -> None:
     reached = np.cumprod([[0.95] * 12, [0.5] * 12], axis=1)
-    likely, unlikely = best_lengths(reached, line(0.0, 0.1)).of
+    likely, unlikely = best_of(reached, line(0.0, 0.1)).of
     assert likely > unlikely > 0
-    many = np.repeat(reached, 16, axis=0)
-    fewer = best_lengths(many, line(0.0, 0.1)).of
-    assert fewer.sum() < 16 * (likely + unlikely)
-    assert fewer[:16].min() > 0 == fewer[16:].max()
+    many = np.tile(reached, (16, 1))
+    fewer = best_of(many, line(0.0, 0.1)).of
+    assert sum(fewer) < 16 * (likely + unlikely)
+    assert min(fewer[::2]) > 0 == max(fewer[1::2])
 
 
 def test_where_verifying_costs_as_much_as_it_can_bring_nothing_is_drafted() -> None:
-    assert not best_lengths(np.full((2, 3), 0.9), line(0.0, 1.0)).of.any()
-    assert not best_lengths(np.full((2, 3), 0.9), line(3.0, 0.01)).of.any()
+    assert not any(best_of(np.full((2, 3), 0.9), line(0.0, 1.0)).of)
+    assert not any(best_of(np.full((2, 3), 0.9), line(3.0, 0.01)).of)
 
 
 def test_drafts_that_bring_hardly_more_are_none() -> None:
     reached, cost = np.full((2, 3), 0.5), line(0.0, 0.3)
-    better = best_lengths(reached, cost).rate / best_lengths(reached[:, :0], cost).rate
+    better = best_of(reached, cost).rate / best_of(reached[:, :0], cost).rate
     assert better > 1
-    assert best_lengths(reached, cost, worth=0.99 * better).of.any()
-    none = best_lengths(reached, cost, worth=1.01 * better)
-    assert not none.of.any()
-    assert none.rate == best_lengths(reached[:, :0], cost).rate
+    assert any(best_of(reached, cost, worth=0.99 * better).of)
+    none = best_of(reached, cost, worth=1.01 * better)
+    assert not any(none.of)
+    assert none.rate == best_of(reached[:, :0], cost).rate
 
 
 def test_curves_are_straight_between_their_points() -> None:
@@ -118,9 +133,11 @@ def test_a_common_length_is_the_best_of_all() -> None:
     for rows, token in itertools.product((1, 3), (0.02, 0.1, 0.4, 2.0)):
         foreseen, cost = np.cumprod(rng.random((rows, 6)), axis=1), line(0.1, token)
         rates = [rate(foreseen, np.full(rows, length), 0.1, token, 0.2 * (length > 0)) for length in range(7)]
-        assert best_common_length(foreseen, cost, np.array([0.0] + [0.2] * 6)) == int(np.argmax(rates))
+        prices = Prices(cost, rows, 6 * rows)
+        assert best_common_length(foreseen.tolist(), 6, prices, [0.0] + [0.2] * 6) == int(np.argmax(rates))
         alike = foreseen[:1].repeat(rows, 0)
-        assert best_common_length(alike, cost, np.zeros(7)) * rows >= best_lengths(alike, cost).of.sum() - rows
+        common = best_common_length(alike.tolist(), 6, prices, [0.0] * 7)
+        assert common * rows >= sum(best_of(alike, cost).of) - rows
 
 
 @pytest.mark.parametrize(

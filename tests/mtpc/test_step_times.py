@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from mtpc.lengths import StepCost
 from mtpc.own import Own
+from mtpc.step_cost import StepCost
 from mtpc.step_times import EVERY, FIRST, WARM_UP, StepTimes
 
 TABLE = StepCost(plain=((1, 1.0), (16, 2.5)), verifying=((2, 1.1), (17, 2.6)), drafting=((1, 0.2), (16, 0.8)))

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost
+from mtpc.step_cost import StepCost
 from sglang_mtpc.token_map import TokenMap, copies, read, vocabulary_values
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_fastmtp import make_vocabulary

@@ -10,7 +10,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from mtpc.bench.configuration import Served, configuration, write
-from mtpc.lengths import StepCost
+from mtpc.step_cost import StepCost
 from vllm_mtpc.additional import copying_settings
 
 COST = StepCost(plain=((1, 1.0), (4, 1.2)), verifying=((4, 1.25), (16, 2.1)), drafting=((1, 0.2),))

@@ -10,8 +10,8 @@ import torch
 
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
-from mtpc.lengths import StepCost
 from mtpc.own import Own
+from mtpc.step_cost import StepCost
 from vllm_mtpc.additional import CopySettings
 from vllm_mtpc.copying import RunnerCopying
 

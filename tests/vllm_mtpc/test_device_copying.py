@@ -11,7 +11,7 @@ from torch import Tensor
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.copying.mixture import Copied, Copying
-from mtpc.copying.request import CopyRequest, Proposal
+from mtpc.copying.request import CopyRequest, beside_drafter
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Known
 from mtpc.noise import counter_uniforms
@@ -44,7 +44,7 @@ def copying_of(texts: dict[int, list[int]]) -> DeviceCopying:
 def expected_copies() -> Copied:
     """By the host; nothing for the padded row."""
     proposals = [CopyRequest(TABLE, text).propose(DRAFTS) for text in TEXTS.values()]
-    return Copied(*map(torch.from_numpy, Proposal.beside_drafter(proposals, DRAFTS)))
+    return Copied(*map(torch.from_numpy, beside_drafter(proposals, DRAFTS)))
 
 
 def test_what_is_proposed_lies_in_buffers_with_nothing_after_it() -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
 from mtpc.json_file import read_json
-from mtpc.lengths import StepCost
+from mtpc.step_cost import StepCost
 
 
 class Timed(NamedTuple):

@@ -9,18 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from mtpc.copying.request import NOTHING, Proposal, Request
+from mtpc.copying.request import Proposal, Request, beside_drafter
 from mtpc.copying.rest import Rest
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
 from mtpc.copying.trust import Trust
-from mtpc.lengths import StepCost, best_common_length, best_lengths, best_rates, least_chance
+from mtpc.lengths import Chances, Prices, best_common_length, best_lengths, least_chance
 from mtpc.own import Own
+from mtpc.step_cost import StepCost
 from mtpc.step_times import StepTimes
 
-# By how much drafting must look better than not drafting: of two guesses the larger is too large; the more so of many
-# requests whose drafts are drawn.
-WORTH, OF_MANY_DRAWN = 1.05, 1.15
+# By how much drafting must look better than not drafting: of two guesses the larger is too large; the more so where
+# tokens are chosen among those of many requests.
+WORTH, OF_MANY = 1.05, 1.15
 
 
 class BatchCopying:
@@ -48,7 +49,8 @@ class BatchCopying:
         self.names: list[int] = []  # their hashes: no request is kept alive
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
-        self.foretold: list[list[float]] = []  # of each draft, the chances that its tokens are right after those before
+        self.reached: Chances = []  # of each draft, the chances that its tokens are accepted with those before
+        self._known_prices: dict[tuple[bool, int], Prices] = {}
 
     def forget(self, gone: Collection[Hashable]) -> None:
         """Requests that are finished."""
@@ -79,7 +81,8 @@ class BatchCopying:
     def begin(self, greedy: bool = True) -> None:
         """Of a step, of requests that all have a temperature of 0 or do not."""
         self.names, self.batch, self.proposals, self.greedy = [], [], [], greedy
-        self._cost: StepCost | None = None
+        self._now: Prices | None = None
+        self._reached: list[tuple[list[float], list[float]]] | None = None
         if self.times is not None:
             self.times.begin()
         for trust in self.trust.values():
@@ -99,7 +102,7 @@ class BatchCopying:
         tenant: whose request it is; None: nobody's, so that it shares nothing with others.
         """
         if name not in self.requests:
-            before = NOTHING if self.store is None else self.store.of(tenant)
+            before = () if self.store is None else self.store.of(tenant)
             self.requests[name] = Request(self.table, text(), tenant, before, self.greedy)
         request = self.requests[name]
         self.names.append(hash(name))
@@ -115,17 +118,23 @@ class BatchCopying:
         self.batch.append(request)
         self.proposals.append(request.copy.propose(self.longest))
 
-    def copied(self, count: int) -> Proposal:
-        """The first so many tokens of each row, int64 and float32 [B, count]; no chance where there is none to copy."""
-        return Proposal.beside_drafter(self.proposals, count)
+    def copied(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `mtpc.copying.request.beside_drafter`; no chance where there is nothing to copy."""
+        return beside_drafter(self.proposals, count)
 
     @property
-    def cost(self) -> StepCost:
-        """Of steps of this batch, as far as it is known."""
-        if self._cost is None:
-            times = self.times
-            self._cost = self._table_cost if times is None else times.cost(len(self.batch), self.greedy)
-        return self._cost
+    def prices(self) -> Prices:
+        """Of steps of this batch, as far as they are known."""
+        if self._now is None:
+            times, rows = self.times, len(self.batch)
+            self._now = self._prices(self._table_cost if times is None else times.cost(rows, self.greedy), rows)
+        return self._now
+
+    def _prices(self, cost: StepCost, rows: int) -> Prices:
+        known = self._known_prices.get((self.greedy, rows))
+        if known is None or known.cost is not cost:
+            known = self._known_prices[self.greedy, rows] = Prices(cost, rows, rows * self.longest)
+        return known
 
     @property
     def _table_cost(self) -> StepCost:
@@ -139,14 +148,12 @@ class BatchCopying:
 
     def own_that_pay(self, longest: int) -> int:
         """How many tokens the drafter is to draft in this step, beside what is copied; 0: none is worth its time."""
-        choices = self.own.choices(longest)
+        choices, prices = self.own.choices(longest), self.prices
         if self._undrafted or len(choices) == 1:
             return 0
-        trusted, spent = (np.array([of(own) for own in choices]) for of in (self._trusted, self._spent))
-        foreseen = self._foreseen(self._copied_chances(longest), np.array(choices))
-        rates = best_rates(trusted[:, None, None] * foreseen, self.cost, spent)
-        best = int(rates.argmax())
-        return choices[best] if rates[best] >= self._worth * rates[0] else 0
+        rates = [prices.best(self._foreseen(own, longest), self._spent(own), self._trusted(own))[0] for own in choices]
+        best = max(rates)
+        return choices[rates.index(best)] if best >= self._worth * rates[0] else 0
 
     def common_length(self, longest: int, always: int = 0) -> int:
         """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does.
@@ -154,9 +161,9 @@ class BatchCopying:
         always: tokens that the drafter drafts in any step.
         """
         own = min(self.own.count, longest)
-        foreseen = self._foreseen(self._copied_chances(longest), np.array([own]))[0]
-        spent = np.array([self._spent(max(min(length, own), always)) for length in range(longest + 1)])
-        length = best_common_length(self._trusted(own) * foreseen, self.cost, spent, self._worth)
+        foreseen = self._foreseen(own, longest)
+        spent = [self._spent(max(min(length, own), always)) for length in range(longest + 1)]
+        length = best_common_length(foreseen, longest, self.prices, spent, self._worth, self._trusted(own))
         if self._undrafted:
             length = 0
         self._expect(foreseen, [length] * len(self.batch), own)
@@ -182,7 +189,7 @@ class BatchCopying:
 
     def _spent(self, own: int) -> float:
         """What it takes the drafter to draft so many tokens of each row."""
-        return self.cost.draft(len(self.batch)) * self.own.share(own) if own else 0.0
+        return self.prices.drafting * self.own.share(own) if own else 0.0
 
     @property
     def _many(self) -> bool:
@@ -191,7 +198,7 @@ class BatchCopying:
 
     @property
     def _worth(self) -> float:
-        return OF_MANY_DRAWN if self._many and not self.greedy else WORTH
+        return OF_MANY if self._many else WORTH
 
     def _trust(self, own: int) -> Trust:
         """Of drafts of which so many tokens are the drafter's."""
@@ -201,25 +208,21 @@ class BatchCopying:
         """What part of chances counts."""
         return self._trust(own).factor if self._many else 1.0
 
-    def _expect(self, reached: np.ndarray, ends: Sequence[int], own: int) -> None:
-        """Remember what drafts of these lengths were foretold to bring; reached: float64 [B, longest]."""
+    def _expect(self, reached: Chances, ends: Sequence[int], own: int) -> None:
+        """Remember what drafts of these lengths were foretold to bring."""
         for request, row, end in zip(self.batch, reached, ends, strict=True):
             if request is not None:
-                foretold = float(row[:end].sum())
-                request.expected = (self._trust(own), foretold) if self._many and foretold else None
+                request.expected = (self._trust(own), sum(row[:end])) if self._many and end else None
 
-    def _copied_chances(self, longest: int) -> np.ndarray:
-        """Of what would be copied, each after those before, float64 [B, longest]."""
-        return np.array([proposal.chances[:longest] for proposal in self.proposals], dtype=np.float64)
-
-    def _foreseen(self, chances: np.ndarray, owns: np.ndarray) -> np.ndarray:
-        """Chances that tokens are reached, before the drafter drafts so many of them, float64 [n, B, longest].
-
-        chances: of copies, see `_copied_chances`.  owns: numbers of the drafter's tokens, int [n].
-        """
-        typical = np.array([0.0 if request is None else request.typical for request in self.batch])[:, None]
-        drafted, copied = np.cumprod(np.maximum(chances, typical), axis=1), np.cumprod(chances, axis=1)
-        return np.where(np.arange(chances.shape[1]) < owns[:, None, None], drafted, copied)
+    def _foreseen(self, own: int, longest: int) -> list[list[float]]:
+        """Chances that tokens are reached, before the drafter drafts so many of them."""
+        if self._reached is None:
+            rows = zip(self.batch, self.proposals, strict=True)
+            self._reached = [
+                ([], []) if request is None else request.foreseen(proposal.chances, self.own.count)
+                for request, proposal in rows
+            ]
+        return [[*drafted[:own], *copied[own:longest]] for drafted, copied in self._reached]
 
     def lengths(
         self, tokens: list[list[int]], sure: np.ndarray, longest: int, alone: Sequence[bool]
@@ -233,39 +236,51 @@ class BatchCopying:
         probability of the most probable token at each place.  longest: tokens of a draft now.  alone: whose draft must
         not depend on the others of the batch.
         """
-        own = sure.shape[1]
-        reached, whole, chances, foretold = np.zeros((len(tokens), longest)), [], sure.tolist(), []
-        for row, (request, draft, proposal) in enumerate(zip(self.batch, tokens, self.proposals, strict=True)):
-            copied = proposal.tokens[:longest].tolist()
-            goes_on = draft == copied[:own]
-            whole.append(copied if goes_on else draft)
-            if request is not None:
-                chances[row] = request.sure.corrected(self.table.of_drafter(chances[row]))
-            rest = proposal.chances[own:longest].tolist() if goes_on else []
-            foretold.append([] if request is None else [*chances[row], *rest])
-            reached[row, : len(foretold[row])] = list(accumulate(foretold[row], mul))
-        drawn = own > 0 and not self.greedy
-        foreseen = self._foreseen(self._copied_chances(longest), np.array([own]))[0] if drawn else reached
+        own, drawn = sure.shape[1], sure.shape[1] > 0 and not self.greedy
+        foreseen = self._foreseen(own, longest) if drawn or not own else []
+        whole = [proposal.tokens[:longest] for proposal in self.proposals]
+        chances: list[list[float]] = [[] for _ in tokens]
+        reached = foreseen
+        if own:
+            reached = []
+            for row, (request, draft, likely) in enumerate(zip(self.batch, tokens, sure.tolist(), strict=True)):
+                goes_on = draft == whole[row][:own]
+                if not goes_on:
+                    whole[row] = draft
+                if request is not None:
+                    chances[row] = self.table.of_drafter(likely, request.sure.value)
+                rest = self.proposals[row].chances[own:longest] if goes_on else []
+                reached.append([] if request is None else list(accumulate([*chances[row], *rest], mul)))
 
-        def ends_of(some: slice, cost: StepCost, spent: float, trust: float, worth: float) -> np.ndarray:
+        def ends_of(rows: slice, prices: Prices, spent: float, trust: float, worth: float) -> list[int]:
             if not drawn:
-                return best_lengths(trust * reached[some], cost, spent, worth).of
-            least = least_chance(trust * foreseen[some], cost, spent, worth)
-            judged = (reached[some] > 0) & (trust * reached[some] >= least)
-            return np.asarray(np.logical_and.accumulate(judged, axis=1).sum(1))
+                return best_lengths(reached[rows], prices, spent, worth, trust).of
+            least = least_chance(foreseen[rows], longest, prices, spent, worth, trust)
+            return [_judged(row, least, trust) for row in reached[rows]]
 
         # What the drafter has drafted is paid for.
-        ends = ends_of(slice(None), self.cost, self._spent(own), self._trusted(own), 1.0 if own else self._worth)
+        ends = ends_of(slice(None), self.prices, self._spent(own), self._trusted(own), 1.0 if own else self._worth)
         if self._undrafted:
-            ends = np.zeros_like(ends)
-        for row in np.flatnonzero(alone):  # what others have learned, or the clock says, is none of its business
-            spent = self._table_cost.draft(1) * self.own.share(own)
-            ends[row] = ends_of(slice(row, row + 1), self._table_cost, spent, 1.0, 1.0 if own else WORTH)[0]
-        for row, (request, end) in enumerate(zip(self.batch, ends.tolist(), strict=True)):
-            if request is not None:
-                request.drafted(tokens[row][:end], chances[row][:end])
-        self._expect(reached, ends.tolist(), own)
-        self.rest.looked(any(ends.tolist()))
-        self.foretold = [row[:end] for row, end in zip(foretold, ends.tolist(), strict=True)]
-        self._hand_out(ends.tolist(), self.own.share(own))
-        return [text[:end] for text, end in zip(whole, ends.tolist(), strict=True)]
+            ends = [0] * len(ends)
+        for row in [row for row, one in enumerate(alone) if one]:
+            # What others have learned, or the clock says, is none of its business.
+            prices = Prices(self._table_cost, 1, longest)
+            spent = prices.drafting * self.own.share(own)
+            ends[row] = ends_of(slice(row, row + 1), prices, spent, 1.0, 1.0 if own else WORTH)[0]
+        if own:
+            for request, draft, likely, end in zip(self.batch, tokens, chances, ends, strict=True):
+                if request is not None:
+                    request.drafted(draft[:end], likely[:end])
+        self._expect(reached, ends, own)
+        self.rest.looked(any(ends))
+        self.reached = reached
+        self._hand_out(ends, self.own.share(own))
+        return [text[:end] for text, end in zip(whole, ends, strict=True)]
+
+
+def _judged(reached: Sequence[float], least: Sequence[float], trust: float) -> int:
+    """How many tokens of a draft are likely enough to be reached, up to the first that is not."""
+    for place, (chance, enough) in enumerate(zip(reached, least, strict=False)):
+        if not chance or trust * chance < enough:
+            return place
+    return len(reached)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mtpc.copying.match import continuation, longest_match
+from mtpc.copying.match import History
 
 
 def count(texts: Iterable[tuple[list[int], int]], longest: int) -> np.ndarray:
@@ -17,11 +17,12 @@ def count(texts: Iterable[tuple[list[int], int]], longest: int) -> np.ndarray:
     """
     counts = np.zeros((longest + 1, 2), dtype=np.int64)
     for tokens, start in texts:
-        text = np.array(tokens, dtype=np.int32)
-        for end in range(start, len(text)):
-            match = longest_match(text[:end], longest)
-            copied = match.length > 0 and continuation(text[:end], match, 1)[0] == text[end]
+        history = History(tokens[:start])
+        for token in tokens[start:]:
+            match = history.longest_match(longest)
+            copied = match.length > 0 and history.continuation(match, 1) == [token]
             counts[match.length] += (copied, 1)
+            history.append([token])
     return counts
 
 

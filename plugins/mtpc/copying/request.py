@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import mul
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from mtpc.copying.match import continuation, longest_match
+from mtpc.copying.match import History
 from mtpc.copying.mixture import doubted
 from mtpc.copying.shift import Shift
 from mtpc.copying.store import BREAK
@@ -18,74 +20,68 @@ FOLLOWS, FORGETS = 0.1, 0.02  # of how often the drafter's tokens are accepted: 
 
 
 class Proposal(NamedTuple):
-    """tokens: int64 [m], what would be copied next.  chances: float32 [m], see `mtpc.copying.mixture.Copied`."""
+    """tokens: what would be copied next.  chances: of each, as many; see `mtpc.copying.mixture.Copied`."""
 
-    tokens: np.ndarray
-    chances: np.ndarray
+    tokens: list[int]
+    chances: list[float]
 
     @classmethod
     def none(cls, count: int) -> Self:
         """So many tokens without a chance."""
-        return cls(np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.float32))
-
-    @classmethod
-    def beside_drafter(cls, proposals: Iterable[Self], count: int) -> Self:
-        """The first so many tokens of each row of a batch, with what they weigh beside a drafter, [B, count] both."""
-        tokens, chances = zip(*proposals, strict=True)
-        return cls(np.stack(tokens)[:, :count], doubted(np.stack(chances)[:, :count]))
+        return cls([0] * count, [0.0] * count)
 
 
-NOTHING = np.empty(0, dtype=np.int32)
+def beside_drafter(proposals: Iterable[Proposal], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first so many tokens of each row, int64 [B, count], and what they weigh beside a drafter, float32."""
+    tokens, chances = zip(*((each.tokens[:count], each.chances[:count]) for each in proposals), strict=True)
+    return np.array(tokens, dtype=np.int64), doubted(np.array(chances, dtype=np.float32))
 
 
 class CopyRequest:
     """The text of a request, which only grows, and how the table's chances are corrected in it.
 
-    before: int32 [n], what stands before the prompt and may be copied as well, see `mtpc.copying.store`.
+    before: what stands before the prompt and may be copied as well, see `mtpc.copying.store`.
     """
 
-    def __init__(self, table: CopyTable, prompt: Sequence[int], before: np.ndarray = NOTHING) -> None:
+    def __init__(self, table: CopyTable, prompt: Sequence[int], before: Sequence[int] = ()) -> None:
         self.table, self.shift = table, Shift()
-        self._tokens = np.concatenate([before, np.array(prompt, dtype=np.int32)])
-        self._begins, self._answer, self._length = len(before), len(self._tokens), len(self._tokens)
+        self._history = History([*before, *prompt])
+        self._begins, self._answer = len(before), len(before) + len(prompt)
         self._proposed: Proposal | None = None
 
     @property
-    def text(self) -> np.ndarray:
-        """Prompt and output, int32 [T]."""
-        return self._tokens[self._begins : self._length]
+    def text(self) -> list[int]:
+        """Prompt and output."""
+        return self._history.tokens[self._begins :]
 
     @property
-    def answer(self) -> np.ndarray:
-        """What was said after the prompt, int32 [n]."""
-        return self._tokens[self._answer : self._length]
+    def answer(self) -> list[int]:
+        """What was said after the prompt."""
+        return self._history.tokens[self._answer :]
+
+    @property
+    def said(self) -> int:
+        """How many tokens were said after the prompt."""
+        return len(self._history.tokens) - self._answer
 
     def append(self, tokens: Sequence[int]) -> None:
         """What the target has said since the last proposal."""
         if self._proposed is not None:
-            self.shift.learn(tokens, *map(np.ndarray.tolist, self._proposed))
+            self.shift.learn(tokens, *self._proposed)
             self._proposed = None
-        end = self._length + len(tokens)
-        if end > len(self._tokens):
-            grown = np.empty(2 * end, dtype=np.int32)
-            grown[: self._length] = self._tokens[: self._length]
-            self._tokens = grown
-        self._tokens[self._length : end] = tokens
-        self._length = end
+        self._history.append(tokens)
 
     def propose(self, count: int) -> Proposal:
         """So many tokens that the text would go on with."""
-        text = self._tokens[: self._length]
-        match = longest_match(text, self.table.longest)
-        if match.length:
-            tokens = continuation(text, match, count)
-            chances = np.array(self.shift.corrected(self.table.along(match.length, count)), dtype=np.float32)
-            if match.start < self._begins:  # in answers before this one, between which there is a break
-                ended = np.logical_or.accumulate(tokens == BREAK)
-                tokens, chances = np.where(ended, 0, tokens), np.where(ended, np.float32(0.0), chances)
-            self._proposed = Proposal(tokens, chances)
-        else:
-            self._proposed = Proposal.none(count)
+        match = self._history.longest_match(self.table.longest)
+        if not match.length:
+            return Proposal.none(count)
+        tokens = self._history.continuation(match, count)
+        chances = self.shift.corrected(self.table.along(match.length, count))
+        if match.start < self._begins and BREAK in tokens:  # in answers before this one
+            end = tokens.index(BREAK)
+            tokens[end:], chances[end:] = Proposal.none(count - end)
+        self._proposed = Proposal(tokens, chances)
         return self._proposed
 
 
@@ -104,7 +100,7 @@ class Request:
         table: CopyTable,
         prompt: Sequence[int],
         tenant: str | None = None,
-        before: np.ndarray = NOTHING,
+        before: Sequence[int] = (),
         greedy: bool = True,
     ) -> None:
         self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
@@ -113,6 +109,14 @@ class Request:
         self.expected: tuple[Trust, float] | None = None
         self.missed: list[int] = []
         self._drafted: tuple[list[int], list[float]] = [], []
+
+    def foreseen(self, copied: Sequence[float], own: int) -> tuple[list[float], list[float]]:
+        """Chances that tokens are reached: of so many of the drafter's own, before it drafts, and of copies alone.
+
+        copied: of what would be copied, each after those before.
+        """
+        drafted = [max(chance, self.typical) for chance in copied[:own]]
+        return list(accumulate(drafted, mul)), list(accumulate(copied, mul)) if copied[0] else []
 
     def drafted(self, tokens: list[int], chances: list[float]) -> None:
         """Remember what the drafter drafted, with corrected chances."""

@@ -9,18 +9,20 @@ RATE, FARTHEST = 0.1, 3.0  # a step of the shift, and how far it may go
 SMALLEST, LARGEST = 1e-6, 0.995  # no chance is 1: what has always been right may be wrong next
 
 
+LARGEST_ODDS = LARGEST / (1.0 - LARGEST)
+
+
 def shifted(chance: float, shift: float) -> float:
-    """A chance in [0, 1] with so much added to its logit, at most `LARGEST`; none stays none."""
-    return _times(chance, math.exp(shift))
-
-
-def _times(chance: float, factor: float) -> float:
-    """A chance whose odds are so many times as large, at most `LARGEST`; none stays none."""
-    if chance <= 0:
+    """A chance in [0, 1] with so much added to its logit, from `SMALLEST` to `LARGEST`; none stays none."""
+    if chance <= 0.0:
         return 0.0
-    chance = SMALLEST if chance < SMALLEST else min(chance, LARGEST)
-    odds = factor * chance / (1.0 - chance)
-    return min(odds / (1.0 + odds), LARGEST)
+    chance = _bounded(chance)
+    odds = math.exp(shift) * chance / (1.0 - chance)
+    return _bounded(odds / (1.0 + odds))
+
+
+def _bounded(chance: float) -> float:
+    return min(max(chance, SMALLEST), LARGEST)
 
 
 class Shift:
@@ -30,9 +32,12 @@ class Shift:
         self.value = 0.0
 
     def corrected(self, chances: Iterable[float]) -> list[float]:
-        """Of chances in [0, 1]; none stays none."""
+        """`shifted` by this number, of chances that are 0 or from `SMALLEST` to `LARGEST`."""
+        if not self.value:
+            return list(chances)
         factor = math.exp(self.value)
-        return [_times(chance, factor) for chance in chances]
+        all_odds = [factor * chance / (1.0 - chance) for chance in chances]
+        return [LARGEST if odds > LARGEST_ODDS else odds / (1.0 + odds) for odds in all_odds]
 
     def learn(self, said: Iterable[int], expected: Iterable[int], chances: Iterable[float]) -> None:
         """Compare what was said with what was expected with these corrected chances, up to the first that was wrong."""

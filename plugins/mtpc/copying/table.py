@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -49,6 +48,7 @@ class CopyTable:
     own: tuple[float, ...] = (0.0,)
     copied: tuple[float, ...] = (0.0,)
     typical: tuple[float, float] = TYPICAL
+    _along: dict[tuple[int, int], list[float]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @classmethod
     def of(cls, folder: Path) -> Self:
@@ -67,23 +67,20 @@ class CopyTable:
         """Tokens of a match that tell anything."""
         return len(self.chances)
 
-    def of_drafter(self, chances: Sequence[float]) -> list[float]:
-        """The drafter's own probabilities along its draft, corrected."""
-        return [shifted(chance, shift) for chance, shift in zip(chances, filled(self.own, len(chances)), strict=True)]
+    def of_drafter(self, chances: Sequence[float], shift: float = 0.0) -> list[float]:
+        """The drafter's own probabilities along its draft, corrected; shift: added to all logits besides."""
+        shifts = filled(self.own, len(chances))
+        return [shifted(chance, own + shift) for chance, own in zip(chances, shifts, strict=True)]
 
     def along(self, length: int, count: int) -> list[float]:
         """r_1..r_m of so many tokens after a match: each that is copied makes the match one longer."""
-        return list(_along(self, min(length, self.longest), count))
-
-
-@lru_cache(maxsize=4096)
-def _along(table: CopyTable, length: int, count: int) -> list[float]:
-    """See `CopyTable.along`."""
-    if length == 0:
-        return [0.0] * count
-    chances = filled(table.chances[length - 1 :], count)
-    shifts = filled(table.copied, count)
-    return [shifted(chance, shift) if shift else chance for chance, shift in zip(chances, shifts, strict=True)]
+        key = min(length, self.longest), count
+        if key not in self._along:
+            of_match = filled(self.chances[length - 1 :] or self.chances[-1:], count) if length else [0.0] * count
+            self._along[key] = [
+                shifted(chance, shift) for chance, shift in zip(of_match, filled(self.copied, count), strict=True)
+            ]
+        return self._along[key]
 
 
 def filled(values: Sequence[float], count: int) -> list[float]:

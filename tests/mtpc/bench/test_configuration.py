@@ -15,7 +15,7 @@ from mtpc.bench.configuration import Served, check_writable, configuration, read
 from mtpc.bench.plan import best_drafts, schedule
 from mtpc.cli.main import app
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost
+from mtpc.step_cost import StepCost
 from tests.mtpc.bench.test_plan import COST, RATES, point, results
 
 yaml = pytest.importorskip("yaml", reason="the engine's environment brings it")

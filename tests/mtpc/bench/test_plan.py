@@ -14,7 +14,7 @@ from mtpc.bench.plan import Timed, best_drafts, measured, predicted, read_result
 from mtpc.cli.main import app
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
-from mtpc.lengths import StepCost
+from mtpc.step_cost import StepCost
 
 COST = StepCost(
     plain=((1, 1.0), (4, 1.2), (16, 2.0)),

@@ -8,8 +8,8 @@ import pytest
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.request import Request
 from mtpc.copying.table import CopyTable
-from mtpc.lengths import StepCost
 from mtpc.own import Own
+from mtpc.step_cost import StepCost
 from mtpc.step_times import DRAFTED, FIRST, StepTimes
 
 OWN, TYPICAL = Own(3), CopyTable().typical[0]

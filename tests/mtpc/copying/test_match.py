@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpc.copying.match import Match, continuation, longest_match
+from mtpc.copying.match import PLACES, History, Match
 
 
 def by_looking_everywhere(text: list[int], longest: int) -> Match:
@@ -23,33 +22,53 @@ def by_looking_everywhere(text: list[int], longest: int) -> Match:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 6))
-def test_longest_match(text: list[int], longest: int) -> None:
-    found, expected = longest_match(np.array(text, dtype=np.int32), longest), by_looking_everywhere(text, longest)
-    assert found.length == expected.length
-    if expected.length:
-        assert found.start == expected.start
+@given(st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=5), st.integers(1, 6))
+def test_longest_match_of_a_text_that_grows(pieces: list[list[int]], longest: int) -> None:
+    history, text = History(), list[int]()
+    for piece in pieces:
+        history.append(piece)
+        text += piece
+        assert history.tokens == text
+        found, expected = history.longest_match(longest), by_looking_everywhere(text, longest)
+        assert found.length == expected.length
+        if expected.length:
+            assert found.start == expected.start
+        assert History(text).longest_match(longest) == found
 
 
 def test_only_so_far_back() -> None:
-    text = np.array([1, 2, 3, 4, 5, 6, 1, 2], dtype=np.int32)
-    assert longest_match(text, 8) == Match(2, 2)
-    assert longest_match(text, 8, reach=7) == Match(1, 2)
-    assert longest_match(text, 8, reach=6).length == 0
+    text = [1, 2, 3, 4, 5, 6, 1, 2]
+    assert History(text).longest_match(8) == Match(2, 2)
+    assert History(text, reach=7).longest_match(8) == Match(1, 2)
+    assert History(text, reach=6).longest_match(8).length == 0
+
+
+def test_of_many_places_the_latest_are_looked_at() -> None:
+    """Three tokens match at the first place of all, and two at as many after it as are looked at, or one fewer."""
+    for others, length in ((PLACES - 1, 3), (PLACES, 2)):
+        text = [7, 1, 2] + [token for other in range(others) for token in (100 + other, 1, 2)] + [7, 1, 2]
+        assert History(text).longest_match(8).length == length
+
+
+def test_what_is_in_no_text_matches_nothing() -> None:
+    """Two answers of a store end in a break, token -1; no token stands before the first."""
+    assert History([5, -1, 5]).longest_match(8) == Match(1, 1)
+    assert History([4, -1, 5, -1, 5]).longest_match(8) == Match(2, 3)
 
 
 @pytest.mark.parametrize("text", [[], [1], [1, 2]])
 def test_nothing_to_copy(text: list[int]) -> None:
-    assert longest_match(np.array(text, dtype=np.int32), 8).length == 0
+    assert History(text).longest_match(8).length == 0
 
 
 def test_a_loop_goes_on() -> None:
-    text = np.array([9, 1, 2, 3, 1, 2, 3, 1], dtype=np.int32)
-    match = longest_match(text, 8)
+    history = History([9, 1, 2, 3, 1, 2, 3, 1])
+    match = history.longest_match(8)
     assert match == Match(4, 5)
-    assert continuation(text, match, 8).tolist() == [2, 3, 1, 2, 3, 1, 2, 3]
+    assert history.continuation(match, 8) == [2, 3, 1, 2, 3, 1, 2, 3]
+    assert history.continuation(match, 2) == [2, 3]
 
 
 def test_a_continuation_may_lie_in_the_prompt() -> None:
-    text = np.array([5, 6, 7, 8, 9, 5, 6], dtype=np.int32)
-    assert continuation(text, longest_match(text, 8), 3).tolist() == [7, 8, 9]
+    history = History([5, 6, 7, 8, 9, 5, 6])
+    assert history.continuation(history.longest_match(8), 3) == [7, 8, 9]

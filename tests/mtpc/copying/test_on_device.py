@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpc.copying.match import REACH, continuation, longest_match
+from mtpc.copying.match import REACH, History
 from mtpc.copying.on_device import Texts, continuations, longest_matches
 
 COUNT = 9
@@ -24,12 +23,12 @@ def same(texts: list[list[int]], beyond: int, longest: int, reach: int = REACH) 
     matches = longest_matches(batch, longest, reach)
     found = continuations(batch, matches, COUNT)
     for row, text in enumerate(texts):
-        host = np.array(text, dtype=np.int32)
-        expected = longest_match(host, longest, reach)
+        host = History(text, reach)
+        expected = host.longest_match(longest)
         if matches.length[row] != expected.length:
             return False
         if expected.length and (
-            matches.start[row] != expected.start or found[row].tolist() != continuation(host, expected, COUNT).tolist()
+            matches.start[row] != expected.start or found[row].tolist() != host.continuation(expected, COUNT)
         ):
             return False
     return True

@@ -8,8 +8,8 @@ from mtpc.copying.batch import BatchCopying
 from mtpc.copying.rest import LONGEST, PATIENCE, Rest
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
-from mtpc.lengths import StepCost
 from mtpc.own import Own
+from mtpc.step_cost import StepCost
 
 NONE = np.zeros((2, 0), np.float32)
 COST = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)))
@@ -56,8 +56,8 @@ def test_what_was_said_in_a_rest_is_caught_up_with() -> None:
     assert len(looked) < 30
     for name, text in NEW.items():
         request = batch.requests[name]
-        assert [*request.copy.text.tolist(), *request.missed] == [1, *text]
-        assert request.copy.text.tolist() == [1, *text][: looked[-1] + 2]
+        assert [*request.copy.text, *request.missed] == [1, *text]
+        assert request.copy.text == [1, *text][: looked[-1] + 2]
 
 
 def test_text_that_begins_to_repeat_is_seen_after_a_rest_at_the_latest() -> None:
@@ -85,7 +85,7 @@ def test_a_request_that_is_new_in_a_rest_is_asked_for_its_text_after_it() -> Non
         said.append(said[-1] + 1)
     batch.begin()
     batch.add("c", lambda: [1, 2, *said[:-1]], said[-1:], False)
-    assert batch.requests["c"].copy.text.tolist() == [1, 2, *said]
+    assert batch.requests["c"].copy.text == [1, 2, *said]
 
 
 def test_an_answer_that_ends_in_a_rest_is_kept_whole() -> None:

@@ -8,8 +8,8 @@ import pytest
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.table import CopyTable
 from mtpc.copying.trust import Trust
-from mtpc.lengths import StepCost
 from mtpc.own import Own
+from mtpc.step_cost import StepCost
 
 COST = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 21.0)))  # a token more takes 0.2
 
