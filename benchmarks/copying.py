@@ -9,7 +9,8 @@ drifts slows them alike.  results.json and results.md are written anew after eac
 `mtpc bench --prompts`, Spec-Bench's own too.  Where more requests are there at a time than a kind has questions, the
 questions of all kinds are asked together.  Of several requests at a time each that is answered makes room for another
 one, four times over: in a batch that nothing follows, its slowest request alone decides.  Both are measured twice: with
-drafts of the drafter's own length, all of which are verified, and with drafts as long as pays by ``--step-cost``.
+drafts of the drafter's own length, all of which are verified, and with drafts as long as pays by ``--step-cost``; of
+the latter the last column tells what part of its time goes into finding copies and choosing lengths.
 """
 
 from __future__ import annotations
@@ -60,7 +61,15 @@ class Found(NamedTuple):
 
     def speed(self, kind: str) -> float:
         """Tokens/s, of all tokens over all seconds."""
-        return sum(one.tokens for one in self.of(kind)) / sum(one.seconds for one in self.of(kind))
+        return sum(one.tokens for one in self.of(kind)) / self.seconds(kind)
+
+    def seconds(self, kind: str) -> float:
+        """Of all its measurements."""
+        return sum(one.seconds for one in self.of(kind))
+
+    def choosing(self, kind: str) -> float:
+        """Share of the time that finding what may be copied and choosing lengths takes."""
+        return sum(one.time_share("copying") * one.seconds for one in self.of(kind)) / self.seconds(kind)
 
 
 def copying_arguments(engine: str, cost: Any) -> list[str]:
@@ -123,9 +132,11 @@ class Point(NamedTuple):
             for one in drafted:
                 speed = one.speed(kind)
                 cells.append(speed_cell(speed, speed / plain.speed(kind), tokens_per_step(one.of(kind))))
-            rows.append([kind, *cells, f"{self.better(kind):.2f}"])
+            share = f"{100 * self.found[BOTH].choosing(kind):.1f} %"
+            rows.append([kind, *cells, f"{self.better(kind):.2f}", share])
+        columns = ["kind", *self.found, "to the better", "choosing"]
         where = f"T = {self.temperature:g}, batch {self.batch_size}"
-        return Table(f"Tokens/s (speed-up, tokens a step), {where}", ["kind", *self.found, "to the better"], rows)
+        return Table(f"Tokens/s (speed-up, tokens a step), {where}", columns, rows)
 
     def to_json(self) -> dict[str, Any]:
         """For results.json."""
@@ -133,6 +144,7 @@ class Point(NamedTuple):
         found = {
             name: {
                 "speedup": one.speed(ALL) / plain.speed(ALL),
+                "choosing": one.choosing(ALL),
                 "tokens_per_step": tokens_per_step(one.of(ALL)),
                 "by_kind": {kind: [measurement_to_json(each) for each in all_] for kind, all_ in one.by_kind.items()},
                 "same_text": sum(a.texts == b.texts for a, b in zip(one.of(ALL), plain.of(ALL), strict=True)),

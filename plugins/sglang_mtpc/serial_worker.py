@@ -128,6 +128,7 @@ class SerialDraftWorker(EagleDraftWorker):
             if self.copying is not None:
                 mixing = _mix_first(batch, step, self.copying, length)
                 length = self.copying.length(length)
+                self.clock.lap("copying")
             self.speculative_num_draft_tokens = self.shape.nodes + 1  # the step before may have verified fewer
             drafts: Draft | TreeDraft
             if self.borrows:
@@ -144,6 +145,7 @@ class SerialDraftWorker(EagleDraftWorker):
             if mixing is not None and self.copying is not None:
                 assert isinstance(drafts, Draft)  # copying makes chains
                 drafts = self.copying.cut(lengthened(drafts, mixing.copying.copied), length)
+                self.clock.lap("copying")
             return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
     def _draft_both(self, batch: Any, step: Step, mixing: Mixing | None, window: Drafting) -> Draft:

@@ -112,20 +112,23 @@ class WindowWorker(BaseSpecWorker):
             known = Known.of_target(states, draft_input.bonus_tokens.long())
             if self.copying is None:
                 drafts = self.drafting(Inputs.of(known, step), step.mode)
+                self.clock.lap("window")
             else:
                 drafts = self._draft_copying(self.copying, batch.reqs, known, step)
-            self.clock.lap("window")
+                self.clock.lap("copying")
         return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
     def _draft_copying(self, copying: WorkerCopying, requests: Any, known: Known, step: Step) -> Draft:
         """The window's drafts mixed with what would be copied, then that alone, of the length of this step."""
         copied = copying.copied(requests, self.shape.depth, step.mode == "greedy")
         length = copying.length(self.shape.depth)
+        self.clock.lap("copying")
         if not length:
             nothing = known.tokens[:, :0]
             vocab_size = self.drafting.window.vocab_size
             return copying.cut(Draft(nothing, None if step.mode == "greedy" else certain(nothing, vocab_size)), 0)
         drafts = self.drafting(Inputs.of(known, step, copied.first(self.drafting.shape.depth)), step.mode)
+        self.clock.lap("window")
         assert isinstance(drafts, Draft)  # part of the settings
         return copying.cut(lengthened(drafts, copied), length)
 

@@ -159,15 +159,18 @@ class Proposer(EagleProposer):
             return None
         with self.clock.resumed():
             self.copying.sampled(ids, runner.requests, tokens, unread[:count], batch.all_greedy, False)
-            self.looked = True
-            if self.own and self.copying.own_that_pay(most, False):
-                return None
-            self.looked = False
+            self.looked = bool(self.own and self.copying.own_that_pay(most, False))
+            self.clock.lap("copying")
+        if self.looked:
+            return None
+        with self.clock:
+            drafts, _ = self.copying.lengths(Draft(tokens[:, :0], None), most, {})
+            self.clock.lap("copying")
             if self.vocabularies is not None:
                 self.vocabularies.hear(tokens, runner.requests, batch)
             if self.backlog is not None:
                 self.backlog.wait(ids, runner.positions[:count], self.final_norm(states), tokens[:, 0])
-            return self.copying.lengths(Draft(tokens[:, :0], None), most, {})[0]
+        return drafts
 
     def prepare_next_token_ids_padded(
         self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
@@ -182,7 +185,9 @@ class Proposer(EagleProposer):
             self.vocabularies.hear(sampled_token_ids, requests, gpu_input_batch, discard_request_mask)
         if self.copying is not None and not self.looked:
             how = gpu_input_batch.all_greedy, bool(gpu_input_batch.generators)
-            self.copying.sampled(ids, requests, sampled_token_ids, unread, *how)
+            with self.clock.resumed():
+                self.copying.sampled(ids, requests, sampled_token_ids, unread, *how)
+                self.clock.lap("copying")
         self.looked, self.requests = False, ids
         next_tokens: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
             sampled_token_ids, requests, gpu_input_batch, discard_request_mask
@@ -212,11 +217,13 @@ class Proposer(EagleProposer):
         request's last accepted token (None: its last scheduled one); next_token_ids: int32 [B], the token that
         the target sampled after it, or the prompt's next one while a prompt is still being read.
         """
+        seeded = sampling_metadata.generators
         with self.clock:
+            own, copying = self._own_that_pay(num_speculative_tokens, bool(seeded))
             states = self.final_norm(target_hidden_states)
             rows, positions = last_accepted(target_positions, token_indices_to_sample, common_attn_metadata)
             self.step = step = self._begin(
-                num_speculative_tokens, states[rows], next_token_ids.long(), positions, sampling_metadata
+                own, states[rows], next_token_ids.long(), positions, sampling_metadata, copying
             )
             if self.serial:
                 known = target_token_ids, target_positions, states, next_token_ids
@@ -228,8 +235,8 @@ class Proposer(EagleProposer):
             if self.copying is None:
                 self._last_draft_probs = draft.probs
                 return draft.tokens
-            seeded = sampling_metadata.generators
             tokens, self._last_draft_probs = self.copying.lengths(draft, num_speculative_tokens, seeded)
+            self.clock.lap("copying")
         return tokens
 
     def _draft_serially(self, read: Pass, drafts: int, **named: Any) -> None:
@@ -238,13 +245,26 @@ class Proposer(EagleProposer):
         for number, one in enumerate(passes, start=1):
             super().propose(num_speculative_tokens=drafts if number == len(passes) else 0, **one._asdict(), **named)
 
+    def _own_that_pay(self, longest: int, seeded: bool) -> tuple[int, Copying | None]:
+        """How many tokens the drafter is to draft itself, and what may be copied instead of them."""
+        own = min(longest, self.own)
+        if self.copying is None or not own:
+            return own, None
+        own = self.copying.own_that_pay(longest, seeded)
+        copying = Copying.begin(self.copying.copied(own)) if own else None  # also of nothing: a seed draws as ever
+        self.clock.lap("copying")
+        return own, copying
+
     def _begin(
-        self, num_drafts: int, states: Tensor, tokens: Tensor, positions: Tensor, sampling_metadata: Any
+        self,
+        own: int,
+        states: Tensor,
+        tokens: Tensor,
+        positions: Tensor,
+        sampling_metadata: Any,
+        copying: Copying | None = None,
     ) -> Step:
         """What this step needs; how it drafts follows from facts that are known without asking the device."""
-        own, seeded = min(num_drafts, self.own), bool(sampling_metadata.generators)
-        if self.copying is not None and own:
-            own = self.copying.own_that_pay(num_drafts, seeded)
         serial, window = self.model.split(own)
         mode: Mode = "sampled" if sampling_metadata.all_random else "mixed"
         noise = None
@@ -253,10 +273,8 @@ class Proposer(EagleProposer):
         else:
             noise = draft_noise(positions, serial + window, sampling_metadata.generators)
         numbers = self.vocabularies.choose(self.requests) if own and self.vocabularies is not None else None
-        step = Step([states], [tokens], serial, window, mode, sampling_metadata.temperature, noise, numbers)
-        step.seeded = seeded
-        if self.copying is not None and own:  # also where nobody copies: a seed draws the same in any company
-            step.copying = Copying.begin(self.copying.copied(own))
+        step = Step([states], [tokens], serial, window, mode, sampling_metadata.temperature, noise, numbers, copying)
+        step.seeded = bool(sampling_metadata.generators)
         return step
 
     def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,17 @@ def test_both_are_compared_with_the_better_one_alone() -> None:
     speeds = {"no drafter": 100, "drafter": 150, ALONE: 120, OF_ONE_LENGTH: 200, BOTH: 180}
     found = {name: Found({"qa": [measurement(speed, 1.0)]}) for name, speed in speeds.items()}
     table = Point(0.0, 1, found).table()
-    assert table.columns[-1] == "to the better"
-    assert [row[-1] for row in table.rows] == ["1.20", "1.20"]
+    assert table.columns[-2] == "to the better"
+    assert [row[-2] for row in table.rows] == ["1.20", "1.20"]
+
+
+def test_what_choosing_takes_is_a_share_of_all_the_time() -> None:
+    """20 calls of 10 ms in two seconds, 400 of 1 ms in six."""
+    calls = {"part_seconds": {"copying": 0.01, "window": 0.5}, "draft_calls": 20}
+    fewer = {"part_seconds": {"copying": 0.001}, "draft_calls": 400}
+    found = Found({"qa": [replace(measurement(1, 2.0), **calls), replace(measurement(1, 6.0), **fewer)]})
+    assert found.choosing("qa") == pytest.approx(0.6 / 8.0)
+    assert Found({"qa": [measurement(1, 2.0)]}).choosing(ALL) == 0
 
 
 def test_the_one_that_copies_drafts_longer() -> None:

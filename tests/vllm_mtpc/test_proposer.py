@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from vllm.v1.spec_decode.eagle import EagleProposer
 
+from mtpc.copying.mixture import Copied
 from mtpc.draft_clock import DraftClock
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
@@ -22,7 +24,7 @@ CPU = torch.device("cpu")
 def bare(**attributes: Any) -> Any:
     """As much of one as is given."""
     made = object.__new__(Proposer)
-    made.__dict__ |= {"device": CPU, "copying": None, "vocabularies": None} | attributes
+    made.__dict__ |= {"device": CPU, "copying": None, "vocabularies": None, "clock": DraftClock(None)} | attributes
     return made
 
 
@@ -138,10 +140,12 @@ def test_a_step_in_which_the_drafter_drafts_nothing_itself_is_heard_and_waits() 
             own_that_pay=lambda most, seeded: own,
             lengths=lambda draft, most, seeds: ([[5] * most, []], None),
         )
-        given = {"serial": True, "backlog": backlog, "copying": copying, "own": 3, "clock": DraftClock(None)}
-        made = bare(final_norm=lambda states: -states, **given | others)
+        given = {"serial": True, "backlog": backlog, "copying": copying, "own": 3}
+        clock = DraftClock(None, metered=True)
+        made = bare(final_norm=lambda states: -states, clock=clock, **given | others)
         drafts: list[list[int]] | None = made.at_once(runner, 2, said, states)
         assert made.looked == (own > 0)
+        assert (clock.drafts, list(clock.parts)) == (drafts is not None, ["copying"] * bool(heard))
         return drafts
 
     assert asked() == [[5, 5], []]
@@ -178,3 +182,18 @@ def test_how_a_step_begins(probabilistic: bool, greedy: bool, random: bool, mode
     assert (step.states, step.tokens) == ([states], [tokens])
     assert (step.noise is None) == (mode == "greedy")
     assert step.noise is None or step.noise.shape == (2, 3)
+
+
+@pytest.mark.parametrize(("pay", "longest", "own"), [(0, 9, 0), (2, 9, 2), (None, 9, 4), (None, 3, 3)])
+def test_the_drafter_drafts_what_pays_and_no_more_than_is_its_own(pay: int | None, longest: int, own: int) -> None:
+    """pay: what copying says; None: nothing is copied."""
+    asked: list[Any] = []
+    copied = np.zeros((1, own), np.int64), np.zeros((1, own), np.float32)
+    copying = SimpleNamespace(
+        own_that_pay=lambda *given: asked.append(given) or pay, copied=lambda count: Copied(*map(torch.tensor, copied))
+    )
+    found, mixing = bare(own=4, copying=None if pay is None else copying)._own_that_pay(longest, True)
+    assert found == own
+    assert asked == ([] if pay is None else [(longest, True)])
+    assert (mixing is not None) == bool(pay)
+    assert bare(own=0, copying=copying)._own_that_pay(longest, False) == (0, None)

@@ -29,6 +29,7 @@ class Measurement:
     draft_seconds: float  # of one drafting call; NaN where the server does not say
     texts: tuple[str, ...]
     part_seconds: Mapping[str, float] = field(default_factory=dict)  # of a drafting call, by the names of its parts
+    draft_calls: int = 0
 
     @property
     def tokens_per_second(self) -> float:
@@ -44,6 +45,10 @@ class Measurement:
     def drafting_share(self) -> float:
         """Share of a step that drafting takes; NaN where it is not known."""
         return self.draft_seconds / self.step_seconds
+
+    def time_share(self, part: str) -> float:
+        """Share of all the time that a part of drafting takes, also in steps that verify no drafts."""
+        return self.part_seconds.get(part, 0.0) * self.draft_calls / self.seconds
 
     @property
     def part_shares(self) -> dict[str, float]:
@@ -78,6 +83,7 @@ def summarise(load: Load, drafts: DraftCounters, before: DraftTimes, after: Draf
         drafts=drafts,
         draft_seconds=(after.seconds - before.seconds) / calls if calls else float("nan"),
         texts=tuple(completion.text for completion in load.completions),
+        draft_calls=calls,
         part_seconds={
             part: (seconds - before.parts.get(part, 0.0)) / calls for part, seconds in after.parts.items() if calls
         },
