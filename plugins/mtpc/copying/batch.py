@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Any
@@ -237,20 +237,10 @@ class BatchCopying:
         not depend on the others of the batch.
         """
         own, drawn = sure.shape[1], sure.shape[1] > 0 and not self.greedy
-        foreseen = self._foreseen(own, longest) if drawn or not own else []
-        whole = [proposal.tokens[:longest] for proposal in self.proposals]
-        chances: list[list[float]] = [[] for _ in tokens]
-        reached = foreseen
-        if own:
-            reached = []
-            for row, (request, draft, likely) in enumerate(zip(self.batch, tokens, sure.tolist(), strict=True)):
-                goes_on = draft == whole[row][:own]
-                if not goes_on:
-                    whole[row] = draft
-                if request is not None:
-                    chances[row] = self.table.of_drafter(likely, request.sure.value)
-                rest = self.proposals[row].chances[own:longest] if goes_on else []
-                reached.append([] if request is None else list(accumulate([*chances[row], *rest], mul)))
+        chances = self._corrected(sure)
+        drafts = list(self._going_on(tokens, chances, own, longest))
+        reached = [list(accumulate(draft.chances, mul)) for draft in drafts]
+        foreseen = self._foreseen(own, longest) if drawn else []
 
         def ends_of(rows: slice, prices: Prices, spent: float, trust: float, worth: float) -> list[int]:
             if not drawn:
@@ -275,7 +265,26 @@ class BatchCopying:
         self.rest.looked(any(ends))
         self.reached = reached
         self._hand_out(ends, self.own.share(own))
-        return [text[:end] for text, end in zip(whole, ends, strict=True)]
+        return [draft.tokens[:end] for draft, end in zip(drafts, ends, strict=True)]
+
+    def _corrected(self, sure: np.ndarray) -> list[list[float]]:
+        """The chances of the drafter's own tokens; none of a row that gets no draft."""
+        return [
+            [] if request is None else self.table.of_drafter(likely, request.sure.value)
+            for request, likely in zip(self.batch, sure.tolist(), strict=True)
+        ]
+
+    def _going_on(
+        self, tokens: list[list[int]], chances: list[list[float]], own: int, longest: int
+    ) -> Iterator[Proposal]:
+        """The drafter's tokens, and what is copied after them where all of them were."""
+        for request, draft, likely, copied in zip(self.batch, tokens, chances, self.proposals, strict=True):
+            if request is None:
+                yield Proposal([], [])
+            elif draft == copied.tokens[:own]:
+                yield Proposal(copied.tokens[:longest], [*likely, *copied.chances[own:longest]])
+            else:
+                yield Proposal(draft, likely)
 
 
 def _judged(reached: Sequence[float], least: Sequence[float], trust: float) -> int:
