@@ -50,7 +50,7 @@ class BatchCopying:
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
         self.reached: Chances = []  # of each draft, the chances that its tokens are accepted with those before
-        self._known_prices: dict[tuple[bool, int], Prices] = {}
+        self._known_prices: dict[tuple[bool, bool, int], Prices] = {}
 
     def forget(self, gone: Collection[Hashable]) -> None:
         """Requests that are finished."""
@@ -131,9 +131,10 @@ class BatchCopying:
         return self._now
 
     def _prices(self, cost: StepCost, rows: int) -> Prices:
-        known = self._known_prices.get((self.greedy, rows))
+        key = cost is self._table_cost, self.greedy, rows
+        known = self._known_prices.get(key)
         if known is None or known.cost is not cost:
-            known = self._known_prices[self.greedy, rows] = Prices(cost, rows, rows * self.longest)
+            known = self._known_prices[key] = Prices(cost, rows, rows * self.longest)
         return known
 
     @property
@@ -254,7 +255,7 @@ class BatchCopying:
             ends = [0] * len(ends)
         for row in [row for row, one in enumerate(alone) if one]:
             # What others have learned, or the clock says, is none of its business.
-            prices = Prices(self._table_cost, 1, longest)
+            prices = self._prices(self._table_cost, 1)
             spent = prices.drafting * self.own.share(own)
             ends[row] = ends_of(slice(row, row + 1), prices, spent, 1.0, 1.0 if own else WORTH)[0]
         if own:
