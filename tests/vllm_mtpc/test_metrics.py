@@ -50,7 +50,7 @@ def test_what_is_counted_stands_on_the_page() -> None:
     assert folder == Path(os.environ[metrics.VARIABLE])
     assert os.environ[metrics.TO_RAY] == f"OTHER,{metrics.VARIABLE}"
     metrics.count(CONFIG, DraftClock(None, metered=True), Tally(("english",)))
-    while not list(folder.iterdir()):
+    while not (folder / "3.prom").exists():
         pass
     line = 'mtpc_requests_total{engine="3",model_name="chat",vocabulary="english"} 0.0'
     assert line in generate_latest(REGISTRY).decode()
