@@ -9,11 +9,12 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
 
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
 from mtpc.copying.table import CopyTable
-from mtpc.draft import Draft, certain, concatenated
+from mtpc.draft import Draft, Mode, certain, concatenated
 from mtpc.families.drafter import own_drafts
 from mtpc.own import Own
 from mtpc.step_cost import MEASURED, StepCost
@@ -28,16 +29,18 @@ class WorkerCopying:
     Steps must not overlap: what was said in the last one has to be there when the next is drafted.
 
     own: tokens that the drafter itself drafts, of ``longest``.  cost: of steps, by which the common length of a step's
-    drafts is chosen; None: it is always ``longest``.  always: tokens that the drafter drafts whatever that length is:
-    a serial part its first one, in the step before; where a window part follows, both all of theirs.
+    drafts is chosen; None: it is always ``longest``.  first_waits: whether a serial part's first draft is made when the
+    step begins that is to verify it, see `sglang_mtpc.first_draft`.  drafts: how many tokens the drafter drafts itself
+    for each length, from 0 on.
     """
 
     def __init__(
         self, table: CopyTable, device: torch.device, own: Own, longest: int, cost: StepCost | None = None
     ) -> None:
         self.device, self.chooses = device, cost is not None
-        self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels have not been tried with trees of a root alone
-        self.always = 0 if not own.serial else 1 if own.serial == own.count else own.count
+        self.first_waits = device.type == "cpu"
+        self.least = 0 if self.first_waits else 1  # SGLang's kernels have not been tried with trees of a root alone
+        self.drafts = [drafted(own, length, self.first_waits) for length in range(longest + 1)]
         times = None if cost is None or cost.fixed else StepTimes(cost, told_by_first_rank)
         self.batch = BatchCopying(own, longest, cost or MEASURED, table, requests=WeakKeyDictionary(), times=times)
 
@@ -65,14 +68,34 @@ class WorkerCopying:
 
     def length(self, longest: int) -> int:
         """How many tokens each draft of the batch has, known before any is drafted: what is cut off was not seen."""
-        return max(self.least, self.batch.common_length(longest, self.always)) if self.chooses else longest
+        return max(self.least, self.batch.common_length(longest, self.drafts)) if self.chooses else longest
 
     def cut(self, draft: Draft, length: int) -> Draft:
         """Drafts of a step that is to verify so many tokens of each."""
         if self.chooses:
             draft = draft.first(length)
-            self.batch.drafted(draft.tokens.tolist(), self.always)
+            share = self.batch.own.share
+            self.batch.drafted(draft.tokens.tolist(), share(self.drafts[length]) - share(self.drafts[0]))
         return draft
+
+    def nothing(self, tokens: Tensor, vocab_size: int, mode: Mode) -> Draft:
+        """Drafts of no token of a step in which none pays: [B, 0].
+
+        tokens: int64 [B].  vocab_size: V.
+        """
+        none = tokens[:, None][:, :0].long()
+        return self.cut(Draft(none, None if mode == "greedy" else certain(none, vocab_size)), 0)
+
+
+def drafted(own: Own, length: int, first_waits: bool) -> int:
+    """How many tokens a drafter drafts itself where each draft is to have so many.
+
+    first_waits: as of `WorkerCopying`; otherwise a serial part drafts its first in any step.  Where a window part
+    follows it, both draft all of theirs.
+    """
+    if own.serial and (length or not first_waits):
+        return own.count if own.serial < own.count else max(1, min(length, own.count))
+    return min(length, own.count)
 
 
 def _prompt_of(request: Any) -> Sequence[int]:

@@ -3,9 +3,7 @@
 SGLang drafts the first token at the end of the step before, where it computes the keys of what was accepted.  Where a
 window part follows, a request carries between steps the target's state beside the layers', [B, 2 d] in one tensor; what
 the serial part drafts after its first token is drafted in SGLang's loop, which hands over the states of its steps.
-
-With copying the first token is drawn once more when the next step begins: until then nobody has read on the host what
-the target has said.  All that follows goes on from this draw.
+With copying the first token is drawn later, see `sglang_mtpc.first_draft`.
 """
 
 from __future__ import annotations
@@ -22,9 +20,7 @@ from torch import Tensor
 
 from mtpc.draft import Draft, Known, TreeDraft
 from mtpc.draft_clock import DraftClock
-from mtpc.draw import choose
 from mtpc.families.drafter import split_drafts
-from mtpc.noise import counter_uniforms
 from mtpc.sent import sent
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.window.beams import Beams
@@ -32,6 +28,7 @@ from sglang_mtpc import serial_tree, served, verify
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.copying import WorkerCopying, lengthened
 from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.first_draft import draw_first
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import check_ranks, of_first_rank
@@ -39,8 +36,6 @@ from sglang_mtpc.request_vocabularies import RequestVocabularies
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step, Steps
 from sglang_mtpc.token_map import vocabulary_values
-
-_FIRST_STREAM = 0x6669727374  # keeps the uniforms of first drafts apart from those of the window in the same step
 
 
 class SerialDraftWorker(EagleDraftWorker):
@@ -94,8 +89,10 @@ class SerialDraftWorker(EagleDraftWorker):
             self.requests = RequestVocabularies(self.vocabularies.detector, rows, torch.device(self.device))
             self.requests.tally = None if self.watch is None else self.watch.tally
             numbers = self.requests.numbers
-        self.draft_runner.model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
-        logits = self.draft_runner.model.draft_logits
+        model = self.draft_runner.model
+        model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
+        model.first_waits = self.copying is not None and self.copying.first_waits
+        logits = model.draft_logits
         served.announce(None if logits is None else logits.summary, self.speculative_num_steps)
 
     def init_cuda_graphs(self) -> None:
@@ -124,29 +121,39 @@ class SerialDraftWorker(EagleDraftWorker):
             draft_input, step = batch.spec_info, self.steps.begin(batch)
             if self.window is not None:
                 draft_input.hidden_states = of_first_rank(draft_input.hidden_states)
-            mixing, length = None, self.shape.depth
-            if self.copying is not None:
-                mixing = _mix_first(batch, step, self.copying, length)
-                length = self.copying.length(length)
-                self.clock.lap("copying")
             self.speculative_num_draft_tokens = self.shape.nodes + 1  # the step before may have verified fewer
             drafts: Draft | TreeDraft
-            if self.borrows:
+            if self.copying is not None:
+                drafts = self._draft_copying(batch, step, self.copying)
+            elif self.window is None:
                 parents, scores, tokens, _ = self._loop(batch)
                 drafts = TreeDraft(tokens, parents, scores)
-            elif self.window is None:
-                drafts = self._draft_serially(batch, length)
             elif self.shape.children > 1:
                 again = partial(self._second_states, batch) if self.speculative_num_steps > 1 else None
                 model, window, lap = self.draft_runner.model, self.window.window, self.clock.lap
                 drafts = draft_tree(draft_input, step, self.shape, model, window, again, lap)
             else:
-                drafts = self._draft_both(batch, step, mixing, self.window)
-            if mixing is not None and self.copying is not None:
-                assert isinstance(drafts, Draft)  # copying makes chains
-                drafts = self.copying.cut(lengthened(drafts, mixing.copying.copied), length)
-                self.clock.lap("copying")
+                drafts = self._draft_both(batch, step, None, self.window)
             return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
+
+    def _draft_copying(self, batch: Any, step: Step, copying: WorkerCopying) -> Draft:
+        """The drafter's drafts mixed with what would be copied, then that alone, of the length of this step."""
+        draft_input, model = batch.spec_info, self.draft_runner.model
+        copied = copying.copied(batch.reqs, self.shape.depth, step.mode == "greedy")
+        length = copying.length(self.shape.depth)
+        self.clock.lap("copying")
+        if not length:
+            return copying.nothing(draft_input.bonus_tokens, self.target_worker.model_config.vocab_size, step.mode)
+        states = draft_input.hidden_states
+        mixing = draw_first(batch, step, copied, model, states if self.window is None else states.chunk(2, -1)[1])
+        self.clock.lap("serial 1")
+        if self.window is None:
+            drafts = self._draft_serially(batch, length)
+        else:
+            drafts = self._draft_both(batch, step, mixing, self.window)
+        drafts = copying.cut(lengthened(drafts, copied), length)
+        self.clock.lap("copying")
+        return drafts
 
     def _draft_both(self, batch: Any, step: Step, mixing: Mixing | None, window: Drafting) -> Draft:
         """What is known -> what is left of the serial part -> window -> both parts' drafts."""
@@ -241,18 +248,6 @@ class SerialDraftWorker(EagleDraftWorker):
             if own is not None:
                 next_input = batch_result.next_draft_input
                 next_input.hidden_states = _beside(own, next_input.hidden_states)
-
-
-def _mix_first(batch: Any, step: Step, copying: WorkerCopying, drafts: int) -> Mixing:
-    """Mix the stated distributions of the first drafts with what would be copied, and draw these drafts anew."""
-    draft_input = batch.spec_info
-    mixing = Mixing(copying.copied(batch.reqs, drafts, step.mode == "greedy"), batch.sampling_info.temperatures)
-    probs = mixing.mixed(draft_input.draft_probs)
-    uniforms = counter_uniforms(step.seeds + _FIRST_STREAM, step.positions, 1)[:, 0]
-    token = choose(probs, step.temperature, uniforms)[:, None]
-    draft_input.topk_index, draft_input.topk_p, draft_input.draft_probs = token, probs.gather(1, token), probs
-    draft_input.mixing = mixing  # for the layer's passes in SGLang's loop
-    return mixing
 
 
 def _probs(draft: Draft) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from sglang.srt.layers.logits_processor import LogitsProcessor
 from torch import Tensor
 
@@ -28,12 +29,20 @@ class VocabularyHead:
         return finite(self.draft_logits(states, numbers).float())
 
 
+class NoHead:
+    """In the place of a head that is not asked: SGLang selects, draws and keeps what is one number for each row."""
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Zeros, float32 [n, 1] of states [n, d]."""
+        return states.new_zeros(len(states), 1, dtype=torch.float32)
+
+
 class DraftLogitsProcessor(LogitsProcessor):
-    """SGLang's own, but for a head that is a `VocabularyHead`."""
+    """SGLang's own, but for a head of ours."""
 
     def _get_logits(self, hidden_states: Tensor, lm_head: Any, logits_metadata: Any, *rest: Any, **more: Any) -> Tensor:
         """Logits [n, V] of states [n, d]."""
-        if isinstance(lm_head, VocabularyHead):
+        if isinstance(lm_head, VocabularyHead | NoHead):
             return lm_head(hidden_states)
         logits: Tensor = super()._get_logits(hidden_states, lm_head, logits_metadata, *rest, **more)
         return logits

@@ -15,7 +15,7 @@ from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
 from sglang.srt.speculative.spec_utils import get_plan_stream
 from torch import Tensor
 
-from mtpc.draft import Draft, Known, TreeDraft, certain
+from mtpc.draft import Draft, Known, TreeDraft
 from mtpc.draft_clock import DraftClock
 from sglang_mtpc import served, verify
 from sglang_mtpc.copying import WorkerCopying, lengthened
@@ -124,9 +124,7 @@ class WindowWorker(BaseSpecWorker):
         length = copying.length(self.shape.depth)
         self.clock.lap("copying")
         if not length:
-            nothing = known.tokens[:, :0]
-            vocab_size = self.drafting.window.vocab_size
-            return copying.cut(Draft(nothing, None if step.mode == "greedy" else certain(nothing, vocab_size)), 0)
+            return copying.nothing(known.tokens[:, 0], self.drafting.window.vocab_size, step.mode)
         drafts = self.drafting(Inputs.of(known, step, copied.first(self.drafting.shape.depth)), step.mode)
         self.clock.lap("window")
         assert isinstance(drafts, Draft)  # part of the settings

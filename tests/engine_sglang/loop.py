@@ -20,6 +20,7 @@ from mtpc.step_cost import MEASURED, StepCost
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.window.borrow import borrowed
+from sglang_mtpc.copying import drafted
 from tests.engine.loop import Loop, Tree
 from tests.oracles.decoding import decode_speculatively, decode_with_trees
 
@@ -90,7 +91,7 @@ class CopyingSession(Session):
         super().__init__(loop.drafter, loop.head)
         self.loop, self.prompt = loop, prompt
         own = own_drafts(self.drafter.family, self.drafter.config, loop.longest)
-        self.own, self.always = own.count, 0 if not own.serial else 1  # SGLang drafts the first token a step before
+        self.own, self.of_length = own.count, [drafted(own, length, True) for length in range(loop.longest + 1)]
         self.batch = BatchCopying(own, loop.longest, loop.cost or MEASURED, loop.table)
         self.drafts: list[list[int]] = []
 
@@ -100,11 +101,11 @@ class CopyingSession(Session):
         self.batch.add("text", lambda: self.prompt, said, waiting=False)
         copied = Copied(*map(torch.from_numpy, self.batch.copied(num_drafts)))
         self.loop.copied += bool(copied.chances.any())
-        length = num_drafts if self.loop.cost is None else self.batch.common_length(num_drafts, self.always)
+        length = num_drafts if self.loop.cost is None else self.batch.common_length(num_drafts, self.of_length)
         draft = super().draft(hidden, following, self.own, *rest, copied=copied)
         tokens = torch.cat([draft.tokens, copied.tokens[:, draft.tokens.shape[1] :]], 1)[:, :length]
         self.drafts.append(tokens[0].tolist())
-        self.batch.drafted(self.drafts[-1:])
+        self.batch.drafted(self.drafts[-1:], 0.0)
         return draft._replace(tokens=tokens)
 
 

@@ -17,7 +17,7 @@ from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
-from sglang_mtpc.copying import WorkerCopying, lengthened
+from sglang_mtpc.copying import WorkerCopying, drafted, lengthened
 
 TABLE = CopyTable((0.2, 0.5, 0.8))
 
@@ -148,7 +148,35 @@ def test_a_draft_that_is_long_enough_stays_as_it_is() -> None:
     assert all(torch.equal(a, b) for a, b in zip(lengthened(draft, copied)[:2], draft[:2], strict=True))
 
 
-@pytest.mark.parametrize(("own", "always"), [(Own(3, serial=3), 1), (Own(5), 0), (Own(5, serial=2), 5), (Own(0), 0)])
-def test_what_is_drafted_whatever_pays(own: Own, always: int) -> None:
-    """The serial part's first token is drafted a step before, and with a window part behind it everything is."""
-    assert WorkerCopying(TABLE, torch.device("cpu"), own, longest=8).always == always
+@pytest.mark.parametrize(
+    ("own", "waits", "no_wait"),
+    [
+        (Own(3, serial=3), [0, 1, 2, 3, 3], [1, 1, 2, 3, 3]),
+        (Own(4), [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
+        (Own(3, serial=2), [0, 3, 3, 3, 3], [3, 3, 3, 3, 3]),
+        (Own(0), [0] * 5, [0] * 5),
+    ],
+)
+def test_what_is_drafted_for_a_length(own: Own, waits: list[int], no_wait: list[int]) -> None:
+    """A first draft that does not wait is made a step before, and with a window part behind it everything is."""
+    assert WorkerCopying(TABLE, torch.device("cpu"), own, longest=4).drafts == waits
+    assert [drafted(own, length, first_waits=False) for length in range(5)] == no_wait
+
+
+@pytest.mark.parametrize(("own", "shares"), [(Own(3, serial=3), [0.0, 2 / 3]), (Own(3, serial=2), [0.0, 1.0])])
+def test_what_drafting_took_is_timed(own: Own, shares: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    copying, seen = WorkerCopying(TABLE, torch.device("cpu"), own, 4, COST), list[Any]()
+    monkeypatch.setattr(copying.batch, "_hand_out", lambda lengths, share: seen.append(share))
+    for length in (0, 2):
+        copying.copied([request([1, 2, 3])], 4)
+        copying.cut(Draft(torch.tensor([[1, 2, 3]]), None), length)
+    assert seen == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(("mode", "stated"), [("greedy", None), ("mixed", (2, 0, 9))])
+def test_nothing_is_drafted(mode: Any, stated: tuple[int, ...] | None) -> None:
+    copying = WorkerCopying(TABLE, torch.device("cpu"), Own(0), 4, COST)
+    copying.copied([request([1]), request([2])], 4)
+    tokens, probs, _ = copying.nothing(torch.tensor([4, 5], dtype=torch.int32), 9, mode)
+    assert (tokens.shape, tokens.dtype) == ((2, 0), torch.int64)
+    assert (None if probs is None else tuple(probs.shape)) == stated

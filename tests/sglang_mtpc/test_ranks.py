@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from sglang.srt.distributed.parallel_state import get_world_group, init_distributed_environment
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from torch import Tensor, multiprocessing, nn
 
 from mtpc.draft_clock import DraftClock
@@ -58,7 +59,7 @@ def of_both(folder: Path, states: Tensor) -> list[Tensor]:
     model.model, model.lm_head = lambda *_: states, None
     model.logits_processor = lambda *_: None
     spec_info = SimpleNamespace(hidden_states=None, kept=[])
-    model(None, None, SimpleNamespace(spec_info=spec_info))
+    model(None, None, SimpleNamespace(spec_info=spec_info, forward_mode=ForwardMode.DECODE, batch_size=ROWS))
     return [tokens, probs, *spec_info.kept]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import nn
 
@@ -86,21 +87,36 @@ def test_greedy_requests_draft_greedily_after_their_prompt(
     assert made.topk_index.tolist() == ([[1], [1]] if probs is not None else drawn.tolist())
 
 
-def copying_worker(drafts: int, window: Any = None) -> Any:
-    """One that copies, for drafts of this length."""
-    made = worker(None, window)
+def copying_worker(drafts: int, window: Any = None, first: torch.Tensor | None = None) -> Any:
+    """One that copies, for drafts of this length.
+
+    first: what the layer's first logits are, asked for states of ones; None: they do not wait.
+    """
+
+    def first_logits(states: torch.Tensor) -> torch.Tensor:
+        assert first is not None
+        return first * states.mean(1, keepdim=True)
+
+    made, model = worker(None, window), SimpleNamespace(first_waits=first is not None, first_logits=first_logits)
+    made.draft_runner = SimpleNamespace(model=model)
     made.copying, made.shape, made.target_worker = Texts(), Shape(drafts, 1, drafts), None
     return made
 
 
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
+@pytest.mark.parametrize("waits", [True, False])
 def test_a_serial_part_drafts_from_the_mixture(
-    mode: str, monkeypatch: pytest.MonkeyPatch, verified: list[Draft]
+    mode: str, waits: bool, monkeypatch: pytest.MonkeyPatch, verified: list[Draft]
 ) -> None:
     """The first draft is drawn from what is stated of it, the loop mixes the rest, and what follows them is certain."""
     rows, seen = 4000, []
     batch, greedy = batch_of(rows, mode)
-    own, made = batch.spec_info.draft_probs.clone(), copying_worker(5)
+    own = batch.spec_info.draft_probs.clone()
+    made = copying_worker(5, first=own.log() if waits else None)
+    if waits:
+        batch.spec_info.hidden_states = torch.ones(rows, 4)
+        batch.spec_info.draft_probs = torch.ones(rows, 1)  # see `NoHead`
+        own = own.log().softmax(-1)
 
     def loop(self: Any, prepared: Any) -> tuple[Any, ...]:
         given = prepared.spec_info
@@ -115,7 +131,7 @@ def test_a_serial_part_drafts_from_the_mixture(
 
     monkeypatch.setattr(EagleDraftWorker, "draft_forward", loop)
     monkeypatch.setattr(serial_worker, "prepare_for_draft", prepare)
-    made.speculative_num_steps, made.req_to_token_pool, made.draft_runner = 2, None, None
+    made.speculative_num_steps, made.req_to_token_pool = 2, None
     made.draft_attn_backend = SimpleNamespace(init_forward_metadata=lambda prepared: seen.append("laid out"))
     made.draft(batch)
     ((tokens, probs, _),), (laid_out, ready, mixing) = verified, seen
@@ -292,3 +308,27 @@ def test_elsewhere_than_on_a_cpu_shapes_are_static(
     one = model()
     one.share(target(torch.empty(6, 4, device=device)), VOCABULARIES, None)
     assert type(one.draft_logits) is made
+
+
+@pytest.mark.parametrize("mode", [ForwardMode.DECODE, ForwardMode.EXTEND, ForwardMode.DRAFT_EXTEND_V2])
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_head_is_asked_later(mode: ForwardMode, waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where first drafts wait, only SGLang's loop of drafts asks it in a pass of the layer."""
+    group = SimpleNamespace(all_gather=lambda own: own)
+    monkeypatch.setattr(ranks, "get_parallel", lambda: SimpleNamespace(tp_rank=0, tp_size=1, tp_group=group))
+    made, states, rows = model(), torch.randn(3, 4), []
+    made.share(target(torch.randn(6, 4)), VOCABULARIES, None)
+    del made.model  # a module
+    made.first_waits, made.model = waits, lambda *_: states
+
+    def process(input_ids: Any, states: torch.Tensor, head: Any, metadata: Any) -> Any:
+        logits = head(states)
+        rows.append(logits.shape[1])
+        return SimpleNamespace(next_token_logits=logits)
+
+    made.logits_processor = process
+    batch = SimpleNamespace(spec_info=SimpleNamespace(hidden_states=None), forward_mode=mode, batch_size=3)
+    now, later = made(None, None, batch).next_token_logits, made.first_logits(states)
+    asked = not waits or mode == ForwardMode.DECODE
+    assert rows == [6 if asked else 1, 6]
+    assert torch.equal(now, later) == asked

@@ -14,7 +14,7 @@ from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from sglang_mtpc.finite import LEAST
-from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, LogitsProcessor, VocabularyHead
+from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, LogitsProcessor, NoHead, VocabularyHead
 
 RANKINGS = Rankings(6, {"low": Ranking((0, 1, 2)), "high": Ranking((3, 4, 5))})
 HEAD = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
@@ -54,6 +54,12 @@ def test_sglangs_probes_find_no_fault(dtype: torch.dtype) -> None:
         maybe_detect_inf(logits, "a draft")
     for temperature in (1e-6, 1.0, 1e6):
         assert not (logits / temperature).softmax(-1)[:, 3:].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_head_that_is_not_asked_is_a_number_for_each_row(dtype: torch.dtype) -> None:
+    computed = processor()._get_logits(torch.ones(5, 4, dtype=dtype), NoHead(), None)
+    assert torch.equal(computed, torch.zeros(5, 1))
 
 
 def test_the_whole_vocabulary_is_sglangs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,30 +156,29 @@ class BatchCopying:
         best = max(rates)
         return choices[rates.index(best)] if best >= self._worth * rates[0] else 0
 
-    def common_length(self, longest: int, always: int = 0) -> int:
+    def common_length(self, longest: int, drafts: Sequence[int]) -> int:
         """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does.
 
-        always: tokens that the drafter drafts in any step.
+        drafts: how many tokens the drafter drafts itself for such a length, from 0 on.
         """
         own = min(self.own.count, longest)
         foreseen = self._foreseen(own, longest)
-        spent = [self._spent(max(min(length, own), always)) for length in range(longest + 1)]
+        spent = [self._spent(own) for own in drafts[: longest + 1]]
         length = best_common_length(foreseen, longest, self.prices, spent, self._worth, self._trusted(own))
         if self._undrafted:
             length = 0
         self._expect(foreseen, [length] * len(self.batch), own)
         return length
 
-    def drafted(self, drafts: Sequence[list[int]], always: int = 0) -> None:
+    def drafted(self, drafts: Sequence[list[int]], share: float) -> None:
         """What was drafted of the rows of the batch with a common length, to see how often it is right.
 
-        always: as of `common_length`.
+        share: of the time of the drafter's whole draft, what it took beyond what it takes in any step.
         """
         for request, tokens in zip(self.batch, drafts, strict=True):
             if request is not None:
                 request.drafted(tokens, [])
-        own = min(self.own.count, max(map(len, drafts), default=0))
-        self._hand_out([len(tokens) for tokens in drafts], max(0.0, self.own.share(own) - self.own.share(always)))
+        self._hand_out([len(tokens) for tokens in drafts], share)
 
     def _hand_out(self, lengths: Sequence[int], share: float) -> None:
         """The step's drafts are about to be verified; share: see `StepTimes.end`."""

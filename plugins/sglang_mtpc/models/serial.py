@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from sglang.srt.layers.layernorm import RMSNorm
 from sglang.srt.layers.linear import ReplicatedLinear
+from sglang.srt.layers.logits_processor import LogitsMetadata
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.model_loader.auto_loader import LLAMA_STACKED_MAPPING
 from sglang.srt.model_loader.weight_utils import default_weight_loader
 from sglang.srt.models.llama import LlamaMLP
@@ -27,7 +29,7 @@ from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import head_ranks, of_first_rank
-from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, VocabularyHead
+from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, NoHead, VocabularyHead
 
 PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what they say; those of FP8 are scaled
 
@@ -122,6 +124,7 @@ class SerialModel(nn.Module):
     lm_head: Any
     draft_logits: DraftLogits | None = None  # None: the whole vocabulary is drafted
     numbers: Tensor | None = None  # see `RequestVocabularies`
+    first_waits = False  # whether first drafts are left to `first_logits`
 
     def __init__(self, config: Any, quant_config: Any = None, prefix: str = "") -> None:
         super().__init__()
@@ -190,6 +193,19 @@ class SerialModel(nn.Module):
         inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)
         return known._replace(inputs=inputs, head=self.head(len(known.tokens) if requests is None else requests))
 
+    def _asked(self, requests: int) -> Any:
+        """As `head`, for SGLang's ``LogitsProcessor``."""
+        if self.draft_logits is None:
+            return self.lm_head
+        return VocabularyHead(self.draft_logits, None if self.numbers is None else self.numbers[:requests])
+
+    @torch.no_grad()
+    def first_logits(self, states: Tensor) -> Tensor:
+        """Of the first draft of each request of a batch, [B, V], where it was left out; states: the layer's, [B, d]."""
+        plainly = LogitsMetadata(ForwardMode.DECODE)
+        logits: Tensor = self.logits_processor(None, states, self._asked(len(states)), plainly).next_token_logits
+        return logits
+
     @torch.no_grad()
     def forward(self, input_ids: Tensor, positions: Tensor, forward_batch: Any) -> Any:
         """SGLang's ``LogitsProcessorOutput`` of one step, with the states that go into the next.
@@ -203,10 +219,8 @@ class SerialModel(nn.Module):
         )  # in the loop of drafts, for a window
         if kept is not None:
             kept.append(of_first_rank(states))
-        head = self.lm_head
-        if self.draft_logits is not None:
-            numbers = None if self.numbers is None else self.numbers[: forward_batch.batch_size]
-            head = VocabularyHead(self.draft_logits, numbers)
+        in_loop = forward_batch.forward_mode.is_decode()
+        head = self._asked(forward_batch.batch_size) if in_loop or not self.first_waits else NoHead()
         output = self.logits_processor(input_ids, states, head, forward_batch)
         mixing: Mixing | None = getattr(forward_batch.spec_info, "mixing", None)  # in the loop of drafts, with copying
         if mixing is not None:

@@ -63,9 +63,10 @@ def test_a_serial_part_drafts_as_many_tokens_as_pay() -> None:
 def test_what_is_drafted_in_any_step_is_no_reason_against_it() -> None:
     """Where one length is common, and the serial part has drafted its first token before that length is chosen."""
     batch = batch_of(NEW, cost=line(0.02, 3.0), own=Own(3, serial=3))
-    assert batch.common_length(8) == 0
-    assert batch.common_length(8, always=1) == 1
-    assert batch.common_length(8, always=3) == 3
+    assert batch.common_length(8, [0, 1, 2, *[3] * 6]) == 0
+    assert batch.common_length(8, [1, 1, 2, *[3] * 6]) == 1
+    assert batch.common_length(8, [3] * 9) == 3
+    assert batch.common_length(8, [0, *[3] * 8]) == 0
 
 
 def test_a_draft_that_was_copied_goes_on_being_copied() -> None:
