@@ -243,6 +243,10 @@ TABLE = (
         "self input_ids hidden_states lm_head logits_metadata", "called", "logits, and the states for the next step",
     ),
     TouchPoint(
+        SERIAL, f"{_LAYERS}.logits_processor", "LogitsMetadata.__init__", "self forward_mode",
+        "called", "of the logits of a first draft that has waited",
+    ),
+    TouchPoint(
         SERIAL, f"{_LAYERS}.layernorm", "RMSNorm.__init__", "self hidden_size eps", "called", "the layer's norms",
     ),
     TouchPoint(
