@@ -65,12 +65,15 @@ def ray() -> Iterator[Cluster]:
 
 
 @contextmanager
-def serving(family: str, executor: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
-    """The server of a drafter."""
+def serving(
+    family: str, executor: str, folder: Path, request: pytest.FixtureRequest, copied: int = 0
+) -> Iterator[Served]:
+    """The server of a drafter.  copied: tokens that a draft may go on with after the drafter's; 0: none is copied."""
     models, file = FAMILIES[family](folder)
     vocabulary = {} if file is None else {"vocabulary": str(file), "size": SIZE}
-    arguments = [*RANKS, *speculative_config(models.drafter, models.drafts)]
-    arguments += ["--additional-config", json.dumps({"mtpc": vocabulary})]
+    copying = {"copy": True} if copied else {}
+    arguments = [*RANKS, *speculative_config(models.drafter, models.drafts + copied)]
+    arguments += ["--additional-config", json.dumps({"mtpc": vocabulary | copying})]
     variables = {name: str(folder / file) for name, file in FILES.items()} | CORES
     if (told := EXECUTORS[executor]) is not None:
         arguments += ["--distributed-executor-backend", "ray"]
@@ -107,6 +110,20 @@ def test_texts_and_drafts_are_those_of_one_rank(served: Served) -> None:
 
 def test_ranks_draft_the_same(served: Served) -> None:
     assert_ranks_draft_the_same(served.folder, lambda: ask_for_sampled_texts(served.server))
+
+
+def test_ranks_copy_the_same(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Drafts have lengths by what steps take, which each rank times for itself and is told by the first."""
+    with serving("hybrid", "", tmp_path, request, copied=4) as served:
+        exact, server, drafts = Reference(served.models.target), served.server, served.models.drafts
+        asked = [prompt + prompt[:LENGTH] for prompt in prompts(ASKED)]
+        answers = server.complete(asked, max_tokens=2 * LENGTH, ignore_eos=True)
+        assert tokens(answers) == [exact.greedy(list(prompt.encode()), 2 * LENGTH) for prompt in asked]
+        steps = [json.loads(line) for line in (tmp_path / "drafts").read_text().splitlines()]
+        lengths = {len(draft) for rows in steps for draft in rows}
+        assert max(lengths) > drafts > min(lengths)
+        sampled = {"max_tokens": LENGTH, "ignore_eos": True, "temperature": 0.3}
+        assert_ranks_draft_the_same(tmp_path, lambda: [server.complete(prompt, **sampled) for prompt in asked])
 
 
 def ask_for_sampled_texts(server: Server) -> None:
