@@ -83,7 +83,7 @@ class WorkerCopying:
 
         tokens: int64 [B].  vocab_size: V.
         """
-        none = tokens[:, None][:, :0].long()
+        none = tokens.new_empty(len(tokens), 0, dtype=torch.int64)
         return self.cut(Draft(none, None if mode == "greedy" else certain(none, vocab_size)), 0)
 
 

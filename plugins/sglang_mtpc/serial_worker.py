@@ -193,10 +193,10 @@ class SerialDraftWorker(EagleDraftWorker):
         return states
 
     def _draft_serially(self, batch: Any, most: int | None = None) -> Draft:
-        """What SGLang's draft loop drafts, at most so many tokens, but one; None: all that are the serial part's."""
+        """What SGLang's draft loop drafts: 1 token or more, at most so many; None: all that are the serial part's."""
         steps = self.speculative_num_steps
         if most is not None:
-            self.speculative_num_steps = min(steps, max(1, most))
+            self.speculative_num_steps = min(steps, most)
         drafted = Draft(*self._loop(batch)[2:])
         self.speculative_num_steps = steps
         return drafted

@@ -163,7 +163,7 @@ class BatchCopying:
         """
         own = min(self.own.count, longest)
         foreseen = self._foreseen(own, longest)
-        spent = [self._spent(own) for own in drafts[: longest + 1]]
+        spent = [self._spent(count) for count in drafts[: longest + 1]]
         length = best_common_length(foreseen, longest, self.prices, spent, self._worth, self._trusted(own))
         if self._undrafted:
             length = 0
