@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.engine.prompts import in_two_languages
+from tests.engine.ranks import CORES, PLUGINS, RANKS
 from tests.engine.server import alone
 from tests.engine.test_native import serving, vocabularies_used
-from tests.engine.test_ranks import ASKED, CORES, PLUGINS, RANKS, ask_for_sampled_texts
+from tests.engine.test_ranks import ASKED, ask_for_sampled_texts
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
 pytestmark = pytest.mark.engine

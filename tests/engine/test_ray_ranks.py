@@ -23,8 +23,9 @@ from mtpc.statistics.chi_square import REJECT_BELOW
 from tests.engine.cluster import Cluster, cluster
 from tests.engine.conftest import CAPACITY, Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
+from tests.engine.ranks import CORES, RANKS, SUPPORT, Served, serving
 from tests.engine.server import NONE, Server, alone, processes_of_group, speculative_config, tokens
-from tests.engine.test_ranks import CORES, RANKS, SUPPORT, Served, ray, serving
+from tests.engine.test_ranks import ray
 from tests.support.on_ranks import FAMILIES
 
 __all__ = ["ray"]  # a fixture
