@@ -8,9 +8,11 @@ All of them are there at once, each in a process, and answer every question in t
 drifts slows them alike.  results.json and results.md are written anew after each kind.  Questions: as
 `mtpc bench --prompts`, Spec-Bench's own too.  Where more requests are there at a time than a kind has questions, the
 questions of all kinds are asked together.  Of several requests at a time each that is answered makes room for another
-one, four times over: in a batch that nothing follows, its slowest request alone decides.  Both are measured twice: with
-drafts of the drafter's own length, all of which are verified, and with drafts as long as pays by ``--step-cost``; of
-the latter the last column tells what part of its time goes into finding copies and choosing lengths.
+one, four times over: in a batch that nothing follows, its slowest request alone decides.  Their answers are half of
+``--max-tokens`` to all of it long, the same for every contestant: equally long ones would all end at once where nobody
+drafts, and the prompts after them be read together.  Both are measured twice: with drafts of the drafter's own length,
+all of which are verified, and with drafts as long as pays by ``--step-cost``; of the latter the last column tells what
+part of its time goes into finding copies and choosing lengths.
 """
 
 from __future__ import annotations
@@ -181,11 +183,12 @@ class Benchmark:
                 self.console.print(point.table().to_rich())
 
     def _run_point(self, point: Point, servers: Mapping[str, Server]) -> None:
-        sampling = Sampling(self.given.max_tokens, point.temperature, ignore_eos=self.ignore_eos)
+        of_many = point.batch_size > 1
+        sampling = Sampling(self.given.max_tokens, point.temperature, ignore_eos=self.ignore_eos, spread=of_many)
         together = any(len(prompts) < point.batch_size for prompts in self.asked.values())
         asked = {"together": list(chain(*self.asked.values()))} if together else self.asked
         for kind, prompts in asked.items():
-            asked_now, queue = prompts * self.given.rounds, QUEUE if point.batch_size > 1 else 1
+            asked_now, queue = prompts * self.given.rounds, QUEUE if of_many else 1
             for found in in_turn(self.engine, servers, asked_now, point.batch_size, sampling, queue):
                 for name, measurement in found.items():
                     point.found[name].by_kind.setdefault(kind, []).append(measurement)

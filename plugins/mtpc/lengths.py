@@ -15,6 +15,7 @@ from mtpc.step_cost import StepCost
 
 # Of each request's draft, the chances that each of its tokens is accepted with all before it: they fall.
 Chances = Sequence[Sequence[float]]
+Best = tuple[float, list[float]]  # see `Prices.best`
 
 
 class Prices:
@@ -34,7 +35,7 @@ class Prices:
         """Tokens of a step without drafts, over what it takes."""
         return self.rows / (self.plain + spent)
 
-    def best(self, reached: Chances, spent: float = 0.0, trust: float = 1.0) -> tuple[float, list[float]]:
+    def best(self, reached: Chances, spent: float = 0.0, trust: float = 1.0) -> Best:
         """The most tokens for the time that any drafts bring, and the chances of their tokens, the largest first.
 
         spent: what the step has cost already.  trust: what part of chances counts.  With lengths k_b a step brings
@@ -80,9 +81,14 @@ def best_lengths(
 
     worth: how many times as much a step with drafts must bring as one without, or there are none.
     """
-    plain, (rate, chosen) = prices.undrafted_rate(spent), prices.best(reached, spent, trust)
-    if not chosen or rate < worth * plain:
-        return Lengths([0] * prices.rows, plain)
+    return lengths_of(reached, prices.best(reached, spent, trust), prices.undrafted_rate(spent), worth)
+
+
+def lengths_of(reached: Chances, best: Best, undrafted: float, worth: float) -> Lengths:
+    """`best_lengths`, where `Prices.best` and the rate of a step without drafts are known."""
+    rate, chosen = best
+    if not chosen or rate < worth * undrafted:
+        return Lengths([0] * len(reached), undrafted)
     least, lengths = chosen[-1], []
     ties = chosen.count(least)  # of equal ones the first rows' first
     for row in reached:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from mtpc.lengths import Prices
 from mtpc.step_cost import StepCost
 
 WARM_UP = 8  # steps of a size that do not count: what runs for the first time takes longer
@@ -107,31 +108,46 @@ class StepTimes:
         self.sizes: dict[tuple[bool, int], Size] = {}
         self.told: dict[tuple[bool, int], StepCost] = {}
         self.handed: Mapping[int, int] = {}  # drafted tokens of each request in the step under way
-        self.began = self.ended = 0.0
+        self.began = 0.0
+        self.ended: float | None = None  # None: what the last step took is not known
 
     def begin(self) -> None:
         """What the target has said is known."""
         self.began = self.clock()
 
-    def end(self, greedy: bool, names: Collection[int], drafts: Mapping[int, int], share: float | None) -> None:
+    def end(
+        self, prices: Prices, greedy: bool, names: Collection[int], drafts: Mapping[int, int], share: float
+    ) -> None:
         """Drafts are handed out.
 
-        names: of the requests of the step that is over, as numbers.  drafts: tokens that the next one is to verify, of
-        those of these whose prompts are read.  share: of the time of the drafter's whole draft, what it has drafted
-        meanwhile should have taken; None: nobody looked.
+        prices: of steps of this batch by the table.  names: of the requests of the step that is over, as numbers.
+        drafts: tokens that the next one is to verify, of those of these whose prompts are read.  share: of the time of
+        the drafter's whole draft, what it has drafted meanwhile should have taken.
         """
-        now, rows = self.clock(), len(names)
-        if rows and all(name in self.handed for name in names):
-            size, cost = self._size(rows, greedy), self.costs.of(greedy)
+        now = self.clock()
+        if size := self._verified(prices, greedy, names):
+            size.looked(prices.drafting * share, now - self.began)
+        self.handed, self.ended = drafts, now
+
+    def skip(self, prices: Prices, greedy: bool, names: Collection[int], drafts: Mapping[int, int]) -> None:
+        """As `end`, of a step that nobody has looked at: of several such steps in a row the first is timed."""
+        if self.ended is not None:
+            self.begin()
+            self._verified(prices, greedy, names)
+        self.handed, self.ended = drafts, None
+
+    def _verified(self, prices: Prices, greedy: bool, names: Collection[int]) -> Size | None:
+        """The step that is over counts, unless it read something else; those of what size it does."""
+        if not names or not all(name in self.handed for name in names):
+            return None
+        size = self._size(len(names), greedy)
+        if self.ended is not None:
             verified = sum(self.handed[name] for name in names)
-            plain = cost.step(rows, 0)
-            added, one = cost.step(rows, verified) - plain, cost.step(rows, rows) - plain
             size.in_a_row = size.in_a_row + 1 if verified else 0
             size.undrafted += not verified
-            size.verified(plain, added, one, self.began - self.ended)
-            if share is not None:
-                size.looked(cost.draft(rows) * share, now - self.began)
-        self.handed, self.ended = drafts, now
+            times, plain = prices.drafted, prices.plain
+            size.verified(plain, times[verified] - plain, times[len(names)] - plain, self.began - self.ended)
+        return size
 
     def cost(self, rows: int, greedy: bool) -> StepCost:
         """What the table says of batches of about this size, corrected; asked for once in a step."""

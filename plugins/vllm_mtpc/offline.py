@@ -29,14 +29,11 @@ SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "stop_token_ids", "ig
 
 
 def complete(engine: LLMEngine, body: dict[str, Any]) -> dict[str, Any]:
-    """Complete ``body["prompts"]``, ``body["concurrency"]`` at a time; times in seconds."""
-    params = SamplingParams(
-        max_tokens=body["max_tokens"],
-        temperature=body["temperature"],
-        ignore_eos=body["ignore_eos"],
-        output_kind=RequestOutputKind.DELTA,
-    )
-    prompts = body["prompts"]
+    """Complete ``body["prompts"]``, ``body["concurrency"]`` at a time; times in seconds.
+
+    ``body["limits"]`` holds the most tokens of each completion.
+    """
+    prompts, limits = body["prompts"], body["limits"]
     found: list[dict[str, Any]] = [{"text": "", "tokens": 0, "first": 0.0, "seconds": 0.0} for _ in prompts]
     sent = [0.0] * len(prompts)
     waiting, running = iter(enumerate(prompts)), 0
@@ -45,6 +42,12 @@ def complete(engine: LLMEngine, body: dict[str, Any]) -> dict[str, Any]:
         while True:
             while running < body["concurrency"] and (following := next(waiting, None)) is not None:
                 index, prompt = following
+                params = SamplingParams(
+                    max_tokens=limits[index],
+                    temperature=body["temperature"],
+                    ignore_eos=body["ignore_eos"],
+                    output_kind=RequestOutputKind.DELTA,
+                )
                 sent[index] = time.perf_counter()
                 engine.add_request(str(index), prompt, params)
                 running += 1

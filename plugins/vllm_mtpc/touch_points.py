@@ -144,6 +144,11 @@ TABLE = (
         "wrapped", "a step in which nothing is drafted is sampled as without a drafter",
     ),
     TouchPoint(
+        V1_COPYING, _RUNNER, "GPUModelRunner._calc_spec_decode_metadata",
+        "self num_draft_tokens cu_num_scheduled_tokens",
+        "wrapped", "where nothing is drafted it is known, but for the rows that are sampled from",
+    ),
+    TouchPoint(
         V1_COPYING, _RUNNER, "GPUModelRunner.propose_draft_token_ids",
         "self scheduler_output sampled_token_ids sampling_metadata hidden_states sample_hidden_states "
         "aux_hidden_states spec_decode_metadata common_attn_metadata slot_mappings",

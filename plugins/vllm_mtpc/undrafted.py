@@ -2,22 +2,27 @@
 
 With any drafter vLLM lets its rejection sampler judge every step, also those in which no request has a draft.  That
 samples the same tokens as the plain sampler does, and takes longer.  And it prepares what a drafter reads also where
-ours reads nothing.
+ours reads nothing, and works out anew where which of no drafts lie.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 
 def install(runner: Any) -> None:
-    """Wrap two functions of ``GPUModelRunner`` of the module ``runner``."""
-    runner.GPUModelRunner._sample = _plainly(runner.GPUModelRunner._sample)
-    runner.GPUModelRunner.propose_draft_token_ids = _at_once(runner.GPUModelRunner.propose_draft_token_ids)
+    """Wrap three functions of ``GPUModelRunner`` of the module ``runner``."""
+    of = runner.GPUModelRunner
+    of._sample = _plainly(of._sample)
+    of.propose_draft_token_ids = _at_once(of.propose_draft_token_ids)
+    of._calc_spec_decode_metadata = _once(of._calc_spec_decode_metadata)
 
 
 def _copies(runner: Any) -> bool:
@@ -61,3 +66,20 @@ def _at_once(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, scheduler_output, sampled_token_ids, sampling_metadata, hidden_states, *others, **named)
 
     return propose_draft_token_ids
+
+
+def _once(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``original``, whose answer for so many requests without drafts is kept, but for the rows to sample from."""
+    kept: dict[tuple[torch.device, int], Any] = {}
+
+    @functools.wraps(original)
+    def _calc_spec_decode_metadata(self: Any, num_draft_tokens: np.ndarray, cu_num_scheduled_tokens: np.ndarray) -> Any:
+        if not _copies(self) or num_draft_tokens.any():
+            return original(self, num_draft_tokens, cu_num_scheduled_tokens)
+        key = self.device, len(num_draft_tokens)
+        if key not in kept:
+            kept[key] = original(self, num_draft_tokens, cu_num_scheduled_tokens)
+        last = torch.from_numpy(cu_num_scheduled_tokens - 1).to(self.device, kept[key].logits_indices.dtype)
+        return dataclasses.replace(kept[key], logits_indices=last)
+
+    return _calc_spec_decode_metadata

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from mtpc.lengths import Prices
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
 from mtpc.step_times import EVERY, FIRST, WARM_UP, StepTimes
@@ -35,7 +36,8 @@ class Machine:
         self.now += LOOK
         if own:
             self.spend(self.cost.draft(rows) * OWN.share(own))
-        self.times.end(True, range(rows), dict.fromkeys(range(rows), drafts), OWN.share(own))
+        prices = Prices(TABLE, rows, 8 * rows)
+        self.times.end(prices, True, range(rows), dict.fromkeys(range(rows), drafts), OWN.share(own))
 
     def run(self, steps: int, rows: int, drafts_of: Callable[[int], int]) -> StepCost:
         """Which drafts a step gets; returned is the cost as it is told at the end."""
@@ -97,8 +99,23 @@ def test_steps_in_which_prompts_are_read_do_not_count() -> None:
     for step in range(200):
         machine.spend(50.0)
         machine.times.begin()
-        machine.times.end(True, [0, 1000 + step], {0: 3, 1000 + step: 0}, 0.0)  # another request is new in every step
+        drafts = {0: 3, 1000 + step: 0}  # another request is new in every step
+        machine.times.end(Prices(TABLE, 2, 16), True, list(drafts), drafts, 0.0)
     assert not machine.times.sizes
+
+
+def test_of_steps_that_nobody_looks_at_the_first_is_timed() -> None:
+    machine, prices, drafts = Machine(1.0, 1.0), Prices(TABLE, 2, 16), dict.fromkeys(range(2), 0)
+    for _ in range(200):
+        machine.step(2, 0, 0, 0)
+        for _ in range(5):
+            machine.spend(TABLE.step(2, 0))
+            machine.times.skip(prices, True, range(2), drafts)
+            machine.now += 60.0  # whatever the others take
+    (size,) = machine.times.sizes.values()
+    assert size.steps == 200
+    assert size.look == pytest.approx(LOOK)
+    assert size.fit()[0] == pytest.approx(machine.unit, rel=0.01)
 
 
 def test_a_size_that_always_drafts_is_seen_without_drafts_now_and_then() -> None:

@@ -31,7 +31,7 @@ class Engine:
 
 def test_a_run_that_fails_takes_its_requests_back() -> None:
     engine: Any = Engine()
-    body = {"prompts": ["a", "b"], "concurrency": 2, "max_tokens": 4, "temperature": 0.0, "ignore_eos": True}
+    body = {"prompts": ["a", "b"], "limits": [4, 4], "concurrency": 2, "temperature": 0.0, "ignore_eos": True}
     with pytest.raises(ValueError, match="too long"):
         complete(engine, body)
     assert not engine.under_way
@@ -42,12 +42,15 @@ class Answering:
 
     def __init__(self) -> None:
         self.left: dict[str, str] = {}
+        self.limits: list[int] = []
         self.most = 0
 
     def add_request(self, name: str, prompt: Any, params: Any) -> None:
         """As of vLLM's engine."""
         self.left[name] = prompt if isinstance(prompt, str) else bytes(prompt["prompt_token_ids"]).decode()
         self.most = max(self.most, len(self.left))
+        if params is not None:
+            self.limits.append(params.max_tokens)
 
     def step(self) -> list[Any]:
         """As of vLLM's engine."""
@@ -77,8 +80,9 @@ def test_the_loop_answers_with_what_is_finished_and_lets_others_have_the_engine(
 def test_every_prompt_is_completed_so_many_at_a_time(together: int) -> None:
     engine: Any = Answering()
     asked = ["abc", "d", "efgh"]
-    body = {"prompts": asked, "concurrency": together, "max_tokens": 4, "temperature": 0.0, "ignore_eos": True}
+    body = {"prompts": asked, "limits": [5, 6, 7], "concurrency": together, "temperature": 0.0, "ignore_eos": True}
     found = complete(engine, body)
+    assert engine.limits == [5, 6, 7]
     assert engine.most == min(together, 3)
     assert [answer["text"] for answer in found["completions"]] == ["ABC", "D", "EFGH"]
     assert [answer["tokens"] for answer in found["completions"]] == [3, 1, 4]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from vllm_mtpc.undrafted import install
 
@@ -16,11 +17,20 @@ COPIES, DOES_NOT = SimpleNamespace(copying=object()), SimpleNamespace(copying=No
 SAID, STATES = torch.tensor([[7], [8]]), torch.tensor([[1.0], [2.0], [0.0]])
 
 
+def calculated(num_draft_tokens: np.ndarray, cu_num_scheduled_tokens: np.ndarray) -> Any:
+    """By vLLM's own function, which needs little of a runner."""
+    made = GPUModelRunner.__new__(GPUModelRunner)
+    made.device, made.arange_np, made._arange_scratch = torch.device("cpu"), np.arange(64), np.zeros(64, np.int64)
+    made.input_ids = SimpleNamespace(gpu=torch.arange(100, 164, dtype=torch.int32))
+    return made._calc_spec_decode_metadata(num_draft_tokens, cu_num_scheduled_tokens)
+
+
 @pytest.fixture
 def runner() -> Any:
-    class GPUModelRunner:
+    class Runner:
         def __init__(self) -> None:
             self.discard_request_mask = SimpleNamespace(np=np.array([False, False, True]))
+            self.device, self.calculated = torch.device("cpu"), 0
 
         def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
             return logits, spec_decode_metadata
@@ -31,9 +41,13 @@ def runner() -> Any:
         ) -> Any:  # fmt: skip
             return "prepared"
 
-    module = SimpleNamespace(GPUModelRunner=GPUModelRunner)
+        def _calc_spec_decode_metadata(self, num_draft_tokens: np.ndarray, cu_num_scheduled_tokens: np.ndarray) -> Any:
+            self.calculated += 1
+            return calculated(num_draft_tokens, cu_num_scheduled_tokens)
+
+    module = SimpleNamespace(GPUModelRunner=Runner)
     install(module)
-    return GPUModelRunner()
+    return Runner()
 
 
 @pytest.mark.parametrize(
@@ -81,3 +95,23 @@ def test_only_where_each_request_has_read_one_token_and_said_one(runner: Any) ->
     runner.drafter = DOES_NOT
     runner.discard_request_mask.np[1] = False
     assert proposed(runner) == "prepared"
+
+
+@pytest.mark.parametrize("drafter", [COPIES, DOES_NOT])
+@pytest.mark.parametrize("steps", [[[0, 0], [0, 0]], [[0, 0, 0], [0, 0], [0, 0, 0]], [[0, 0], [2, 1], [0, 0], [0, 3]]])
+def test_metadata_are_vllms_and_where_nothing_is_drafted_found_once(
+    runner: Any, drafter: Any, steps: list[list[int]]
+) -> None:
+    runner.drafter = drafter
+    for step, drafts in enumerate(steps):
+        read = np.array(drafts) + 1
+        read[0] += 5 * step  # a prompt
+        found, expected = (
+            of(np.array(drafts), read.cumsum(dtype=np.int32)) for of in (runner._calc_spec_decode_metadata, calculated)
+        )
+        assert vars(found).keys() == vars(expected).keys()
+        for name, value in vars(expected).items():
+            one = vars(found)[name]
+            assert torch.equal(one, value) and one.dtype == value.dtype if torch.is_tensor(value) else one == value
+    known = {len(drafts) for drafts in steps if not any(drafts)} if drafter is COPIES else steps
+    assert runner.calculated == len(known) + (any(map(any, steps)) * 2 if drafter is COPIES else 0)

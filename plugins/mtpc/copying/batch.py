@@ -14,7 +14,7 @@ from mtpc.copying.rest import Rest
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
 from mtpc.copying.trust import Trust
-from mtpc.lengths import Chances, Prices, best_common_length, best_lengths, least_chance
+from mtpc.lengths import Best, Chances, Prices, best_common_length, best_lengths, least_chance, lengths_of
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
 from mtpc.step_times import StepTimes
@@ -22,6 +22,7 @@ from mtpc.step_times import StepTimes
 # By how much drafting must look better than not drafting: of two guesses the larger is too large; the more so where
 # tokens are chosen among those of many requests.
 WORTH, OF_MANY = 1.05, 1.15
+EVERY_ROW = slice(None)
 
 
 class BatchCopying:
@@ -73,9 +74,10 @@ class BatchCopying:
             if name in self.requests:  # one that is new is asked for its whole text when it is looked at
                 self.requests[name].missed.extend(tokens)
         if self.times is not None:
-            self.times.begin()
             drafts = {hash(name): 0 for name, tokens in said.items() if tokens}
-            self.times.end(greedy, [hash(name) for name in said], drafts, None)
+            self.times.skip(
+                self._prices(self.costs.of(greedy), len(said), greedy), greedy, list(map(hash, said)), drafts
+            )
         return True
 
     def begin(self, greedy: bool = True) -> None:
@@ -83,6 +85,7 @@ class BatchCopying:
         self.names, self.batch, self.proposals, self.greedy = [], [], [], greedy
         self._now: Prices | None = None
         self._reached: list[tuple[list[float], list[float]]] | None = None
+        self._of_copies: tuple[int, Best] | None = None
         if self.times is not None:
             self.times.begin()
         for trust in self.trust.values():
@@ -127,11 +130,12 @@ class BatchCopying:
         """Of steps of this batch, as far as they are known."""
         if self._now is None:
             times, rows = self.times, len(self.batch)
-            self._now = self._prices(self._table_cost if times is None else times.cost(rows, self.greedy), rows)
+            cost = self._table_cost if times is None else times.cost(rows, self.greedy)
+            self._now = self._prices(cost, rows, self.greedy)
         return self._now
 
-    def _prices(self, cost: StepCost, rows: int) -> Prices:
-        key = cost is self._table_cost, self.greedy, rows
+    def _prices(self, cost: StepCost, rows: int, greedy: bool) -> Prices:
+        key = cost is self.costs.of(greedy), greedy, rows
         known = self._known_prices.get(key)
         if known is None or known.cost is not cost:
             known = self._known_prices[key] = Prices(cost, rows, rows * self.longest)
@@ -152,7 +156,11 @@ class BatchCopying:
         choices, prices = self.own.choices(longest), self.prices
         if self._undrafted or len(choices) == 1:
             return 0
-        rates = [prices.best(self._foreseen(own, longest), self._spent(own), self._trusted(own))[0] for own in choices]
+        found = {
+            own: prices.best(self._foreseen(own, longest), self._spent(own), self._trusted(own)) for own in choices
+        }
+        self._of_copies = longest, found[0]
+        rates = [rate for rate, _ in found.values()]
         best = max(rates)
         return choices[rates.index(best)] if best >= self._worth * rates[0] else 0
 
@@ -185,7 +193,8 @@ class BatchCopying:
         if self.times is not None:
             rows = zip(self.names, self.batch, lengths, strict=True)
             drafts = {name: length for name, request, length in rows if request is not None}
-            self.times.end(self.greedy, self.names, drafts, share)
+            prices = self._prices(self._table_cost, len(self.batch), self.greedy)
+            self.times.end(prices, self.greedy, self.names, drafts, share)
 
     def _spent(self, own: int) -> float:
         """What it takes the drafter to draft so many tokens of each row."""
@@ -236,27 +245,24 @@ class BatchCopying:
         probability of the most probable token at each place.  longest: tokens of a draft now.  alone: whose draft must
         not depend on the others of the batch.
         """
-        own, drawn = sure.shape[1], sure.shape[1] > 0 and not self.greedy
+        own = sure.shape[1]
         chances = self._corrected(sure)
         drafts = list(self._going_on(tokens, chances, own, longest))
-        reached = [list(accumulate(draft.chances, mul)) for draft in drafts]
-        foreseen = self._foreseen(own, longest) if drawn else []
-
-        def ends_of(rows: slice, prices: Prices, spent: float, trust: float, worth: float) -> list[int]:
-            if not drawn:
-                return best_lengths(reached[rows], prices, spent, worth, trust).of
-            least = least_chance(foreseen[rows], longest, prices, spent, worth, trust)
-            return [_judged(row, least, trust) for row in reached[rows]]
-
+        reached = [list(accumulate(draft.chances, mul)) for draft in drafts] if own else self._foreseen(0, longest)
         # What the drafter has drafted is paid for.
-        ends = ends_of(slice(None), self.prices, self._spent(own), self._trusted(own), 1.0 if own else self._worth)
+        worth = 1.0 if own else self._worth
         if self._undrafted:
-            ends = [0] * len(ends)
+            ends = [0] * len(drafts)
+        elif own or self._of_copies is None or self._of_copies[0] != longest:
+            ends = self._ends(reached, own, longest, self.prices, self._spent(own), self._trusted(own), worth)
+        else:  # they have been weighed against the drafter
+            ends = lengths_of(reached, self._of_copies[1], self.prices.undrafted_rate(0.0), worth).of
         for row in [row for row, one in enumerate(alone) if one]:
             # What others have learned, or the clock says, is none of its business.
-            prices = self._prices(self._table_cost, 1)
+            prices = self._prices(self._table_cost, 1, self.greedy)
             spent = prices.drafting * self.own.share(own)
-            ends[row] = ends_of(slice(row, row + 1), prices, spent, 1.0, 1.0 if own else WORTH)[0]
+            only = slice(row, row + 1)
+            ends[row] = self._ends(reached, own, longest, prices, spent, 1.0, 1.0 if own else WORTH, only)[0]
         if own:
             for request, draft, likely, end in zip(self.batch, tokens, chances, ends, strict=True):
                 if request is not None:
@@ -266,6 +272,23 @@ class BatchCopying:
         self.reached = reached
         self._hand_out(ends, self.own.share(own))
         return [draft.tokens[:end] for draft, end in zip(drafts, ends, strict=True)]
+
+    def _ends(
+        self,
+        reached: Chances,
+        own: int,
+        longest: int,
+        prices: Prices,
+        spent: float,
+        trust: float,
+        worth: float,
+        rows: slice = EVERY_ROW,
+    ) -> list[int]:
+        """Where the drafts of some rows end, each by what the others of these rows bring."""
+        if self.greedy or not own:
+            return best_lengths(reached[rows], prices, spent, worth, trust).of
+        least = least_chance(self._foreseen(own, longest)[rows], longest, prices, spent, worth, trust)
+        return [_judged(row, least, trust) for row in reached[rows]]
 
     def _corrected(self, sure: np.ndarray) -> list[list[float]]:
         """The chances of the drafter's own tokens; none of a row that gets no draft."""

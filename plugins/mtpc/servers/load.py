@@ -19,6 +19,7 @@ from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
+GOLDEN = (5**0.5 - 1) / 2  # multiples of it, without what is before the point, are spread evenly
 TIMEOUT = aiohttp.ClientTimeout(total=1800)
 
 
@@ -71,11 +72,21 @@ class Load:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How completions are sampled; ``ignore_eos`` makes every one of the same length."""
+    """How completions are sampled; ``ignore_eos`` makes every one of the same length.
+
+    spread: completions are at most half of ``max_tokens`` to all of it long, the same ones in every run: requests that
+    begin together then end one by one, as a server's do.
+    """
 
     max_tokens: int
     temperature: float
     ignore_eos: bool = True
+    spread: bool = False
+
+    def limits(self, count: int) -> list[int]:
+        """The most tokens of so many completions; spread, any few in a row are evenly."""
+        shares = [(1.0 + number * GOLDEN % 1.0) / 2 if self.spread else 1.0 for number in range(1, count + 1)]
+        return [round(self.max_tokens * share) for share in shares]
 
     def body(self, model: str, prompt: Prompt) -> dict[str, Any]:
         """The request's JSON."""
@@ -166,8 +177,10 @@ def run_load(
 
     Errors: `MTPCError` when the server cannot be reached, refuses a request or answers something else.
     """
+    limits = sampling.limits(len(prompts))
+    bodies = [sampling.body(model, prompt) | {"max_tokens": most} for prompt, most in zip(prompts, limits, strict=True)]
     try:
-        return asyncio.run(_run(url, [sampling.body(model, prompt) for prompt in prompts], concurrency, counts))
+        return asyncio.run(_run(url, bodies, concurrency, counts))
     except MTPCError:
         raise
     except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError) as error:
@@ -186,7 +199,8 @@ def run_offline(url: str, model: str, prompts: Sequence[Prompt], sampling: Sampl
 
     Errors: `MTPCError` when the process cannot be reached or the engine fails.
     """
-    body = {"prompts": list(prompts), "concurrency": concurrency, **sampling.body(model, "")}
+    asked = {"prompts": list(prompts), "limits": sampling.limits(len(prompts)), "concurrency": concurrency}
+    body = asked | sampling.body(model, "")
     try:
         reply = asyncio.run(_post(f"{url}/run", body))
     except (aiohttp.ClientError, TimeoutError) as error:

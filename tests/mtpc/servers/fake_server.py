@@ -84,7 +84,8 @@ class Handler(BaseHTTPRequestHandler):
         elif "refuse" in "".join((body["prompt"], *body["prompts"])):
             self.reply('{"error": "the prompt is refused"}', 400)
         elif self.path == "/run":
-            texts = [(prompt.upper() * body["max_tokens"])[: body["max_tokens"]] for prompt in body["prompts"]]
+            asked = zip(body["prompts"], body["limits"], strict=True)
+            texts = [(prompt.upper() * most)[:most] for prompt, most in asked]
             answers = [{"text": text, "tokens": len(text), "first": 1.0, "seconds": 3.0} for text in texts]
             self.reply(json.dumps({"seconds": 3.0, "completions": answers}))
         else:

@@ -1,5 +1,7 @@
 """Requests at a fixed concurrency, against a server that speaks as vLLM's does."""
 
+from collections.abc import Callable
+
 import pytest
 
 from mtpc.bench.run import Plan, choose_prompts, run_plan
@@ -112,6 +114,20 @@ def test_an_offline_engine_gets_all_prompts_at_once() -> None:
     assert [(one.prompt, one.text, one.tokens) for one in load.completions] == [("abc", "ABC", 3), ("de", "DED", 3)]
     assert load.in_flight == 2
     assert [body["concurrency"] for body in state.bodies] == [2]
+
+
+@pytest.mark.parametrize("run", [run_load, run_offline])
+def test_lengths_of_completions_may_be_spread(run: Callable[..., Load]) -> None:
+    """Evenly, and alike in every run."""
+    sampling = Sampling(40, 0.5, spread=True)
+    assert Sampling(40, 0.5).limits(2) == [40, 40]
+    limits = sampling.limits(16)
+    assert limits[:8] == sampling.limits(8)
+    assert 20 <= min(limits) < 24 and 36 < max(limits) <= 40 and sum(limits) / 16 == pytest.approx(30, abs=1)
+    assert all(len(set(limits[start : start + 4])) == 4 for start in range(13))
+    with serving() as (url, _):
+        load = run(url, "some-model", ["abc"] * 5, sampling, 2)
+    assert [one.tokens for one in load.completions] == limits[:5]
 
 
 def test_an_offline_engine_that_fails_ends_in_one_sentence() -> None:
