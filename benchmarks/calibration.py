@@ -6,6 +6,9 @@ The plain loop, greedy: the drafter's tokens mixed with copied ones, as many as 
 those tokens that come after accepted ones only, as others are never looked at.  Last, the time that a step of one
 request takes to find what may be copied and to choose the length of its draft, and what "own" and "copied" in the
 drafter's copying.json would have been right; fit them on other prompts than they are measured on.
+
+With --temperature the drafter alone, by rejection sampling, all that it draws: what "own_sampled" and "slope" would
+have been right.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ from rich.progress import track
 from benchmarks.arguments import one_sentence
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
+from mtpc.copying.shift import LARGEST, SMALLEST
 from mtpc.copying.table import CopyTable
+from mtpc.evaluation.decoding import speculate
 from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.evaluation.texts import Text, view, write_texts
 from mtpc.families.drafter import Drafter, load_drafter, own_drafts
@@ -99,6 +104,21 @@ def drafted(
         end += 1
 
 
+def drawn(
+    target: FrozenTarget, drafter: Drafter, table: CopyTable, texts: Sequence[Text], given: argparse.Namespace
+) -> Iterator[tuple[Token, float]]:
+    """What is drawn after each prompt, up to the first of each draft that is rejected, and the largest chance there."""
+    head, drafts = SharedHead.of(target.model), own_drafts(drafter.family, drafter.config, given.longest).count
+    for number, text in enumerate(track(texts, "texts")):
+        prompt, noise = text.tokens[: text.start], torch.Generator().manual_seed(number)
+        how = {"temperature": given.temperature, "generator": noise}
+        decoded = speculate(target, drafter, head, prompt, given.max_tokens, drafts, **how)
+        for peaks, accepted in zip(decoded.peaks, decoded.accepted, strict=True):
+            foretold = table.of_drafter(peaks, greedy=False)
+            for place in range(min(accepted + 1, drafts)):
+                yield Token(place + 1, "drafter", foretold[place], place < accepted), peaks[place]
+
+
 def calibration(tokens: Sequence[Token]) -> Table:
     """By who drafted them and place, and of all places."""
     rows = []
@@ -127,6 +147,19 @@ def fitted(tokens: Sequence[Token], by: str, added: Sequence[float]) -> list[flo
     return shifts
 
 
+def regression(peaks: Sequence[float], right: Sequence[bool]) -> tuple[float, float]:
+    """What is added to the logit of the largest chance, and by what it is multiplied before: logistic regression."""
+    chances = np.clip(np.array(peaks), SMALLEST, LARGEST)
+    inputs, wanted = np.stack([np.ones(len(chances)), np.log(chances / (1.0 - chances))], 1), np.array(right, float)
+    weights = np.zeros(2)
+    for _ in range(50):
+        found = 1.0 / (1.0 + np.exp(-inputs @ weights))
+        curvature = inputs.T @ (inputs * (found * (1.0 - found))[:, None])
+        weights += np.linalg.solve(curvature, inputs.T @ (wanted - found))
+    added, slope = weights.round(2).tolist()
+    return added, slope
+
+
 def logit(chance: float) -> float:
     """Of a chance between 0 and 1."""
     return math.log(chance / (1.0 - chance))
@@ -142,21 +175,31 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=4, help="of each kind (default: %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=96, help="of an answer (default: %(default)s)")
     parser.add_argument("--longest", type=int, default=10, help="draft (default: %(default)s)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0, as given by default, is greedy")
     parser.add_argument("--out", type=Path, help="a file for the table, as Markdown")
     given = parser.parse_args()
     target = FrozenTarget(given.target, device=default_device())
     drafter, table = load_drafter(given.drafter, target.facts), CopyTable.of(given.drafter)
     written = write_texts(target, prompts_of_file(given.prompts, given.target, given.questions), given.max_tokens, 0, 0)
     texts = [text for of_kind in written.values() for text in of_kind]
-    clock = Clock()
     tokens: list[Token] = []
-    for text in track(texts, "texts"):
-        tokens += drafted(target, drafter, table, text, given.longest, clock)
-    found, console = calibration(tokens), Console()
+    console = Console()
+    if given.temperature:
+        tokens, peaks = map(list, zip(*drawn(target, drafter, table, texts, given), strict=True))
+        added, slope = regression(peaks, [token.right for token in tokens])
+        told = [f'"own_sampled": [{added}], "slope": [{table.slope[0]}, {slope}]']
+    else:
+        clock = Clock()
+        for text in track(texts, "texts"):
+            tokens += drafted(target, drafter, table, text, given.longest, clock)
+        told = [
+            f"Finding copies and choosing lengths: {1000 * clock.seconds / clock.steps:.3f} ms a step.",
+            f'"own": {fitted(tokens, "drafter", table.own)}',
+            f'"copied": {fitted(tokens, "copying", table.copied)}',
+        ]
+    found = calibration(tokens)
     console.print(found.to_rich())
-    console.print(f"Finding copies and choosing lengths: {1000 * clock.seconds / clock.steps:.3f} ms a step.")
-    console.print(f'"own": {fitted(tokens, "drafter", table.own)}')
-    console.print(f'"copied": {fitted(tokens, "copying", table.copied)}')
+    console.print("\n".join(told))
     if given.out is not None:
         given.out.write_text(found.to_markdown())
 

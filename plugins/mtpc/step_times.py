@@ -20,6 +20,8 @@ PRIOR = 4.0  # steps that draft a token for each request, or take a quarter long
 LONGEST = 2.0  # times what was expected: what takes longer has been interrupted
 FARTHEST = 10.0  # from the table
 FIRST, DRAFTED = 16, 200  # steps in a row with drafts, after which one goes by without: at first, and at most
+FIRST_TRIAL, SELDOM = 8, 512  # looks in a row after which the drafter drafted nothing until it tries: at first, at most
+TRIAL = 8  # steps: what runs again after long takes longer
 
 
 @dataclass
@@ -35,6 +37,9 @@ class Size:
     undrafted: int = 0  # of these
     in_a_row: int = 0  # that were drafted for
     looks: int = 0
+    trials: int = 0
+    trying: int = 0  # steps that are left of a trial
+    untried: int = 0  # looks in a row after which the drafter has drafted nothing
     table: float = 0.0  # sums of products: of plain + added with itself,
     both: float = 0.0  # with added,
     seconds: float = 0.0  # and with seconds
@@ -127,6 +132,8 @@ class StepTimes:
         now = self.clock()
         if size := self._verified(prices, greedy, names):
             size.looked(prices.drafting * share, now - self.began)
+        if share:
+            self._size(len(names), greedy).untried = 0
         self.handed, self.ended = drafts, now
 
     def skip(self, prices: Prices, greedy: bool, names: Collection[int], drafts: Mapping[int, int]) -> None:
@@ -166,6 +173,19 @@ class StepTimes:
         """Whether the next step is to go by without drafts, to see what that takes: more and more seldom."""
         size = self._size(rows, greedy)
         return any(self.handed.values()) and size.in_a_row >= min(FIRST << min(size.undrafted, 8), DRAFTED)
+
+    def tries(self, rows: int, greedy: bool) -> bool:
+        """Whether the drafter is to draft now, whatever that seems to be worth, to see what it takes: asked in a look.
+
+        A table that says too much would never be put right where nothing is drafted for it.
+        """
+        size = self._size(rows, greedy)
+        size.untried += 1
+        if not size.trying and size.untried >= min(FIRST_TRIAL << min(size.trials, 8), SELDOM):
+            size.trying, size.trials = TRIAL, size.trials + 1
+        tries = size.trying > 0
+        size.trying -= tries
+        return tries
 
     def _size(self, rows: int, greedy: bool) -> Size:
         key = _key(rows, greedy)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from argparse import Namespace
+from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.calibration import Clock, Token, calibration, drafted, fitted
+import numpy as np
+
+from benchmarks.calibration import Clock, Token, calibration, drafted, drawn, fitted, regression
 from mtpc.copying.table import CopyTable
 from mtpc.evaluation.texts import Text
 from mtpc.families.drafter import load_drafter
 from mtpc.targets.frozen import FrozenTarget
-from tests.support.random_models import make_copying, make_target
+from tests.support.random_models import make_copying, make_drafter, make_target
 
 TEXT = [*range(40, 60), *range(40, 60), 1]
 
@@ -41,3 +45,24 @@ def test_shifts_are_what_would_have_been_right() -> None:
     assert fitted(more, "drafter", [0.5, 0.25]) == [round(0.5 + math.log(4), 2), 0.25]
     copied = [Token(1, "copying", 0.5, True)] * 8
     assert fitted(copied, "copying", [0.0]) == [round(math.log(9), 2)]
+
+
+def test_what_is_drawn_counts_up_to_what_is_rejected(tmp_path: Path) -> None:
+    folder = make_target(tmp_path / "target")
+    drafter, target = load_drafter(make_drafter(tmp_path / "drafter", folder, "cp")), FrozenTarget(folder)
+    given = Namespace(longest=10, max_tokens=60, temperature=1.0)
+    found = list(drawn(target, drafter, CopyTable(), [Text(TEXT, 22)], given))
+    drafts = drafter.config.num_drafts
+    assert {token.place for token, _ in found} <= set(range(1, drafts + 1))
+    for (token, peak), (following, _) in pairwise(found):
+        assert token.foretold == CopyTable().of_drafter([peak], greedy=False)[0]
+        assert following.place == (token.place % drafts + 1 if token.right else 1)
+    assert {token.right for token, _ in found} == {True, False}
+
+
+def test_the_regression_finds_what_chances_were_made_of() -> None:
+    rng = np.random.default_rng(0)
+    peaks = rng.uniform(0.05, 0.95, 20000)
+    chances = 1 / (1 + np.exp(-(0.3 + 0.6 * np.log(peaks / (1 - peaks)))))
+    added, slope = regression(peaks.tolist(), (rng.uniform(size=20000) < chances).tolist())
+    assert abs(added - 0.3) < 0.06 and abs(slope - 0.6) < 0.06

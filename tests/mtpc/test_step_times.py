@@ -10,7 +10,7 @@ import pytest
 from mtpc.lengths import Prices
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
-from mtpc.step_times import EVERY, FIRST, WARM_UP, StepTimes
+from mtpc.step_times import EVERY, FIRST, FIRST_TRIAL, SELDOM, TRIAL, WARM_UP, StepTimes
 
 TABLE = StepCost(plain=((1, 1.0), (16, 2.5)), verifying=((2, 1.1), (17, 2.6)), drafting=((1, 0.2), (16, 0.8)))
 OWN = Own(3, serial=3)
@@ -130,6 +130,28 @@ def test_a_size_that_always_drafts_is_seen_without_drafts_now_and_then() -> None
     assert not machine.times.undrafted(2, True)  # that step is under way
     machine.step(2, 0, 3, 3)
     assert not machine.times.undrafted(2, True)
+
+
+def test_a_drafter_that_never_drafts_is_tried_more_and_more_seldom() -> None:
+    machine, tried = Machine(1.0, 1.0), []
+    for look in range(4 * SELDOM):
+        tries = machine.times.tries(4, True)
+        machine.step(4, 0, 3 * tries, 3 * tries)
+        tried += [look] * tries
+    begins = [look for look in tried if look - 1 not in tried]
+    assert len(tried) == TRIAL * len(begins)
+    gaps = np.diff([-1, *begins]).tolist()
+    assert gaps[0] == FIRST_TRIAL
+    assert gaps[1:4] == [2**number * FIRST_TRIAL + TRIAL - 1 for number in (1, 2, 3)]
+    assert max(gaps) == SELDOM + TRIAL - 1
+    assert not machine.times.tries(64, True)
+
+
+def test_a_drafter_that_drafts_is_not_tried() -> None:
+    machine = Machine(1.0, 1.0)
+    for _ in range(100):
+        assert not machine.times.tries(4, True)
+        machine.step(4, 3, 3, 3)
 
 
 def test_ranks_tell_what_the_first_one_found() -> None:

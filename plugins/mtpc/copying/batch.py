@@ -22,6 +22,7 @@ from mtpc.step_times import StepTimes
 # By how much drafting must look better than not drafting: of two guesses the larger is too large; the more so where
 # tokens are chosen among those of many requests.
 WORTH, OF_MANY = 1.05, 1.15
+HOPEFUL = 0.8  # what drafting must look like for a trial: from there on it may be worth more than it seems to
 EVERY_ROW = slice(None)
 
 
@@ -45,7 +46,8 @@ class BatchCopying:
     ) -> None:
         self.table, self.own, self.longest, self.costs = table, own, longest, cost
         self.store, self.rest, self.times = store, Rest(), times
-        self.trust = {"drafter": Trust(), "copying": Trust()}  # by who drafts, the former beside the latter
+        # By what is believed: what is foreseen before the drafter drafts, what it says then, or copies alone.
+        self.trust = {"foreseen": Trust(), "drafter": Trust(), "copying": Trust()}
         self.requests: MutableMapping[Any, Request] = {} if requests is None else requests
         self.names: list[int] = []  # their hashes: no request is kept alive
         self.batch: list[Request | None] = []  # None: it gets no draft
@@ -86,6 +88,7 @@ class BatchCopying:
         self._now: Prices | None = None
         self._reached: list[tuple[list[float], list[float]]] | None = None
         self._of_copies: tuple[int, Best] | None = None
+        self._tries = False
         if self.times is not None:
             self.times.begin()
         for trust in self.trust.values():
@@ -113,10 +116,9 @@ class BatchCopying:
             self.batch.append(None)
             self.proposals.append(Proposal.none(self.longest))
             return
-        if request.expected is not None:
-            trust, foretold = request.expected
+        for trust, foretold in request.expected:
             trust.learn(foretold, max(0, len(said) - 1))
-            request.expected = None
+        request.expected = []
         request.said(said)
         self.batch.append(request)
         self.proposals.append(request.copy.propose(self.longest))
@@ -151,18 +153,28 @@ class BatchCopying:
         """Whether nothing is to be drafted now, to see what such a step takes."""
         return self.times is not None and self.times.undrafted(len(self.batch), self.greedy)
 
+    def _tried(self) -> bool:
+        """Whether the drafter drafts now to see what that takes, and all that it drafts is verified."""
+        self._tries = self.times is not None and self.times.tries(len(self.batch), self.greedy)
+        return self._tries
+
     def own_that_pay(self, longest: int) -> int:
         """How many tokens the drafter is to draft in this step, beside what is copied; 0: none is worth its time."""
         choices, prices = self.own.choices(longest), self.prices
         if self._undrafted or len(choices) == 1:
             return 0
         found = {
-            own: prices.best(self._foreseen(own, longest), self._spent(own), self._trusted(own)) for own in choices
+            own: prices.best(
+                self._foreseen(own, longest), self._spent(own), self._trusted("foreseen" if own else "copying")
+            )
+            for own in choices
         }
         self._of_copies = longest, found[0]
         rates = [rate for rate, _ in found.values()]
-        best = max(rates)
-        return choices[rates.index(best)] if best >= self._worth * rates[0] else 0
+        best = max(rates[1:])
+        if best >= WORTH * rates[0]:
+            return choices[rates.index(best)]
+        return choices[-1] if best >= HOPEFUL * rates[0] and self._tried() else 0
 
     def common_length(self, longest: int, drafts: Sequence[int]) -> int:
         """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does.
@@ -172,10 +184,15 @@ class BatchCopying:
         own = min(self.own.count, longest)
         foreseen = self._foreseen(own, longest)
         spent = [self._spent(count) for count in drafts[: longest + 1]]
-        length = best_common_length(foreseen, longest, self.prices, spent, self._worth, self._trusted(own))
-        if self._undrafted:
-            length = 0
-        self._expect(foreseen, [length] * len(self.batch), own)
+        believed = "foreseen" if own else "copying"
+
+        def best(worth: float) -> int:
+            return best_common_length(foreseen, longest, self.prices, spent, worth, self._trusted(believed))
+
+        length = 0 if self._undrafted else best(self._worth)
+        if not length and own and not self._undrafted and best(HOPEFUL) and self._tried():
+            length = own
+        self._expect({believed: foreseen}, [length] * len(self.batch))
         return length
 
     def drafted(self, drafts: Sequence[list[int]], share: float) -> None:
@@ -209,19 +226,15 @@ class BatchCopying:
     def _worth(self) -> float:
         return OF_MANY if self._many else WORTH
 
-    def _trust(self, own: int) -> Trust:
-        """Of drafts of which so many tokens are the drafter's."""
-        return self.trust["drafter" if own else "copying"]
-
-    def _trusted(self, own: int) -> float:
+    def _trusted(self, believed: str) -> float:
         """What part of chances counts."""
-        return self._trust(own).factor if self._many else 1.0
+        return self.trust[believed].factor if self._many else 1.0
 
-    def _expect(self, reached: Chances, ends: Sequence[int], own: int) -> None:
-        """Remember what drafts of these lengths were foretold to bring."""
-        for request, row, end in zip(self.batch, reached, ends, strict=True):
-            if request is not None:
-                request.expected = (self._trust(own), sum(row[:end])) if self._many and end else None
+    def _expect(self, foretold: Mapping[str, Chances], ends: Sequence[int]) -> None:
+        """Remember what drafts of these lengths were foretold to bring, by what is believed."""
+        for row, (request, end) in enumerate(zip(self.batch, ends, strict=True)):
+            if request is not None and end and self._many:
+                request.expected = [(self.trust[name], sum(each[row][:end])) for name, each in foretold.items()]
 
     def _foreseen(self, own: int, longest: int) -> list[list[float]]:
         """Chances that tokens are reached, before the drafter drafts so many of them."""
@@ -253,8 +266,11 @@ class BatchCopying:
         worth = 1.0 if own else self._worth
         if self._undrafted:
             ends = [0] * len(drafts)
+        elif self._tries:
+            ends = [min(own, len(row)) for row in reached]
         elif own or self._of_copies is None or self._of_copies[0] != longest:
-            ends = self._ends(reached, own, longest, self.prices, self._spent(own), self._trusted(own), worth)
+            trust = self._trusted("drafter" if own else "copying")
+            ends = self._ends(reached, own, longest, self.prices, self._spent(own), trust, worth)
         else:  # they have been weighed against the drafter
             ends = lengths_of(reached, self._of_copies[1], self.prices.undrafted_rate(0.0), worth).of
         for row in [row for row, one in enumerate(alone) if one]:
@@ -267,8 +283,9 @@ class BatchCopying:
             for request, draft, likely, end in zip(self.batch, tokens, chances, ends, strict=True):
                 if request is not None:
                     request.drafted(draft[:end], likely[:end])
-        self._expect(reached, ends, own)
-        self.rest.looked(any(ends))
+        believed = {"drafter": reached, "foreseen": self._foreseen(own, longest)} if own else {"copying": reached}
+        self._expect(believed, ends)
+        self.rest.looked(any(ends) and not self._tries)
         self.reached = reached
         self._hand_out(ends, self.own.share(own))
         return [draft.tokens[:end] for draft, end in zip(drafts, ends, strict=True)]
@@ -293,7 +310,7 @@ class BatchCopying:
     def _corrected(self, sure: np.ndarray) -> list[list[float]]:
         """The chances of the drafter's own tokens; none of a row that gets no draft."""
         return [
-            [] if request is None else self.table.of_drafter(likely, request.sure.value)
+            [] if request is None else self.table.of_drafter(likely, request.sure.value, self.greedy)
             for request, likely in zip(self.batch, sure.tolist(), strict=True)
         ]
 

@@ -106,7 +106,7 @@ class Request:
         self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
         self.at_first = table.typical[not greedy]
         self.sure, self.typical = Shift(), self.at_first
-        self.expected: tuple[Trust, float] | None = None
+        self.expected: list[tuple[Trust, float]] = []
         self.missed: list[int] = []
         self._drafted: tuple[list[int], list[float]] = [], []
 

@@ -12,12 +12,12 @@ SMALLEST, LARGEST = 1e-6, 0.995  # no chance is 1: what has always been right ma
 LARGEST_ODDS = LARGEST / (1.0 - LARGEST)
 
 
-def shifted(chance: float, shift: float) -> float:
-    """A chance in [0, 1] with so much added to its logit, from `SMALLEST` to `LARGEST`; none stays none."""
+def shifted(chance: float, shift: float, slope: float = 1.0) -> float:
+    """A chance in [0, 1], its logit times the slope and shifted, from `SMALLEST` to `LARGEST`; none stays none."""
     if chance <= 0.0:
         return 0.0
     chance = _bounded(chance)
-    odds = math.exp(shift) * chance / (1.0 - chance)
+    odds = math.exp(shift) * (chance / (1.0 - chance)) ** slope
     return _bounded(odds / (1.0 + odds))
 
 

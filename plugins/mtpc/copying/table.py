@@ -17,7 +17,11 @@ FILE = "copying.json"  # of a drafter directory
 # Of SmolLM2-135M-Instruct along 48,000 tokens of its answers, greedy and at T = 0.8; for a directory without a `FILE`.
 COMMON = (0.22, 0.49, 0.62, 0.66, 0.70, 0.75, 0.78, 0.80, 0.83, 0.83, 0.84, 0.85, 0.86, 0.87, 0.88, 0.96)
 TYPICAL = (0.6, 0.6)  # of drafters whose directory does not say
+# What is drawn from a flat distribution is accepted more often than its most probable token would be, from a peaked one
+# less often: of both drafters that ship, so far does the logit of the largest probability count.
+SLOPE = (1.0, 0.5)
 Chance = Annotated[float, Field(gt=0, lt=1)]
+Slope = Annotated[float, Field(gt=0, le=2)]
 
 
 class Chances(Strict):
@@ -26,11 +30,14 @@ class Chances(Strict):
     chances: list[Chance] = Field(min_length=1, max_length=256)
     own: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
     copied: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
+    own_sampled: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
+    slope: Annotated[tuple[Slope, Slope], Field(strict=False)] = SLOPE
     typical: Annotated[tuple[Chance, Chance], Field(strict=False)] = TYPICAL
     counts: list[list[int]] | None = None
     arguments: dict[str, Any] | None = None
     provenance: dict[str, Any] | None = None
     own_from: str | None = None
+    own_sampled_from: str | None = None
     typical_from: str | None = None
 
 
@@ -40,13 +47,16 @@ class CopyTable:
 
     own: what is added to the logits of the drafter's own probabilities, by place in its draft; further places are as
     the last.  A drafter may be too sure or not sure enough, and what was right before is more often right again.
-    copied: the same for chances of what is copied.  typical: how often a token of the drafter's own is accepted where
-    those before it were, of greedy requests and of others.
+    own_sampled: the same of requests that are not greedy.  slope: by what the logits are multiplied before, of both.
+    copied: what is added to the logits of chances of copies.  typical: how often a token of the drafter's own is
+    accepted where those before it were, of greedy requests and of others.
     """
 
     chances: tuple[float, ...] = COMMON
     own: tuple[float, ...] = (0.0,)
     copied: tuple[float, ...] = (0.0,)
+    own_sampled: tuple[float, ...] = (0.0,)
+    slope: tuple[float, float] = SLOPE
     typical: tuple[float, float] = TYPICAL
     _along: dict[tuple[int, int], list[float]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -60,17 +70,24 @@ class CopyTable:
         if not is_there(file):
             return cls()
         stated = declared(Chances, read_json(file), str(file))
-        return cls(tuple(stated.chances), tuple(stated.own), tuple(stated.copied), stated.typical)
+        return cls(
+            tuple(stated.chances),
+            tuple(stated.own),
+            tuple(stated.copied),
+            tuple(stated.own_sampled),
+            stated.slope,
+            stated.typical,
+        )
 
     @property
     def longest(self) -> int:
         """Tokens of a match that tell anything."""
         return len(self.chances)
 
-    def of_drafter(self, chances: Sequence[float], shift: float = 0.0) -> list[float]:
-        """The drafter's own probabilities along its draft, corrected; shift: added to all logits besides."""
-        shifts = filled(self.own, len(chances))
-        return [shifted(chance, own + shift) for chance, own in zip(chances, shifts, strict=True)]
+    def of_drafter(self, chances: Sequence[float], shift: float = 0.0, greedy: bool = True) -> list[float]:
+        """The drafter's largest probabilities along its draft, corrected; shift: added to all logits besides."""
+        shifts, slope = filled(self.own if greedy else self.own_sampled, len(chances)), self.slope[not greedy]
+        return [shifted(chance, own + shift, slope) for chance, own in zip(chances, shifts, strict=True)]
 
     def along(self, length: int, count: int) -> list[float]:
         """r_1..r_m of so many tokens after a match: each that is copied makes the match one longer."""

@@ -19,10 +19,14 @@ from mtpc.verify import verify_greedy, verify_rejection
 
 @dataclass
 class Decoded:
-    """The new tokens, and how many drafts each step of the target accepted."""
+    """The new tokens, and how many drafts each step of the target accepted.
+
+    peaks: of each step's drafts, where they are drawn, the largest probability that each could have had.
+    """
 
     tokens: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
+    peaks: list[list[float]] = field(default_factory=list)
 
 
 class TargetSession:
@@ -75,6 +79,7 @@ def speculate(
             verdict = verify_greedy(draft.tokens, logits)
         else:
             p = probabilities(logits, temperature)
+            decoded.peaks.append(draft.probs[0].amax(1).tolist())
             verdict = verify_rejection(draft.tokens, draft.probs, p, uniforms(1, num_drafts), uniforms(1))
         accepted = int(verdict.accepted[0])
         hidden = hidden[:, : accepted + 1]

@@ -148,7 +148,7 @@ def test_how_drawn_drafts_are_cut_leaves_the_law_as_it_is(copied: list[int], alo
     cost = StepCost(plain=((1, 1.0), (101, 3.0)), verifying=verifying, drafting=((1, 0.1),))
     rest, lengths, law = np.maximum(target - first, 0), set(), np.zeros(10)
     for one, two in np.ndindex(10, 10):
-        batch = BatchCopying(Own(2), 6, cost, CopyTable())
+        batch = BatchCopying(Own(2), 6, cost, CopyTable(slope=(1.0, 1.0)))
         batch.begin(greedy=False)
         batch.add(0, lambda: copied[:-1], copied[-1:], False)
         sure = np.array([[first.max(), second[one].max()]], np.float32)
@@ -203,3 +203,27 @@ def test_a_batch_that_always_drafts_is_seen_without_drafts_now_and_then() -> Non
     assert undrafted[0] <= FIRST + 2
     assert {DRAFTED, DRAFTED + 1, DRAFTED + 2}.issuperset(np.diff(undrafted[-3:]).tolist())
     assert not drafted_in(600, 0.1, alone=True).count(0)
+
+
+@pytest.mark.parametrize(("dear", "common"), [(0.8, False), (8.0, False), (0.8, True), (8.0, True)])
+def test_a_drafter_that_seems_to_be_worth_little_is_tried_and_all_of_its_drafts_verified(
+    dear: float, common: bool
+) -> None:
+    """One whose drafts cannot be worth it is not; and what is tried does not end a rest."""
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)), drafting=((1, dear),))
+    batch = BatchCopying(Own(2, serial=2), 6, cost, CopyTable((0.7,)), times=StepTimes(cost, clock=Clock(0.0)))
+    given = []
+    for step in range(40):
+        batch.begin()
+        for name in ("one", "other"):
+            batch.add(name, lambda: [1, 2], [100 + step], False)
+        if common:
+            length = batch.common_length(6, range(7))
+            batch.drafted([[0] * length] * 2, 0.0)
+            given.append([length] * 2)
+            continue
+        own = batch.own_that_pay(6)
+        drafts = batch.lengths([[0] * own] * 2, np.full((2, own), 0.01, np.float32), 6, [False, False])
+        given.append(list(map(len, drafts)))
+    assert [2, 2] in given if dear < 1.0 else given == [[0, 0]] * 40
+    assert given.count([0, 0]) >= 16

@@ -27,6 +27,15 @@ def test_a_directory_has_its_own_chances(tmp_path: Path) -> None:
     assert table.along(0, 3) == [0.0, 0.0, 0.0]
 
 
+def test_what_is_drawn_has_a_correction_of_its_own(tmp_path: Path) -> None:
+    stated = {"chances": [0.5], "own": [0.3], "own_sampled": [0.1, -0.2], "slope": [1.0, 0.25]}
+    (tmp_path / FILE).write_text(json.dumps(stated))
+    table = CopyTable.of(tmp_path)
+    logits = [math.log(chance / (1 - chance)) for chance in table.of_drafter([0.8, 0.8], 1.0, greedy=False)]
+    assert logits == pytest.approx([math.log(4) / 4 + 1.1, math.log(4) / 4 + 0.8])
+    assert table.of_drafter([0.8]) == pytest.approx([4 * math.exp(0.3) / (1 + 4 * math.exp(0.3))])
+
+
 def test_chances_of_copies_are_corrected_by_place() -> None:
     table = CopyTable((0.2, 0.5), copied=(0.4, -0.3))
     logits = [math.log(chance / (1 - chance)) for chance in table.along(1, 3)]
@@ -46,6 +55,7 @@ def test_chances_of_copies_are_corrected_by_place() -> None:
         '{"chances": [NaN]}',
         '{"chances": [0.5], "own": [9]}',
         '{"chances": [0.5], "owns": [1.0]}',
+        '{"chances": [0.5], "slope": [1.0, 0.0]}',
         "[" * 100_000,
     ],
 )
