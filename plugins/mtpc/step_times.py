@@ -40,6 +40,7 @@ class Size:
     trials: int = 0
     trying: int = 0  # steps that are left of a trial
     untried: int = 0  # looks in a row after which the drafter has drafted nothing
+    drafts: int = 0  # steps in which it has drafted
     table: float = 0.0  # sums of products: of plain + added with itself,
     both: float = 0.0  # with added,
     seconds: float = 0.0  # and with seconds
@@ -130,10 +131,11 @@ class StepTimes:
         the drafter's whole draft, what it has drafted meanwhile should have taken.
         """
         now = self.clock()
-        if size := self._verified(prices, greedy, names):
-            size.looked(prices.drafting * share, now - self.began)
+        if over := self._verified(prices, greedy, names):
+            over.looked(prices.drafting * share, now - self.began)
         if share:
-            self._size(len(names), greedy).untried = 0
+            size = self._size(len(names), greedy)
+            size.untried, size.drafts = 0, size.drafts + 1
         self.handed, self.ended = drafts, now
 
     def skip(self, prices: Prices, greedy: bool, names: Collection[int], drafts: Mapping[int, int]) -> None:
@@ -173,6 +175,10 @@ class StepTimes:
         """Whether the next step is to go by without drafts, to see what that takes: more and more seldom."""
         size = self._size(rows, greedy)
         return any(self.handed.values()) and size.in_a_row >= min(FIRST << min(size.undrafted, 8), DRAFTED)
+
+    def knows_drafter(self, rows: int, greedy: bool) -> bool:
+        """Whether it was seen what the drafter takes in batches of about this size."""
+        return self._size(rows, greedy).drafts >= 2 * WARM_UP
 
     def tries(self, rows: int, greedy: bool) -> bool:
         """Whether the drafter is to draft now, whatever that seems to be worth, to see what it takes: asked in a look.

@@ -22,7 +22,7 @@ from mtpc.step_times import StepTimes
 # By how much drafting must look better than not drafting: of two guesses the larger is too large; the more so where
 # tokens are chosen among those of many requests.
 WORTH, OF_MANY = 1.05, 1.15
-HOPEFUL = 0.8  # what drafting must look like for a trial: from there on it may be worth more than it seems to
+HOPEFUL = 0.9  # what drafting must look like for a trial: from there on it may be worth more than it seems to
 EVERY_ROW = slice(None)
 
 
@@ -158,6 +158,11 @@ class BatchCopying:
         self._tries = self.times is not None and self.times.tries(len(self.batch), self.greedy)
         return self._tries
 
+    @property
+    def _timed(self) -> bool:
+        """Whether what the drafter takes is known, and not only what the table says of it."""
+        return self.times is not None and self.times.knows_drafter(len(self.batch), self.greedy)
+
     def own_that_pay(self, longest: int) -> int:
         """How many tokens the drafter is to draft in this step, beside what is copied; 0: none is worth its time."""
         choices, prices = self.own.choices(longest), self.prices
@@ -172,9 +177,9 @@ class BatchCopying:
         self._of_copies = longest, found[0]
         rates = [rate for rate, _ in found.values()]
         best = max(rates[1:])
-        if best >= WORTH * rates[0]:
-            return choices[rates.index(best)]
-        return choices[-1] if best >= HOPEFUL * rates[0] and self._tried() else 0
+        own = choices[rates.index(best, 1)]
+        pays = best >= (WORTH if self._timed else self._worth) * rates[0]
+        return own if pays or (best >= HOPEFUL * rates[0] and self._tried()) else 0
 
     def common_length(self, longest: int, drafts: Sequence[int]) -> int:
         """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does.

@@ -91,8 +91,8 @@ class Request:
     tenant, before: whose it is, and what of the same tenant may be copied, see `mtpc.copying.store`.  sure: corrects
     the drafter's own probability of the tokens that it drafts.  typical: how often one of them is accepted, to judge by
     before it drafts; while it does not draft, that goes back to ``at_first``.  expected: who learns what becomes of the
-    draft under way, and how many accepted tokens it was foretold to bring; None: nobody.  missed: what the target has
-    said while nobody looked, see `mtpc.copying.rest`.
+    draft under way, and how many accepted tokens each of them has foretold.  missed: what the target has said while
+    nobody looked, see `mtpc.copying.rest`.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from mtpc.copying.request import Request
 from mtpc.copying.table import CopyTable
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
-from mtpc.step_times import DRAFTED, FIRST, StepTimes
+from mtpc.step_times import DRAFTED, FIRST, TRIAL, StepTimes
 
 OWN, TYPICAL = Own(3), CopyTable().typical[0]
 LOOP, NEW = [4, 5, 6, 7] * 6, list(range(40, 60))  # texts that repeat themselves, and that do not
@@ -205,7 +205,7 @@ def test_a_batch_that_always_drafts_is_seen_without_drafts_now_and_then() -> Non
     assert not drafted_in(600, 0.1, alone=True).count(0)
 
 
-@pytest.mark.parametrize(("dear", "common"), [(0.8, False), (8.0, False), (0.8, True), (8.0, True)])
+@pytest.mark.parametrize(("dear", "common"), [(0.6, False), (8.0, False), (0.6, True), (8.0, True)])
 def test_a_drafter_that_seems_to_be_worth_little_is_tried_and_all_of_its_drafts_verified(
     dear: float, common: bool
 ) -> None:
@@ -225,5 +225,6 @@ def test_a_drafter_that_seems_to_be_worth_little_is_tried_and_all_of_its_drafts_
         own = batch.own_that_pay(6)
         drafts = batch.lengths([[0] * own] * 2, np.full((2, own), 0.01, np.float32), 6, [False, False])
         given.append(list(map(len, drafts)))
-    assert [2, 2] in given if dear < 1.0 else given == [[0, 0]] * 40
-    assert given.count([0, 0]) >= 16
+    tried = [lengths for lengths in given if any(lengths)]
+    assert 0 < len(tried) <= TRIAL if dear < 1.0 else not tried  # what was tried in vain looks worse at once
+    assert all(one == other for one, other in tried)
