@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# In passes, what drafting takes before the first: in vLLM on two cores, SmolLM2's FastMTP layer takes 1.7, 2.6 and 3.4
+# ms for one, two and three tokens.
+BEFORE = 1.0
+
 
 @dataclass(frozen=True)
 class Own:
@@ -22,8 +26,8 @@ class Own:
         return [*range(serial + 1), *([rest] if rest > serial else [])]
 
     def share(self, drafts: int) -> float:
-        """Of the time of all of them, what the passes for so many take: all passes are taken to be as long."""
-        return self._passes(drafts) / self._passes(self.count) if self.count else 0.0
+        """Of the time of all of them, what so many take: all passes are taken to be as long."""
+        return (BEFORE + self._passes(drafts)) / (BEFORE + self._passes(self.count)) if drafts else 0.0
 
     def _passes(self, drafts: int) -> int:
         return min(drafts, self.serial) + (drafts > self.serial)

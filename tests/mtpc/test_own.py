@@ -25,7 +25,7 @@ def test_a_window_drafts_all_of_its_tokens_or_none(own: Own, most: int, choices:
 
 @pytest.mark.parametrize(
     ("own", "shares"),
-    [(Own(4, serial=4), [0, 0.25, 0.5, 0.75, 1]), (Own(4), [0, 1, 1, 1, 1]), (Own(4, serial=1), [0, 0.5, 1, 1, 1])],
+    [(Own(4, serial=4), [0, 0.4, 0.6, 0.8, 1]), (Own(4), [0, 1, 1, 1, 1]), (Own(4, serial=1), [0, 2 / 3, 1, 1, 1])],
 )
 def test_a_pass_of_the_drafter_takes_its_part(own: Own, shares: list[float]) -> None:
     assert [own.share(drafts) for drafts in range(5)] == shares

@@ -163,7 +163,7 @@ def test_what_is_drafted_for_a_length(own: Own, waits: list[int], no_wait: list[
     assert [drafted(own, length, first_waits=False) for length in range(5)] == no_wait
 
 
-@pytest.mark.parametrize(("own", "shares"), [(Own(3, serial=3), [0.0, 2 / 3]), (Own(3, serial=2), [0.0, 1.0])])
+@pytest.mark.parametrize(("own", "shares"), [(Own(3, serial=3), [0.0, 0.75]), (Own(3, serial=2), [0.0, 1.0])])
 def test_what_drafting_took_is_timed(own: Own, shares: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     copying, seen = WorkerCopying(TABLE, torch.device("cpu"), own, 4, COST), list[Any]()
     monkeypatch.setattr(copying.batch, "_hand_out", lambda lengths, share: seen.append(share))
