@@ -19,9 +19,9 @@ from mtpc.own import Own
 from mtpc.step_cost import StepCost
 from mtpc.step_times import StepTimes
 
-# By how much drafting must look better than not drafting: of two guesses the larger is too large; the more so where
-# tokens are chosen among those of many requests.
-WORTH, OF_MANY = 1.05, 1.15
+# By how much drafting must look better than not drafting: at all for one request, for many by more. Of the best of their
+# chances a part is luck, the larger the less is known of what drafting takes.
+WORTH, OF_MANY, OF_MANY_GUESSED = 1.0, 1.05, 1.15
 HOPEFUL = 0.9  # what drafting must look like for a trial: from there on it may be worth more than it seems to
 EVERY_ROW = slice(None)
 
@@ -178,7 +178,8 @@ class BatchCopying:
         rates = [rate for rate, _ in found.values()]
         best = max(rates[1:])
         own = choices[rates.index(best, 1)]
-        pays = best >= (WORTH if self._timed else self._worth) * rates[0]
+        worth = OF_MANY if self._many and self._timed else self._worth
+        pays = best > worth * rates[0]
         return own if pays or (best >= HOPEFUL * rates[0] and self._tried()) else 0
 
     def common_length(self, longest: int, drafts: Sequence[int]) -> int:
@@ -229,7 +230,7 @@ class BatchCopying:
 
     @property
     def _worth(self) -> float:
-        return OF_MANY if self._many else WORTH
+        return OF_MANY_GUESSED if self._many else WORTH
 
     def _trusted(self, believed: str) -> float:
         """What part of chances counts."""

@@ -16,7 +16,7 @@ from mtpc.copying.store import BREAK
 from mtpc.copying.table import CopyTable
 from mtpc.copying.trust import Trust
 
-FOLLOWS, FORGETS = 0.1, 0.02  # of how often the drafter's tokens are accepted: after each of them, and while it rests
+FOLLOWS, FORGETS = 0.03, 0.02  # of how often the drafter's tokens are accepted: after each of them, and in rest
 
 
 class Proposal(NamedTuple):

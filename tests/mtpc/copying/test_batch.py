@@ -51,7 +51,7 @@ def test_the_drafter_drafts_where_nothing_is_copied_and_where_it_brings_more_tha
 
 def test_a_serial_part_drafts_as_many_tokens_as_pay() -> None:
     """Of its three passes each takes as long; the window of another drafter drafts all of its tokens or none."""
-    for draft, pay, pay_at_once in ((0.03, 3, 3), (1.0, 2, 3), (1.2, 0, 0)):
+    for draft, pay, pay_at_once in ((0.03, 3, 3), (1.0, 2, 3), (1.6, 0, 0)):
         cost = line(0.02, draft)
         assert batch_of(NEW, cost=cost, own=Own(3, serial=3)).own_that_pay(8) == pay
         assert batch_of(NEW, cost=cost).own_that_pay(8) == pay_at_once
