@@ -19,8 +19,8 @@ from mtpc.own import Own
 from mtpc.step_cost import StepCost
 from mtpc.step_times import StepTimes
 
-# By how much drafting must look better than not drafting: at all for one request, for many by more. Of the best of their
-# chances a part is luck, the larger the less is known of what drafting takes.
+# By how much drafting must look better than not drafting: at all for one request, for many by more. Of the best of
+# their chances a part is luck, the larger the less is known of what drafting takes.
 WORTH, OF_MANY, OF_MANY_GUESSED = 1.0, 1.05, 1.15
 HOPEFUL = 0.9  # what drafting must look like for a trial: from there on it may be worth more than it seems to
 EVERY_ROW = slice(None)
