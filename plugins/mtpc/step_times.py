@@ -20,8 +20,8 @@ PRIOR = 4.0  # steps that draft a token for each request, or take a quarter long
 LONGEST = 2.0  # times what was expected: what takes longer has been interrupted
 FARTHEST = 10.0  # from the table
 FIRST, DRAFTED = 16, 200  # steps in a row with drafts, after which one goes by without: at first, and at most
-FIRST_TRIAL, SELDOM = 8, 512  # looks in a row after which the drafter drafted nothing until it tries: at first, at most
-TRIAL = 8  # steps: what runs again after long takes longer
+FIRST_TRIAL, SELDOM = 32, 512  # looks after which the drafter has drafted nothing until it tries: at first, at most
+TRIAL = 4  # steps: what runs again after long takes longer
 
 
 @dataclass
@@ -178,7 +178,7 @@ class StepTimes:
 
     def knows_drafter(self, rows: int, greedy: bool) -> bool:
         """Whether it was seen what the drafter takes in batches of about this size."""
-        return self._size(rows, greedy).drafts >= 2 * WARM_UP
+        return self._size(rows, greedy).drafts >= WARM_UP
 
     def tries(self, rows: int, greedy: bool) -> bool:
         """Whether the drafter is to draft now, whatever that seems to be worth, to see what it takes: asked in a look.
