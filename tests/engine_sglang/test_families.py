@@ -43,11 +43,11 @@ PAGES, CHUNKS = ("--page-size", "16"), ("--chunked-prefill-size", "48")
 BORROWED = 4  # nodes of the trees that borrow any
 T1 = JointSampling()
 COPY = "?copy=true"
-# Drafts of a request alone are as long as pays, in a batch they cost next to nothing: what the drafters of the tests
-# have earned in the tests before must not leave the controls without drafts, nor what the clock says.
+# A request alone gets drafts as long as pays, none at all in some steps. In a batch they cost next to nothing: what the
+# drafters have earned in the tests before must not leave the controls without drafts, nor what the clock says.
 COST = (
     '{"plain":[[1,1.0],[16,1.5]],"verifying":[[1,1.0],[2,1.1],[8,1.45],[9,1.45]],'
-    '"drafting":[[1,0.05],[2,0.0],[3,0.0]],"fixed":true}'
+    '"drafting":[[1,0.7],[2,0.0],[3,0.0]],"fixed":true}'
 )
 PAYING = f"{COPY}&step_cost={COST}"
 REPEATED = [
