@@ -5,14 +5,16 @@ r"""Tokens/s by kind of question, and who drafts: nobody, the engine's n-gram dr
         --prompts questions.jsonl --temperatures 0 0.8 --batch-sizes 1 4 --out runs/copying
 
 All of them are there at once, each in a process, and answer every question in turn, so that a machine whose speed
-drifts slows them alike.  results.json and results.md are written anew after each kind.  Questions: as
-`mtpc bench --prompts`, Spec-Bench's own too.  Where more requests are there at a time than a kind has questions, the
-questions of all kinds are asked together.  Of several requests at a time each that is answered makes room for another
-one, four times over: in a batch that nothing follows, its slowest request alone decides.  Their answers are half of
-``--max-tokens`` to all of it long, the same for every contestant: equally long ones would all end at once where nobody
-drafts, and the prompts after them be read together.  Both are measured twice: with drafts of the drafter's own length,
-all of which are verified, and with drafts as long as pays by ``--step-cost``; of the latter the last column tells what
-part of its time goes into finding copies and choosing lengths.
+drifts slows them alike.  With several rounds everything is asked again, the last one first in every other round; of a
+question, or batch of questions, each contestant's middle round counts, as a machine that others use as well slows some.
+results.json and results.md are written anew after each kind.  Questions: as `mtpc bench --prompts`, Spec-Bench's own
+too.  Where more requests are there at a time than a kind has questions, the questions of all kinds are asked together.
+Of several requests at a time each that is answered makes room for another one, four times over: in a batch that
+nothing follows, its slowest request alone decides.  Their answers are half of ``--max-tokens`` to all of it long, the
+same for every contestant: equally long ones would all end at once where nobody drafts, and the prompts after them be
+read together.  Both are measured twice: with drafts of the drafter's own length, all of which are verified, and with
+drafts as long as pays by ``--step-cost``; of the latter the last column tells what part of its time goes into finding
+copies and choosing lengths.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import chain, product
+from itertools import chain, cycle, islice, product
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,25 +56,38 @@ FREE = {"plain": [[1, 1.0]], "verifying": [[1, 1.0]], "drafting": [[1, 0.0]], "f
 
 
 class Found(NamedTuple):
-    """The measurements of an engine with one way to draft, by kind: of each question, or batch of questions."""
+    """The measurements of an engine with one way to draft, by kind: of each question, or batch of them, by round."""
 
-    by_kind: dict[str, list[Measurement]]
+    by_kind: dict[str, list[list[Measurement]]]
+
+    def rounds(self, kind: str) -> list[list[Measurement]]:
+        """Of each question, or batch of questions, of a kind or of all."""
+        return [rounds for name, found in self.by_kind.items() if kind in (name, ALL) for rounds in found]
 
     def of(self, kind: str) -> list[Measurement]:
         """Those of a kind, or all."""
-        return [one for name, found in self.by_kind.items() if kind in (name, ALL) for one in found]
+        return list(chain(*self.rounds(kind)))
 
     def speed(self, kind: str) -> float:
-        """Tokens/s, of all tokens over all seconds."""
-        return sum(one.tokens for one in self.of(kind)) / self.seconds(kind)
-
-    def seconds(self, kind: str) -> float:
-        """Of all its measurements."""
-        return sum(one.seconds for one in self.of(kind))
+        """Tokens/s: of each question's middle round, or two of them, all tokens over all seconds."""
+        return rate(chain(*map(middle, self.rounds(kind))))
 
     def choosing(self, kind: str) -> float:
         """Share of the time that finding what may be copied and choosing lengths takes."""
-        return sum(one.time_share("copying") * one.seconds for one in self.of(kind)) / self.seconds(kind)
+        seconds = sum(one.seconds for one in self.of(kind))
+        return sum(one.time_share("copying") * one.seconds for one in self.of(kind)) / seconds
+
+
+def middle(rounds: Sequence[Measurement]) -> list[Measurement]:
+    """The round of the median speed; of an even number both that are next to it."""
+    by_speed = sorted(rounds, key=lambda one: one.tokens_per_second)
+    return by_speed[(len(rounds) - 1) // 2 : len(rounds) // 2 + 1]
+
+
+def rate(measured: Iterable[Measurement]) -> float:
+    """Tokens/s, of all tokens over all seconds."""
+    counted = [(one.tokens, one.seconds) for one in measured]
+    return sum(tokens for tokens, _ in counted) / sum(seconds for _, seconds in counted)
 
 
 def copying_arguments(engine: str, cost: Any) -> list[str]:
@@ -106,9 +122,9 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
     return {
         NO_DRAFTER: plain,
         **{name: replace(plain, ngram=ngram) for name, ngram in ngrams.items()},
-        DRAFTER: drafted,
+        **({DRAFTER: drafted} if "drafter" in given.beside else {}),
         **({} if given.alone is None else {ALONE: replace(paying, drafter=given.alone)}),
-        OF_ONE_LENGTH: always,
+        **({OF_ONE_LENGTH: always} if "one-length" in given.beside else {}),
         BOTH: paying,
     }
 
@@ -148,7 +164,10 @@ class Point(NamedTuple):
                 "speedup": one.speed(ALL) / plain.speed(ALL),
                 "choosing": one.choosing(ALL),
                 "tokens_per_step": tokens_per_step(one.of(ALL)),
-                "by_kind": {kind: [measurement_to_json(each) for each in all_] for kind, all_ in one.by_kind.items()},
+                "by_kind": {
+                    kind: [list(map(measurement_to_json, rounds)) for rounds in each]
+                    for kind, each in one.by_kind.items()
+                },
                 "same_text": sum(a.texts == b.texts for a, b in zip(one.of(ALL), plain.of(ALL), strict=True)),
             }
             for name, one in self.found.items()
@@ -187,11 +206,18 @@ class Benchmark:
         sampling = Sampling(self.given.max_tokens, point.temperature, ignore_eos=self.ignore_eos, spread=of_many)
         together = any(len(prompts) < point.batch_size for prompts in self.asked.values())
         asked = {"together": list(chain(*self.asked.values()))} if together else self.asked
+        queue = QUEUE if of_many else 1
         for kind, prompts in asked.items():
-            asked_now, queue = prompts * self.given.rounds, QUEUE if of_many else 1
-            for found in in_turn(self.engine, servers, asked_now, point.batch_size, sampling, queue):
-                for name, measurement in found.items():
-                    point.found[name].by_kind.setdefault(kind, []).append(measurement)
+            batches = ceil(len(prompts) / (point.batch_size * queue))
+            filled = list(islice(cycle(prompts), batches * point.batch_size * queue))
+            for each in point.found.values():
+                each.by_kind[kind] = [[] for _ in range(batches)]
+            for number in range(self.given.rounds):
+                order = dict(list(servers.items())[:: -1 if number % 2 else 1])
+                turns = in_turn(self.engine, order, filled, point.batch_size, sampling, queue)
+                for batch, found in enumerate(turns):
+                    for name, measurement in found.items():
+                        point.found[name].by_kind[kind][batch].append(measurement)
             told = ", ".join(f"{name} {found.speed(kind):.1f}" for name, found in point.found.items())
             self.console.print(f"{kind}: {told} tokens/s", highlight=False)
             self.write()
@@ -228,6 +254,8 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--max-tokens", type=int, default=128, help="of an answer (default: %(default)s)")
     add("--temperatures", type=float, nargs="+", default=[0.0], help="default: 0")
     add("--batch-sizes", type=int, nargs="+", default=[1], help="requests at a time (default: 1)")
+    beside = "who else drafts, as much in every step (default: both of these)"
+    add("--beside", nargs="*", choices=("drafter", "one-length"), default=["drafter", "one-length"], help=beside)
     add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="the engine's own drafter, as in 2-4:5")
     add("--copied-drafts", type=int, default=10, help="longest draft that is copied (default: %(default)s)")
     add("--step-cost", metavar="JSON", help="by which lengths are chosen, as `mtpc plan` prints it")

@@ -27,14 +27,22 @@ def measurement(tokens: int, seconds: float, drafts: DraftCounters = NO_DRAFTS) 
 def test_speeds_are_of_all_tokens_over_all_seconds() -> None:
     questions = [measurement(50, 0.5, DraftCounters(5, 35, 20, ())), measurement(50, 0.5, DraftCounters(5, 35, 26, ()))]
     code = [measurement(300, 1.0, DraftCounters(90, 630, 198, ()))]
-    found = Found({"qa": questions, "code": code})
+    found = Found({"qa": [[one] for one in questions], "code": [code]})
     assert found.speed("qa") == 100
     assert found.speed(ALL) == 200
 
 
+def test_of_several_rounds_the_middle_one_counts() -> None:
+    """Of each question by itself; of an even number the two in the middle."""
+    speeds = [[100, 10, 110], [300, 290, 40, 900]]
+    found = Found({"qa": [[measurement(speed, 1.0) for speed in rounds] for rounds in speeds]})
+    assert found.speed("qa") == (100 + 290 + 300) / 3
+    assert len(found.of(ALL)) == 7
+
+
 def test_both_are_compared_with_the_better_one_alone() -> None:
     speeds = {"no drafter": 100, "drafter": 150, ALONE: 120, OF_ONE_LENGTH: 200, BOTH: 180}
-    found = {name: Found({"qa": [measurement(speed, 1.0)]}) for name, speed in speeds.items()}
+    found = {name: Found({"qa": [[measurement(speed, 1.0)]]}) for name, speed in speeds.items()}
     table = Point(0.0, 1, found).table()
     assert table.columns[-2] == "to the better"
     assert [row[-2] for row in table.rows] == ["1.20", "1.20"]
@@ -44,15 +52,15 @@ def test_what_choosing_takes_is_a_share_of_all_the_time() -> None:
     """20 calls of 10 ms in two seconds, 400 of 1 ms in six."""
     calls = {"part_seconds": {"copying": 0.01, "window": 0.5}, "draft_calls": 20}
     fewer = {"part_seconds": {"copying": 0.001}, "draft_calls": 400}
-    found = Found({"qa": [replace(measurement(1, 2.0), **calls), replace(measurement(1, 6.0), **fewer)]})
+    found = Found({"qa": [[replace(measurement(1, 2.0), **calls)], [replace(measurement(1, 6.0), **fewer)]]})
     assert found.choosing("qa") == pytest.approx(0.6 / 8.0)
-    assert Found({"qa": [measurement(1, 2.0)]}).choosing(ALL) == 0
+    assert Found({"qa": [[measurement(1, 2.0)]]}).choosing(ALL) == 0
 
 
 def test_the_one_that_copies_drafts_longer() -> None:
     given = Namespace(target=Path("target"), drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12, server_arg=["--x"])
     given.max_tokens, given.batch_sizes, given.step_cost = 20, [1, 4], '{"drafting": [[1, 0.1]]}'
-    given.alone, given.engine = Path("alone"), "vllm"
+    given.alone, given.engine, given.beside = Path("alone"), "vllm", ["drafter", "one-length"]
     found = contestants(given, longest_prompt=100)
     names = ["no drafter", "n-gram 2-4:5", "drafter", ALONE, OF_ONE_LENGTH, BOTH]
     assert [(name, one.num_drafts) for name, one in found.items()] == list(
@@ -63,7 +71,9 @@ def test_the_one_that_copies_drafts_longer() -> None:
     assert {(one.max_batch, one.max_length, one.extra[0]) for one in found.values()} == {(4, 133, "--x")}
     for name, cost in ((BOTH, {"drafting": [[1, 0.1]]}), (OF_ONE_LENGTH, FREE)):
         assert json.loads(found[name].extra[-1]) == {"mtpc": {"copy": True, "step_cost": cost}}
-    given.engine = "sglang"
+    given.beside = []
+    assert list(contestants(given, longest_prompt=100)) == ["no drafter", "n-gram 2-4:5", ALONE, BOTH]
+    given.engine, given.beside = "sglang", ["one-length"]
     found = contestants(given, longest_prompt=100)
     for name, cost in ((BOTH, StepCost(drafting=((1, 0.1),))), (OF_ONE_LENGTH, None)):
         token_map = found[name].extra[-2]
