@@ -10,6 +10,7 @@ import numpy as np
 from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
 
+FEW = 16  # tokens, of one text or of a batch, that are read faster one by one
 
 class Reading:
     """What is known of a request: how many tokens were read, the evidence in them, and the draft vocabulary in use."""
@@ -21,7 +22,8 @@ class Reading:
 
     def read(self, tokens: Sequence[int]) -> None:
         """Take in tokens that follow those that were read."""
-        self.evidence = self.detector.read(self.evidence, tokens)
+        read = self.detector.read_few if len(tokens) <= FEW else self.detector.read
+        self.evidence = read(self.evidence, tokens)
         self.tokens += len(tokens)
 
     def choose(self) -> int:
@@ -38,9 +40,11 @@ class Reading:
 
 def read_all(readings: Sequence[Reading], texts: Sequence[Sequence[int]]) -> None:
     """`Reading.read` of what follows in every text of a batch, at once."""
-    if not any(texts):
-        return
     lengths = np.array([len(text) for text in texts])
+    if lengths.sum() <= FEW:
+        for reading, text in zip(readings, texts, strict=True):
+            reading.read(text)
+        return
     tokens = np.array(list(zip_longest(*texts, fillvalue=-1)), np.int64).T
     evidence = np.stack([reading.evidence for reading in readings])
     there = np.arange(tokens.shape[1]) < lengths[:, None]

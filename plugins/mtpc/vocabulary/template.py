@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,15 @@ class Template(NamedTuple):
                 elsewhere = (np.lib.stride_tricks.sliding_window_view(tokens, len(piece), -1) != piece).any(-1)
                 for number in range(len(piece)):
                     said[..., number : number + places] &= elsewhere
+        return said
+
+    def said_of_few(self, tokens: Sequence[int]) -> list[bool]:
+        """`said` of so few tokens that arrays take longer than they do."""
+        said = [token not in self.special for token in tokens]
+        for piece in self.pieces:
+            for start in range(len(tokens) - len(piece) + 1):
+                if tuple(tokens[start : start + len(piece)]) == piece:
+                    said[start : start + len(piece)] = [False] * len(piece)
         return said
 
 

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mtpc.vocabulary.language import BEGINS, LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
@@ -117,6 +119,15 @@ def test_an_unordered_set_is_compared_as_well() -> None:
         assert detector.languages[detector.decide(evidence)] == language
     foreign = detector.read(detector.begin(), list(range(350, 390)))
     assert detector.decide(foreign) == detector.everything
+
+
+@given(st.lists(st.integers(-1, 9) | st.just(VOCAB), max_size=6))
+def test_a_few_tokens_are_read_as_many_are(tokens: list[int]) -> None:
+    """Whatever of a template is among them, and what is no token."""
+    detector = LanguageDetector(RANKINGS, Template(((1, 2, 1), (2, 1), (4,)), special=(3, 5)))
+    before = np.array([3.0, 1.0, 4.0, 1.5])
+    assert detector.read_few(before, tokens) == pytest.approx(detector.read(before, tokens))
+    assert before.tolist() == [3.0, 1.0, 4.0, 1.5]
 
 
 def test_what_the_template_says_is_not_read() -> None:
