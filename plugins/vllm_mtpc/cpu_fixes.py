@@ -23,7 +23,9 @@ def install(sampler: Any) -> None:
 def expand(x: Tensor, cu_num_tokens: Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Tensor:
     """What ``expand_batch_to_tokens`` is documented to do: x [B] repeated by the counts behind cu_num_tokens [B]."""
     if replace_from != replace_to:
-        x = torch.where(x == replace_from, torch.full_like(x, replace_to), x)
+        x = x.masked_fill(x == replace_from, replace_to)
+    if len(x) == 1:
+        return x.repeat(num_tokens)
     counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
     return x.repeat_interleave(counts.long(), output_size=num_tokens)
 

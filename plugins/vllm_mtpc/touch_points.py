@@ -282,6 +282,12 @@ TABLE = (
         "wrapped", "fails on a CPU for a step without drafts and a top-k; caught only where that happens",
     ),
     TouchPoint(
+        V1_CPU, _SAMPLER, "rejection_sample",
+        "draft_token_ids num_draft_tokens max_spec_len cu_num_draft_tokens draft_probs target_logits bonus_token_ids "
+        "sampling_metadata * synthetic_mode",
+        "wrapped", "draws a random number for every token of the vocabulary, which takes long on a CPU",
+    ),
+    TouchPoint(
         V1_CPU, _RUNNER, "GPUModelRunner.sample_tokens", "self grammar_output",
         "wrapped", "a seeded request whose prompt is read in parts ends the engine on a CPU",
     ),
@@ -305,6 +311,7 @@ PATCHES = (
     Patch(V1_NATIVE, _PROPOSER, "native", "install_v1"),
     Patch(V2_NATIVE, _SPECULATOR, "native", "install_v2"),
     Patch(V1_CPU, _SAMPLER, "cpu_fixes"),
+    Patch(V1_CPU, _SAMPLER, "cpu_rejection"),
     Patch(V1_CPU, _RUNNER, "cpu_seeds"),
 )
 _installed = False

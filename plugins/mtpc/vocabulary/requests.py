@@ -12,6 +12,7 @@ from mtpc.vocabulary.language import LanguageDetector
 
 FEW = 16  # tokens, of one text or of a batch, that are read faster one by one
 
+
 class Reading:
     """What is known of a request: how many tokens were read, the evidence in them, and the draft vocabulary in use."""
 
