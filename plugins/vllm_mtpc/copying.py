@@ -34,6 +34,8 @@ class RunnerCopying:
         store, cost = None if settings.store is None else Store(settings.store), settings.step_cost
         times = None if cost.fixed else StepTimes(cost, told_by_first_rank)
         self.batch, self.device = BatchCopying(own, longest, cost, table, store, times=times), device
+        self.rested: list[str] = []  # the requests of the last step that rested
+        self.unheard: list[Tensor] = []  # what the target has said to these since
 
     def sampled(
         self,
@@ -50,16 +52,36 @@ class RunnerCopying:
         greedy: whether every request of the batch has a temperature of 0.  seeded: whether one has a seed: its drafts
         depend on nobody else.
         """
+        self._catch_up()
         rows = list(zip(ids, tokens.tolist(), unread.tolist(), strict=True))
         said = {name: [token for token in row if token >= 0 and not waiting] for name, row, waiting in rows}
         self.batch.forget(self.batch.requests.keys() - requests.keys())
         self.resting, self.own = not seeded and self.batch.rests(said, greedy), None
         if self.resting:
+            self.rested = list(ids)
             return
         self.batch.begin(greedy)
         for name, _, waiting in rows:
             request = requests[name]
             self.batch.add(name, partial(_text_of, request), said[name], waiting, _tenant_of(request))
+
+    def rests_on(self, ids: list[str], tokens: Tensor) -> bool:
+        """Whether this step drafts nothing either, after one with the same requests that rested.
+
+        tokens: what the target has just said to each, int [B, 1], read later: nobody may overwrite it.  Where this is
+        so, nothing else is to be done; where it is not, `sampled` follows.
+        """
+        if not self.resting or len(ids) == 1 or ids != self.rested or not self.batch.rests_on():
+            return False
+        self.unheard.append(tokens)
+        return True
+
+    def _catch_up(self) -> None:
+        """All that was said in steps that rested on."""
+        for step in self.unheard:
+            for name, said in zip(self.rested, step.tolist(), strict=True):
+                self.batch.missed(name, said)
+        self.unheard.clear()
 
     def own_that_pay(self, longest: int, seeded: bool) -> int:
         """How many tokens the drafter is to draft in this step.

@@ -157,6 +157,13 @@ class Proposer(EagleProposer):
             return None
         if self.backlog is not None and not self.backlog.has_room(ids):
             return None
+        said = tokens.clone()
+        if self.copying.rests_on(ids, said):
+            with self.clock:
+                if self.vocabularies is not None:
+                    self.vocabularies.hear_later(ids, said)
+                self._wait(ids, runner, states, said)
+            return [[] for _ in ids]
         with self.clock.resumed():
             self.copying.sampled(ids, runner.requests, tokens, unread[:count], batch.all_greedy, False)
             self.looked = bool(self.own and self.copying.own_that_pay(most, False))
@@ -168,9 +175,13 @@ class Proposer(EagleProposer):
             self.clock.lap("copying")
             if self.vocabularies is not None:
                 self.vocabularies.hear(tokens, runner.requests, batch)
-            if self.backlog is not None:
-                self.backlog.wait(ids, runner.positions[:count], self.final_norm(states), tokens[:, 0])
+            self._wait(ids, runner, states, said)
         return drafts
+
+    def _wait(self, ids: list[str], runner: Any, states: Tensor, said: Tensor) -> None:
+        """The serial part's layer reads one more token of each request when it drafts again."""
+        if self.backlog is not None:
+            self.backlog.wait(ids, runner.positions[: len(ids)], self.final_norm(states), said[:, 0])
 
     def prepare_next_token_ids_padded(
         self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor

@@ -43,6 +43,7 @@ class RequestVocabularies:
         self.readings: dict[str, Reading] = {}
         self.arrivals: deque[Arrival] = deque()
         self.asynchronous = device.type != "cpu"
+        self.unheard: list[tuple[Sequence[str], Tensor]] = []
 
     @classmethod
     def of(
@@ -75,6 +76,9 @@ class RequestVocabularies:
         sampled_token_ids: int [B, K + 1], -1 for a token that was rejected; it may be overwritten later.  requests: all
         that are not finished.  discard_request_mask: bool [at least B], whose prompt is not read yet; None: nobody's.
         """
+        for requests_of, said_to in self.unheard:
+            self.sampled(requests_of, said_to)
+        self.unheard.clear()
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
         self.forget(self.readings.keys() - requests.keys())
         for request in ids:
@@ -87,6 +91,13 @@ class RequestVocabularies:
             else sampled_token_ids.masked_fill(discard_request_mask[: len(ids), None], -1)
         )
         self.sampled(ids, said, drafted)
+
+    def hear_later(self, requests: Sequence[str], tokens: Tensor) -> None:
+        """What a step has said that had no drafts, to requests that are known: taken in by the next `hear`.
+
+        tokens: int [B, 1], which nobody may overwrite.
+        """
+        self.unheard.append((requests, tokens))
 
     def begin(self, request: str, prompt: Sequence[int]) -> None:
         """A request whose text so far is known, in place of any that had its id."""

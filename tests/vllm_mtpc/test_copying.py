@@ -66,6 +66,39 @@ def test_steps_of_a_rest_draft_nothing_unless_a_request_has_a_seed() -> None:
     assert copying.own_that_pay(8, seeded=True) == 2
 
 
+def test_a_rest_goes_on_without_a_look_at_what_was_said() -> None:
+    """Until it is over, another request comes, or one is left alone; then nothing is missing of any text."""
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)))
+
+    def after(asks: bool) -> tuple[list[bool], dict[str, list[int]], int]:
+        copying = RunnerCopying(Own(0), 8, CopySettings(step_cost=cost), CopyTable(), torch.device("cpu"))
+        requests = {
+            name: SimpleNamespace(prompt_token_ids=[1], output_token_ids=[], sampling_params=None) for name in "abc"
+        }
+        rested, rested_on = [], 0
+        for step in range(80):
+            ids = ["a", "b"] if step < 40 else ["a", "b", "c"] if step < 70 else ["c"]
+            said = torch.tensor([[100 * row + step] for row, _ in enumerate(ids, start=1)])
+            if step == 70:
+                requests = {"c": requests["c"]}
+            on = asks and copying.rests_on(ids, said.clone())
+            if not on:
+                copying.sampled(ids, requests, said, torch.zeros(len(ids), dtype=torch.bool), *GREEDY_UNSEEDED)
+                copying.lengths(Draft(torch.zeros(len(ids), 0, dtype=torch.int64), None), 8, {})
+            rested.append(copying.resting)
+            rested_on += on
+            for name, (token,) in zip(ids, said.tolist(), strict=True):
+                requests[name].output_token_ids.append(token)
+            if step == 69:
+                copying.batch.rest.end()
+        return rested, {name: request.copy.text for name, request in copying.batch.requests.items()}, rested_on
+
+    rested, texts, rested_on = after(asks=True)
+    assert (rested, texts, 0) == after(asks=False)
+    assert 20 < rested_on < sum(rested)
+    assert texts == {"c": [1, *range(340, 370), *range(170, 180)]}
+
+
 @pytest.mark.parametrize("fixed", [True, False])
 def test_what_the_first_rank_has_timed_is_believed(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless the table is to stand as it is, or a request has a seed."""

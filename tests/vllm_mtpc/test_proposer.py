@@ -131,11 +131,12 @@ def test_a_step_in_which_the_drafter_drafts_nothing_itself_is_heard_and_waits() 
     mask = SimpleNamespace(gpu=torch.zeros(4, dtype=torch.bool))
     runner = SimpleNamespace(input_batch=batch, requests=requests, discard_request_mask=mask, positions=torch.arange(9))
 
-    def asked(room: bool = True, own: int = 0, **others: Any) -> list[list[int]] | None:
+    def asked(room: bool = True, own: int = 0, rests: bool = False, **others: Any) -> list[list[int]] | None:
         heard.clear()
         waited.clear()
         backlog = SimpleNamespace(has_room=lambda ids: room, wait=lambda *given: waited.append(given))
         copying = SimpleNamespace(
+            rests_on=lambda ids, said: rests,
             sampled=lambda *given: heard.append(given),
             own_that_pay=lambda most, seeded: own,
             lengths=lambda draft, most, seeds: ([[5] * most, []], None),
@@ -155,6 +156,13 @@ def test_a_step_in_which_the_drafter_drafts_nothing_itself_is_heard_and_waits() 
     ((ids, positions, waiting, following),) = waited
     assert (ids, positions.tolist(), following.tolist()) == (["a", "b"], [0, 1], [3, 4])
     assert torch.equal(waiting, -states)
+    later: list[Any] = []
+    vocabularies = SimpleNamespace(hear_later=lambda *given: later.append(given))
+    assert asked(rests=True, vocabularies=vocabularies) == [[], []] and not heard
+    (((ids, told),), ((_, positions, waiting, following),)) = later, waited
+    assert (ids, told.tolist(), positions.tolist(), following.tolist()) == (["a", "b"], [[3], [4]], [0, 1], [3, 4])
+    assert torch.equal(waiting, -states)
+    assert told.data_ptr() != said.data_ptr()  # the runner writes the next step's over these
     assert asked(own=2) is None and heard and not waited
     assert asked(serial=False, backlog=None) and not waited
     for others in ({"room": False}, {"backlog": None}, {"reads_other_states": True}, {"copying": None}):

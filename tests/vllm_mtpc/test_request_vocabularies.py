@@ -59,6 +59,21 @@ def test_what_waits_is_read_at_once_and_does_not_pile_up(chosen: RequestVocabula
     assert not chosen.arrivals
 
 
+def test_what_is_told_later_is_taken_in_before_what_comes_next(chosen: RequestVocabularies) -> None:
+    """Also of a request that is gone since."""
+    batch = SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
+    requests = {name: SimpleNamespace(prompt_token_ids=LOW) for name in "ab"}
+    for name in "ab":
+        chosen.begin(name, LOW)
+    chosen.hear_later(["a", "b"], torch.tensor([[57], [58]]))
+    chosen.hear_later(["b", "a"], torch.tensor([[3], [4]]))
+    requests.pop("b")
+    chosen.hear(torch.tensor([[5]]), requests, batch)
+    chosen.read_due()
+    assert has_read(chosen, "a", [*LOW, 57, 4, 5])
+    assert set(chosen.readings) == {"a"}
+
+
 def test_what_became_of_drafts_counts_for_the_vocabulary_that_they_came_from(chosen: RequestVocabularies) -> None:
     chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []])
     requests = {"a": SimpleNamespace(prompt_token_ids=LOW), "b": SimpleNamespace(prompt_token_ids=HIGH)}

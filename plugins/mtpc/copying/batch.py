@@ -73,14 +73,22 @@ class BatchCopying:
         if not self.rest.step():
             return False
         for name, tokens in said.items():
-            if name in self.requests:  # one that is new is asked for its whole text when it is looked at
-                self.requests[name].missed.extend(tokens)
+            self.missed(name, tokens)
         if self.times is not None:
             drafts = {hash(name): 0 for name, tokens in said.items() if tokens}
             self.times.skip(
                 self._prices(self.costs.of(greedy), len(said), greedy), greedy, list(map(hash, said)), drafts
             )
         return True
+
+    def rests_on(self) -> bool:
+        """As `rests`, of a step of the same requests as the rested one before: what they say is told to `missed`."""
+        return self.rest.step()
+
+    def missed(self, name: Hashable, said: Sequence[int]) -> None:
+        """What the target has said to a request in a rest; one that is new is asked for its whole text after it."""
+        if name in self.requests:
+            self.requests[name].missed.extend(said)
 
     def begin(self, greedy: bool = True) -> None:
         """Of a step, of requests that all have a temperature of 0 or do not."""
