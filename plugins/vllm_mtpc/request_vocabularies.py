@@ -77,7 +77,7 @@ class RequestVocabularies:
         that are not finished.  discard_request_mask: bool [at least B], whose prompt is not read yet; None: nobody's.
         """
         for requests_of, said_to in self.unheard:
-            self.sampled(requests_of, said_to)
+            self.sampled(requests_of, said_to, [0] * len(requests_of))
         self.unheard.clear()
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
         self.forget(self.readings.keys() - requests.keys())

@@ -60,8 +60,8 @@ def test_what_waits_is_read_at_once_and_does_not_pile_up(chosen: RequestVocabula
 
 
 def test_what_is_told_later_is_taken_in_before_what_comes_next(chosen: RequestVocabularies) -> None:
-    """Also of a request that is gone since."""
-    batch = SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
+    """Also of a request that is gone since; no draft was verified then."""
+    chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
     requests = {name: SimpleNamespace(prompt_token_ids=LOW) for name in "ab"}
     for name in "ab":
         chosen.begin(name, LOW)
@@ -72,6 +72,7 @@ def test_what_is_told_later_is_taken_in_before_what_comes_next(chosen: RequestVo
     chosen.read_due()
     assert has_read(chosen, "a", [*LOW, 57, 4, 5])
     assert set(chosen.readings) == {"a"}
+    assert not chosen.tally.totals()[0]
 
 
 def test_what_became_of_drafts_counts_for_the_vocabulary_that_they_came_from(chosen: RequestVocabularies) -> None:
