@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.requests import Reading
 from sglang_mtpc.request_vocabularies import RequestVocabularies, Text
 
 LOW, HIGH = list(range(10)), list(range(10, 20))
@@ -53,13 +54,13 @@ def test_vocabularies_of_a_batch() -> None:
 
 def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[list[int]] = []
-    honest = DETECTOR.read
+    honest = Reading.read
 
-    def reading(evidence: np.ndarray, new: np.ndarray, there: np.ndarray) -> np.ndarray:
-        read.append(new[there].tolist())
-        return honest(evidence, new, there)
+    def reading(one: Reading, new: Sequence[int]) -> None:
+        read.extend([list(new)] if new else [])
+        honest(one, new)
 
-    monkeypatch.setattr(DETECTOR, "read", reading)
+    monkeypatch.setattr(Reading, "read", reading)
     vocabularies, one = RequestVocabularies(DETECTOR, 4, CPU), request("a", LOW, [])
     for output in ([], [1], [1], [1, 2, 3]):
         one.output_ids = output

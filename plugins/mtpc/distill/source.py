@@ -28,13 +28,22 @@ def functions() -> tuple[str, ...]:
     """Functions and methods of a few lines each, as they stand in the library, without their indentation."""
     blocks = []
     for document in python_standard_library():
-        lines = document.text.splitlines()
+        lines = document.text.split("\n")  # as ast counts them: a form feed ends none
         for node in ast.walk(ast.parse(document.text)):
             if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
                 block = lines[node.lineno - 1 : node.end_lineno]
-                if len(block) in LINES:
-                    blocks.append(textwrap.dedent("\n".join(block)))
+                if len(block) in LINES and _parses(function := textwrap.dedent("\n".join(block))):
+                    blocks.append(function)
     return tuple(blocks)
+
+
+def _parses(function: str) -> bool:
+    """Not where a text in it that goes over several lines has less indentation than the code."""
+    try:
+        ast.parse(function)
+    except SyntaxError:
+        return False
+    return True
 
 
 def ask_about_source(generator: np.random.Generator) -> str:

@@ -47,6 +47,8 @@ def test_openings_have_their_subjects_put_in() -> None:
 
 def test_questions_about_source_hold_a_whole_function() -> None:
     assert len(functions()) > 1000
+    for function in functions():  # also of modules that hold form feeds
+        assert isinstance(ast.parse(function).body[0], ast.FunctionDef)
     generator = np.random.default_rng(0)
     for _ in range(50):
         question, _, code = ask_about_source(generator).partition("\n\n```python\n")
