@@ -26,6 +26,7 @@ from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.last_accepted import last_accepted
 from vllm_mtpc.noise import draft_noise
+from vllm_mtpc.prompt_parts import with_prompt_tokens
 from vllm_mtpc.ranks import check_ranks, of_first_rank
 from vllm_mtpc.request_vocabularies import RequestVocabularies
 from vllm_mtpc.step import Step
@@ -57,6 +58,7 @@ class Proposer(EagleProposer):
         self.vocabularies: RequestVocabularies | None = None
         self.copying: RunnerCopying | None = None
         self.requests: list[str] = []  # of the coming step
+        self.known: list[Any] = []  # what vLLM's runner knows of each of these
         self.backlog: Backlog | None = None
         self.own = self.num_speculative_tokens
         settings = copying_settings(vllm_config.additional_config, family.copies)
@@ -199,7 +201,7 @@ class Proposer(EagleProposer):
             with self.clock.resumed():
                 self.copying.sampled(ids, requests, sampled_token_ids, unread, *how)
                 self.clock.lap("copying")
-        self.looked, self.requests = False, ids
+        self.looked, self.requests, self.known = False, ids, [requests[name] for name in ids]
         next_tokens: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
             sampled_token_ids, requests, gpu_input_batch, discard_request_mask
         )
@@ -232,6 +234,8 @@ class Proposer(EagleProposer):
         with self.clock:
             own, copying = self._own_that_pay(num_speculative_tokens, bool(seeded))
             states = self.final_norm(target_hidden_states)
+            lengths = common_attn_metadata.seq_lens_cpu_upper_bound[: len(self.known)].tolist()
+            next_token_ids = with_prompt_tokens(next_token_ids, self.known, lengths)
             rows, positions = last_accepted(target_positions, token_indices_to_sample, common_attn_metadata)
             self.step = step = self._begin(
                 own, states[rows], next_token_ids.long(), positions, sampling_metadata, copying
