@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, cycle, islice, product
 from math import ceil
@@ -32,12 +32,12 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from benchmarks.arguments import one_sentence
-from benchmarks.in_turn import in_turn
+from benchmarks.in_turn import in_order, in_turn
 from mtpc import provenance
 from mtpc.bench.configuration import token_map
 from mtpc.bench.measure import Measurement
 from mtpc.bench.report import speed_cell
-from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, tokens_per_step
+from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, rate, tokens_per_step
 from mtpc.declared import declared_json
 from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.servers.engine import Engine, ServerSettings
@@ -70,7 +70,7 @@ class Found(NamedTuple):
 
     def speed(self, kind: str) -> float:
         """Tokens/s: of each question's middle round, or two of them, all tokens over all seconds."""
-        return rate(chain(*map(middle, self.rounds(kind))))
+        return rate(list(chain(*map(middle, self.rounds(kind)))))
 
     def choosing(self, kind: str) -> float:
         """Share of the time that finding what may be copied and choosing lengths takes."""
@@ -82,12 +82,6 @@ def middle(rounds: Sequence[Measurement]) -> list[Measurement]:
     """The round of the median speed; of an even number both that are next to it."""
     by_speed = sorted(rounds, key=lambda one: one.tokens_per_second)
     return by_speed[(len(rounds) - 1) // 2 : len(rounds) // 2 + 1]
-
-
-def rate(measured: Iterable[Measurement]) -> float:
-    """Tokens/s, of all tokens over all seconds."""
-    counted = [(one.tokens, one.seconds) for one in measured]
-    return sum(tokens for tokens, _ in counted) / sum(seconds for _, seconds in counted)
 
 
 def copying_arguments(engine: str, cost: Any) -> list[str]:
@@ -213,8 +207,7 @@ class Benchmark:
             for each in point.found.values():
                 each.by_kind[kind] = [[] for _ in range(batches)]
             for number in range(self.given.rounds):
-                order = dict(list(servers.items())[:: -1 if number % 2 else 1])
-                turns = in_turn(self.engine, order, filled, point.batch_size, sampling, queue)
+                turns = in_turn(self.engine, in_order(servers, number), filled, point.batch_size, sampling, queue)
                 for batch, found in enumerate(turns):
                     for name, measurement in found.items():
                         point.found[name].by_kind[kind][batch].append(measurement)

@@ -14,6 +14,11 @@ from mtpc.servers.server import Server
 WARM_UP = 32  # tokens
 
 
+def in_order(servers: Mapping[str, Server], number: int) -> dict[str, Server]:
+    """Servers in the order of a round: in every other one the last is asked first."""
+    return dict(list(servers.items())[:: -1 if number % 2 else 1])
+
+
 def in_turn(
     engine: Engine,
     servers: Mapping[str, Server],

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from benchmarks.arguments import one_sentence
-from benchmarks.in_turn import in_turn
+from benchmarks.in_turn import in_order, in_turn
 from mtpc import provenance
 from mtpc.bench.measure import Measurement
-from mtpc.bench.results import measurement_to_json, tokens_per_step
+from mtpc.bench.results import measurement_to_json, rate, tokens_per_step
 from mtpc.errors import MTPCError
 from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.servers.engine import Engine, ServerSettings
@@ -108,7 +108,7 @@ def by_version(pairs: Sequence[Pair]) -> tuple[list[Measurement], list[Measureme
 def best_rate(batches: Sequence[Sequence[Measurement]]) -> float:
     """Tokens/s of the best round of each batch."""
     best = [max(rounds, key=lambda one: one.tokens_per_second) for rounds in batches]
-    return sum(one.tokens for one in best) / sum(one.seconds for one in best)
+    return rate(best)
 
 
 def make_table(found: Sequence[Found]) -> Table:
@@ -168,7 +168,7 @@ def one_round(
     number: int,
 ) -> list[Pair]:
     """Every batch once; which of both is asked first changes from round to round."""
-    order = dict(list(servers.items())[:: -1 if number % 2 else 1])
+    order = in_order(servers, number)
     return [Pair(**found) for found in in_turn(engine, order, asked, batch_size, sampling)]
 
 

@@ -38,10 +38,10 @@ def _drawing_once(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         synthetic_mode: bool = False,
         **named: Any,
     ) -> Tensor:
-        drafts = draft_token_ids.tolist()
         another_rule = synthetic_mode or named.get("fly_window_size") is not None
-        # -1 stands for a draft that no grammar allows.
-        if another_rule or not sampling_metadata.all_random or sampling_metadata.generators or -1 in drafts:
+        theirs = another_rule or not sampling_metadata.all_random or sampling_metadata.generators
+        drafts = [] if theirs else draft_token_ids.tolist()
+        if theirs or -1 in drafts:  # -1: no token
             return original(
                 draft_token_ids,
                 num_draft_tokens,

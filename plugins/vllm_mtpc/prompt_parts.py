@@ -1,7 +1,7 @@
 """The token after a part of a prompt, where a step reads no more of it.
 
-There vLLM 0.32 hands drafters the prompt's last token instead, whose keys and values at the end of the part would then
-be those of another text: all drafts of the request would be a little less right.
+There vLLM 0.32 hands drafters the prompt's last token instead.  Their keys and values at the end of the part would be
+those of another text, which every later draft of the request attends to.
 """
 
 from __future__ import annotations

@@ -31,12 +31,12 @@ class Point:
     @property
     def rate_without(self) -> float:
         """Tokens per second without the drafter, all rounds together."""
-        return _rate(self.without)
+        return rate(self.without)
 
     @property
     def rate_with(self) -> float:
         """Tokens per second with the drafter, all rounds together."""
-        return _rate(self.with_drafter)
+        return rate(self.with_drafter)
 
     @property
     def speedup(self) -> float:
@@ -152,7 +152,8 @@ def drafts_by_temperature(points: Iterable[Point]) -> dict[float, DraftCounters]
     return {temperature: drafts + nothing for temperature, drafts in counters.items()}
 
 
-def _rate(measurements: Sequence[Measurement]) -> float:
+def rate(measurements: Sequence[Measurement]) -> float:
+    """Tokens per second, of all tokens over all seconds."""
     return sum(m.tokens for m in measurements) / sum(m.seconds for m in measurements)
 
 

@@ -35,9 +35,12 @@ def verify_ragged(
     wanted = (logits.gather(1, places) - total).exp()[:, 0]
     stated = 1.0 if draft is None else draft.gather(1, places)[:, 0]
     right = (accept_uniforms * stated < wanted).tolist()
-    accepted = [_leading(right[end - length : end]) for length, end in zip(lengths, accumulate(lengths), strict=True)]
-    ends = zip(lengths, accumulate(lengths), accepted, strict=True)
-    rejected = {row: end - length + kept for row, (length, end, kept) in enumerate(ends) if kept < length}
+    accepted, rejected = [], {}  # of each request; and by request, where the draft that was rejected stands
+    for row, (end, length) in enumerate(zip(accumulate(lengths), lengths, strict=True)):
+        kept = _leading(right[end - length : end])
+        accepted.append(kept)
+        if kept < length:
+            rejected[row] = end - length + kept
     last: list[int | None] = [None] * len(lengths)
     if rejected:
         at = torch.tensor(list(rejected.values()), device=logits.device)

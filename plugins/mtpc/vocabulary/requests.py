@@ -41,11 +41,11 @@ class Reading:
 
 def read_all(readings: Sequence[Reading], texts: Sequence[Sequence[int]]) -> None:
     """`Reading.read` of what follows in every text of a batch, at once."""
-    lengths = np.array([len(text) for text in texts])
-    if lengths.sum() <= FEW:
+    if sum(map(len, texts)) <= FEW:
         for reading, text in zip(readings, texts, strict=True):
             reading.read(text)
         return
+    lengths = np.array([len(text) for text in texts])
     tokens = np.array(list(zip_longest(*texts, fillvalue=-1)), np.int64).T
     evidence = np.stack([reading.evidence for reading in readings])
     there = np.arange(tokens.shape[1]) < lengths[:, None]
