@@ -11,6 +11,7 @@ import torch
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.copying.mixture import Copied
+from mtpc.draft import Draft
 from mtpc.draft_clock import DraftClock
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
@@ -169,6 +170,37 @@ def test_a_step_in_which_the_drafter_drafts_nothing_itself_is_heard_and_waits() 
         assert asked(**others) is None and not heard
     batch.generators = {1: "a generator"}
     assert asked() is None and not heard
+
+
+def test_after_a_part_of_a_prompt_comes_the_prompts_next_token() -> None:
+    """Whatever vLLM says: to both parts of a drafter; where all is read, what the target has said."""
+    requests = [SimpleNamespace(prompt_token_ids=[5, 6, 7, 8], num_prompt_tokens=4) for _ in range(2)]
+    begun, read, tokens = [], [], torch.tensor([[1], [2]])
+    step = SimpleNamespace(serial=1, window=0, drafts=lambda window: Draft(tokens, None))
+    made = bare(
+        serial=True,
+        own=1,
+        known=requests,
+        final_norm=lambda states: states,
+        _begin=lambda *given: begun.append(given) or step,
+        _draft_serially=lambda one, drafts, **named: read.append(one),
+    )
+    metadata = SimpleNamespace(
+        seq_lens_cpu_upper_bound=torch.tensor([2, 4, 0]), query_start_loc=torch.tensor([0, 2, 6])
+    )
+    drafts = made.propose(
+        num_speculative_tokens=1,
+        target_token_ids=torch.tensor([5, 6, 5, 6, 7, 8]),
+        target_positions=torch.tensor([0, 1, 0, 1, 2, 3]),
+        target_hidden_states=torch.zeros(6, 4),
+        next_token_ids=torch.tensor([8, 3], dtype=torch.int32),
+        token_indices_to_sample=None,
+        common_attn_metadata=metadata,
+        sampling_metadata=SimpleNamespace(generators={}),
+    )
+    assert torch.equal(drafts, tokens)
+    ((_, _, following, *_),), (one,) = begun, read
+    assert following.tolist() == one.next_token_ids.tolist() == [7, 3]
 
 
 @pytest.mark.parametrize(
