@@ -17,9 +17,7 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -28,15 +26,14 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.arguments import one_sentence
+from benchmarks.plain_loop import Clock, steps
 from mtpc.copying.batch import BatchCopying
-from mtpc.copying.mixture import Copied
 from mtpc.copying.shift import LARGEST, SMALLEST
 from mtpc.copying.table import CopyTable
 from mtpc.evaluation.decoding import speculate
 from mtpc.evaluation.prompts import prompts_of_file
-from mtpc.evaluation.texts import Text, view, write_texts
+from mtpc.evaluation.texts import Text, write_texts
 from mtpc.families.drafter import Drafter, load_drafter, own_drafts
-from mtpc.families.session import Session
 from mtpc.step_cost import MEASURED
 from mtpc.table import Table
 from mtpc.target_head.shared import SharedHead
@@ -52,56 +49,14 @@ class Token(NamedTuple):
     right: bool
 
 
-class Clock:
-    """Seconds of steps, and how many steps there were."""
-
-    def __init__(self) -> None:
-        self.seconds, self.steps = 0.0, 0
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Time what is done here."""
-        began = perf_counter()
-        yield
-        self.seconds += perf_counter() - began
-
-
-@torch.inference_mode()
 def drafted(
     target: FrozenTarget, drafter: Drafter, table: CopyTable, text: Text, longest: int, clock: Clock
 ) -> Iterator[Token]:
     """What is drafted along a greedy text, up to the first token of each draft that is wrong."""
-    seen = view(target, text)
-    session = Session(drafter, SharedHead.of(target.model))
     copying = BatchCopying(own_drafts(drafter.family, drafter.config, longest), longest, MEASURED, table)
-    known, end = 0, text.start + 1  # tokens whose states are taken up; tokens that are said
-    while end < len(text.tokens):
-        said = text.tokens[max(known + 1, text.start) : end]
-        with clock.running():
-            copying.begin()
-            copying.add("text", lambda: text.tokens[: text.start], said, waiting=False)
-            own = copying.own_that_pay(longest)
-            tokens, chances = map(torch.from_numpy, copying.copied(own))
-        draft = session.draft(
-            seen.hidden[None, known : end - 1],
-            seen.tokens[None, known + 1 : end],
-            own,
-            copied=Copied(tokens, chances) if own else None,
-        )
-        sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
-        with clock.running():
-            (tokens_drafted,) = copying.lengths(draft.tokens.tolist(), sure, longest, [False])
-        known, clock.steps = end - 1, clock.steps + 1
-        reached = [1.0, *copying.reached[0]]
-        for place, token in enumerate(tokens_drafted):
-            if end == len(text.tokens):
-                return
-            right = token == text.tokens[end]
-            yield Token(place + 1, "drafter" if place < own else "copying", reached[place + 1] / reached[place], right)
-            if not right:
-                break
-            end += 1
-        end += 1
+    for step in steps(target, drafter, copying, text, clock):
+        for place, (foretold, right) in enumerate(zip(step.chances, step.right, strict=False)):
+            yield Token(place + 1, "drafter" if place < step.own else "copying", foretold, right)
 
 
 def drawn(

@@ -5,16 +5,18 @@ r"""The most that choosing between copies and a drafter's drafts could bring whe
 
 Counted along what the target writes, not timed: in each step all that would be accepted of a copy and of the drafter's
 draft is known, and those steps are taken that reach the end of the text soonest, with as many passes of the drafter as
-they need.  Beside that, drafting always, and copying by the rule of vLLM's n-gram drafter.  In batches every request is
-taken to do as the one at hand.  What the servers of `benchmarks.copying` do can come near the limit, and not beyond it
-but where a draft begins as the drafter's and goes on as a copy.
+they need.  Beside that, drafting always, and copying by the rule of vLLM's n-gram drafter; and, of a request alone at
+T = 0, what is chosen by what can be known: copies as long as pay, and both together.  In batches every request is taken
+to do as the one at hand.  What the servers of `benchmarks.copying` do can come near the limit, and not beyond it but
+where a draft begins as the drafter's and goes on as a copy.  What they take for themselves is not counted: by how much
+they fall behind what is chosen here, they lose that way.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -25,9 +27,12 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.arguments import one_sentence
+from benchmarks.plain_loop import steps
+from mtpc.copying.batch import BatchCopying
 from mtpc.copying.match import History
+from mtpc.copying.table import CopyTable
 from mtpc.declared import declared_json
-from mtpc.evaluation.prompts import prompts_of_file
+from mtpc.evaluation.prompts import Prompts, prompts_of_file
 from mtpc.evaluation.scorer import step_acceptance
 from mtpc.evaluation.texts import Text, view, write_texts
 from mtpc.families.drafter import Drafter, load_drafter, own_drafts
@@ -109,6 +114,35 @@ def soonest(found: Right, row: Row) -> float:
     return float(left[0])
 
 
+class Chosen(NamedTuple):
+    """Steps along a text with drafts as long as seems to pay: tokens that they say, and the time that they take."""
+
+    tokens: int
+    time: float
+
+    @classmethod
+    def along(cls, text: Text, target: FrozenTarget, drafter: Drafter, copying: BatchCopying, row: Row) -> Chosen:
+        """With a drafter and what may be copied; without its drafts where ``copying`` asks it for none."""
+        taken = list(steps(target, drafter, copying, text))
+        time = sum(row.step(len(step.tokens)) + row.draft(step.own) for step in taken)
+        return cls(sum(1 + sum(step.right) for step in taken), time)
+
+
+class Choice(NamedTuple):
+    """Of a request alone that is greedy: copies alone, and both."""
+
+    copies: Chosen
+    both: Chosen
+
+    @classmethod
+    def along(
+        cls, text: Text, target: FrozenTarget, drafter: Drafter, longest: int, copies: CopyTable, row: Row
+    ) -> Choice:
+        """As `Chosen.along`, of drafts of at most so many tokens."""
+        ways = (BatchCopying(own, longest, row.cost, copies) for own in (Own(0), row.own))
+        return cls(*(Chosen.along(text, target, drafter, copying, row) for copying in ways))
+
+
 def always(accepted: np.ndarray, drafts: int, spent: float, row: Row) -> float:
     """The time where so many are drafted in each step; accepted: of them, -1 where nothing is drafted."""
     place, time = 0, 0.0
@@ -127,15 +161,35 @@ def speedups(texts: Sequence[Right], drafts: int, row: Row, plain: float) -> lis
     return [alone / ngram, alone / drafter, alone / limit]
 
 
-def table(found: dict[str, list[Right]], drafts: int, row: Row, plain: float, title: str) -> Table:
-    """One row for each kind, and one for all."""
-    kinds = found | {"all": [text for of_kind in found.values() for text in of_kind]}
-    rows = [
-        [kind, *(f"{speedup:.2f} x" for speedup in speedups(texts, drafts, row, plain))]
-        for kind, texts in kinds.items()
-        if any(len(text.copied) for text in texts)
+def chosen_speedups(choices: Sequence[Choice], plain: float) -> list[float]:
+    """Of copies alone and of both, over steps of so much time that say one token."""
+    return [
+        plain * sum(one.tokens for one in ways) / sum(one.time for one in ways) for ways in zip(*choices, strict=True)
     ]
-    return Table(title, ["kind", "n-gram", "drafter", "limit"], rows)
+
+
+def table(
+    found: dict[str, list[Right]],
+    drafts: int,
+    row: Row,
+    plain: float,
+    title: str,
+    chosen: Mapping[str, list[Choice]] | None = None,
+) -> Table:
+    """One row for each kind, and one for all; chosen: by kind too, None where nothing was."""
+    kinds = found | {"all": [text for of_kind in found.values() for text in of_kind]}
+    chosen = chosen and {**chosen, "all": [choice for of_kind in chosen.values() for choice in of_kind]}
+    rows = []
+    for kind, texts in kinds.items():
+        if not any(len(text.copied) for text in texts):
+            continue
+        ngram, drafter, limit = speedups(texts, drafts, row, plain)
+        copies, both = chosen_speedups(chosen[kind], plain) if chosen else (0.0, 0.0)
+        better = [f"{both / max(drafter, copies):.2f}"] if chosen else []
+        times = [ngram, drafter, *([copies, both] if chosen else []), limit]
+        rows.append([kind, *(f"{speedup:.2f} x" for speedup in times), *better])
+    added, last = (["copies that pay", "both that pay"], ["to the better"]) if chosen else ([], [])
+    return Table(title, ["kind", "n-gram", "drafter", *added, "limit", *last], rows)
 
 
 @one_sentence
@@ -145,7 +199,7 @@ def main() -> None:
     add = parser.add_argument
     add("--target", type=Path, required=True)
     add("--drafter", type=Path, required=True)
-    add("--prompts", type=Path, required=True, help="JSON Lines, as for `mtpc bench`")
+    add("--prompts", type=Path, nargs="+", required=True, help="JSON Lines, as for `mtpc bench`")
     add("--questions", type=int, default=2, help="of each kind (default: %(default)s)")
     add("--max-tokens", type=int, default=64, help="of an answer (default: %(default)s)")
     add("--longest", type=int, default=10, help="copy (default: %(default)s)")
@@ -165,8 +219,10 @@ def main() -> None:
     cost, own = MEASURED, own_drafts(drafter.family, drafter.config, drafter.config.num_drafts)
     if given.step_cost is not None:
         cost = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
-    prompts = prompts_of_file(given.prompts, given.target, given.questions)
-    found = {}
+    files = [prompts_of_file(file, given.target, given.questions) for file in given.prompts]
+    by_kind = {kind: asked for file in files for kind, asked in file.by_kind.items()}
+    prompts = Prompts(by_kind, all(file.answered for file in files))
+    found, chosen = {}, None
     for temperature in given.temperatures:
         rng = np.random.default_rng(0)
         written = write_texts(target, prompts, given.max_tokens, temperature, 0)
@@ -174,11 +230,18 @@ def main() -> None:
             kind: [right(target, drafter, text, temperature, given.longest, rng) for text in texts]
             for kind, texts in track(written.items(), f"T = {temperature:g}")
         }
+        if not temperature:
+            row, copies = Row(cost, 1, own), CopyTable.of(given.drafter)
+            chosen = {
+                kind: [Choice.along(text, target, drafter, given.longest, copies, row) for text in texts]
+                for kind, texts in track(written.items(), "as seems to pay")
+            }
     for temperature, requests in product(given.temperatures, given.batch_sizes):
         row = Row(cost.of(temperature == 0), requests, own)
         plain = given.plain * row.step(0)
         title = f"T = {temperature:g}, batch {requests}"
-        tables.append(table(found[temperature], drafter.config.num_drafts, row, plain, title))
+        of_row = chosen if requests == 1 and not temperature else None
+        tables.append(table(found[temperature], drafter.config.num_drafts, row, plain, title, of_row))
         console.print(tables[-1].to_rich())
     if given.out is not None:
         given.out.write_text("\n".join(each.to_markdown() for each in tables))

@@ -282,10 +282,16 @@ TABLE = (
         "wrapped", "fails on a CPU for a step without drafts and a top-k; caught only where that happens",
     ),
     TouchPoint(
-        V1_CPU, _SAMPLER, "rejection_sample",
-        "draft_token_ids num_draft_tokens max_spec_len cu_num_draft_tokens draft_probs target_logits bonus_token_ids "
-        "sampling_metadata * synthetic_mode",
-        "wrapped", "draws a random number for every token of the vocabulary, which takes long on a CPU",
+        V1_CPU, _SAMPLER, "RejectionSampler.forward", "self metadata draft_probs logits sampling_metadata",
+        "wrapped", "goes over logits several times and draws for all tokens, which takes long on a CPU",
+    ),
+    TouchPoint(
+        V1_CPU, "vllm.v1.sample.sampler", "Sampler.greedy_sample", "logits",
+        "called", "the most probable tokens, as vLLM finds them without a drafter",
+    ),
+    TouchPoint(
+        V1_CPU, "vllm.v1.sample.logits_processor", "MinTokensLogitsProcessor.__init__", "self",
+        "called", "by vLLM: whether a batch has to say so many tokens, which is left to vLLM",
     ),
     TouchPoint(
         V1_CPU, _RUNNER, "GPUModelRunner.sample_tokens", "self grammar_output",

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.limit import NGRAM, Right, Row, always, right, soonest, speedups, table
+from benchmarks.limit import NGRAM, Choice, Chosen, Right, Row, always, right, soonest, speedups, table
+from mtpc.copying.table import CopyTable
 from mtpc.evaluation.texts import Text
 from mtpc.families.drafter import load_drafter
 from mtpc.own import Own
@@ -60,3 +61,24 @@ def test_what_is_right_along_a_text_that_repeats(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == ["prose", "all"] and rows[0][1:] == rows[1][1:]
     ngram, own, limit = speedups([found], drafts, Row(COST, 1, OWN), 1.0)
     assert limit >= max(ngram, own, 1.0)
+
+
+def test_what_seems_to_pay_says_the_text_in_fewer_steps(tmp_path: Path) -> None:
+    folder = make_target(tmp_path / "target")
+    target, drafter = FrozenTarget(folder), load_drafter(make_drafter(tmp_path / "drafter", folder))
+    text, row = Text([*range(40, 80), *range(40, 80), 1], 42), Row(COST, 1, OWN)
+    found = Choice.along(text, target, drafter, 10, CopyTable(), row)
+    for chosen in found:
+        assert chosen.tokens == len(text.tokens) - text.start - 1
+        assert 0 < chosen.time < chosen.tokens * row.step(0)
+    counted = right(target, drafter, text, 0.0, 10, np.random.default_rng(0))
+    assert soonest(counted, row) <= found.copies.time
+
+
+def test_the_table_has_both_to_the_better_one() -> None:
+    nothing, row = np.zeros(4, np.int64), Row(COST, 1, OWN)
+    found = {"prose": [Right(nothing, nothing - 1, nothing)]}
+    chosen = {"prose": [Choice(Chosen(8, 4.0), Chosen(8, 2.0)), Choice(Chosen(4, 4.0), Chosen(4, 2.0))]}
+    table_of_both = table(found, 2, row, 1.0, "T = 0", chosen)
+    assert table_of_both.rows[0][3:5] == ["1.50 x", "3.00 x"] and table_of_both.rows[0][-1] == "2.00"
+    assert len(table_of_both.columns) == len(table_of_both.rows[1]) == 7

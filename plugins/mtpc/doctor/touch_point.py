@@ -14,7 +14,7 @@ class TouchPoint(NamedTuple):
     """One function of an engine and the parameters that the adapter counts on.
 
     What is called must begin with them; what stands in for the engine's own must have exactly them.  Names after a
-    lone ``*`` are passed by keyword: they must be there, anywhere, and others may be, which a stand-in hands on.
+    lone ``*`` are passed by keyword: they must be there, anywhere.
     """
 
     group: str
@@ -35,7 +35,7 @@ class TouchPoint(NamedTuple):
         except (ImportError, AttributeError, TypeError, AssertionError) as error:
             return f"{self.function} of {self.module} cannot be used ({error})"
         leading, _, keywords = (part.split() for part in self.parameters.partition("*"))
-        begin = self.how in ("called", "hooked") or "*" in self.parameters
+        begin = self.how in ("called", "hooked")
         if (parameters[: len(leading)] if begin else parameters) != leading or not set(keywords) <= set(parameters):
             got = " ".join(parameters)
             return f"{self.function} of {self.module} takes ({got}) where ({self.parameters}) is expected"

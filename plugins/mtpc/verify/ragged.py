@@ -1,7 +1,7 @@
-"""`mtpc.verify.rejection` for drafts of many lengths; a distribution is only made whole where a draft is rejected.
+"""`mtpc.verify.greedy` and `mtpc.verify.rejection` for drafts of many lengths, on the host.
 
-Of all other drafts the target's probability is enough, which takes one pass over its logits: on a CPU a large
-vocabulary's distributions, and random numbers for all its tokens, take longer than everything else here.
+Only of the token after a request's accepted drafts a distribution is needed: on a CPU random numbers for all tokens of
+a large vocabulary, after every draft, take longer than everything else here.
 """
 
 from __future__ import annotations
@@ -16,40 +16,50 @@ from mtpc.draw import draw
 from mtpc.verify.verdict import residual
 
 
+def verify_greedy_ragged(drafts: Sequence[int], lengths: Sequence[int], likeliest: Sequence[int]) -> list[list[int]]:
+    """What is said to each request: the drafts that the target would say, and its own token after them.
+
+    drafts: T, those of B requests after each other.  lengths: B, how many each has.  likeliest: T + B, the target's
+    most probable token in the place of each draft, and after all of a request's.
+    """
+    said = []
+    for row, (end, length) in enumerate(zip(accumulate(lengths), lengths, strict=True)):
+        places = likeliest[end - length + row : end + row + 1]
+        kept = _leading([draft == wanted for draft, wanted in zip(drafts[end - length : end], places, strict=False)])
+        said.append(list(places[: kept + 1]))
+    return said
+
+
 def verify_ragged(
     drafts: Tensor,
     lengths: Sequence[int],
     draft: Tensor | None,
-    logits: Tensor,
+    target: Tensor,
     accept_uniforms: Tensor,
     last_uniforms: Tensor,
-) -> tuple[list[int], list[int | None]]:
-    """How many drafts of each request are accepted, and the token after them; None: the bonus token, all are.
+) -> list[list[int]]:
+    """What is said to each request: accepted drafts, and one token after them.
 
     drafts: int64 [T], those of B requests after each other.  lengths: B, how many each has.  draft: probabilities
-    [T, V] that they were drawn from; None: they are certain.  logits: the target's [T, V], which its distributions are
-    the softmax of.  accept_uniforms [T] and last_uniforms [B]: float64, in [0, 1).
+    [T, V] that they were drawn from; None: they are certain.  target: the target's, [T + B, V]: in the place of each
+    draft, and after all of a request's.  accept_uniforms [T] and last_uniforms [B]: float64, in [0, 1).
     """
-    places = drafts[:, None]
-    total = logits.logsumexp(-1, keepdim=True)
-    wanted = (logits.gather(1, places) - total).exp()[:, 0]
-    stated = 1.0 if draft is None else draft.gather(1, places)[:, 0]
+    tokens, number = drafts.tolist(), torch.arange(len(lengths))
+    counts = torch.tensor(lengths)
+    places = torch.arange(len(tokens)) + number.repeat_interleave(counts, output_size=len(tokens))
+    wanted = target[places, drafts]
+    stated = 1.0 if draft is None else draft.gather(1, drafts[:, None])[:, 0]
     right = (accept_uniforms * stated < wanted).tolist()
-    accepted, rejected = [], {}  # of each request; and by request, where the draft that was rejected stands
-    for row, (end, length) in enumerate(zip(accumulate(lengths), lengths, strict=True)):
-        kept = _leading(right[end - length : end])
-        accepted.append(kept)
-        if kept < length:
-            rejected[row] = end - length + kept
-    last: list[int | None] = [None] * len(lengths)
+    begins = [end - length for end, length in zip(accumulate(lengths), lengths, strict=True)]
+    kept = [_leading(right[begin : begin + length]) for begin, length in zip(begins, lengths, strict=True)]
+    last = target[torch.tensor(begins) + torch.tensor(kept) + number]  # a copy, [B, V]
+    rejected = [row for row, length in enumerate(lengths) if kept[row] < length]
     if rejected:
-        at = torch.tensor(list(rejected.values()), device=logits.device)
-        target = (logits[at] - total[at]).exp()
-        taken = torch.zeros_like(target).scatter_(1, places[at], 1.0) if draft is None else draft[at]
-        recovered = draw(residual(target, taken), last_uniforms[list(rejected)])
-        for row, token in zip(rejected, recovered.tolist(), strict=True):
-            last[row] = token
-    return accepted, last
+        at = [begins[row] + kept[row] for row in rejected]
+        taken = torch.zeros(len(at), target.shape[1]).scatter_(1, drafts[at, None], 1.0) if draft is None else draft[at]
+        last[rejected] = residual(last[rejected], taken)
+    after = draw(last, last_uniforms).tolist()
+    return [[*tokens[begin : begin + count], token] for begin, count, token in zip(begins, kept, after, strict=True)]
 
 
 def _leading(flags: list[bool]) -> int:

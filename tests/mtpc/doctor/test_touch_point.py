@@ -17,9 +17,8 @@ MOVE = TouchPoint("any", "shutil", "move", "src dst copy_function", "wrapped", "
         (SHORTEN, "text width kwargs", True, True),
         (SHORTEN, "text", True, False),  # what follows is no concern of a caller
         (SHORTEN, "width", False, False),
-        (MOVE, "src * copy_function", True, True),  # a stand-in hands on what it does not name
+        (MOVE, "src * copy_function", True, False),
         (MOVE, "src dst copy_function * dst", True, True),
-        (MOVE, "dst * copy_function", False, False),
         (MOVE, "src dst * other", False, False),
     ],
 )

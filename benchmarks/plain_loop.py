@@ -1,0 +1,81 @@
+"""Drafts as long as pay along what a target writes greedily, in the plain loop: without an engine, nothing is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from mtpc.copying.batch import BatchCopying
+from mtpc.copying.mixture import Copied
+from mtpc.evaluation.texts import Text, view
+from mtpc.families.drafter import Drafter
+from mtpc.families.session import Session
+from mtpc.target_head.shared import SharedHead
+from mtpc.targets.frozen import FrozenTarget
+
+
+class Step(NamedTuple):
+    """A draft, and how much of it the target has said as well.
+
+    own: tokens that the drafter has drafted itself; what comes after them is copied.  tokens: all that are verified.
+    chances: of each of these, that it is right where those before it are.  right: for each up to the first that is
+    wrong, or up to the end of the text, whether it is.
+    """
+
+    own: int
+    tokens: list[int]
+    chances: list[float]
+    right: list[bool]
+
+
+class Clock:
+    """Seconds of steps, and how many steps there were."""
+
+    def __init__(self) -> None:
+        self.seconds, self.steps = 0.0, 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Time what is done here."""
+        began = perf_counter()
+        yield
+        self.seconds += perf_counter() - began
+
+
+@torch.inference_mode()
+def steps(
+    target: FrozenTarget, drafter: Drafter, copying: BatchCopying, text: Text, clock: Clock | None = None
+) -> Iterator[Step]:
+    """All steps along a greedy text; clock: times finding copies and choosing lengths."""
+    clock = clock or Clock()
+    seen, longest = view(target, text), copying.longest
+    session = Session(drafter, SharedHead.of(target.model))
+    known, end = 0, text.start + 1  # tokens whose states are taken up; tokens that are said
+    while end < len(text.tokens):
+        said = text.tokens[max(known + 1, text.start) : end]
+        with clock.running():
+            copying.begin()
+            copying.add("text", lambda: text.tokens[: text.start], said, waiting=False)
+            own = copying.own_that_pay(longest) if copying.own.count else 0
+            tokens, chances = map(torch.from_numpy, copying.copied(own))
+        draft = session.draft(
+            seen.hidden[None, known : end - 1],
+            seen.tokens[None, known + 1 : end],
+            own,
+            copied=Copied(tokens, chances) if own else None,
+        )
+        sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
+        with clock.running():
+            (drafted,) = copying.lengths(draft.tokens.tolist(), sure, longest, [False])
+        known, clock.steps = end - 1, clock.steps + 1
+        right = [token == wanted for token, wanted in zip(drafted, text.tokens[end:], strict=False)]
+        judged = right[: right.index(False) + 1] if False in right else right
+        reached = [1.0, *copying.reached[0]]
+        foretold = [reached[place + 1] / reached[place] for place in range(len(drafted))]
+        yield Step(own, drafted, foretold, judged)
+        end += sum(judged) + 1
