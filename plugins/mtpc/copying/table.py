@@ -37,6 +37,7 @@ class Chances(Strict):
     arguments: dict[str, Any] | None = None
     provenance: dict[str, Any] | None = None
     own_from: str | None = None
+    copied_from: str | None = None
     own_sampled_from: str | None = None
     typical_from: str | None = None
 
