@@ -33,13 +33,13 @@ from rich.console import Console
 
 from benchmarks.arguments import one_sentence
 from benchmarks.in_turn import in_order, in_turn
+from benchmarks.questions import prompts_of_files
 from mtpc import provenance
 from mtpc.bench.configuration import token_map
 from mtpc.bench.measure import Measurement
 from mtpc.bench.report import speed_cell
 from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, rate, tokens_per_step
 from mtpc.declared import declared_json
-from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
 from mtpc.servers.load import Sampling
@@ -174,9 +174,8 @@ class Benchmark:
 
     def __init__(self, given: argparse.Namespace, engine: Engine, console: Console) -> None:
         self.given, self.engine, self.console = given, engine, console
-        files = [prompts_of_file(file, given.target, given.questions) for file in given.prompts]
-        self.asked = {kind: list(prompts) for file in files for kind, prompts in file.by_kind.items()}
-        self.ignore_eos = not all(file.answered for file in files)
+        prompts = prompts_of_files(given.prompts, given.target, given.questions)
+        self.asked, self.ignore_eos = prompts.by_kind, not prompts.answered
         longest = max(len(prompt) for of_kind in self.asked.values() for prompt in of_kind)
         self.settings = contestants(given, longest)
         self.points: list[Point] = []

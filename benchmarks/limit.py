@@ -17,9 +17,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -28,11 +28,11 @@ from rich.progress import track
 
 from benchmarks.arguments import one_sentence
 from benchmarks.plain_loop import steps
+from benchmarks.questions import prompts_of_files
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.match import History
 from mtpc.copying.table import CopyTable
 from mtpc.declared import declared_json
-from mtpc.evaluation.prompts import Prompts, prompts_of_file
 from mtpc.evaluation.scorer import step_acceptance
 from mtpc.evaluation.texts import Text, view, write_texts
 from mtpc.families.drafter import Drafter, load_drafter, own_drafts
@@ -42,6 +42,8 @@ from mtpc.table import Table
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget, default_device
 
+ALL = "all"
+T = TypeVar("T")
 SHORTEST, LONGEST, NGRAM = 2, 4, 5  # vLLM's n-gram drafter: tokens that match, and tokens that it drafts
 
 
@@ -177,19 +179,27 @@ def table(
     chosen: Mapping[str, list[Choice]] | None = None,
 ) -> Table:
     """One row for each kind, and one for all; chosen: by kind too, None where nothing was."""
-    kinds = found | {"all": [text for of_kind in found.values() for text in of_kind]}
-    chosen = chosen and {**chosen, "all": [choice for of_kind in chosen.values() for choice in of_kind]}
+    columns = ["kind", "n-gram", "drafter", "limit"]
+    if chosen is not None:
+        columns = ["kind", "n-gram", "drafter", "copies that pay", "both that pay", "limit", "to the better"]
     rows = []
-    for kind, texts in kinds.items():
+    for kind in [*found, ALL]:
+        texts = of_kind(found, kind)
         if not any(len(text.copied) for text in texts):
             continue
         ngram, drafter, limit = speedups(texts, drafts, row, plain)
-        copies, both = chosen_speedups(chosen[kind], plain) if chosen else (0.0, 0.0)
-        better = [f"{both / max(drafter, copies):.2f}"] if chosen else []
-        times = [ngram, drafter, *([copies, both] if chosen else []), limit]
-        rows.append([kind, *(f"{speedup:.2f} x" for speedup in times), *better])
-    added, last = (["copies that pay", "both that pay"], ["to the better"]) if chosen else ([], [])
-    return Table(title, ["kind", "n-gram", "drafter", *added, "limit", *last], rows)
+        cells = {"kind": kind, "n-gram": f"{ngram:.2f} x", "drafter": f"{drafter:.2f} x", "limit": f"{limit:.2f} x"}
+        if chosen is not None:
+            copies, both = chosen_speedups(of_kind(chosen, kind), plain)
+            cells |= {"copies that pay": f"{copies:.2f} x", "both that pay": f"{both:.2f} x"}
+            cells["to the better"] = f"{both / max(drafter, copies):.2f}"
+        rows.append([cells[column] for column in columns])
+    return Table(title, columns, rows)
+
+
+def of_kind(found: Mapping[str, list[T]], kind: str) -> list[T]:
+    """What belongs to one kind, or to all."""
+    return list(chain(*found.values())) if kind == ALL else found[kind]
 
 
 @one_sentence
@@ -219,9 +229,7 @@ def main() -> None:
     cost, own = MEASURED, own_drafts(drafter.family, drafter.config, drafter.config.num_drafts)
     if given.step_cost is not None:
         cost = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
-    files = [prompts_of_file(file, given.target, given.questions) for file in given.prompts]
-    by_kind = {kind: asked for file in files for kind, asked in file.by_kind.items()}
-    prompts = Prompts(by_kind, all(file.answered for file in files))
+    prompts = prompts_of_files(given.prompts, given.target, given.questions)
     found, chosen = {}, None
     for temperature in given.temperatures:
         rng = np.random.default_rng(0)

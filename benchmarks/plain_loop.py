@@ -1,4 +1,4 @@
-"""Drafts as long as pay along what a target writes greedily, in the plain loop: without an engine, nothing is timed."""
+"""Drafts as long as pay along what a target writes greedily, in the plain loop, without an engine."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -40,6 +40,13 @@ def read_questions(data: Path | None, file: Path, target: Path, count: int) -> l
         raise MTPCError(f"{data or file} holds no question for a chat model that is held out from training.")
     kinds = sorted({question.kind for question in questions})
     return [question for kind in kinds for question in of_kind(questions, kind)[:count]]
+
+
+def prompts_of_files(files: Sequence[Path], target: Path, count: int) -> Prompts:
+    """As `mtpc.evaluation.prompts.prompts_of_file`, of several files: of a kind in two of them, the last one's."""
+    read = [prompts_of_file(file, target, count) for file in files]
+    by_kind = {kind: asked for prompts in read for kind, asked in prompts.by_kind.items()}
+    return Prompts(by_kind, answered=all(prompts.answered for prompts in read))
 
 
 def groups(by_kind: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:

@@ -13,8 +13,8 @@ from mtpc.table import Table
 
 CONTEXT = 256  # tokens of a question and half its answer
 ALONE = 1 / 83.1  # docs/measurements.md, FastMTP: seconds of a step of a server without a drafter
-UNIT = ALONE / 0.89  # the same, Copying: of one that can draft, in which MEASURED is
-MEASURED = StepCost(  # on the day of these tables
+UNIT = ALONE / 0.89  # the same, Copying: of one that can draft, in which COSTS is
+COSTS = StepCost(  # on the day of these tables
     plain=((1, 1.0), (16, 2.2)), verifying=((2, 1.12), (11, 1.45), (64, 4.41)), drafting=((1, 0.23), (16, 1.0))
 )
 # The same, FastMTP: K, rows of the head (one request reads int8 ones: half as many), engine's length, speed-up.
@@ -76,12 +76,12 @@ def on_a_cpu() -> list[Row]:
     short, rounded = replace(FASTMTP, rows=8192), replace(FASTMTP, rows=4096)
     computed = [
         ("a step, 1 request", ALONE / UNIT, SMOLLM2.step(CPU, one), True),
-        ("a step that could draft, 16 requests", MEASURED.step(16, 0), SMOLLM2.step(CPU, many) + CPU.drafting, True),
-        ("verifying 1 draft", MEASURED.step(1, 1), SMOLLM2.step(CPU, one, 1), False),
-        ("verifying 10 drafts", MEASURED.step(1, 10), SMOLLM2.step(CPU, one, 10), False),
-        ("verifying 3 drafts of 16 requests", MEASURED.step(16, 48), SMOLLM2.step(CPU, many, 3), True),
-        ("3 drafts, 8,192 tokens", MEASURED.draft(1), rounded.seconds(CPU, SMOLLM2, one), True),
-        ("3 drafts of 16 requests, 8,192 tokens", MEASURED.draft(16), short.seconds(CPU, SMOLLM2, many), False),
+        ("a step that could draft, 16 requests", COSTS.step(16, 0), SMOLLM2.step(CPU, many) + CPU.drafting, True),
+        ("verifying 1 draft", COSTS.step(1, 1), SMOLLM2.step(CPU, one, 1), False),
+        ("verifying 10 drafts", COSTS.step(1, 10), SMOLLM2.step(CPU, one, 10), False),
+        ("verifying 3 drafts of 16 requests", COSTS.step(16, 48), SMOLLM2.step(CPU, many, 3), True),
+        ("3 drafts, 8,192 tokens", COSTS.draft(1), rounded.seconds(CPU, SMOLLM2, one), True),
+        ("3 drafts of 16 requests, 8,192 tokens", COSTS.draft(16), short.seconds(CPU, SMOLLM2, many), False),
     ]
     rows = [Row(what, 1e3 * UNIT * measured, 1e3 * seconds, fitted) for what, measured, seconds, fitted in computed]
     for what, drafts, size, length, speedup in SERVED:

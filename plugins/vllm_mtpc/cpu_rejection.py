@@ -1,10 +1,10 @@
-"""vLLM's rejection sampler on a CPU, where requests want nothing but tokens: in a third of the time.
+"""vLLM's rejection sampler on a CPU, where requests want nothing but tokens: in one go over the logits.
 
 vLLM samples the token after all drafts apart, also where it is not needed, goes over the logits several times, and
 draws for the token after a rejected draft as many exponentials as the vocabulary has tokens, also where nothing is
-rejected: of SmolLM2's 49,152 tokens 0.7 ms of a greedy step and above 1 ms of another, of some 18.  What is said is the
-same, or has the same distribution.  Requests with a seed, log probabilities, penalties or processors of logits, batches
-of which some are greedy, and vLLM's made-up acceptance rates are left to vLLM.
+rejected: of a vocabulary of 49,152 tokens 0.71 ms of SmolLM2's greedy steps of one request, where this takes 0.26.
+What is said is the same, or has the same distribution.  Requests with a seed, log probabilities, penalties or
+processors of logits, batches of which some are greedy, and vLLM's made-up acceptance rates are left to vLLM.
 """
 
 from __future__ import annotations

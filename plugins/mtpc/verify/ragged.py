@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import eq
 
 import torch
 from torch import Tensor
@@ -23,9 +24,9 @@ def verify_greedy_ragged(drafts: Sequence[int], lengths: Sequence[int], likelies
     most probable token in the place of each draft, and after all of a request's.
     """
     said = []
-    for row, (end, length) in enumerate(zip(accumulate(lengths), lengths, strict=True)):
-        places = likeliest[end - length + row : end + row + 1]
-        kept = _leading([draft == wanted for draft, wanted in zip(drafts[end - length : end], places, strict=False)])
+    for row, (begin, length) in enumerate(zip(_begins(lengths), lengths, strict=True)):
+        places = likeliest[begin + row : begin + row + length + 1]
+        kept = _leading(list(map(eq, drafts[begin : begin + length], places)))
         said.append(list(places[: kept + 1]))
     return said
 
@@ -45,12 +46,11 @@ def verify_ragged(
     draft, and after all of a request's.  accept_uniforms [T] and last_uniforms [B]: float64, in [0, 1).
     """
     tokens, number = drafts.tolist(), torch.arange(len(lengths))
-    counts = torch.tensor(lengths)
-    places = torch.arange(len(tokens)) + number.repeat_interleave(counts, output_size=len(tokens))
+    places = torch.arange(len(tokens)) + number.repeat_interleave(torch.tensor(lengths), output_size=len(tokens))
     wanted = target[places, drafts]
     stated = 1.0 if draft is None else draft.gather(1, drafts[:, None])[:, 0]
     right = (accept_uniforms * stated < wanted).tolist()
-    begins = [end - length for end, length in zip(accumulate(lengths), lengths, strict=True)]
+    begins = _begins(lengths)
     kept = [_leading(right[begin : begin + length]) for begin, length in zip(begins, lengths, strict=True)]
     last = target[torch.tensor(begins) + torch.tensor(kept) + number]  # a copy, [B, V]
     rejected = [row for row, length in enumerate(lengths) if kept[row] < length]
@@ -60,6 +60,11 @@ def verify_ragged(
         last[rejected] = residual(last[rejected], taken)
     after = draw(last, last_uniforms).tolist()
     return [[*tokens[begin : begin + count], token] for begin, count, token in zip(begins, kept, after, strict=True)]
+
+
+def _begins(lengths: Sequence[int]) -> list[int]:
+    """Where the drafts of each request begin."""
+    return [end - length for end, length in zip(accumulate(lengths), lengths, strict=True)]
 
 
 def _leading(flags: list[bool]) -> int:
