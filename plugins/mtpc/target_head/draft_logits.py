@@ -45,6 +45,7 @@ class DraftLogits:
         """One line for a log: the draft vocabularies, their sizes and the memory of their rows."""
         named = ", ".join(f"{name} ({len(ids)} tokens)" for name, ids in zip(self.names, self.ids, strict=True))
         memory = sum(rows.nbytes for rows in self.rows)
+        memory += self.whole.rounded_nbytes if isinstance(self.whole, Rows) else 0
         return f"drafting from {named} of {self.vocab_size} tokens; the head's rows of them take {memory / 1e6:.1f} MB"
 
     def __call__(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:

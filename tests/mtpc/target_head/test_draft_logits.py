@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from mtpc.draw import draw_tokens
 from mtpc.target_head import draft_logits
 from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.target_head.rows import FEW, Rows
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 
@@ -135,21 +136,33 @@ def test_the_type_is_that_of_the_states() -> None:
     assert DraftLogits(VOCABULARIES, HEAD)(torch.randn(2, SIZE, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
-def test_one_row_in_bfloat16_reads_int8_rows() -> None:
+@pytest.mark.parametrize("number", [1, 2], ids=["french", "all"])
+def test_few_rows_in_bfloat16_read_int8_rows(number: int) -> None:
     languages = {name: Ranking(tuple(range(start, start + 64))) for name, start in (("english", 0), ("french", 30))}
-    vocabularies = DraftVocabularies(Rankings(100, languages), VocabularySettings(size=64))
-    head = torch.randn(100, 32).bfloat16()
+    vocabularies = DraftVocabularies(Rankings(128, languages), VocabularySettings(size=64))
+    head = torch.randn(128, 32).bfloat16()
     logits = DraftLogits(vocabularies, head)
-    states = torch.randn(2, 32).bfloat16()
-    numbers = torch.tensor([1, 1])
+    states = torch.randn(FEW + 1, 32).bfloat16()
+    numbers = torch.full((len(states),), number)
     together = logits(states, numbers)
-    for row in range(2):
-        alone = logits(states[row : row + 1], numbers[:1])
-        assert torch.equal(alone.isneginf()[0], together.isneginf()[row])
-        assert not torch.equal(alone[0], together[row])
-        possible = together[row].isfinite()
-        torch.testing.assert_close(alone[0, possible], together[row, possible], atol=0.2, rtol=0.02)
-        assert logits.greedy(states[row : row + 1], numbers[:1]).tolist() == alone.argmax(-1).tolist()
+    for some in range(1, FEW + 1):
+        few = logits(states[:some], numbers[:some])
+        assert torch.equal(few.isneginf(), together[:some].isneginf())
+        assert not torch.equal(few, together[:some])
+        possible = few.isfinite()
+        torch.testing.assert_close(few[possible], together[:some][possible], atol=0.2, rtol=0.02)
+        assert logits.greedy(states[:some], numbers[:some]).tolist() == few.argmax(-1).tolist()
+
+
+def test_what_is_rounded_of_the_whole_head_is_told() -> None:
+    logits = DraftLogits(VOCABULARIES, HEAD)
+    assert isinstance(logits.whole, Rows)
+    assert logits.whole.rounded is None  # in float32 nothing is
+    languages = {"english": Ranking(tuple(range(4096)))}
+    vocabularies = DraftVocabularies(Rankings(8192, languages), VocabularySettings(size=4096))
+    logits = DraftLogits(vocabularies, torch.randn(8192, 32).bfloat16())
+    rows, whole = 4096 * (32 * 2 + 32 + 2), 8192 * (32 + 2)
+    assert logits.summary.endswith(f"take {(rows + whole) / 1e6:.1f} MB")
 
 
 def test_logits_of_all_tokens_are_the_engines() -> None:
