@@ -17,6 +17,7 @@ from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from vllm_mtpc.last_accepted import last_accepted
 
+APART = 64  # tokens of a pass that drafts, at most, where keys and values of others are cheaper by themselves
 LONGEST = 64  # tokens that wait of a request whose prefix may be used again: at most so many are missing there
 MEMORY = 64 << 20  # bytes of states that wait of all requests, at most, where they are more than what is read at once
 
@@ -31,6 +32,13 @@ class Pass(NamedTuple):
     token_indices_to_sample: Tensor | None
     common_attn_metadata: Any
     num_rejected_tokens_gpu: Tensor | None
+
+    def following(self) -> Tensor:
+        """The token after each, int [T], of what is accepted: after the last one of each request what comes next."""
+        rows, _ = last_accepted(self.target_positions, self.token_indices_to_sample, self.common_attn_metadata)
+        following = self.target_token_ids.roll(-1)
+        following[rows.long()] = self.next_token_ids
+        return following
 
 
 @dataclass
@@ -67,11 +75,13 @@ class Backlog:
 
     capacity: tokens that the layer can read at once.  block_size: tokens of a block of its keys and values.  longest:
     tokens of a request that wait, and room: of all; where no prefix is used again, what is never drafted after is never
-    read.
+    read.  apart: whether what is read before a pass that drafts is cheaper than in it.
     """
 
-    def __init__(self, capacity: int, block_size: int, longest: int = LONGEST, room: int | None = None) -> None:
-        self.capacity, self.block_size, self.longest = capacity, block_size, longest
+    def __init__(
+        self, capacity: int, block_size: int, longest: int = LONGEST, room: int | None = None, apart: bool = False
+    ) -> None:
+        self.capacity, self.block_size, self.longest, self.apart = capacity, block_size, longest, apart
         self.room = capacity if room is None else room
         self.waiting: dict[str, Waiting] = {}
         self.unsorted: list[Single] = []  # steps that said one token to each request
@@ -103,14 +113,17 @@ class Backlog:
                 self._append(name, position + 1, state, token)
         self.unsorted.clear()
         self.waiting = {name: self.waiting[name] for name in ids if name in self.waiting}
-        if not self.waiting and (drafts or given.common_attn_metadata.max_query_len > self.longest):
+        most = len(ids) + APART if self.apart and drafts else self.capacity
+        if not self.waiting and (
+            len(given.target_token_ids) <= most if drafts else given.common_attn_metadata.max_query_len > self.longest
+        ):
             return [given]
         self._add(ids, given)
         lengths = [self._length(name) for name in ids]
         if not drafts and max(lengths) <= self.longest and sum(lengths) <= self.room:
             return []
         passes = []
-        while sum(lengths) > self.capacity:
+        while sum(lengths) > most:
             counts, left = [], self.capacity
             for length in lengths:
                 counts.append(min(length - 1, left))  # the last one is for the pass that drafts
@@ -130,10 +143,8 @@ class Backlog:
         lasts, ends = torch.stack([rows.long(), ends]).cpu().numpy()  # on a GPU the only thing that is waited for
         lengths = lasts + 1 - starts
         accepted = np.arange(lengths.sum()) + np.repeat(lasts + 1 - lengths.cumsum(), lengths)
-        following = given.target_token_ids.roll(-1)
-        following[rows.long()] = given.next_token_ids
-        index, sizes = torch.from_numpy(accepted).to(following.device), lengths.tolist()
-        states, tokens = given.target_hidden_states[index].split(sizes), following[index].split(sizes)
+        index, sizes = torch.from_numpy(accepted).to(given.target_hidden_states.device), lengths.tolist()
+        states, tokens = given.target_hidden_states[index].split(sizes), given.following()[index].split(sizes)
         for name, end, state, token in zip(ids, (ends + 1).tolist(), states, tokens, strict=True):
             self._append(name, end, state, token)
 

@@ -107,7 +107,8 @@ class Proposer(EagleProposer):
         if self.serial and self._may_wait():
             prefixes = self.vllm_config.cache_config.enable_prefix_caching
             room = max(self.max_num_tokens, MEMORY // self.hidden_states[0].nbytes)
-            self.backlog = Backlog(self.max_num_tokens, self.block_size, LONGEST if prefixes else room, room)
+            longest, apart = LONGEST if prefixes else room, self.model.model.remembers
+            self.backlog = Backlog(self.max_num_tokens, self.block_size, longest, room, apart)
 
     def _may_wait(self) -> bool:
         """Whether the layer may leave out steps: not where others count on it, or where an image says what it reads."""
@@ -258,7 +259,12 @@ class Proposer(EagleProposer):
         """The serial part reads what the target has read, also where it drafts nothing, and drafts into the step."""
         passes = [read] if self.backlog is None else self.backlog.passes(self.requests, read, drafts > 0)
         for number, one in enumerate(passes, start=1):
-            super().propose(num_speculative_tokens=drafts if number == len(passes) else 0, **one._asdict(), **named)
+            own = drafts if number == len(passes) else 0
+            if own or self.backlog is None or not self.backlog.apart:
+                super().propose(num_speculative_tokens=own, **one._asdict(), **named)
+            else:
+                slots = one.common_attn_metadata.slot_mapping[: len(one.target_positions)]
+                self.model.model.remember(one.following(), one.target_positions, one.target_hidden_states, slots)
 
     def _own_that_pay(self, longest: int, seeded: bool) -> tuple[int, Copying | None]:
         """How many tokens the drafter is to draft itself, and what may be copied instead of them."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
-from vllm_mtpc.backlog import LONGEST, Backlog, Pass
+from vllm_mtpc.backlog import APART, LONGEST, Backlog, Pass
 
 BLOCK, BLOCKS, CAPACITY = 16, 40, 300
 
@@ -168,6 +168,22 @@ def test_a_step_that_drafts_with_nothing_waiting_is_vllms_own() -> None:
     world, backlog = World(2), Backlog(CAPACITY, BLOCK)
     given = world.step([0, 1], [3, 5], [0, 0])
     assert backlog.passes(["0", "1"], given, True) == [given]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_nothing_is_drafted_after_is_read_apart(waits: bool) -> None:
+    """But for what is too little to be worth it; the pass that drafts has each request's last token."""
+    world, backlog, names = World(2), Backlog(CAPACITY, BLOCK, 2 * CAPACITY, apart=True), ["0", "1"]
+    given = world.step([0, 1], [APART - 3, 5], [0, 0])
+    assert backlog.passes(names, given, True) == [given]
+    world.read(given)
+    if waits:
+        assert backlog.passes(names, world.step([0, 1], [APART, 40], [0, 0]), False) == []
+    passes = backlog.passes(names, world.step([0, 1], [APART, 7], [0, 3]), True)
+    for one in passes:
+        world.read(one)
+    assert [len(one.target_positions) for one in passes] == [2 * APART + 45 if waits else APART + 5, 2]
+    assert world.seen == [world.expected(row) for row in range(2)]
 
 
 def test_a_long_prompt_does_not_wait() -> None:
