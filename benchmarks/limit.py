@@ -6,10 +6,10 @@ r"""The most that choosing between copies and a drafter's drafts could bring whe
 Counted along what the target writes, not timed: in each step all that would be accepted of a copy and of the drafter's
 draft is known, and those steps are taken that reach the end of the text soonest, with as many passes of the drafter as
 they need.  Beside that, drafting always, and copying by the rule of vLLM's n-gram drafter; and, of a request alone at
-T = 0, what is chosen by what can be known: copies as long as pay, and both together.  In batches every request is taken
-to do as the one at hand.  What the servers of `benchmarks.copying` do can come near the limit, and not beyond it but
-where a draft begins as the drafter's and goes on as a copy.  What they take for themselves is not counted: by how much
-they fall behind what is chosen here, they lose that way.
+T = 0, what is chosen by what can be known: copies as long as pay, and both together.  Prompts are read as well, by the
+target alone.  In batches every request is taken to do as the one at hand.  What the servers of `benchmarks.copying` do
+can come near the limit, and not beyond it but where a draft begins as the drafter's and goes on as a copy.  What they
+take for themselves is not counted: by how much they fall behind what is chosen here, they lose that way.
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ class Row(NamedTuple):
     requests: int
     own: Own
 
+    def prompt(self, tokens: int) -> float:
+        """Reading a prompt, of which the first token of the answer comes."""
+        return self.step(0) + self.cost.read(tokens) - self.cost.read(1)
+
     def step(self, drafts: int) -> float:
         """One that verifies so many drafts of each."""
         return self.cost.step(self.requests, self.requests * drafts) / self.requests
@@ -69,9 +73,11 @@ class Row(NamedTuple):
 class Right(NamedTuple):
     """How many tokens would be accepted in a step from each place of a text, int64 [L].
 
-    copied: of the longest copy.  ngram: of vLLM's n-gram drafter's, -1 where it drafts nothing.  drafter: of its own.
+    prompt: tokens of the text's prompt.  copied: of the longest copy.  ngram: of vLLM's n-gram drafter's, -1 where it
+    drafts nothing.  drafter: of its own.
     """
 
+    prompt: int
     copied: np.ndarray
     ngram: np.ndarray
     drafter: np.ndarray
@@ -91,7 +97,7 @@ def right(
         matched, same = _copied(history, text.tokens[end : end + NGRAM], LONGEST)
         ngram.append(same if matched >= SHORTEST else -1)
         copied.append(_copied(history, text.tokens[end : end + longest], end)[1])
-    return Right(np.array(copied), np.array(ngram), accepted)
+    return Right(text.start, np.array(copied), np.array(ngram), accepted)
 
 
 def _copied(history: History, rest: Sequence[int], most: int) -> tuple[int, int]:
@@ -117,17 +123,21 @@ def soonest(found: Right, row: Row) -> float:
 
 
 class Chosen(NamedTuple):
-    """Steps along a text with drafts as long as seems to pay: tokens that they say, and the time that they take."""
+    """Steps along a text with drafts as long as seems to pay: tokens that they say, and the time that they take.
+
+    prompt: the time of reading the text's prompt.
+    """
 
     tokens: int
     time: float
+    prompt: float
 
     @classmethod
     def along(cls, text: Text, target: FrozenTarget, drafter: Drafter, copying: BatchCopying, row: Row) -> Chosen:
         """With a drafter and what may be copied; without its drafts where ``copying`` asks it for none."""
         taken = list(steps(target, drafter, copying, text))
         time = sum(row.step(len(step.tokens)) + row.draft(step.own) for step in taken)
-        return cls(sum(1 + sum(step.right) for step in taken), time)
+        return cls(sum(1 + sum(step.right) for step in taken), time, row.prompt(text.start))
 
 
 class Choice(NamedTuple):
@@ -156,17 +166,19 @@ def always(accepted: np.ndarray, drafts: int, spent: float, row: Row) -> float:
 
 def speedups(texts: Sequence[Right], drafts: int, row: Row, plain: float) -> list[float]:
     """Of the n-gram drafter, the drafter and the limit, over steps of so much time that say one token."""
+    prompts = sum(row.prompt(text.prompt) for text in texts)
     alone = plain * sum(len(text.copied) for text in texts)
     ngram = sum(always(text.ngram, NGRAM, 0.0, row) for text in texts)
     drafter = sum(always(text.drafter, drafts, row.draft(drafts), row) for text in texts)
     limit = sum(soonest(text, row) for text in texts)
-    return [alone / ngram, alone / drafter, alone / limit]
+    return [(prompts + alone) / (prompts + time) for time in (ngram, drafter, limit)]
 
 
 def chosen_speedups(choices: Sequence[Choice], plain: float) -> list[float]:
     """Of copies alone and of both, over steps of so much time that say one token."""
     return [
-        plain * sum(one.tokens for one in ways) / sum(one.time for one in ways) for ways in zip(*choices, strict=True)
+        sum(one.prompt + plain * one.tokens for one in ways) / sum(one.prompt + one.time for one in ways)
+        for ways in zip(*choices, strict=True)
     ]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from vllm.v1.attention.backend import CommonAttentionMetadata
@@ -138,15 +137,13 @@ class Backlog:
 
     def _add(self, ids: Sequence[str], given: Pass) -> None:
         """All that the target has read and accepted."""
-        starts = given.common_attn_metadata.query_start_loc_cpu[: len(ids)].numpy()
+        starts = given.common_attn_metadata.query_start_loc_cpu[: len(ids)].tolist()
         rows, ends = last_accepted(given.target_positions, given.token_indices_to_sample, given.common_attn_metadata)
-        lasts, ends = torch.stack([rows.long(), ends]).cpu().numpy()  # on a GPU the only thing that is waited for
-        lengths = lasts + 1 - starts
-        accepted = np.arange(lengths.sum()) + np.repeat(lasts + 1 - lengths.cumsum(), lengths)
-        index, sizes = torch.from_numpy(accepted).to(given.target_hidden_states.device), lengths.tolist()
-        states, tokens = given.target_hidden_states[index].split(sizes), given.following()[index].split(sizes)
-        for name, end, state, token in zip(ids, (ends + 1).tolist(), states, tokens, strict=True):
-            self._append(name, end, state, token)
+        lasts, ends = torch.stack([rows.long(), ends]).tolist()  # on a GPU the only thing that is waited for
+        following = given.following()
+        for name, start, last, end in zip(ids, starts, lasts, ends, strict=True):
+            accepted = slice(start, last + 1)
+            self._append(name, end + 1, given.target_hidden_states[accepted].clone(), following[accepted])
 
     def _append(self, name: str, end: int, states: Tensor, following: Tensor) -> None:
         """A piece of a request up to a position; where that does not go on from what waits, it waits alone."""

@@ -24,7 +24,7 @@ from vllm_mtpc.backlog import LONGEST, MEMORY, Backlog, Pass
 from vllm_mtpc.copying import RunnerCopying
 from vllm_mtpc.dispatch import drafter_of
 from vllm_mtpc.final_norm import final_norm
-from vllm_mtpc.last_accepted import last_accepted
+from vllm_mtpc.last_accepted import last_accepted, next_tokens
 from vllm_mtpc.noise import draft_noise
 from vllm_mtpc.prompt_parts import with_prompt_tokens
 from vllm_mtpc.ranks import check_ranks, of_first_rank
@@ -203,10 +203,12 @@ class Proposer(EagleProposer):
                 self.copying.sampled(ids, requests, sampled_token_ids, unread, *how)
                 self.clock.lap("copying")
         self.looked, self.requests, self.known = False, ids, [requests[name] for name in ids]
-        next_tokens: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
+        if self.device.type == "cpu":
+            return next_tokens(sampled_token_ids, requests, gpu_input_batch, unread, gpu_input_batch.vocab_size)
+        prepared: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
             sampled_token_ids, requests, gpu_input_batch, discard_request_mask
         )
-        return next_tokens
+        return prepared
 
     @torch.inference_mode()
     def propose(

@@ -36,7 +36,7 @@ def every_way(found: Right, row: Row, place: int = 0) -> list[float]:
 @pytest.mark.parametrize("own", [OWN, Own(2), Own(2, serial=1)])
 def test_the_limit_is_the_best_of_all_ways(seed: int, requests: int, own: Own) -> None:
     rng = np.random.default_rng(seed)
-    found = Right(rng.integers(0, 4, 7), rng.integers(-1, 3, 7), rng.integers(0, 3, 7))
+    found = Right(3, rng.integers(0, 4, 7), rng.integers(-1, 3, 7), rng.integers(0, 3, 7))
     row = Row(COST, requests, own)
     assert soonest(found, row) == pytest.approx(min(every_way(found, row)))
 
@@ -75,10 +75,25 @@ def test_what_seems_to_pay_says_the_text_in_fewer_steps(tmp_path: Path) -> None:
     assert soonest(counted, row) <= found.copies.time
 
 
+def test_prompts_are_read_whoever_drafts() -> None:
+    """One token after a prompt of eight, by no draft or by two that are wrong."""
+    text, row = Right(8, np.zeros(1, np.int64), np.full(1, -1), np.zeros(1, np.int64)), Row(COST, 1, OWN)
+    prompt = row.step(0) + COST.read(8) - COST.read(1)
+    assert prompt == pytest.approx(1.6)
+    assert Row(COST, 4, OWN).prompt(8) == pytest.approx(0.5 + 0.6)  # a batch goes on meanwhile
+    ngram, drafter, limit = speedups([text], 2, row, 1.0)
+    assert (ngram, limit) == (1.0, 1.0)
+    assert drafter == pytest.approx((prompt + 1) / (prompt + row.draft(2) + row.step(2)))
+    chosen = {"prose": [Choice(Chosen(8, 4.0, 2.0), Chosen(8, 2.0, 2.0))]}
+    assert table({"prose": [text]}, 2, row, 1.0, "T = 0", chosen).rows[0][3:5] == ["1.67 x", "2.50 x"]
+
+
 def test_the_table_has_both_to_the_better_one() -> None:
     nothing, row = np.zeros(4, np.int64), Row(COST, 1, OWN)
-    found = {"prose": [Right(nothing, nothing - 1, nothing)]}
-    chosen = {"prose": [Choice(Chosen(8, 4.0), Chosen(8, 2.0)), Choice(Chosen(4, 4.0), Chosen(4, 2.0))]}
+    found = {"prose": [Right(2, nothing, nothing - 1, nothing)]}
+    chosen = {
+        "prose": [Choice(Chosen(8, 4.0, 0.0), Chosen(8, 2.0, 0.0)), Choice(Chosen(4, 4.0, 0.0), Chosen(4, 2.0, 0.0))]
+    }
     table_of_both = table(found, 2, row, 1.0, "T = 0", chosen)
     assert table_of_both.rows[0][3:5] == ["1.50 x", "3.00 x"] and table_of_both.rows[0][-1] == "2.00"
     assert len(table_of_both.columns) == len(table_of_both.rows[1]) == 7

@@ -95,24 +95,29 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("copies", "looked"), [(True, False), (True, True), (False, False)])
-def test_what_the_target_said_is_read(copies: bool, looked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_target_said_is_read(copies: bool, looked: bool) -> None:
     """Of every request of the batch, but while its prompt is read; who is gone is forgotten."""
-    monkeypatch.setattr(EagleProposer, "prepare_next_token_ids_padded", lambda self, tokens, *_: (tokens, "counts"))
     rankings = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
     vocabularies = RequestVocabularies(LanguageDetector(rankings, surcharge=1.0), CPU)
     vocabularies.begin("gone", [1])
     vocabularies.begin("a", [1, 2])
     given: list[Any] = []
     copying = SimpleNamespace(sampled=lambda *args: given.append(args)) if copies else None
-    made = bare(vocabularies=vocabularies, copying=copying)
+    made = bare(vocabularies=vocabularies, copying=copying, device=CPU)
     if looked:
         made.looked = True
     said = torch.tensor([[3, 4], [57, -1], [58, 59]])
     prompts = {"a": None, "b": [59] * 6, "c": [58] * 6}
-    requests: dict[str, Any] = {name: SimpleNamespace(prompt_token_ids=prompt) for name, prompt in prompts.items()}
-    batch = SimpleNamespace(req_ids=["a", "b", "c"], all_greedy=False, generators={})
+    requests: dict[str, Any] = {
+        name: SimpleNamespace(prompt_token_ids=prompt, get_token_id=lambda at: 40 + at)
+        for name, prompt in prompts.items()
+    }
+    batch = SimpleNamespace(
+        req_ids=["a", "b", "c"], all_greedy=False, generators={}, vocab_size=60, num_tokens_no_spec=[9, 9, 6]
+    )
     unread = torch.tensor([False, False, True, True])
-    assert made.prepare_next_token_ids_padded(said, requests, batch, unread) == (said, "counts")
+    following, counts = made.prepare_next_token_ids_padded(said, requests, batch, unread)
+    assert (following.tolist(), counts.tolist()) == ([4, 57, 45], [2, 1, 0])
     assert made.requests == ["a", "b", "c"]
     assert set(vocabularies.readings) == {"a", "b", "c"}
     assert vocabularies.choose(made.requests).tolist() == [0, 1, 1]
