@@ -59,7 +59,7 @@ class Choice(NamedTuple):
 
 
 def before_and_now(rankings: Rankings, target: Path) -> dict[str, Choice]:
-    """Among the languages alone, and as served."""
+    """Among the languages alone, and as served, where all languages together may stand for all tokens."""
     names = (*rankings.languages, ALL)
     before = LanguageDetector(rankings, margin=MARGIN, surcharge=NEVER)
     now = LanguageDetector(rankings, read_template(str(target)))

@@ -62,8 +62,10 @@ def counted(of: DraftVocabularies, count: int) -> Counted:
     head = -(-of.vocab_size // count)
     ranks = [UnionLogits(of, torch.zeros(head, 1), Ranks(number, count, gather)) for number in range(count)]
     read = torch.stack([rank.held.sum(1) for rank in ranks]).amax(0)
-    apart = sum(map(len, of.ids[:-1]))
-    return Counted(apart, ranks[0].rows[0].size, int(read[:-1].max()), int(read[-1]), head)
+    assert of.detector is not None
+    languages = slice(len(of.detector.languages))
+    apart = sum(map(len, of.ids[languages]))
+    return Counted(apart, ranks[0].rows[0].size, int(read[languages].max()), int(read[-1]), head)
 
 
 def table(model: str, of: DraftVocabularies) -> Table:

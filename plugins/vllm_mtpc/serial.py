@@ -74,7 +74,8 @@ class SerialPart(nn.Module):
     @property
     def remembers(self) -> bool:
         """Whether it can `remember`: one layer, and a backend that writes keys and values apart from attention."""
-        attention = self.blocks[0].self_attn.attn
+        block: Any = self.blocks[0]
+        attention = block.self_attn.attn
         return len(self.blocks) == 1 and not attention.attn_backend.forward_includes_kv_cache_update
 
     def remember(self, input_ids: Tensor, positions: Tensor, hidden_states: Tensor, slots: Tensor) -> None:
@@ -83,7 +84,7 @@ class SerialPart(nn.Module):
         Of tokens after which nothing is drafted nobody reads more.  slots: int64 [T], where they go in the cache.  All
         else as in `forward`.
         """
-        (block,) = self.blocks
+        block: Any = self.blocks[0]
         of_layer, attention = block.self_attn, block.self_attn.attn
         qkv, _ = of_layer.qkv_proj(block.input_layernorm(self.inputs(input_ids, hidden_states)))
         query, key, value = qkv.split([of_layer.q_size, of_layer.kv_size, of_layer.kv_size], -1)

@@ -138,7 +138,7 @@ def test_model_runner_v2(tmp_path: Path) -> None:
     assert output["greedy"] == [exact.greedy(prompt, 12) for prompt in asked]
     steps = [json.loads(line) for line in (tmp_path / "drafts").read_text().splitlines()]
     assert vocabularies is not None
-    *ids, _ = (set(ids.tolist()) for ids in vocabularies.ids)
+    ids = [set(ids.tolist()) for ids in vocabularies.ids[:2]]
     drafts = [draft for step in steps for draft in step]
     used = Counter(number for draft in drafts for number, own in enumerate(ids) if own.issuperset(draft))
     assert min(used[0], used[1]) > 15

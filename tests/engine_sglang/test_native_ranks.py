@@ -35,7 +35,7 @@ def test_a_layer_of_sglangs_own_drafts_by_language_and_alike_on_both_ranks(tmp_p
     how = ("--speculative-algorithm", "EAGLE", "--speculative-use-rejection-sampling", *shape)
     vocabularies, exact = open_vocabularies(vocabulary_values(words), layer, VOCABULARY), JointReference(target)
     assert vocabularies is not None
-    letters, capitals, _ = (set(ids.tolist()) for ids in vocabularies.ids)
+    letters, capitals, *_ = (set(ids.tolist()) for ids in vocabularies.ids)
     own = Counter[bool]()
     with serving(
         target, tmp_path, *how, "--speculative-draft-model-path", str(layer), "--speculative-token-map", words

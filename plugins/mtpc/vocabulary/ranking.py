@@ -16,7 +16,7 @@ from mtpc.errors import MTPCError
 
 FORMAT_VERSION = 1
 AUTO, NONE = "auto", "none"  # in place of a language: find it for each request, draft from the whole vocabulary
-ALL = "all"  # the draft vocabulary of requests that no language suits
+ALL, TOGETHER = "all", "together"  # what requests draft from that no language suits: all tokens, or all languages'
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Rankings:
         if not self.languages:
             raise MTPCError("there is no language to rank tokens for.")
         for name, ranking in self.languages.items():
-            if name in (AUTO, NONE, ALL) or not name.isprintable() or not name:
+            if name in (AUTO, NONE, ALL, TOGETHER) or not name.isprintable() or not name:
                 raise MTPCError(f"no language can be called {shown(name)}.")
             if not ranking.tokens:
                 raise MTPCError(f"the ranking of {name!r} holds no token, so nothing could be drafted.")

@@ -17,6 +17,7 @@ class SlotLanguages:
 
     Shapes are static, tensors never move and nothing waits for the host, so that a CUDA graph may hold it.  Of what is
     said, special tokens are not read; the pieces of a template, which need more than one token, stand in prompts.
+    What no language suits drafts from all languages together there, which one it is called matters to nobody.
 
     drafts: K, one less than a step says at most.  evidence: float64 [slots + 1, L + 1], and numbers: int64 [slots + 1],
     of the vocabularies in use, -1 before the first step.  Rows without a request write to the last place.  tally:
@@ -30,6 +31,7 @@ class SlotLanguages:
         self.text[[token for token in detector.template.special if 0 <= token < detector.vocab_size]] = False
         self.text = self.text.to(device)
         self.places = torch.arange(drafts + 1, device=device)
+        self.together = torch.tensor([detector.together or 0], device=device)
         self.evidence = torch.zeros(slots + 1, detector.costs.shape[1], dtype=torch.float64, device=device)
         self.numbers = torch.zeros(slots + 1, dtype=torch.int64, device=device)
         self.tally: SlotTally | None = None
@@ -68,8 +70,10 @@ class SlotLanguages:
 
     def _decided(self, evidence: Tensor, current: Tensor) -> Tensor:
         """`LanguageDetector.decide` for every row, int64 [B]; current: -1 for None."""
+        if self.detector.together is not None:
+            evidence = evidence.index_fill(1, self.together, torch.inf)
         best, begins = evidence.min(1), current < 0
-        current = torch.where(begins, evidence[:, : self.detector.everything].argmin(1), current)
+        current = torch.where(begins, evidence[:, : len(self.detector.languages)].argmin(1), current)
         worse = evidence.gather(1, current[:, None])[:, 0] - best.values
         return torch.where(worse < torch.where(begins, BEGINS, self.detector.margin), current, best.indices)
 

@@ -140,3 +140,38 @@ def test_what_the_template_says_is_not_read() -> None:
     assert detector.read(detector.begin(), within) == pytest.approx(plain)
     part = detector.read(detector.begin(), [3, 4, *text])  # the beginning of a piece alone is what somebody says
     assert part[0] > plain[0]
+
+
+UNION = np.arange(340)  # all that the languages rank
+TOGETHER = LanguageDetector(RANKINGS, together=UNION)
+
+
+@given(st.lists(st.integers(0, VOCAB - 1), max_size=80), st.sampled_from([None, 0, 1, 2]))
+def test_together_is_a_part_of_what_no_language_suits(tokens: list[int], current: int | None) -> None:
+    """Whether a language suits a text is decided as without it."""
+    alone = LanguageDetector(RANKINGS)
+    found = TOGETHER.decide(TOGETHER.read(TOGETHER.begin(), tokens), current)
+    assert min(found, 3) == alone.decide(alone.read(alone.begin(), tokens), current)
+
+
+@pytest.mark.parametrize(
+    ("outside", "after"),
+    [(0.0, (3, 3, 3, 3)), (0.34, (3, 3, 3, 3)), (0.38, (4, 4, 3, 4)), (0.46, (4, 4, 4, 4))],
+)
+def test_all_languages_are_drafted_from_where_they_hold_most_of_a_text(
+    outside: float, after: tuple[int, int, int, int]
+) -> None:
+    """A text that began so stays for a little more; it may come from nothing, a language, there or all tokens."""
+    evidence = np.array([900.0, 900.0, 900.0, outside * 30, TOGETHER.each * 30])
+    assert tuple(TOGETHER.decide(evidence, current) for current in (None, 1, 3, 4)) == after
+    evidence[1] = 1.0
+    assert [TOGETHER.decide(evidence, current) for current in (None, 1, 3, 4)] == [1] * 4
+
+
+def test_what_is_in_no_language_is_counted() -> None:
+    evidence = TOGETHER.read(TOGETHER.begin(), [5, 399, 350, 120])
+    few = TOGETHER.read_few(TOGETHER.begin(), [5, 399, 350, 120])
+    assert evidence == pytest.approx(few)
+    decay = TOGETHER.decay
+    assert evidence[3] == pytest.approx(decay**2 + decay)
+    assert evidence[4] / TOGETHER.each == pytest.approx(1 + decay + decay**2 + decay**3)

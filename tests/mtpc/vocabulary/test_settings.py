@@ -76,7 +76,7 @@ def test_wrong_values_are_one_sentence(values: dict[str, Any], message: str, tmp
 def test_opening(other: Path, tmp_path: Path) -> None:
     vocabularies = open_vocabularies({"vocabulary": str(other), "size": 3}, tmp_path, 10)
     assert vocabularies is not None
-    assert [ids.tolist() for ids in vocabularies.ids] == [[0, 4, 5], [0, 8, 9], list(range(10))]
+    assert [ids.tolist() for ids in vocabularies.ids] == [[0, 4, 5], [0, 8, 9], [0, 4, 5, 8, 9], list(range(10))]
 
 
 @pytest.mark.parametrize(

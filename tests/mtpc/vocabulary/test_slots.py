@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -16,7 +17,8 @@ from mtpc.vocabulary.template import Template
 VOCAB, DRAFTS, LENGTH, SPECIAL = 40, 3, 200, 39
 LANGUAGES = {"low": Ranking(tuple(range(15))), "high": Ranking(tuple(range(14, 29)))}
 NAMES = (*LANGUAGES, "all")
-DETECTOR = LanguageDetector(Rankings(VOCAB, LANGUAGES), Template(special=(SPECIAL,)), half_life=8.0, surcharge=0.2)
+RANKINGS, TEMPLATE = Rankings(VOCAB, LANGUAGES), Template(special=(SPECIAL,))
+DETECTOR = LanguageDetector(RANKINGS, TEMPLATE, half_life=8.0, surcharge=0.2)
 
 
 def test_as_on_the_host() -> None:
@@ -51,6 +53,24 @@ def test_as_on_the_host() -> None:
     assert seen == {0, 1, 2}
     languages.tally.begun = True
     assert languages.tally.totals() == tally.totals()
+
+
+def test_what_no_language_suits_is_all_tokens() -> None:
+    """Also where the host would draft from all languages together instead."""
+    both = LanguageDetector(RANKINGS, TEMPLATE, half_life=8.0, surcharge=0.2, together=np.arange(29))
+    assert (both.together, both.everything) == (2, 3)
+    text = torch.cat([torch.randint(*span, (40,)) for span in ((0, 15), (0, 29), (14, 29), (29, SPECIAL))])
+    found = []
+    for detector in (DETECTOR, both):
+        languages = SlotLanguages(detector, 1, DRAFTS, torch.device("cpu"))
+        languages.begin(0, text[:9].tolist())
+        rows, numbers = torch.zeros(1, dtype=torch.int64), []
+        for length in range(10, len(text) + 1):
+            languages.read(text[None].int(), torch.tensor([length]), rows, torch.ones(1, dtype=torch.int32))
+            numbers.append(int(languages.of(rows)))
+        found.append([min(number, 2) for number in numbers])
+        assert set(numbers) == {0, 1, detector.everything}
+    assert found[0] == found[1]
 
 
 def test_nothing_asks_for_a_value() -> None:

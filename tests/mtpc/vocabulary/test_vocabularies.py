@@ -13,18 +13,29 @@ RANKINGS = Rankings(10, {"english": Ranking((4, 5, 6, 7)), "french": Ranking((9,
 
 def test_every_language_has_a_vocabulary_of_the_size_that_was_asked_for() -> None:
     vocabularies = DraftVocabularies(RANKINGS, VocabularySettings(size=3))
-    assert vocabularies.names == ("english", "french", "all")
-    assert [ids.tolist() for ids in vocabularies.ids] == [[0, 4, 5], [0, 8, 9], list(range(10))]
+    assert vocabularies.names == ("english", "french", "together", "all")
+    assert [ids.tolist() for ids in vocabularies.ids] == [[0, 4, 5], [0, 8, 9], [0, 4, 5, 8, 9], list(range(10))]
     assert vocabularies.detector is not None
-    assert vocabularies.detector.languages == vocabularies.names[:-1]
+    assert vocabularies.detector.languages == vocabularies.names[:2]
+    assert (vocabularies.detector.together, vocabularies.detector.everything) == (2, 3)
 
 
-def test_all_languages_together_are_one_vocabulary() -> None:
-    vocabularies = DraftVocabularies(RANKINGS, VocabularySettings())
+@pytest.mark.parametrize("languages", [("english",), ("english", "french")])
+def test_languages_that_are_most_tokens_or_one_are_not_drafted_from_together(languages: tuple[str, ...]) -> None:
+    rankings = Rankings(10, {name: RANKINGS.languages[name] for name in languages})
+    vocabularies = DraftVocabularies(rankings, VocabularySettings())
+    assert vocabularies.names == (*languages, "all")
+    assert vocabularies.detector is not None
+    assert (vocabularies.detector.together, vocabularies.detector.everything) == (None, len(languages))
+
+
+@pytest.mark.parametrize("size", [None, 3])
+def test_all_languages_together_are_one_vocabulary(size: int | None) -> None:
+    vocabularies = DraftVocabularies(RANKINGS, VocabularySettings(size=size))
     together = vocabularies.together()
     assert together is not None
     assert together.names == ("english + french",)
-    assert [ids.tolist() for ids in together.ids] == [[0, 4, 5, 6, 7, 8, 9]]
+    assert [ids.tolist() for ids in together.ids] == [[0, 4, 5, 8, 9] if size else [0, 4, 5, 6, 7, 8, 9]]
     assert together.detector is None
     assert vocabularies.detector is not None
     again = together.together()
