@@ -70,8 +70,9 @@ def counted(of: DraftVocabularies, count: int) -> Counted:
 
 def table(model: str, of: DraftVocabularies) -> Table:
     """Rows, and what share they are of the rank's own rows of the whole head."""
+    assert of.detector is not None
     rows = [[str(count), *_cells(counted(of, count))] for count in RANKS]
-    title = f"{model}: {len(of.ids) - 1} x {OWN_SIZE} of {of.vocab_size} tokens"
+    title = f"{model}: {len(of.detector.languages)} x {OWN_SIZE} of {of.vocab_size} tokens"
     return Table(
         title, ["ranks", "the head", "each apart", "union on each", "now, one language", "now, all languages"], rows
     )

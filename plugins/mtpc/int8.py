@@ -1,4 +1,4 @@
-"""Linear layers with int8 weights, for a CPU that multiplies them by one row at a time."""
+"""Linear layers with int8 weights, for a CPU that multiplies them by few rows at a time."""
 
 from __future__ import annotations
 

@@ -112,16 +112,15 @@ class Backlog:
                 self._append(name, position + 1, state, token)
         self.unsorted.clear()
         self.waiting = {name: self.waiting[name] for name in ids if name in self.waiting}
-        most = len(ids) + APART if self.apart and drafts else self.capacity
-        if not self.waiting and (
-            len(given.target_token_ids) <= most if drafts else given.common_attn_metadata.max_query_len > self.longest
-        ):
+        longest = given.common_attn_metadata.max_query_len
+        if not self.waiting and (not self.apart or longest <= APART if drafts else longest > self.longest):
             return [given]
         self._add(ids, given)
         lengths = [self._length(name) for name in ids]
         if not drafts and max(lengths) <= self.longest and sum(lengths) <= self.room:
             return []
         passes = []
+        most = min(self.capacity, len(ids) + APART) if self.apart and drafts else self.capacity
         while sum(lengths) > most:
             counts, left = [], self.capacity
             for length in lengths:

@@ -107,14 +107,17 @@ class Proposer(EagleProposer):
         if self.serial and self._may_wait():
             prefixes = self.vllm_config.cache_config.enable_prefix_caching
             room = max(self.max_num_tokens, MEMORY // self.hidden_states[0].nbytes)
-            longest, apart = LONGEST if prefixes else room, self.model.model.remembers
+            # What hands keys and values on to others listens to the layers' own attention.
+            apart = self.model.model.remembers and self.vllm_config.kv_transfer_config is None
+            longest = LONGEST if prefixes else room
             self.backlog = Backlog(self.max_num_tokens, self.block_size, longest, room, apart)
 
     def _may_wait(self) -> bool:
         """Whether the layer may leave out steps: not where others count on it, or where an image says what it reads."""
-        others = self.vllm_config.parallel_config
+        others, target = self.vllm_config.parallel_config, self.vllm_config.model_config
         alone = others.data_parallel_size == others.decode_context_parallel_size == 1
-        return self.copying is not None and alone and not self.supports_mm_inputs and not self.uses_mrope
+        images = self.supports_mm_inputs or self.uses_mrope or target.uses_mrope
+        return self.copying is not None and alone and not images
 
     @torch.inference_mode()
     def dummy_run(

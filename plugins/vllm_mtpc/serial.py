@@ -73,10 +73,10 @@ class SerialPart(nn.Module):
 
     @property
     def remembers(self) -> bool:
-        """Whether it can `remember`: one layer, and a backend that writes keys and values apart from attention."""
-        block: Any = self.blocks[0]
-        attention = block.self_attn.attn
-        return len(self.blocks) == 1 and not attention.attn_backend.forward_includes_kv_cache_update
+        """Whether it can `remember`: one layer, whose keys are as projected, and a backend that writes them apart."""
+        of_layer: Any = self.blocks[0].self_attn
+        apart = not of_layer.attn.attn_backend.forward_includes_kv_cache_update
+        return len(self.blocks) == 1 and apart and not hasattr(of_layer, "k_norm")
 
     def remember(self, input_ids: Tensor, positions: Tensor, hidden_states: Tensor, slots: Tensor) -> None:
         """Write the one layer's keys and values, of which `forward` makes the same, and nothing of what follows them.

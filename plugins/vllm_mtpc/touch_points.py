@@ -126,6 +126,18 @@ TABLE = (
         "extended", "drafts from the request's vocabulary and seed; the window part reads the states",
     ),
     TouchPoint(
+        V1_SERIAL, f"{_MODELS}.llama", "LlamaAttention.forward", "self positions hidden_states",
+        "called", "by vLLM; its projection and rotary embedding, for keys and values of a prompt by themselves",
+    ),
+    TouchPoint(
+        V1_CPU, "vllm.v1.attention.backends.cpu_attn", "CPUAttentionBackendImpl.do_kv_cache_update",
+        "self layer key value kv_cache slot_mapping", "called", "writes them, as other backends' do on a GPU",
+    ),
+    TouchPoint(
+        V1_CPU, "vllm.v1.worker.gpu_input_batch", "CachedRequestState.get_token_id", "self idx",
+        "called", "the last token of a text of which the target has said nothing",
+    ),
+    TouchPoint(
         V1, "vllm.v1.worker.gpu_input_batch", "InputBatch.update_req_spec_token_ids",
         "self request scheduled_spec_tokens",
         "called", "by vLLM: spec_token_ids, which are verified in a step; they are counted where metrics are shown",

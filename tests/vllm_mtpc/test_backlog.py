@@ -179,11 +179,29 @@ def test_what_nothing_is_drafted_after_is_read_apart(waits: bool) -> None:
     world.read(given)
     if waits:
         assert backlog.passes(names, world.step([0, 1], [APART, 40], [0, 0]), False) == []
-    passes = backlog.passes(names, world.step([0, 1], [APART, 7], [0, 3]), True)
+    passes = backlog.passes(names, world.step([0, 1], [APART + 1, 7], [0, 3]), True)
     for one in passes:
         world.read(one)
-    assert [len(one.target_positions) for one in passes] == [2 * APART + 45 if waits else APART + 5, 2]
+    assert [len(one.target_positions) for one in passes] == [2 * APART + 46 if waits else APART + 6, 2]
     assert world.seen == [world.expected(row) for row in range(2)]
+
+
+def test_no_pass_is_longer_than_what_can_be_read_at_once() -> None:
+    """Also where that is less than what a pass that drafts may read besides."""
+    world, backlog = World(1), Backlog(capacity := APART - 16, BLOCK, CAPACITY, CAPACITY, apart=True)
+    assert backlog.passes(["0"], world.step([0], [APART - 3], [0]), False) == []
+    passes = backlog.passes(["0"], world.step([0], [2], [0]), True)
+    for one in passes:
+        world.read(one)
+    assert [len(one.target_positions) for one in passes] == [capacity, APART - 1 - capacity]
+    assert world.seen == [world.expected(0)]
+
+
+def test_many_short_steps_are_vllms_own() -> None:
+    """However many tokens their requests verify together."""
+    world, backlog = World(20), Backlog(CAPACITY, BLOCK, apart=True)
+    given = world.step(list(range(20)), [3] * 20, [5] * 20)
+    assert backlog.passes([str(row) for row in range(20)], given, True) == [given]
 
 
 def test_a_long_prompt_does_not_wait() -> None:

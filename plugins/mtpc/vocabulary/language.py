@@ -31,7 +31,7 @@ OUTSIDE, EITHER = 0.4, 0.05  # of a text's tokens that may be in no language's v
 
 
 class LanguageDetector:
-    """Costs of every token in every ranking, and last among all tokens; a request's evidence is a vector of so many.
+    """Costs of every token in every ranking, and last among all tokens; a request's evidence is a vector of as many, N.
 
     languages: the names of the rankings, in the order of the evidence.  everything: the last number.  template: its
     tokens are not read.  together: int64 [R], the tokens of all languages' draft vocabularies, where these may be
@@ -66,16 +66,16 @@ class LanguageDetector:
         if together is not None:
             costs[self.together] = 1.0
             costs[self.together, together] = 0.0
-        self.costs = np.ascontiguousarray(costs.T)  # [V + 1, L + 1], or L + 2
+        self.costs = np.ascontiguousarray(costs.T)  # [V + 1, N]
 
     def begin(self) -> np.ndarray:
-        """The evidence before anything is read: float64 [L + 1]."""
+        """The evidence before anything is read: float64 [N]."""
         return np.zeros(self.costs.shape[1])
 
     def read(
         self, evidence: np.ndarray, tokens: np.ndarray | Sequence[int], there: np.ndarray | None = None
     ) -> np.ndarray:
-        """The evidence after tokens: float64 [..., L + 1]; each token read makes all before it count a little less.
+        """The evidence after tokens: float64 [..., N]; each token read makes all before it count a little less.
 
         tokens: int64 [..., T], of one text or of many.  there: bool, the same shape, which of them are; None: all.
         """

@@ -18,7 +18,7 @@ class Reading:
 
     def __init__(self, detector: LanguageDetector) -> None:
         self.detector = detector
-        self.tokens, self.evidence = 0, detector.begin()  # evidence: [L + 1]
+        self.tokens, self.evidence = 0, detector.begin()  # evidence: [N]
         self.vocabulary: int | None = None  # its number
 
     def read(self, tokens: Sequence[int]) -> None:

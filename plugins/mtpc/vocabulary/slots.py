@@ -19,14 +19,14 @@ class SlotLanguages:
     said, special tokens are not read; the pieces of a template, which need more than one token, stand in prompts.
     What no language suits drafts from all languages together there, which one it is called matters to nobody.
 
-    drafts: K, one less than a step says at most.  evidence: float64 [slots + 1, L + 1], and numbers: int64 [slots + 1],
+    drafts: K, one less than a step says at most.  evidence: float64 [slots + 1, N], and numbers: int64 [slots + 1],
     of the vocabularies in use, -1 before the first step.  Rows without a request write to the last place.  tally:
     counts what became of drafts; None: nobody watches.
     """
 
     def __init__(self, detector: LanguageDetector, slots: int, drafts: int, device: torch.device) -> None:
         self.detector = detector
-        self.costs = torch.from_numpy(detector.costs[: detector.vocab_size]).to(device)  # [V, L + 1]
+        self.costs = torch.from_numpy(detector.costs[: detector.vocab_size]).to(device)  # [V, N]
         self.text = torch.ones(detector.vocab_size, dtype=torch.bool)
         self.text[[token for token in detector.template.special if 0 <= token < detector.vocab_size]] = False
         self.text = self.text.to(device)
