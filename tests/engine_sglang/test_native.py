@@ -152,4 +152,4 @@ def test_what_is_not_the_targets_fails(served: Served) -> None:
 
 
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
-    assert "drafting from letters (60 tokens), capitals (60 tokens), all" in (served.folder / "log").read_text()
+    assert "drafting from letters (60 tokens), capitals (60 tokens), together (" in (served.folder / "log").read_text()
