@@ -32,9 +32,12 @@ class Pass(NamedTuple):
     common_attn_metadata: Any
     num_rejected_tokens_gpu: Tensor | None
 
-    def following(self) -> Tensor:
-        """The token after each, int [T], of what is accepted: after the last one of each request what comes next."""
-        rows, _ = last_accepted(self.target_positions, self.token_indices_to_sample, self.common_attn_metadata)
+    def lasts(self) -> tuple[Tensor, Tensor]:
+        """See `last_accepted`."""
+        return last_accepted(self.target_positions, self.token_indices_to_sample, self.common_attn_metadata)
+
+    def following(self, rows: Tensor) -> Tensor:
+        """The token after each, int [T], of what is accepted.  rows: of each request's last accepted one, [B]."""
         following = self.target_token_ids.roll(-1)
         following[rows.long()] = self.next_token_ids
         return following
@@ -137,9 +140,9 @@ class Backlog:
     def _add(self, ids: Sequence[str], given: Pass) -> None:
         """All that the target has read and accepted."""
         starts = given.common_attn_metadata.query_start_loc_cpu[: len(ids)].tolist()
-        rows, ends = last_accepted(given.target_positions, given.token_indices_to_sample, given.common_attn_metadata)
+        rows, ends = given.lasts()
         lasts, ends = torch.stack([rows.long(), ends]).tolist()  # on a GPU the only thing that is waited for
-        following = given.following()
+        following = given.following(rows)
         for name, start, last, end in zip(ids, starts, lasts, ends, strict=True):
             accepted = slice(start, last + 1)
             self._append(name, end + 1, given.target_hidden_states[accepted].clone(), following[accepted])

@@ -269,7 +269,8 @@ class Proposer(EagleProposer):
                 super().propose(num_speculative_tokens=own, **one._asdict(), **named)
             else:
                 slots = one.common_attn_metadata.slot_mapping[: len(one.target_positions)]
-                self.model.model.remember(one.following(), one.target_positions, one.target_hidden_states, slots)
+                following = one.following(one.lasts()[0])
+                self.model.model.remember(following, one.target_positions, one.target_hidden_states, slots)
 
     def _own_that_pay(self, longest: int, seeded: bool) -> tuple[int, Copying | None]:
         """How many tokens the drafter is to draft itself, and what may be copied instead of them."""
