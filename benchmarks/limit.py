@@ -74,7 +74,7 @@ class Right(NamedTuple):
     """How many tokens would be accepted in a step from each place of a text, int64 [L].
 
     prompt: tokens of the text's prompt.  copied: of the longest copy.  ngram: of vLLM's n-gram drafter's, -1 where it
-    drafts nothing.  drafter: of its own.
+    drafts nothing.  drafter: of as many as it may draft itself.
     """
 
     prompt: int
@@ -85,11 +85,21 @@ class Right(NamedTuple):
 
 @torch.inference_mode()
 def right(
-    target: FrozenTarget, drafter: Drafter, text: Text, temperature: float, longest: int, rng: np.random.Generator
+    target: FrozenTarget,
+    drafter: Drafter,
+    text: Text,
+    temperature: float,
+    own: int,
+    longest: int,
+    rng: np.random.Generator,
 ) -> Right:
-    """Along a text that the target wrote at this temperature."""
-    drafts = drafter.config.num_drafts
-    chances = step_acceptance(drafter, SharedHead.of(target.model), view(target, text), drafts, temperature).numpy()
+    """Along a text that the target wrote at this temperature, up to where less than a whole draft of it is left.
+
+    own: tokens that the drafter may draft itself, no fewer than a whole draft; any may follow the text.
+    """
+    further = text.tokens[-1:] * (own - drafter.config.num_drafts)
+    seen = view(target, text._replace(tokens=[*text.tokens, *further]))
+    chances = step_acceptance(drafter, SharedHead.of(target.model), seen, own, temperature).numpy()
     accepted = np.cumprod(rng.random(chances.shape) < chances, axis=1).sum(1)
     history, copied, ngram = History(text.tokens[: text.start]), [], []
     for end in range(text.start + 1, text.start + 1 + len(chances)):
@@ -160,7 +170,7 @@ def always(accepted: np.ndarray, drafts: int, spent: float, row: Row) -> float:
     place, time = 0, 0.0
     while place < len(accepted):
         time += row.step(0) if accepted[place] < 0 else spent + row.step(drafts)
-        place += max(0, int(accepted[place])) + 1
+        place += min(max(0, int(accepted[place])), drafts) + 1
     return time
 
 
@@ -238,7 +248,7 @@ def main() -> None:
     given = parser.parse_args()
     target = FrozenTarget(given.target, device=default_device())
     drafter, console, tables = load_drafter(given.drafter, target.facts), Console(), []
-    cost, own = MEASURED, own_drafts(drafter.family, drafter.config, drafter.config.num_drafts)
+    cost, own = MEASURED, own_drafts(drafter.family, drafter.config, given.longest)
     if given.step_cost is not None:
         cost = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
     prompts = prompts_of_files(given.prompts, given.target, given.questions)
@@ -247,7 +257,7 @@ def main() -> None:
         rng = np.random.default_rng(0)
         written = write_texts(target, prompts, given.max_tokens, temperature, 0)
         found[temperature] = {
-            kind: [right(target, drafter, text, temperature, given.longest, rng) for text in texts]
+            kind: [right(target, drafter, text, temperature, own.most, given.longest, rng) for text in texts]
             for kind, texts in track(written.items(), f"T = {temperature:g}")
         }
         if not temperature:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
 from mtpc.evaluation.texts import Text, view
 from mtpc.families.drafter import Drafter
-from mtpc.families.session import Session
+from mtpc.families.session import GoesOn, Session
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget
 
@@ -46,6 +46,15 @@ class Clock:
         yield
         self.seconds += perf_counter() - began
 
+    def timed(self, asked: GoesOn) -> GoesOn:
+        """The same, timed."""
+
+        def goes_on(tokens: Sequence[int], sure: Sequence[float]) -> bool:
+            with self.running():
+                return asked(tokens, sure)
+
+        return goes_on
+
 
 @torch.inference_mode()
 def steps(
@@ -61,13 +70,14 @@ def steps(
         with clock.running():
             copying.begin()
             copying.add("text", lambda: text.tokens[: text.start], said, waiting=False)
-            own = copying.own_that_pay(longest) if copying.own.count else 0
+            own = copying.own.up_to(copying.own_that_pay(longest) if copying.own.count else 0, longest)
             tokens, chances = map(torch.from_numpy, copying.copied(own))
         draft = session.draft(
             seen.hidden[None, known : end - 1],
             seen.tokens[None, known + 1 : end],
             own,
             copied=Copied(tokens, chances) if own else None,
+            goes_on=clock.timed(copying.goes_on) if copying.own.by_pass else None,
         )
         sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
         with clock.running():
@@ -77,5 +87,5 @@ def steps(
         judged = right[: right.index(False) + 1] if False in right else right
         reached = [1.0, *copying.reached[0]]
         foretold = [reached[place + 1] / reached[place] for place in range(len(drafted))]
-        yield Step(own, drafted, foretold, judged)
+        yield Step(draft.tokens.shape[1], drafted, foretold, judged)
         end += sum(judged) + 1

@@ -40,13 +40,16 @@ def stated(weights: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True)
 
 
-def most_probable(logits: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def most_probable(logits: Tensor, columns: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """The column of the largest logit of each row, int64 [n], its probability, and that of a column that is asked for.
 
-    logits: [n, R].  columns: int64 [n], -1 for one that is not there.  Probabilities: float32 [n], of temperature 1.
+    logits: [n, R].  columns: int64 [n], -1 for one that is not there; None: none is.  Probabilities: float32 [n], of
+    temperature 1.
     """
     probs = logits.softmax(-1, dtype=torch.float32)
     largest = probs.max(-1)
+    if columns is None:
+        return largest.indices, largest.values, torch.zeros_like(largest.values)
     asked = probs.gather(1, columns.clamp_min(0)[:, None])[:, 0]
     return largest.indices, largest.values, torch.where(columns >= 0, asked, 0.0)
 

@@ -96,6 +96,10 @@ class RunnerCopying:
             self.own = self.batch.own_that_pay(longest)
         return self.own
 
+    def goes_on(self, tokens: Tensor, peaks: Tensor) -> bool:
+        """See `BatchCopying.goes_on`: int64 [B] and float32 [B]."""
+        return self.batch.goes_on(tokens.tolist(), peaks.tolist())
+
     def copied(self, drafts: int) -> Copied:
         """The first so many tokens, with no chance where there is nothing to copy."""
         tokens, chances = map(torch.from_numpy, self.batch.copied(drafts))

@@ -172,9 +172,12 @@ class DrafterForCausalLM(nn.Module):
         return self.draft_logits.greedy(hidden_states, numbers)
 
     def most_probable(
-        self, hidden_states: Tensor, copied: Tensor, numbers: Tensor | None
+        self, hidden_states: Tensor, copied: Tensor | None, numbers: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The serial part's most probable tokens, their probabilities and those of the tokens ``copied``, [n] each."""
+        """The serial part's most probable tokens, their probabilities and those of the tokens ``copied``, [n] each.
+
+        copied: None: nothing is.
+        """
         if self.draft_logits is None:
             return most_probable(self.compute_logits(hidden_states), copied)
         return self.draft_logits.most_probable(hidden_states, copied, numbers)

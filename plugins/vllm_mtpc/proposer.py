@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,10 @@ from vllm_mtpc.request_vocabularies import RequestVocabularies
 from vllm_mtpc.step import Step
 
 
+class Enough(Exception):  # noqa: N818  (nothing is wrong)
+    """Ends vLLM's loop after a pass that no other one follows."""
+
+
 class Proposer(EagleProposer):
     """Drafts with both parts of a drafter, each of which may be missing; see `propose`.
 
@@ -39,13 +45,15 @@ class Proposer(EagleProposer):
     window: the window part, if any draft is left to it.  own: drafts of both parts; what goes beyond them is copied.
     step: of the call of `propose` that is under way.  watched: whether metrics are shown.  first: whether
     this is the first tensor-parallel rank.  reads_other_states: whether the target hands drafters others than its last.
-    looked: whether what the target has said in this step is known, see `at_once`.
+    looked: whether what the target has said in this step is known, see `at_once`.  may_end: whether the serial part may
+    be asked after each pass whether it goes on, and goes_on: who says so in this step, None if nobody is asked.
     """
 
     step: Step
     model: Any
     num_speculative_tokens: int
-    watched = first = reads_other_states = looked = False
+    watched = first = reads_other_states = looked = may_end = False
+    goes_on: Callable[[Tensor, Tensor], bool] | None = None
 
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
         check_ranks(vllm_config)
@@ -69,6 +77,8 @@ class Proposer(EagleProposer):
             table = CopyTable.of(Path(vllm_config.speculative_config.draft_model_config.model))
             self.own, longest = own.count, self.num_speculative_tokens
             self.copying = RunnerCopying(own, longest, settings, table, device)
+            # A GPU would have to be waited for after each pass, and ranks that draft for nobody join a known number.
+            self.may_end = own.by_pass and device.type == "cpu" and vllm_config.parallel_config.data_parallel_size == 1
 
     def load_model(self, target_model: nn.Module) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""
@@ -266,7 +276,8 @@ class Proposer(EagleProposer):
         for number, one in enumerate(passes, start=1):
             own = drafts if number == len(passes) else 0
             if own or self.backlog is None or not self.backlog.apart:
-                super().propose(num_speculative_tokens=own, **one._asdict(), **named)
+                with suppress(Enough):
+                    super().propose(num_speculative_tokens=own, **one._asdict(), **named)
             else:
                 slots = one.common_attn_metadata.slot_mapping[: len(one.target_positions)]
                 following = one.following(one.lasts()[0])
@@ -278,6 +289,10 @@ class Proposer(EagleProposer):
         if self.copying is None or not own:
             return own, None
         own = self.copying.own_that_pay(longest, seeded)
+        asked = self.may_end and own > 0 and not seeded
+        self.goes_on = self.copying.goes_on if asked else None
+        if asked:
+            own = self.copying.batch.own.up_to(own, longest)
         copying = Copying.begin(self.copying.copied(own)) if own else None  # also of nothing: a seed draws as ever
         self.clock.lap("copying")
         return own, copying
@@ -307,7 +322,14 @@ class Proposer(EagleProposer):
     def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:
         """Called by vLLM's loop for the next serial draft, int64 [B], of states [B, d]; the step keeps all else."""
         tokens = self.step.draft_next(self.model, of_first_rank(hidden_states))
-        self.clock.lap(f"serial {len(self.step.tokens) - 1}")
+        done = len(self.step.tokens) - 1
+        self.clock.lap(f"serial {done}")
+        if self.goes_on is None:
+            return tokens, None
+        goes_on = self.goes_on(tokens, self.step.peaks[-1])
+        self.clock.lap("copying")
+        if not goes_on:
+            raise Enough
         return tokens, None
 
     def _draft_window(self, step: Step) -> Draft:

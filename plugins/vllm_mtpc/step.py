@@ -55,6 +55,11 @@ class Step:
 
     def _draft_mixed(self, model: Any, states: Tensor, uniforms: Tensor | None, copying: Copying) -> Tensor:
         """The same from the mixture of copying and the serial part."""
+        if uniforms is None and states.device.type == "cpu" and copying.is_over:
+            tokens, peak, _ = model.most_probable(states, None, self.numbers)
+            self.peaks.append(peak)
+            self.copying = copying.passed()
+            return tokens
         if uniforms is None:
             token, likely, copied = model.most_probable(states, copying.token, self.numbers)
             tokens, peak = copying.most_probable(token, likely, copied)

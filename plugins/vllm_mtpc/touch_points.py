@@ -100,7 +100,7 @@ TABLE = (
     ),
     TouchPoint(
         V1, _PROPOSER, "SpecDecodeBaseProposer.propose", _PROPOSE_V1,
-        "extended", "the serial part by vLLM's loop, then the window part in one shot",
+        "extended", "the serial part by vLLM's loop, which an error of ours may end after a pass, then the window part",
     ),
     TouchPoint(
         V1, _PROPOSER, "SpecDecodeBaseProposer.load_model", "self target_model",

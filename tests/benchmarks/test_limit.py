@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from mtpc.families.drafter import load_drafter
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
 from mtpc.targets.frozen import FrozenTarget
+from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_models import make_drafter, make_target
 
 OWN = Own(2, serial=2)
@@ -51,8 +54,8 @@ def test_what_is_right_along_a_text_that_repeats(tmp_path: Path) -> None:
     target = make_target(tmp_path / "target")
     drafter = load_drafter(make_drafter(tmp_path / "drafter", target))
     tokens = [*range(40, 52), *range(40, 52), *range(60, 70)]
-    found = right(FrozenTarget(target), drafter, Text(tokens, 12), 0.0, 5, np.random.default_rng(0))
     drafts = drafter.config.num_drafts
+    found = right(FrozenTarget(target), drafter, Text(tokens, 12), 0.0, drafts, 5, np.random.default_rng(0))
     assert len(found.copied) == len(found.drafter) == len(tokens) - 12 - drafts
     assert found.copied[:12].tolist() == [5, 5, 5, 5, 5, 5, 5, 4, 3, 2, 1, 0]  # 40 is said, 41 to 51 are to come
     assert found.ngram[:3].tolist() == [-1, NGRAM, NGRAM]  # one token matches, then two, then three
@@ -63,6 +66,16 @@ def test_what_is_right_along_a_text_that_repeats(tmp_path: Path) -> None:
     assert limit >= max(ngram, own, 1.0)
 
 
+def test_what_a_serial_part_would_draft_beyond_a_whole_draft_is_right_or_not_as_well(tmp_path: Path) -> None:
+    folder = make_target(tmp_path / "target")
+    target, drafter = FrozenTarget(folder), load_drafter(make_fastmtp(tmp_path / "drafter", folder))
+    drafts, text = drafter.config.num_drafts, Text([*range(40, 80), *range(40, 60)], 20)
+    evenly: Any = SimpleNamespace(random=lambda shape: np.full(shape, 0.1))
+    whole, further = (right(target, drafter, text, 1.0, own, 5, evenly).drafter for own in (drafts, drafts + 4))
+    assert whole.tolist() == further.clip(max=drafts).tolist()
+    assert further.max() > drafts
+
+
 def test_what_seems_to_pay_says_the_text_in_fewer_steps(tmp_path: Path) -> None:
     folder = make_target(tmp_path / "target")
     target, drafter = FrozenTarget(folder), load_drafter(make_drafter(tmp_path / "drafter", folder))
@@ -71,7 +84,7 @@ def test_what_seems_to_pay_says_the_text_in_fewer_steps(tmp_path: Path) -> None:
     for chosen in found:
         assert chosen.tokens == len(text.tokens) - text.start - 1
         assert 0 < chosen.time < chosen.tokens * row.step(0)
-    counted = right(target, drafter, text, 0.0, 10, np.random.default_rng(0))
+    counted = right(target, drafter, text, 0.0, drafter.config.num_drafts, 10, np.random.default_rng(0))
     assert soonest(counted, row) <= found.copies.time
 
 

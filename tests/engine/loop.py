@@ -73,12 +73,16 @@ class RecordingSession(Session):
             said = following[0].tolist()
         self.copying.begin()
         self.copying.add("text", lambda: text, said, waiting=False)
-        own = self.copying.own_that_pay(num_drafts)
+        own = self.copying.own.up_to(self.copying.own_that_pay(num_drafts), num_drafts)
         tokens, chances = map(torch.from_numpy, self.copying.copied(own))
-        draft = super().draft(hidden, following, own, *rest, copied=Copied(tokens, chances) if own else None)
+        asked = self.copying.goes_on if self.copying.own.by_pass else None
+        draft = super().draft(
+            hidden, following, own, *rest, copied=Copied(tokens, chances) if own else None, goes_on=asked
+        )
         sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
         (cut,) = self.copying.lengths(draft.tokens.tolist(), sure, num_drafts, [False])
-        self.loop.kinds[(own > 0, len(cut) - own)] += 1
+        drafted = draft.tokens.shape[1]
+        self.loop.kinds[(drafted > 0, len(cut) - drafted)] += 1
         return draft._replace(tokens=torch.tensor([cut], dtype=torch.int64).view(1, -1))
 
     def draft_mixed(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:

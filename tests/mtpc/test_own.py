@@ -17,6 +17,7 @@ from mtpc.own import Own
         (Own(7, serial=2), 16, [0, 1, 2, 7]),
         (Own(7, serial=2), 2, [0, 1, 2]),
         (Own(0), 8, [0]),
+        (Own(3, serial=3, further=7), 8, [0, 1, 2, 3]),
     ],
 )
 def test_a_window_drafts_all_of_its_tokens_or_none(own: Own, most: int, choices: list[int]) -> None:
@@ -25,10 +26,30 @@ def test_a_window_drafts_all_of_its_tokens_or_none(own: Own, most: int, choices:
 
 @pytest.mark.parametrize(
     ("own", "shares"),
-    [(Own(4, serial=4), [0, 0.4, 0.6, 0.8, 1]), (Own(4), [0, 1, 1, 1, 1]), (Own(4, serial=1), [0, 2 / 3, 1, 1, 1])],
+    [
+        (Own(4, serial=4), [0, 0.4, 0.6, 0.8, 1]),
+        (Own(4), [0, 1, 1, 1, 1]),
+        (Own(4, serial=1), [0, 2 / 3, 1, 1, 1]),
+        (Own(2, serial=2, further=2), [0, 2 / 3, 1, 4 / 3, 5 / 3]),
+    ],
 )
 def test_a_pass_of_the_drafter_takes_its_part(own: Own, shares: list[float]) -> None:
     assert [own.share(drafts) for drafts in range(5)] == shares
+
+
+@pytest.mark.parametrize(
+    ("own", "chosen", "most", "comes_to"),
+    [
+        (Own(3, serial=3, further=7), 1, 20, 10),
+        (Own(3, serial=3, further=7), 3, 8, 8),
+        (Own(3, serial=3, further=7), 0, 20, 0),
+        (Own(3, serial=3), 1, 20, 3),
+        (Own(7, serial=2), 1, 20, 1),
+        (Own(7), 7, 20, 7),
+    ],
+)
+def test_a_serial_part_alone_may_go_on(own: Own, chosen: int, most: int, comes_to: int) -> None:
+    assert own.up_to(chosen, most) == comes_to
 
 
 def test_who_drafts_nothing_takes_nothing() -> None:

@@ -13,6 +13,7 @@ from vllm.v1.spec_decode.eagle import EagleProposer
 from mtpc.copying.mixture import Copied
 from mtpc.draft import Draft
 from mtpc.draft_clock import DraftClock
+from mtpc.own import Own
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from vllm_mtpc.proposer import Proposer
@@ -206,6 +207,39 @@ def test_after_a_part_of_a_prompt_comes_the_prompts_next_token() -> None:
     assert torch.equal(drafts, tokens)
     ((_, _, following, *_),), (one,) = begun, read
     assert following.tolist() == one.next_token_ids.tolist() == [7, 3]
+
+
+@pytest.mark.parametrize(("may_end", "seeded", "passes"), [(True, False, 3), (True, True, 2), (False, False, 2)])
+def test_vllms_loop_ends_where_nothing_more_pays(
+    may_end: bool, seeded: bool, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After three passes, of two that are planned; a batch with a seed, and a GPU, make those that are planned."""
+    said = [True, True, False]
+    asked: list[Any] = []
+
+    def propose(self: Any, *, num_speculative_tokens: int, **_: Any) -> None:
+        for _ in range(num_speculative_tokens):
+            self._sample_draft_tokens(torch.zeros(1, 4), None)
+
+    monkeypatch.setattr(EagleProposer, "propose", propose)
+    nothing = Copied(torch.zeros(1, 8, dtype=torch.int64), torch.zeros(1, 8))
+    copying = SimpleNamespace(
+        batch=SimpleNamespace(own=Own(2, serial=2, further=6)),
+        own_that_pay=lambda longest, seeds: 2,
+        copied=nothing.first,
+        goes_on=lambda tokens, peaks: asked.append((tokens.item(), peaks.item())) or said[len(asked) - 1],
+    )
+    model = SimpleNamespace(most_probable=lambda *_: (torch.tensor([7]), torch.tensor([0.5]), torch.tensor([0.0])))
+    clock = DraftClock(None, metered=True)
+    made = bare(copying=copying, own=2, may_end=may_end, serial=True, backlog=None, model=model, clock=clock)
+    own, begun = made._own_that_pay(8, seeded)
+    assert own == (8 if may_end and not seeded else 2)
+    made.step = Step([torch.zeros(1, 4)], [torch.tensor([1])], own, 0, "greedy", None, None, None, begun)
+    read = SimpleNamespace(_asdict=dict)
+    with clock:
+        made._draft_serially(read, own)
+    assert made.step.drafts(None).tokens.tolist() == [[7] * passes]
+    assert asked == ([(7, 0.5)] * 3 if own == 8 else [])
 
 
 @pytest.mark.parametrize(

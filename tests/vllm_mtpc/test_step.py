@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
+from mtpc.copying.mixture import Copied, Copying
 from mtpc.draft import Draft, Known
 from mtpc.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
@@ -75,6 +76,26 @@ def test_greedy_drafts_of_a_serial_part_alone() -> None:
     serial_drafts(step, 2)
     assert step.drafts(None).tokens.tolist() == [[1, 2]] * ROWS
     assert step.drafts(None).probs is None
+
+
+def test_where_nothing_is_copied_the_mixture_is_what_the_serial_part_says() -> None:
+    """And is not asked, whether nothing was to be copied or another token was drafted."""
+    peak, asked = torch.full((ROWS,), 0.75), list[Tensor | None]()
+
+    def most_probable(states: Tensor, copied: Tensor | None, _: Any) -> tuple[Tensor, Tensor, Tensor]:
+        asked.append(copied)
+        return TOKENS + 1, peak, peak / 2
+
+    tokens = torch.tensor([[2, 9, 9], [9, 9, 9], [9, 9, 9]])
+    for chances, alone in ((torch.zeros(ROWS, 3), [True] * 3), (torch.full((ROWS, 3), 0.1), [False, False, True])):
+        step = Step([STATES], [TOKENS], 3, 0, "greedy", None, None, None, Copying.begin(Copied(tokens, chances)))
+        for _ in range(3):
+            step.draft_next(SimpleNamespace(most_probable=most_probable), STATES)
+        assert [copied is None for copied in asked] == alone
+        assert step.drafts(None).tokens.tolist() == [[token + 1] * 3 for token in TOKENS.tolist()]
+        assert step.copying is not None and step.copying.done == 3 and step.copying.is_over
+        assert step.peaks[-1] is peak or torch.equal(step.peaks[-1], peak)
+        asked.clear()
 
 
 def test_no_drafts_at_all() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mtpc.copying.passes import Passes, Row
 from mtpc.copying.request import Proposal, Request, beside_drafter
 from mtpc.copying.rest import Rest
 from mtpc.copying.store import Store
@@ -97,6 +98,8 @@ class BatchCopying:
         self._reached: list[tuple[list[float], list[float]]] | None = None
         self._of_copies: tuple[int, Best] | None = None
         self._tries = False
+        self._planned = self._longest = 0
+        self._passes: Passes | None = None
         if self.times is not None:
             self.times.begin()
         for trust in self.trust.values():
@@ -188,7 +191,27 @@ class BatchCopying:
         own = choices[rates.index(best, 1)]
         worth = OF_MANY if self._many and self._timed else self._worth
         pays = best > worth * rates[0]
-        return own if pays or (best >= HOPEFUL * rates[0] and self._tried()) else 0
+        self._planned, self._longest = own if pays or (best >= HOPEFUL * rates[0] and self._tried()) else 0, longest
+        return self._planned
+
+    def goes_on(self, tokens: Sequence[int], sure: Sequence[float]) -> bool:
+        """Whether the drafter, which drafts by pass, makes another one after one that has drafted a token of each row.
+
+        It was to draft at all, see `own_that_pay`.  sure: its probability of the most probable token of each row.
+        """
+        if self._passes is None:
+            rows = zip(self.batch, self.proposals, strict=True)
+            drafts = [None if one is None else Row(copied, self._longest, one.typical) for one, copied in rows]
+            self._passes = Passes(drafts, self.prices, self._spent, self._trusted("drafter"))
+        passes, place = self._passes, self._passes.done
+        chances = [
+            0.0 if request is None else self.table.at_place(place, likely, request.sure.value, self.greedy)
+            for request, likely in zip(self.batch, sure, strict=True)
+        ]
+        passes.drafted(tokens, chances)
+        if self._tries:
+            return passes.done < self._planned
+        return passes.done < min(self.own.most, self._longest) and passes.go_on()
 
     def common_length(self, longest: int, drafts: Sequence[int]) -> int:
         """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does.
@@ -255,7 +278,7 @@ class BatchCopying:
         if self._reached is None:
             rows = zip(self.batch, self.proposals, strict=True)
             self._reached = [
-                ([], []) if request is None else request.foreseen(proposal.chances, self.own.count)
+                ([], []) if request is None else request.foreseen(proposal.chances, self.own.most)
                 for request, proposal in rows
             ]
         return [[*drafted[:own], *copied[own:longest]] for drafted, copied in self._reached]
@@ -284,7 +307,9 @@ class BatchCopying:
             ends = [min(own, len(row)) for row in reached]
         elif own or self._of_copies is None or self._of_copies[0] != longest:
             trust = self._trusted("drafter" if own else "copying")
-            ends = self._ends(reached, own, longest, self.prices, self._spent(own), trust, worth)
+            # How many passes were made may tell what they have drawn: what is drawn is cut by how many were planned.
+            made = own if self.greedy else self._planned or own
+            ends = self._ends(reached, made, longest, self.prices, self._spent(made), trust, worth)
         else:  # they have been weighed against the drafter
             ends = lengths_of(reached, self._of_copies[1], self.prices.undrafted_rate(0.0), worth).of
         for row in [row for row, one in enumerate(alone) if one]:

@@ -67,6 +67,15 @@ class Copying(NamedTuple):
         """What would be copied next, int64 [B]."""
         return self.copied.tokens[:, self.done]
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is copied any more in any row; a GPU is waited for."""
+        return not bool(self.weight.any())
+
+    def passed(self) -> Self:
+        """`drafted`, of any token, where copying `is_over`."""
+        return self._replace(done=self.done + 1)
+
     def of(self, own: Tensor) -> Tensor:
         """The probability of what would be copied next, [B], in the drafter's distribution, [B, V]."""
         return own.gather(1, self.token[:, None])[:, 0]

@@ -87,8 +87,12 @@ class CopyTable:
 
     def of_drafter(self, chances: Sequence[float], shift: float = 0.0, greedy: bool = True) -> list[float]:
         """The drafter's largest probabilities along its draft, corrected; shift: added to all logits besides."""
-        shifts, slope = filled(self.own if greedy else self.own_sampled, len(chances)), self.slope[not greedy]
-        return [shifted(chance, own + shift, slope) for chance, own in zip(chances, shifts, strict=True)]
+        return [self.at_place(place, chance, shift, greedy) for place, chance in enumerate(chances)]
+
+    def at_place(self, place: int, chance: float, shift: float, greedy: bool) -> float:
+        """`of_drafter` of one of them, the first at 0."""
+        own = self.own if greedy else self.own_sampled
+        return shifted(chance, own[min(place, len(own) - 1)] + shift, self.slope[not greedy])
 
     def along(self, length: int, count: int) -> list[float]:
         """r_1..r_m of so many tokens after a match: each that is copied makes the match one longer."""

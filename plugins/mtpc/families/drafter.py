@@ -79,9 +79,13 @@ def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
 
 
 def own_drafts(family: Family, config: DrafterConfig, num_drafts: int) -> Own:
-    """Which of K drafts are the drafter's own where others are copied: those that it was made for."""
+    """Which of K drafts are the drafter's own where others are copied: those that it was made for.
+
+    A serial part without a window after it may go on where that pays.
+    """
     count = 0 if family.copies else min(config.num_drafts, num_drafts)
-    return Own(count, serial=split_drafts(config, count)[0])
+    further = min(config.max_drafts, num_drafts) - count if config.serial_steps is None and count else 0
+    return Own(count, split_drafts(config, count)[0], further)
 
 
 def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path | str, copies: bool = False) -> None:

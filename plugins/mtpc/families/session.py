@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 from transformers import DynamicCache
@@ -13,6 +15,8 @@ from mtpc.families.drafter import Drafter
 from mtpc.families.grow import Limits, grow
 from mtpc.target_head.shared import SharedHead
 from mtpc.window.completed import completed
+
+GoesOn = Callable[[Sequence[int], Sequence[float]], bool]  # see `mtpc.copying.batch.BatchCopying.goes_on`
 
 
 class Session:
@@ -36,6 +40,7 @@ class Session:
         temperature: Tensor | None = None,
         noise: Tensor | None = None,
         copied: Copied | None = None,
+        goes_on: GoesOn | None = None,
     ) -> Draft:
         """Take up new positions and draft K tokens after the last of them.
 
@@ -43,13 +48,15 @@ class Session:
         following: int64 [B, m], the token after each; the last is the one that the target has just emitted.
         temperature: [B]; None drafts greedily, with no probabilities.  noise: float64 [B, K], uniforms in [0, 1), one
         for each draft; needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
+        goes_on: whether a serial part that copies as well makes another pass, by what the last one drafted; where it
+        does not, a draft has fewer tokens.
         """
         serial, window = self.drafter.split(num_drafts)
         known = Known.of_target(hidden[:, -1], following[:, -1])
         copying = None if copied is None else Copying.begin(copied)
         drafts: list[Draft] = []
         if self.drafter.serial is not None:
-            known, draft, copying = self._serial(hidden, following, known, serial, temperature, noise, copying)
+            known, draft, copying = self._serial(hidden, following, known, serial, temperature, noise, copying, goes_on)
             drafts.append(draft)
         if window:
             assert self.drafter.window is not None  # part of the contract: K is no more than the drafter can draft
@@ -114,7 +121,7 @@ class Session:
 
     def _serial(
         self, hidden: Tensor, following: Tensor, known: Known, steps: int, temperature: Tensor | None,
-        noise: Tensor | None, copying: Copying | None,
+        noise: Tensor | None, copying: Copying | None, goes_on: GoesOn | None,
     ) -> tuple[Known, Draft, Copying | None]:  # fmt: skip
         """What is known after so many steps, their draft, and how copying stands."""
         self.length += hidden.shape[1]
@@ -137,6 +144,8 @@ class Session:
                 probs.append(q)
             states.append(state)
             tokens.append(token[:, None])
+            if goes_on is not None and not goes_on(token.tolist(), peaks[-1].tolist()):
+                break
         self.cache.crop(self.length)
         known = Known(torch.cat(states, 1), torch.cat(tokens, 1))
         stated, largest = (torch.stack(rows, 1) if rows else None for rows in (probs, peaks))

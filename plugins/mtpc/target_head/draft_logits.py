@@ -142,21 +142,23 @@ class DraftLogits:
         return tokens, whole.scatter_add_(1, copied[:, None], outside), likely
 
     def most_probable(
-        self, states: Tensor, copied: Tensor, numbers: Tensor | None = None
+        self, states: Tensor, copied: Tensor | None, numbers: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The most probable token of each row, int64 [n], its probability, and that of another token, float32 [n].
 
-        copied: int64 [n], the other one.  States and numbers as above.
+        copied: int64 [n], the other one; None: there is none.  States and numbers as above.
         """
         only = self._only(numbers)
         if only is not None:
-            choice, likely, other = most_probable(self._of(only, states), self.places[only][copied])
+            columns = None if copied is None else self.places[only][copied]
+            choice, likely, other = most_probable(self._of(only, states), columns)
             return self.ids[only][choice], likely, other
         assert numbers is not None
-        tokens, (likely, other) = torch.empty_like(copied), torch.empty(2, len(states), device=states.device)
+        tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
+        likely, other = torch.empty(2, len(states), device=states.device)
         for number, rows in groups(numbers, states.device):
-            logits = self._of(number, states[rows])
-            choice, likely[rows], other[rows] = most_probable(logits, self.places[number][copied[rows]])
+            columns = None if copied is None else self.places[number][copied[rows]]
+            choice, likely[rows], other[rows] = most_probable(self._of(number, states[rows]), columns)
             tokens[rows] = self.ids[number][choice]
         return tokens, likely, other
 

@@ -161,6 +161,124 @@ def test_how_drawn_drafts_are_cut_leaves_the_law_as_it_is(copied: list[int], alo
     assert len(lengths) > (copied is NEW)
 
 
+@pytest.mark.parametrize("copied", [NEW, [5, 7, 3, *NEW, 5]])
+def test_drafts_that_go_on_by_what_was_drawn_leave_the_law_as_it_is(copied: list[int]) -> None:
+    """As above, of two tokens said: whether a second token is drafted depends on the first, on nothing drawn later."""
+    tokens, size = np.arange(10), 10
+    first, target = np.full(size, 0.1), np.linspace(1, 2, size) / np.linspace(1, 2, size).sum()
+    after = np.stack([np.roll(target, one) for one in tokens])  # of the target, after each first token
+    second = np.where(tokens[:, None] % 2, 0.1, 0.9 * np.eye(size) + 0.01)
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 6.0)), drafting=((1, 0.4),))
+    passes, law = set(), np.zeros((size, size))
+
+    def judged(token: int, draft: np.ndarray, wanted: np.ndarray) -> tuple[float, np.ndarray]:
+        """How likely a drafted token is accepted, and what is said where it is not, with that chance."""
+        rest, accepted = np.maximum(wanted - draft, 0), min(1.0, wanted[token] / draft[token])
+        return accepted, (1 - accepted) * rest / rest.sum() if rest.any() else np.zeros(size)
+
+    for one in tokens:
+        table = CopyTable((0.05, 0.9), slope=(1.0, 1.0))
+        batch = BatchCopying(Own(1, serial=1, further=3), 6, cost, table)
+        batch.begin(greedy=False)
+        batch.add(0, lambda: copied[:-1], copied[-1:], False)
+        assert batch.own_that_pay(6)
+        goes_on = batch.goes_on([one], [0.1 if one % 2 else 0.9])
+        passes.add(goes_on)
+        for two in tokens if goes_on else [0]:
+            drafted = [one, two] if goes_on else [one]
+            sure = np.array([[0.1 if one % 2 else 0.9, second[one].max()][: len(drafted)]], np.float32)
+            (cut,) = batch.lengths([list(drafted)], sure, 6, [False])
+            likely = first[one] * (second[one, two] if goes_on else 1.0)
+            if not cut:
+                law += likely * target[:, None] * after
+                continue
+            accepted, otherwise = judged(one, first, target)
+            law += likely * otherwise[:, None] * after
+            if len(cut) == 1:
+                law[one] += likely * accepted * after[one]
+            else:
+                draft = second[one] if goes_on else np.eye(size)[cut[1]]  # what is copied is certain
+                again, otherwise = judged(cut[1], draft, after[one])
+                law[one] += likely * accepted * (again * np.eye(size)[cut[1]] + otherwise)
+    np.testing.assert_allclose(law, target[:, None] * after, atol=1e-12)
+    assert passes == {True, False}
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_whether_a_drawn_token_is_judged_is_known_before_it_is_drawn(rows: int) -> None:
+    """Whatever it is, and whatever passes follow it: what is drawn as it would be copied is gone on from otherwise."""
+    rng, passes, judged = np.random.default_rng(0), set[int](), set[bool]()
+    text = [5, 7, 3, 8, 2, *NEW, 5]
+    for _ in range(300):
+        steps = np.cumsum(rng.uniform(0.0, 0.3, 7)).tolist()
+        curve = tuple((tokens, 1.0 + time) for tokens, time in enumerate([0.0, *steps], start=1))
+        cost = StepCost(plain=((1, 1.0),), verifying=curve, drafting=((1, float(rng.uniform(0.02, 0.6))),))
+        table = CopyTable(
+            (float(rng.uniform(0.02, 0.3)), 0.7, 0.8), slope=(1.0, 1.0), typical=(0.6, rng.uniform(0.3, 0.8))
+        )
+        peaks = rng.uniform(0.02, 0.6, (6, rows))
+        kept = []
+        for first in (7, 9):
+            batch = BatchCopying(Own(2, serial=2, further=4), 6, cost, table)
+            batch.begin(greedy=False)
+            for row in range(rows):
+                batch.add(row, lambda: text[:-1], text[-1:], False)
+            if not batch.own_that_pay(6):
+                break
+            drafted, done = [[first, 3, 8, 2, 40, 41], [9] * 6][:rows], 1
+            while batch.goes_on([draft[done - 1] for draft in drafted], peaks[done - 1].tolist()):
+                done += 1
+            passes.add(done)
+            sure = peaks[:done].T.astype(np.float32)
+            cut = batch.lengths([draft[:done] for draft in drafted], sure, 6, [False] * rows)
+            kept.append([len(draft) > 0 for draft in cut])
+            judged.update(kept[-1])
+        assert kept[:1] == kept[1:]
+    assert len(passes) > 1 and judged == {True, False}
+
+
+def test_places_are_as_sure_as_the_table_says_of_each() -> None:
+    """The second token of this drafter is never right."""
+    for own, passes in (((3.0, -3.0), 1), ((3.0, 3.0), 4)):
+        batch = BatchCopying(Own(2, serial=2, further=2), 6, line(0.1, 0.05), CopyTable(own=own))
+        batch.begin()
+        batch.add(0, lambda: NEW[:-1], NEW[-1:], False)
+        assert batch.own_that_pay(6)
+        made = 1
+        while batch.goes_on([70 + made], [0.5]):
+            made += 1
+        assert made == passes + (own[1] < 0)  # what is known to be wrong is seen after the pass that drafts it
+
+
+def test_a_trial_makes_the_passes_that_were_planned() -> None:
+    """Whatever they draft, and also beside a request that waits."""
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)), drafting=((1, 0.35),))
+    batch, tried = BatchCopying(Own(2, serial=2, further=4), 6, cost, CopyTable((0.7,)), times=StepTimes(cost)), []
+    for step in range(60):
+        batch.begin()
+        batch.add("one", lambda: [1, 2], [100 + step], False)
+        batch.add("waits", lambda: [1, 2], [], True)
+        planned, done = batch.own_that_pay(6), 0
+        while planned and batch.goes_on([9, 9], [0.01, 0.01]):
+            done += 1
+        if planned:
+            tried.append((planned, done + 1))
+        made = done + (planned > 0)
+        batch.lengths([[9] * made] * 2, np.full((2, made), 0.01, np.float32), 6, [False, False])
+    assert tried and all(planned == made for planned, made in tried)
+
+
+def test_a_draft_goes_on_while_that_pays_and_no_further_than_it_may() -> None:
+    for sure, passes in ((0.97, 6), (0.02, 1)):
+        batch, made = batch_of(NEW, cost=line(0.001, 0.05), own=Own(3, serial=3, further=5)), 1
+        assert batch.own_that_pay(6) == 3
+        while batch.goes_on([70 + made], [sure]):
+            made += 1
+        assert made == passes
+    waits = batch_of(NEW, waiting=True, own=Own(3, serial=3))
+    assert not waits.own_that_pay(6)
+
+
 class Clock:
     """Steps that say one token take a second, and a draft of so many tokens so much more."""
 
