@@ -102,10 +102,17 @@ def lengths_of(reached: Chances, best: Best, undrafted: float, worth: float) -> 
     return Lengths(lengths, rate)
 
 
+class Common(NamedTuple):
+    """length: of all drafts of a batch.  rate: tokens that such a step brings, over what it takes."""
+
+    length: int
+    rate: float
+
+
 def best_common_length(
     foreseen: Chances, longest: int, prices: Prices, spent: Sequence[float], worth: float = 1.0, trust: float = 1.0
-) -> int:
-    """As `best_lengths`, where all drafts of a batch have one length: that length, 0 where no draft pays.
+) -> Common:
+    """As `best_lengths`, where all drafts of a batch have one length, 0 where no draft pays.
 
     spent: by length, 0 to the longest, what drafting has cost then.
     """
@@ -116,7 +123,8 @@ def best_common_length(
         rate = brings / (prices.drafted[rows * length] + spent[length])
         if rate > most:
             best, most = length, rate
-    return best if most >= worth * prices.undrafted_rate(spent[0]) else 0
+    undrafted = prices.undrafted_rate(spent[0])
+    return Common(best, most) if most >= worth * undrafted else Common(0, undrafted)
 
 
 def least_chance(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from mtpc.copying.batch import BatchCopying
+from mtpc.copying.batch import BatchCopying, Way
 from mtpc.copying.mixture import Copied
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Mode, certain, concatenated
@@ -23,6 +23,13 @@ from sglang_mtpc import served
 from sglang_mtpc.ranks import told_by_first_rank
 
 
+class Chosen(NamedTuple):
+    """Of each draft of a step: how many tokens the drafter drafts itself, and how many it has in all."""
+
+    own: int
+    length: int
+
+
 class WorkerCopying:
     """The texts of all requests that are held, each forgotten with SGLang's ``Req``.
 
@@ -30,8 +37,8 @@ class WorkerCopying:
 
     own: tokens that the drafter itself drafts, of ``longest``.  cost: of steps, by which the common length of a step's
     drafts is chosen; None: it is always ``longest``.  first_waits: whether a serial part's first draft is made when the
-    step begins that is to verify it, see `sglang_mtpc.first_draft`.  drafts: how many tokens the drafter drafts itself
-    for each length, from 0 on.
+    step begins that is to verify it, see `sglang_mtpc.first_draft`.  ways: of `BatchCopying.common_length`: drafts are
+    the drafter's and go on as copies; where the first one waits, they may also be copies alone.
     """
 
     def __init__(
@@ -40,7 +47,9 @@ class WorkerCopying:
         self.device, self.chooses = device, cost is not None
         self.first_waits = device.type == "cpu"
         self.least = 0 if self.first_waits else 1  # SGLang's kernels have not been tried with trees of a root alone
-        self.drafts = [drafted(own, length, self.first_waits) for length in range(longest + 1)]
+        self.ways: list[Way] = [[drafted(own, length, self.first_waits) for length in range(longest + 1)]]
+        if own.count and self.first_waits:
+            self.ways.append([0] * (longest + 1))
         times = None if cost is None or cost.fixed else StepTimes(cost, told_by_first_rank)
         self.batch = BatchCopying(own, longest, cost or MEASURED, table, requests=WeakKeyDictionary(), times=times)
 
@@ -66,25 +75,28 @@ class WorkerCopying:
         tokens, chances = map(torch.from_numpy, self.batch.copied(drafts))
         return Copied(tokens.to(self.device), chances.to(self.device))
 
-    def length(self, longest: int) -> int:
-        """How many tokens each draft of the batch has, known before any is drafted: what is cut off was not seen."""
-        return max(self.least, self.batch.common_length(longest, self.drafts)) if self.chooses else longest
+    def length(self, longest: int) -> Chosen:
+        """What each draft of the batch is to be, known before any is drafted: what is cut off was not seen."""
+        way, length = self.batch.common_length(longest, self.ways) if self.chooses else (self.ways[0], longest)
+        length = max(self.least, length)
+        return Chosen(way[length], length)
 
-    def cut(self, draft: Draft, length: int) -> Draft:
+    def cut(self, draft: Draft, chosen: Chosen) -> Draft:
         """Drafts of a step that is to verify so many tokens of each."""
         if self.chooses:
-            draft = draft.first(length)
+            draft = draft.first(chosen.length)
             share = self.batch.own.share
-            self.batch.drafted(draft.tokens.tolist(), share(self.drafts[length]) - share(self.drafts[0]))
+            self.batch.drafted(draft.tokens.tolist(), share(chosen.own) - share(self.ways[0][0]))
         return draft
 
-    def nothing(self, tokens: Tensor, vocab_size: int, mode: Mode) -> Draft:
-        """Drafts of no token of a step in which none pays: [B, 0].
 
-        tokens: int64 [B].  vocab_size: V.
-        """
-        none = tokens.new_empty(len(tokens), 0, dtype=torch.int64)
-        return self.cut(Draft(none, None if mode == "greedy" else certain(none, vocab_size)), 0)
+def nothing(tokens: Tensor, vocab_size: int, mode: Mode) -> Draft:
+    """Drafts of no token where the drafter drafts nothing itself: [B, 0].
+
+    tokens: int64 [B].  vocab_size: V.
+    """
+    none = tokens.new_empty(len(tokens), 0, dtype=torch.int64)
+    return Draft(none, None if mode == "greedy" else certain(none, vocab_size))
 
 
 def drafted(own: Own, length: int, first_waits: bool) -> int:

@@ -26,7 +26,7 @@ from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.window.beams import Beams
 from sglang_mtpc import serial_tree, served, verify
 from sglang_mtpc.beam_tree import draft_tree
-from sglang_mtpc.copying import WorkerCopying, lengthened
+from sglang_mtpc.copying import WorkerCopying, lengthened, nothing
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.first_draft import draw_first
 from sglang_mtpc.metrics import Watch, watched
@@ -140,18 +140,19 @@ class SerialDraftWorker(EagleDraftWorker):
         """The drafter's drafts mixed with what would be copied, then that alone, of the length of this step."""
         draft_input, model = batch.spec_info, self.draft_runner.model
         copied = copying.copied(batch.reqs, self.shape.depth, step.mode == "greedy")
-        length = copying.length(self.shape.depth)
+        chosen = copying.length(self.shape.depth)
         self.clock.lap("copying")
-        if not length:
-            return copying.nothing(draft_input.bonus_tokens, self.target_worker.model_config.vocab_size, step.mode)
-        states = draft_input.hidden_states
-        mixing = draw_first(batch, step, copied, model, states if self.window is None else states.chunk(2, -1)[1])
-        self.clock.lap("serial 1")
-        if self.window is None:
-            drafts = self._draft_serially(batch, length)
+        if chosen.own:
+            states = draft_input.hidden_states
+            mixing = draw_first(batch, step, copied, model, states if self.window is None else states.chunk(2, -1)[1])
+            self.clock.lap("serial 1")
+            if self.window is None:
+                drafts = self._draft_serially(batch, chosen.own)
+            else:
+                drafts = self._draft_both(batch, step, mixing, self.window)
         else:
-            drafts = self._draft_both(batch, step, mixing, self.window)
-        drafts = copying.cut(lengthened(drafts, copied), length)
+            drafts = nothing(draft_input.bonus_tokens, self.target_worker.model_config.vocab_size, step.mode)
+        drafts = copying.cut(lengthened(drafts, copied), chosen)
         self.clock.lap("copying")
         return drafts
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from mtpc.draft import Draft, Known, TreeDraft
 from mtpc.draft_clock import DraftClock
 from sglang_mtpc import served, verify
-from sglang_mtpc.copying import WorkerCopying, lengthened
+from sglang_mtpc.copying import WorkerCopying, lengthened, nothing
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.ranks import check_ranks, of_first_rank
@@ -121,14 +121,15 @@ class WindowWorker(BaseSpecWorker):
     def _draft_copying(self, copying: WorkerCopying, requests: Any, known: Known, step: Step) -> Draft:
         """The window's drafts mixed with what would be copied, then that alone, of the length of this step."""
         copied = copying.copied(requests, self.shape.depth, step.mode == "greedy")
-        length = copying.length(self.shape.depth)
+        chosen = copying.length(self.shape.depth)
         self.clock.lap("copying")
-        if not length:
-            return copying.nothing(known.tokens[:, 0], self.drafting.window.vocab_size, step.mode)
-        drafts = self.drafting(Inputs.of(known, step, copied.first(self.drafting.shape.depth)), step.mode)
-        self.clock.lap("window")
+        if chosen.own:
+            drafts = self.drafting(Inputs.of(known, step, copied.first(self.drafting.shape.depth)), step.mode)
+            self.clock.lap("window")
+        else:
+            drafts = nothing(known.tokens[:, 0], self.drafting.window.vocab_size, step.mode)
         assert isinstance(drafts, Draft)  # part of the settings
-        return copying.cut(lengthened(drafts, copied), length)
+        return copying.cut(lengthened(drafts, copied), chosen)
 
     def _verify(self, batch: Any, grammar_barrier: Any) -> Any:
         return run_eagle_verify(

@@ -91,7 +91,9 @@ class CopyingSession(Session):
         super().__init__(loop.drafter, loop.head)
         self.loop, self.prompt = loop, prompt
         own = own_drafts(self.drafter.family, self.drafter.config, loop.longest)
-        self.own, self.of_length = own.count, [drafted(own, length, True) for length in range(loop.longest + 1)]
+        self.ways = [[drafted(own, length, True) for length in range(loop.longest + 1)]]
+        if own.count:
+            self.ways.append([0] * (loop.longest + 1))
         self.batch = BatchCopying(own, loop.longest, loop.cost or MEASURED, loop.table)
         self.drafts: list[list[int]] = []
 
@@ -101,8 +103,11 @@ class CopyingSession(Session):
         self.batch.add("text", lambda: self.prompt, said, waiting=False)
         copied = Copied(*map(torch.from_numpy, self.batch.copied(num_drafts)))
         self.loop.copied += bool(copied.chances.any())
-        length = num_drafts if self.loop.cost is None else self.batch.common_length(num_drafts, self.of_length)
-        draft = super().draft(hidden, following, self.own, *rest, copied=copied)
+        way, length = self.ways[0], num_drafts
+        if self.loop.cost is not None:
+            way, length = self.batch.common_length(num_drafts, self.ways)
+        self.loop.kinds[(way[length] > 0, length - way[length])] += 1
+        draft = super().draft(hidden, following, way[length], *rest, copied=copied)
         tokens = torch.cat([draft.tokens, copied.tokens[:, draft.tokens.shape[1] :]], 1)[:, :length]
         self.drafts.append(tokens[0].tolist())
         self.batch.drafted(self.drafts[-1:], 0.0)

@@ -219,6 +219,9 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         assert steps > 100
         assert {0, served.case.models.drafts} <= lengths
         assert len(lengths) > 3
+        if not served.loop.drafter.family.copies:  # by the drafter, and copied without it
+            kinds = served.loop.kinds.items()
+            assert all(sum(n for (own, more), n in kinds if own == by and own + more > 0) > 5 for by in (True, False))
     assert (served.loop.borrowed > 30) == (served.loop.borrow > 0)
     if served.loop.copies:
         assert steps / 8 < served.loop.copied < steps

@@ -134,10 +134,11 @@ def test_a_common_length_is_the_best_of_all() -> None:
         foreseen, cost = np.cumprod(rng.random((rows, 6)), axis=1), line(0.1, token)
         rates = [rate(foreseen, np.full(rows, length), 0.1, token, 0.2 * (length > 0)) for length in range(7)]
         prices = Prices(cost, rows, 6 * rows)
-        assert best_common_length(foreseen.tolist(), 6, prices, [0.0] + [0.2] * 6) == int(np.argmax(rates))
+        best = best_common_length(foreseen.tolist(), 6, prices, [0.0] + [0.2] * 6)
+        assert (best.length, best.rate) == (int(np.argmax(rates)), pytest.approx(max(rates)))
         alike = foreseen[:1].repeat(rows, 0)
         common = best_common_length(alike.tolist(), 6, prices, [0.0] * 7)
-        assert common * rows >= sum(best_of(alike, cost).of) - rows
+        assert common.length * rows >= sum(best_of(alike, cost).of) - rows
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
-from sglang_mtpc.copying import WorkerCopying, drafted, lengthened
+from sglang_mtpc.copying import Chosen, WorkerCopying, drafted, lengthened, nothing
 
-TABLE = CopyTable((0.2, 0.5, 0.8))
+CPU, TABLE = torch.device("cpu"), CopyTable((0.2, 0.5, 0.8))
 
 
 class Request(SimpleNamespace):
@@ -81,14 +81,14 @@ def test_all_drafts_are_as_long_as_pays() -> None:
     copying = WorkerCopying(CopyTable((0.2, 0.5, 0.99)), torch.device("cpu"), own=Own(0), longest=8, cost=COST)
     repeats, other = request([1, 2, 3, 4, 5] * 4), request([6, 7, 8])
     copying.copied([repeats], 8)
-    assert copying.length(8) == 8
+    assert copying.length(8) == (0, 8)
     copying.copied([other], 8)
-    assert copying.length(8) == 0
+    assert copying.length(8) == (0, 0)
     copying.copied([repeats, other], 8)
-    assert 0 < copying.length(8) <= 8
+    assert 0 < copying.length(8).length <= 8
     draft = Draft(torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.rand(2, 3, 9))
     assert draft.probs is not None
-    cut = copying.cut(draft, 2)
+    cut = copying.cut(draft, Chosen(0, 2))
     assert (cut.tokens.tolist(), cut.probs.shape) == ([[1, 2], [4, 5]], (2, 2, 9))  # type: ignore[union-attr]
 
 
@@ -101,8 +101,8 @@ def test_what_the_first_rank_has_timed_is_believed(fixed: bool, monkeypatch: pyt
     copying.copied([repeats], 8)
     expected = cost if fixed else cost.corrected(5.0, 5.0)
     assert copying.batch.prices.cost.model_dump() == expected.model_dump()
-    assert copying.length(8) == 8
-    copying.cut(Draft(torch.tensor([[1] * 8]), None), 8)
+    assert copying.length(8) == (0, 8)
+    copying.cut(Draft(torch.tensor([[1] * 8]), None), Chosen(0, 8))
     assert copying.batch.times is None or copying.batch.times.handed == {hash(repeats): 8}
 
 
@@ -111,8 +111,9 @@ def test_a_drafter_that_is_wrong_drafts_no_more_until_it_may_be_right_again() ->
     lengths = []
     for step in range(60):
         copying.copied([one], 3)
-        lengths.append(copying.length(3))
-        copying.cut(Draft(torch.full((1, 3), 500), None), lengths[-1])
+        chosen = copying.length(3)
+        copying.cut(Draft(torch.full((1, 3), 500), None), chosen)
+        lengths.append(chosen.length)
         one.output_ids.append(10 + step)
     assert lengths[0] == 3
     assert 0 < lengths.count(0) < 60
@@ -121,9 +122,9 @@ def test_a_drafter_that_is_wrong_drafts_no_more_until_it_may_be_right_again() ->
 def test_without_a_cost_all_drafts_have_one_length() -> None:
     copying, one = WorkerCopying(TABLE, torch.device("cpu"), own=Own(0), longest=4), request([6, 7, 8])
     copying.copied([one], 4)
-    assert copying.length(4) == 4
+    assert copying.length(4) == (0, 4)
     draft = Draft(torch.tensor([[1, 2, 3]]), None)
-    assert copying.cut(draft, 2) is draft
+    assert copying.cut(draft, Chosen(0, 2)) is draft
 
 
 @pytest.mark.parametrize("stated", [True, False])
@@ -159,7 +160,8 @@ def test_a_draft_that_is_long_enough_stays_as_it_is() -> None:
 )
 def test_what_is_drafted_for_a_length(own: Own, waits: list[int], no_wait: list[int]) -> None:
     """A first draft that does not wait is made a step before, and with a window part behind it everything is."""
-    assert WorkerCopying(TABLE, torch.device("cpu"), own, longest=4).drafts == waits
+    made = WorkerCopying(TABLE, torch.device("cpu"), own, longest=4)
+    assert made.ways == [waits, *[[0] * 5] * (own.count > 0)]
     assert [drafted(own, length, first_waits=False) for length in range(5)] == no_wait
 
 
@@ -169,14 +171,27 @@ def test_what_drafting_took_is_timed(own: Own, shares: list[float], monkeypatch:
     monkeypatch.setattr(copying.batch, "_hand_out", lambda lengths, share: seen.append(share))
     for length in (0, 2):
         copying.copied([request([1, 2, 3])], 4)
-        copying.cut(Draft(torch.tensor([[1, 2, 3]]), None), length)
+        copying.cut(Draft(torch.tensor([[1, 2, 3]]), None), Chosen(copying.ways[0][length], length))
     assert seen == pytest.approx(shares)
 
 
 @pytest.mark.parametrize(("mode", "stated"), [("greedy", None), ("mixed", (2, 0, 9))])
 def test_nothing_is_drafted(mode: Any, stated: tuple[int, ...] | None) -> None:
-    copying = WorkerCopying(TABLE, torch.device("cpu"), Own(0), 4, COST)
-    copying.copied([request([1]), request([2])], 4)
-    tokens, probs, _ = copying.nothing(torch.tensor([4, 5], dtype=torch.int32), 9, mode)
+    tokens, probs, _ = nothing(torch.tensor([4, 5], dtype=torch.int32), 9, mode)
     assert (tokens.shape, tokens.dtype) == ((2, 0), torch.int64)
     assert (None if probs is None else tuple(probs.shape)) == stated
+
+
+def test_copies_alone_are_drafted_where_the_drafter_is_not_worth_its_time() -> None:
+    cost = COST.model_copy(update={"drafting": ((1, 0.5),)})
+    copying, repeats = (
+        WorkerCopying(CopyTable((0.2, 0.5, 0.99)), CPU, Own(3, serial=3), 8, cost),
+        request([1, 2, 3] * 4),
+    )
+    copied = copying.copied([repeats], 8)
+    chosen = copying.length(8)
+    assert chosen == (0, 8)
+    draft = copying.cut(lengthened(nothing(torch.tensor([3]), 9, "sampled"), copied), chosen)
+    assert draft.tokens.tolist() == [[1, 2, 3, 1, 2, 3, 1, 2]]
+    assert draft.probs is not None
+    assert draft.probs.argmax(2).tolist() == draft.tokens.tolist() and draft.probs.amax(2).eq(1).all()

@@ -15,7 +15,7 @@ from mtpc.copying.rest import Rest
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
 from mtpc.copying.trust import Trust
-from mtpc.lengths import Best, Chances, Prices, best_common_length, best_lengths, least_chance, lengths_of
+from mtpc.lengths import Best, Chances, Common, Prices, best_common_length, best_lengths, least_chance, lengths_of
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
 from mtpc.step_times import StepTimes
@@ -25,6 +25,7 @@ from mtpc.step_times import StepTimes
 WORTH, OF_MANY, OF_MANY_GUESSED = 1.0, 1.05, 1.15
 HOPEFUL = 0.9  # what drafting must look like for a trial: from there on it may be worth more than it seems to
 EVERY_ROW = slice(None)
+Way = Sequence[int]  # how many tokens the drafter drafts itself where each draft is to have so many, from none on
 
 
 class BatchCopying:
@@ -213,24 +214,26 @@ class BatchCopying:
             return passes.done < self._planned
         return passes.done < min(self.own.most, self._longest) and passes.go_on()
 
-    def common_length(self, longest: int, drafts: Sequence[int]) -> int:
-        """Where all drafts have one length: that which pays, chosen before the drafter drafts; 0: none does.
+    def common_length(self, longest: int, ways: Sequence[Way]) -> tuple[Way, int]:
+        """Where all drafts have one length: the way and the length that pay, chosen before the drafter drafts; 0: none.
 
-        drafts: how many tokens the drafter drafts itself for such a length, from 0 on.
+        ways: in which drafts may be made, the first of them where none is.
         """
-        own = min(self.own.count, longest)
-        foreseen = self._foreseen(own, longest)
-        spent = [self._spent(count) for count in drafts[: longest + 1]]
-        believed = "foreseen" if own else "copying"
 
-        def best(worth: float) -> int:
-            return best_common_length(foreseen, longest, self.prices, spent, worth, self._trusted(believed))
+        def best(way: Way, worth: float) -> Common:
+            foreseen, spent = self._foreseen(way[longest], longest), [self._spent(own) for own in way[: longest + 1]]
+            return best_common_length(foreseen, longest, self.prices, spent, worth, self._trusted(_believed(way)))
 
-        length = 0 if self._undrafted else best(self._worth)
-        if not length and own and not self._undrafted and best(HOPEFUL) and self._tried():
-            length = own
-        self._expect({believed: foreseen}, [length] * len(self.batch))
-        return length
+        way, length = ways[0], 0
+        if not self._undrafted:
+            found = [best(each, self._worth) for each in ways]
+            best_one = max(range(len(ways)), key=lambda number: found[number].rate)
+            way, length = ways[best_one], found[best_one].length
+            drafts = next((each for each in ways if each[longest]), None)
+            if not length and drafts is not None and best(drafts, HOPEFUL).length and self._tried():
+                way, length = drafts, drafts[longest]
+        self._expect({_believed(way): self._foreseen(way[longest], longest)}, [length] * len(self.batch))
+        return way, length
 
     def drafted(self, drafts: Sequence[list[int]], share: float) -> None:
         """What was drafted of the rows of the batch with a common length, to see how often it is right.
@@ -364,6 +367,11 @@ class BatchCopying:
                 yield Proposal(copied.tokens[:longest], [*likely, *copied.chances[own:longest]])
             else:
                 yield Proposal(draft, likely)
+
+
+def _believed(way: Way) -> str:
+    """Whose word counts for what a way may bring."""
+    return "foreseen" if way[-1] else "copying"
 
 
 def _judged(reached: Sequence[float], least: Sequence[float], trust: float) -> int:

@@ -63,10 +63,17 @@ def test_a_serial_part_drafts_as_many_tokens_as_pay() -> None:
 def test_what_is_drafted_in_any_step_is_no_reason_against_it() -> None:
     """Where one length is common, and the serial part has drafted its first token before that length is chosen."""
     batch = batch_of(NEW, cost=line(0.02, 3.0), own=Own(3, serial=3))
-    assert batch.common_length(8, [0, 1, 2, *[3] * 6]) == 0
-    assert batch.common_length(8, [1, 1, 2, *[3] * 6]) == 1
-    assert batch.common_length(8, [3] * 9) == 3
-    assert batch.common_length(8, [0, *[3] * 8]) == 0
+    ways = [0, 1, 2, *[3] * 6], [1, 1, 2, *[3] * 6], [3] * 9, [0, *[3] * 8]
+    assert [batch.common_length(8, [way]) for way in ways] == list(zip(ways, (0, 1, 3, 0), strict=True))
+
+
+def test_where_one_length_is_common_copies_alone_are_a_way_as_well() -> None:
+    """Where they bring as much as the drafter would, in less time: not beside texts of which nothing is copied."""
+    drafts, copies = [0, 1, 2, *[3] * 6], [0] * 9
+    for texts, expected in (([LOOP], (copies, 8)), ([NEW], (drafts, 3)), ([LOOP, *[NEW] * 7], (drafts, 3))):
+        batch = batch_of(*texts, cost=line(0.02, 0.3), own=Own(3, serial=3))
+        assert batch.common_length(8, [drafts, copies]) == expected
+    assert batch_of(LOOP, cost=line(0.02, 0.0), own=Own(3, serial=3)).common_length(8, [drafts, copies])[0] is drafts
 
 
 def test_a_draft_that_was_copied_goes_on_being_copied() -> None:
@@ -336,7 +343,7 @@ def test_a_drafter_that_seems_to_be_worth_little_is_tried_and_all_of_its_drafts_
         for name in ("one", "other"):
             batch.add(name, lambda: [1, 2], [100 + step], False)
         if common:
-            length = batch.common_length(6, range(7))
+            _, length = batch.common_length(6, [range(7)])
             batch.drafted([[0] * length] * 2, 0.0)
             given.append([length] * 2)
             continue
