@@ -86,7 +86,7 @@ class WorkerCopying:
         if self.chooses:
             draft = draft.first(chosen.length)
             share = self.batch.own.share
-            self.batch.drafted(draft.tokens.tolist(), share(chosen.own) - share(self.ways[0][0]))
+            self.batch.drafted(draft.tokens.tolist(), chosen.own, share(chosen.own) - share(self.ways[0][0]))
         return draft
 
 

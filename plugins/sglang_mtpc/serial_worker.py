@@ -152,7 +152,7 @@ class SerialDraftWorker(EagleDraftWorker):
                 drafts = self._draft_both(batch, step, mixing, self.window)
         else:
             drafts = nothing(draft_input.bonus_tokens, self.target_worker.model_config.vocab_size, step.mode)
-        drafts = copying.cut(lengthened(drafts, copied), chosen)
+        drafts = copying.cut(lengthened(drafts, copied.first(chosen.length)), chosen)
         self.clock.lap("copying")
         return drafts
 

@@ -123,13 +123,13 @@ class WindowWorker(BaseSpecWorker):
         copied = copying.copied(requests, self.shape.depth, step.mode == "greedy")
         chosen = copying.length(self.shape.depth)
         self.clock.lap("copying")
-        if chosen.own:
+        if chosen.own or (chosen.length and not copying.batch.own.count):  # copies alone have a window that copies
             drafts = self.drafting(Inputs.of(known, step, copied.first(self.drafting.shape.depth)), step.mode)
             self.clock.lap("window")
         else:
             drafts = nothing(known.tokens[:, 0], self.drafting.window.vocab_size, step.mode)
         assert isinstance(drafts, Draft)  # part of the settings
-        return copying.cut(lengthened(drafts, copied), chosen)
+        return copying.cut(lengthened(drafts, copied.first(chosen.length)), chosen)
 
     def _verify(self, batch: Any, grammar_barrier: Any) -> Any:
         return run_eagle_verify(

@@ -110,7 +110,7 @@ class CopyingSession(Session):
         draft = super().draft(hidden, following, way[length], *rest, copied=copied)
         tokens = torch.cat([draft.tokens, copied.tokens[:, draft.tokens.shape[1] :]], 1)[:, :length]
         self.drafts.append(tokens[0].tolist())
-        self.batch.drafted(self.drafts[-1:], 0.0)
+        self.batch.drafted(self.drafts[-1:], way[length], 0.0)
         return draft._replace(tokens=tokens)
 
 

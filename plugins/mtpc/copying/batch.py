@@ -181,9 +181,7 @@ class BatchCopying:
         if self._undrafted or len(choices) == 1:
             return 0
         found = {
-            own: prices.best(
-                self._foreseen(own, longest), self._spent(own), self._trusted("foreseen" if own else "copying")
-            )
+            own: prices.best(self._foreseen(own, longest), self._spent(own), self._trusted(_believed(own)))
             for own in choices
         }
         self._of_copies = longest, found[0]
@@ -222,27 +220,30 @@ class BatchCopying:
 
         def best(way: Way, worth: float) -> Common:
             foreseen, spent = self._foreseen(way[longest], longest), [self._spent(own) for own in way[: longest + 1]]
-            return best_common_length(foreseen, longest, self.prices, spent, worth, self._trusted(_believed(way)))
+            believed = _believed(way[longest])
+            return best_common_length(foreseen, longest, self.prices, spent, worth, self._trusted(believed))
 
         way, length = ways[0], 0
         if not self._undrafted:
-            found = [best(each, self._worth) for each in ways]
-            best_one = max(range(len(ways)), key=lambda number: found[number].rate)
-            way, length = ways[best_one], found[best_one].length
+            found = [(best(each, self._worth), each) for each in ways]
+            (length, rate), way = max(found, key=lambda one: one[0].rate)
             drafts = next((each for each in ways if each[longest]), None)
-            if not length and drafts is not None and best(drafts, HOPEFUL).length and self._tried():
+            passed_over = drafts is not None and (way is not drafts or not length)
+            if drafts is not None and passed_over and best(drafts, 0.0).rate >= HOPEFUL * rate and self._tried():
                 way, length = drafts, drafts[longest]
-        self._expect({_believed(way): self._foreseen(way[longest], longest)}, [length] * len(self.batch))
+        own = way[longest]
+        self._expect({_believed(own): self._foreseen(own, longest)}, [length] * len(self.batch))
         return way, length
 
-    def drafted(self, drafts: Sequence[list[int]], share: float) -> None:
+    def drafted(self, drafts: Sequence[list[int]], own: int, share: float) -> None:
         """What was drafted of the rows of the batch with a common length, to see how often it is right.
 
-        share: of the time of the drafter's whole draft, what it took beyond what it takes in any step.
+        own: tokens of each that the drafter has drafted.  share: of the time of the drafter's whole draft, what it took
+        beyond what it takes in any step.
         """
         for request, tokens in zip(self.batch, drafts, strict=True):
             if request is not None:
-                request.drafted(tokens, [])
+                request.drafted(tokens[:own], [])
         self._hand_out([len(tokens) for tokens in drafts], share)
 
     def _hand_out(self, lengths: Sequence[int], share: float) -> None:
@@ -369,9 +370,9 @@ class BatchCopying:
                 yield Proposal(draft, likely)
 
 
-def _believed(way: Way) -> str:
-    """Whose word counts for what a way may bring."""
-    return "foreseen" if way[-1] else "copying"
+def _believed(own: int) -> str:
+    """Whose word counts for what may be brought before anything is drafted, by tokens of the drafter's own."""
+    return "foreseen" if own else "copying"
 
 
 def _judged(reached: Sequence[float], least: Sequence[float], trust: float) -> int:

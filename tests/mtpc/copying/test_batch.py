@@ -76,6 +76,29 @@ def test_where_one_length_is_common_copies_alone_are_a_way_as_well() -> None:
     assert batch_of(LOOP, cost=line(0.02, 0.0), own=Own(3, serial=3)).common_length(8, [drafts, copies])[0] is drafts
 
 
+def test_copies_say_nothing_of_the_drafter() -> None:
+    """Neither those that were right nor those that were not; what the drafter said itself does."""
+    for own, said, higher in ((0, [4, 5, 6, 7], None), (0, [9], None), (2, [4, 5, 6, 7], True), (2, [9], False)):
+        batch = batch_of(LOOP)
+        batch.drafted([[4, 5, 6, 7]], own, 0.0)
+        (request,) = batch.requests.values()
+        before = request.typical
+        request.said(said)
+        assert request.typical == before if higher is None else (request.typical > before) == higher
+
+
+def test_a_drafter_that_seems_worth_less_than_copies_is_tried_now_and_then() -> None:
+    cost, ways = line(0.02, 0.1), ([0, 1, 2, *[3] * 6], [0] * 9)
+    batch, chosen = BatchCopying(Own(3, serial=3), 8, cost, CopyTable(), times=StepTimes(cost)), []
+    for step in range(200):
+        batch.begin()
+        batch.add(0, lambda: LOOP, [LOOP[step % 4]], False)
+        way, length = batch.common_length(8, ways)
+        batch.drafted([[50] * length], way[length], 0.0)  # never right
+        chosen.append(way is ways[0] and length == 3)
+    assert 0 < sum(chosen) < 40
+
+
 def test_a_draft_that_was_copied_goes_on_being_copied() -> None:
     sure = np.array([[0.9, 0.9, 0.9]], dtype=np.float32)
     (copied,) = batch_of(LOOP).lengths([[4, 5, 6]], sure, 8, [False])
@@ -344,7 +367,7 @@ def test_a_drafter_that_seems_to_be_worth_little_is_tried_and_all_of_its_drafts_
             batch.add(name, lambda: [1, 2], [100 + step], False)
         if common:
             _, length = batch.common_length(6, [range(7)])
-            batch.drafted([[0] * length] * 2, 0.0)
+            batch.drafted([[0] * length] * 2, length, 0.0)
             given.append([length] * 2)
             continue
         own = batch.own_that_pay(6)
