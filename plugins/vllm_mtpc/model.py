@@ -174,10 +174,7 @@ class DrafterForCausalLM(nn.Module):
     def most_probable(
         self, hidden_states: Tensor, copied: Tensor | None, numbers: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The serial part's most probable tokens, their probabilities and those of the tokens ``copied``, [n] each.
-
-        copied: None: nothing is.
-        """
+        """The serial part's most probable tokens, their probabilities and those of the tokens ``copied``, [n] each."""
         if self.draft_logits is None:
             return most_probable(self.compute_logits(hidden_states), copied)
         return self.draft_logits.most_probable(hidden_states, copied, numbers)

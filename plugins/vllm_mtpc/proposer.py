@@ -322,8 +322,7 @@ class Proposer(EagleProposer):
     def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:
         """Called by vLLM's loop for the next serial draft, int64 [B], of states [B, d]; the step keeps all else."""
         tokens = self.step.draft_next(self.model, of_first_rank(hidden_states))
-        done = len(self.step.tokens) - 1
-        self.clock.lap(f"serial {done}")
+        self.clock.lap(f"serial {len(self.step.tokens) - 1}")
         if self.goes_on is None:
             return tokens, None
         goes_on = self.goes_on(tokens, self.step.peaks[-1])

@@ -190,7 +190,8 @@ class BatchCopying:
         own = choices[rates.index(best, 1)]
         worth = OF_MANY if self._many and self._timed else self._worth
         pays = best > worth * rates[0]
-        self._planned, self._longest = own if pays or (best >= HOPEFUL * rates[0] and self._tried()) else 0, longest
+        self._longest = longest
+        self._planned = own if pays or (best >= HOPEFUL * rates[0] and self._tried()) else 0
         return self._planned
 
     def goes_on(self, tokens: Sequence[int], sure: Sequence[float]) -> bool:
@@ -227,10 +228,9 @@ class BatchCopying:
         if not self._undrafted:
             found = [(best(each, self._worth), each) for each in ways]
             (length, rate), way = max(found, key=lambda one: one[0].rate)
-            drafts = next((each for each in ways if each[longest]), None)
-            passed_over = drafts is not None and (way is not drafts or not length)
-            if drafts is not None and passed_over and best(drafts, 0.0).rate >= HOPEFUL * rate and self._tried():
-                way, length = drafts, drafts[longest]
+            passed_over = next((each for each in ways if each[longest] and not (length and each is way)), None)
+            if passed_over is not None and best(passed_over, 0.0).rate >= HOPEFUL * rate and self._tried():
+                way, length = passed_over, passed_over[longest]
         own = way[longest]
         self._expect({_believed(own): self._foreseen(own, longest)}, [length] * len(self.batch))
         return way, length
