@@ -84,10 +84,11 @@ def certain(tokens: Tensor, vocab_size: int) -> Tensor:
 
 
 def concatenated(drafts: list[Draft]) -> Draft:
-    """The drafts of both parts, one after the other."""
+    """The drafts of both parts, one after the other; both state distributions, or none does."""
     if len(drafts) == 1:
         return drafts[0]
     probs = [draft.probs for draft in drafts if draft.probs is not None]
+    assert len(probs) in (0, len(drafts))
     peaks = [draft.peaks for draft in drafts if draft.peaks is not None]
     tokens = torch.cat([draft.tokens for draft in drafts], 1)
     return Draft(tokens, torch.cat(probs, 1) if probs else None, torch.cat(peaks, 1) if peaks else None)

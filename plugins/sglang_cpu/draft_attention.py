@@ -34,10 +34,11 @@ class DraftBackend:
     def init_forward_metadata(self, forward_batch: Any) -> None:
         """Lay out every step, the first of which computes the position after the text."""
         rows, lengths = forward_batch.req_pool_indices, forward_batch.seq_lens
+        table = self.attn_backends[0].req_to_token_pool.req_to_token
         starts = branch_starts(lengths, self.steps, self.branches, self.page_size)
-        for step, backend in enumerate(self.attn_backends):
-            table = backend.req_to_token_pool.req_to_token
-            backend.forward_metadata = Step.lay_out(table, rows, lengths, own_positions(starts, step + 1))
+        laid = Step.lay_out(table, rows, lengths, own_positions(starts, self.steps - 1))
+        for backend, visible in zip(self.attn_backends, laid.visible.split(self.branches, 1), strict=True):
+            backend.forward_metadata = laid._replace(visible=visible)
 
 
 def branch_starts(lengths: Tensor, steps: int, branches: int, page_size: int) -> Tensor:
@@ -54,10 +55,14 @@ def branch_starts(lengths: Tensor, steps: int, branches: int, page_size: int) ->
     return numbers * (pages * page_size)[:, None]
 
 
-def own_positions(starts: Tensor, count: int) -> Tensor:
-    """Bool [B, branches, m]: the ``count`` positions from each branch's start on, of all m after the text."""
-    offsets = torch.arange(int(starts.max()) + count) - starts[:, :, None]
-    return (offsets >= 0) & (offsets < count)
+def own_positions(starts: Tensor, steps: int) -> Tensor:
+    """Bool [B, steps branches, m], step by step: what each branch sees of its own, of all m positions after the text.
+
+    That is as many from its start on, [B, branches], as steps have been made.
+    """
+    made = torch.arange(1, steps + 1).repeat_interleave(starts.shape[1])[:, None]  # [steps branches, 1]
+    offsets = torch.arange(int(starts.max()) + steps) - starts.repeat(1, steps)[:, :, None]
+    return (offsets >= 0) & (offsets < made)
 
 
 def install(module: Any) -> None:

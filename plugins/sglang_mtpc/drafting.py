@@ -125,7 +125,7 @@ class Drafting:
         draft = draft_chain(known, temperature, noise, depth, mode, copying)
         assert draft.probs is not None
         # SGLang's kernel takes a probability that rounding has put above 1 for no probability and rejects the draft.
-        return Draft(draft.tokens, torch.clamp_max(draft.probs, 1.0, out=kept))
+        return draft._replace(probs=torch.clamp_max(draft.probs, 1.0, out=kept))
 
     def prepare(self, runner: Any, states: Tensor, graphs: dict[str, float]) -> None:
         """Capture drafts for the batch sizes for which the target's verification is captured; on a CPU, compile one.
@@ -192,4 +192,4 @@ def _first(drafts: Drafts, rows: int) -> Drafts:
     """Without the rows that a graph has beyond the batch."""
     if isinstance(drafts, TreeDraft):
         return TreeDraft(*(each[:rows] for each in drafts))
-    return Draft(drafts.tokens[:rows], None if drafts.probs is None else drafts.probs[:rows])
+    return Draft(*(None if each is None else each[:rows] for each in drafts))  # type: ignore[arg-type]

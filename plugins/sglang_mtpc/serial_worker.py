@@ -18,7 +18,7 @@ from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 from torch import Tensor
 
-from mtpc.draft import Draft, Known, TreeDraft
+from mtpc.draft import Draft, Known, TreeDraft, concatenated
 from mtpc.draft_clock import DraftClock
 from mtpc.families.drafter import split_drafts
 from mtpc.sent import sent
@@ -26,11 +26,11 @@ from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.window.beams import Beams
 from sglang_mtpc import serial_tree, served, verify
 from sglang_mtpc.beam_tree import draft_tree
-from sglang_mtpc.copying import WorkerCopying, lengthened, nothing
+from sglang_mtpc.copying import WorkerCopying, nothing
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.first_draft import draw_first
 from sglang_mtpc.metrics import Watch, watched
-from sglang_mtpc.mixing import Mixing
+from sglang_mtpc.mixing import Enough, Mixing
 from sglang_mtpc.ranks import check_ranks, of_first_rank
 from sglang_mtpc.request_vocabularies import RequestVocabularies
 from sglang_mtpc.shape import Shape
@@ -93,7 +93,8 @@ class SerialDraftWorker(EagleDraftWorker):
         model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
         model.first_waits = self.copying is not None and self.copying.first_waits
         logits = model.draft_logits
-        served.announce(None if logits is None else logits.summary, self.speculative_num_steps)
+        further = self.copying is not None and self.copying.may_ask
+        served.announce(None if logits is None else logits.summary, self.speculative_num_steps, further)
 
     def init_cuda_graphs(self) -> None:
         """SGLang's, and those of the window."""
@@ -104,6 +105,14 @@ class SerialDraftWorker(EagleDraftWorker):
             states = torch.zeros(places, config.hidden_size, dtype=config.dtype, device=self.device)
             graphs = getattr(self, "_specialized_graph_memory_usage", {})  # {}: this SGLang does not tell
             self.window.prepare(self.target_worker.model_runner, states, graphs)
+
+    def init_attention_backend(self) -> None:
+        """SGLang's, of a loop as long as the serial part may come to draft."""
+        steps, copying = self.speculative_num_steps, self.copying
+        if copying is not None and copying.may_ask:
+            self.speculative_num_steps = copying.batch.own.most
+        super().init_attention_backend()
+        self.speculative_num_steps = steps
 
     def _capture_cuda_graphs(self) -> None:
         """SGLang's, without that of a draft loop which is as long as what is verified, or whose tree becomes ours."""
@@ -144,17 +153,29 @@ class SerialDraftWorker(EagleDraftWorker):
         self.clock.lap("copying")
         if chosen.own:
             states = draft_input.hidden_states
-            mixing = draw_first(batch, step, copied, model, states if self.window is None else states.chunk(2, -1)[1])
+            if self.window is not None:
+                states = states.chunk(2, -1)[1].contiguous()
+            mixing = draw_first(batch, step, copied, model, states, self._goes_on if copying.asks else None)
             self.clock.lap("serial 1")
-            if self.window is None:
-                drafts = self._draft_serially(batch, chosen.own)
-            else:
+            if self.window is not None and chosen.own > copying.batch.own.serial:
                 drafts = self._draft_both(batch, step, mixing, self.window)
+            else:
+                draft_input.hidden_states = states
+                drafts = self._draft_mixed(batch, chosen.own, mixing)
         else:
             drafts = nothing(draft_input.bonus_tokens, self.target_worker.model_config.vocab_size, step.mode)
-        drafts = copying.cut(lengthened(drafts, copied.first(chosen.length)), chosen)
+        drafts = copying.completed(drafts, copied, chosen)
         self.clock.lap("copying")
         return drafts
+
+    def _draft_mixed(self, batch: Any, most: int, mixing: Mixing) -> Draft:
+        """The serial part's drafts, at most so many, fewer where the loop is ended, perhaps before it begins."""
+        try:
+            mixing.drafted(batch.spec_info.topk_index[:, 0])
+            draft = self._draft_serially(batch, most)
+        except Enough:
+            draft = mixing.draft(batch.sampling_info.is_all_greedy)
+        return draft._replace(peaks=mixing.peaks())
 
     def _draft_both(self, batch: Any, step: Step, mixing: Mixing | None, window: Drafting) -> Draft:
         """What is known -> what is left of the serial part -> window -> both parts' drafts."""
@@ -169,14 +190,14 @@ class SerialDraftWorker(EagleDraftWorker):
             states += draft_input.kept
         if mixing is not None:
             mixing.drafted(serial.tokens[:, -1])
+            serial = serial._replace(peaks=mixing.peaks())
             copied = mixing.copying.remaining().first(window.shape.depth)
         tokens = torch.cat([draft_input.bonus_tokens[:, None].long(), serial.tokens], 1)
         known = Known(torch.stack([each.to(own.dtype) for each in states], 1), tokens)
         drafts = window(Inputs.of(known, step, copied), step.mode)
         self.clock.lap("window")
         assert isinstance(drafts, Draft)
-        probs = None if drafts.probs is None else torch.cat([_probs(serial), drafts.probs], 1)
-        return Draft(torch.cat([serial.tokens, drafts.tokens], 1), probs)
+        return concatenated([serial if drafts.probs is not None else serial._replace(probs=None), drafts])
 
     def _second_states(self, batch: Any, beams: Beams, first: Tensor) -> Tensor:
         """The layers' states [B k, d] after one pass of SGLang's loop for k prefixes of each request.
@@ -194,13 +215,17 @@ class SerialDraftWorker(EagleDraftWorker):
         return states
 
     def _draft_serially(self, batch: Any, most: int | None = None) -> Draft:
-        """What SGLang's draft loop drafts: 1 token or more, at most so many; None: all that are the serial part's."""
+        """What SGLang's draft loop drafts: so many tokens, 1 or more; None: those that are the serial part's.
+
+        Errors: `Enough`, where a `Mixing` ends it.
+        """
         steps = self.speculative_num_steps
         if most is not None:
-            self.speculative_num_steps = min(steps, most)
-        drafted = Draft(*self._loop(batch)[2:])
-        self.speculative_num_steps = steps
-        return drafted
+            self.speculative_num_steps = most
+        try:
+            return Draft(*self._loop(batch)[2:])
+        finally:
+            self.speculative_num_steps = steps
 
     def _loop(self, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """SGLang's draft loop from the first draft on, of fewer drafts than will be verified.
@@ -217,9 +242,21 @@ class SerialDraftWorker(EagleDraftWorker):
 
     def draft_forward(self, forward_batch: Any) -> Any:
         """SGLang's draft loop, where it is in no graph."""
-        drafted, steps = super().draft_forward(forward_batch), self.speculative_num_steps
-        self.clock.lap("serial 2" if steps == 2 else f"serial 2 to {steps}")
+        drafted = super().draft_forward(forward_batch)
+        self._lap()
         return drafted
+
+    def _goes_on(self, tokens: Tensor, peaks: Tensor) -> bool:
+        """Whether SGLang's draft loop goes on, see `Mixing`; both are timed."""
+        assert self.copying is not None
+        self._lap()
+        goes_on = self.copying.goes_on(tokens, peaks)
+        self.clock.lap("copying")
+        return goes_on
+
+    def _lap(self) -> None:
+        """What SGLang's draft loop has taken."""
+        self.clock.lap("serial 2" if self.speculative_num_steps == 2 else "serial 2 and later")
 
     def _draft_extend_for_prefill(self, batch: Any, target_hidden_states: Tensor, *args: Any, **options: Any) -> Any:
         """The keys of a prompt, and the first draft: of a greedy request the likeliest token, where SGLang draws one.
@@ -249,12 +286,6 @@ class SerialDraftWorker(EagleDraftWorker):
             if own is not None:
                 next_input = batch_result.next_draft_input
                 next_input.hidden_states = _beside(own, next_input.hidden_states)
-
-
-def _probs(draft: Draft) -> Tensor:
-    """Those of a draft that is sampled."""
-    assert draft.probs is not None
-    return draft.probs
 
 
 def _beside(own: Tensor, serial: Tensor) -> Tensor:

@@ -70,15 +70,16 @@ def own_shape() -> Shape:
     return shape().own(config()) if copies() else shape()
 
 
-def announce(vocabularies: str | None, steps: int) -> None:
+def announce(vocabularies: str | None, steps: int, further: bool = False) -> None:
     """Say in the log of the first rank what drafts.
 
-    vocabularies: what is drafted from; None: all tokens.  steps: of the serial part.
+    vocabularies: what is drafted from; None: all tokens.  steps: of the serial part.  further: see
+    `Shares`.
     """
     if get_parallel().tp_rank:
         return
     drafts, own, (family, drafter) = shape(), own_shape(), read(folder())
-    shares = Shares(steps, own.depth - steps, drafts.depth - own.depth)
+    shares = Shares(steps, own.depth - steps, drafts.depth - own.depth, further)
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     more = [*tree, *["copying from the request's own text"] * copies()]
     more += ["as many as pay"] * (step_cost() is not None)

@@ -218,6 +218,10 @@ TABLE = (
         "hooked", "the loop, timed; it returns drafts with their distributions, with copying those of the mixture",
     ),
     TouchPoint(
+        COPYING, _EAGLE, "EagleDraftWorker.init_attention_backend", "self",
+        "hooked", "the loop may come to more passes than the drafter was made for",
+    ),
+    TouchPoint(
         COPYING, _EAGLE, "EagleDraftWorker._capture_cuda_graphs", "self",
         "hooked", "the loop, which is shorter than what is verified, is not captured",
     ),

@@ -18,7 +18,7 @@ from torch import Tensor
 from mtpc.draft import Draft, Known, TreeDraft
 from mtpc.draft_clock import DraftClock
 from sglang_mtpc import served, verify
-from sglang_mtpc.copying import WorkerCopying, lengthened, nothing
+from sglang_mtpc.copying import WorkerCopying, nothing
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.ranks import check_ranks, of_first_rank
@@ -129,7 +129,7 @@ class WindowWorker(BaseSpecWorker):
         else:
             drafts = nothing(known.tokens[:, 0], self.drafting.window.vocab_size, step.mode)
         assert isinstance(drafts, Draft)  # part of the settings
-        return copying.cut(lengthened(drafts, copied.first(chosen.length)), chosen)
+        return copying.completed(drafts, copied, chosen)
 
     def _verify(self, batch: Any, grammar_barrier: Any) -> Any:
         return run_eagle_verify(

@@ -113,11 +113,11 @@ class DrafterForCausalLM(nn.Module):
             whole = partial(self.logits_processor, self.lm_head)
             self.draft_logits = DraftLogits(self.vocabularies, weight.data, whole, head_ranks())
 
-    def announce(self, vllm_config: Any, copies: bool, runner: str) -> None:
-        """Say in the log what drafts, once the head is shared."""
+    def announce(self, vllm_config: Any, copies: bool, runner: str, further: bool = False) -> None:
+        """Say in the log what drafts, once the head is shared; further: see `Shares`."""
         drafts = vllm_config.num_speculative_tokens
         serial, window = self.split(self.num_drafts)
-        shares = Shares(serial, window, drafts - serial - window)
+        shares = Shares(serial, window, drafts - serial - window, further)
         whole = f"drafting from all {self.target.vocab_size} tokens"
         from_what = whole if self.draft_logits is None else self.draft_logits.summary
         memory = of_drafts(vllm_config.scheduler_config.max_num_seqs, serial + window, self.target.vocab_size)

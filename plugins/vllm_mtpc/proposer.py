@@ -97,7 +97,7 @@ class Proposer(EagleProposer):
         self.window: Any = self.model.window if self.own else None
         self.draft_one: Any = None if self.window is None else self._compiled(self.window)
         if self.first:
-            self.model.announce(self.vllm_config, self.copying is not None, "V1 runner")
+            self.model.announce(self.vllm_config, self.copying is not None, "V1 runner", self.may_end)
         if self.watched:
             metrics.count(self.vllm_config, self.clock, None if self.vocabularies is None else self.vocabularies.tally)
 

@@ -18,6 +18,7 @@ from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.families.drafter import load_drafter, own_drafts
 from mtpc.families.session import Session
+from mtpc.own import Own
 from mtpc.step_cost import StepCost
 from mtpc.target_head.shared import SharedHead
 from mtpc.targets.frozen import FrozenTarget
@@ -67,12 +68,12 @@ class RecordingSession(Session):
         assert self.loop.cost is not None
         text, said = self.text[:-1], self.text[-1:]
         if self.copying is None:
-            own = own_drafts(self.drafter.family, self.drafter.config, num_drafts)
-            self.copying = BatchCopying(own, num_drafts, self.loop.cost, self.loop.table)
+            self.copying = BatchCopying(self.loop.own(num_drafts), num_drafts, self.loop.cost, self.loop.table)
         else:
             said = following[0].tolist()
         self.copying.begin()
         self.copying.add("text", lambda: text, said, waiting=False)
+        self.loop.copied += bool(self.copying.proposals[0].chances[0])
         own = self.copying.own.up_to(self.copying.own_that_pay(num_drafts), num_drafts)
         tokens, chances = map(torch.from_numpy, self.copying.copied(own))
         asked = self.copying.goes_on if self.copying.own.by_pass else None
@@ -82,7 +83,7 @@ class RecordingSession(Session):
         sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
         (cut,) = self.copying.lengths(draft.tokens.tolist(), sure, num_drafts, [False])
         drafted = draft.tokens.shape[1]
-        self.loop.kinds[(drafted > 0, len(cut) - drafted)] += 1
+        self.loop.kinds[drafted, len(cut) - drafted] += 1
         return draft._replace(tokens=torch.tensor([cut], dtype=torch.int64).view(1, -1))
 
     def draft_mixed(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
@@ -100,7 +101,7 @@ class Loop:
     """A target in transformers and a drafter of any family, float32, decoding one text at a time.
 
     used: how many drafts were made with each draft vocabulary.  cost: of steps, where drafts may be copied from the
-    text.  kinds: how often the drafter drafted or did not, and how much longer than its own the draft was.
+    text.  kinds: how often the drafter drafted how much, and how much longer than its own the draft was.
     copies: whether drafts of the drafter's own length are mixed with what may be copied, and copied: how often.
     """
 
@@ -114,7 +115,7 @@ class Loop:
     ) -> None:
         self.cost, self.table = cost, CopyTable.of(drafter)
         self.copies, self.copied = copies, 0
-        self.kinds: Counter[tuple[bool, int]] = Counter()
+        self.kinds: Counter[tuple[int, int]] = Counter()
         self.target = FrozenTarget(target)
         self.drafter = load_drafter(drafter)
         self.head = SharedHead.of(self.target.model)
@@ -123,6 +124,10 @@ class Loop:
         self.text = torch.empty(0, dtype=torch.int64)
         self.cache = DynamicCache()
         self.hidden = torch.empty(0, self.target.facts.hidden_size)
+
+    def own(self, num_drafts: int) -> Own:
+        """Which of the drafts are the drafter's own where others are copied."""
+        return own_drafts(self.drafter.family, self.drafter.config, num_drafts)
 
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:

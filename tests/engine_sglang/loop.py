@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -11,16 +12,15 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mtpc.copying.batch import BatchCopying
 from mtpc.copying.mixture import Copied
-from mtpc.draft import Draft, TreeDraft
-from mtpc.families.drafter import own_drafts
+from mtpc.copying.request import CopyRequest, beside_drafter
+from mtpc.draft import MOST, Draft, TreeDraft
 from mtpc.families.session import Session
-from mtpc.step_cost import MEASURED, StepCost
+from mtpc.own import Own
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.window.borrow import borrowed
-from sglang_mtpc.copying import drafted
+from sglang_mtpc.copying import SPARED, drafted
 from tests.engine.loop import Loop, Tree
 from tests.oracles.decoding import decode_speculatively, decode_with_trees
 
@@ -90,45 +90,39 @@ class CopyingSession(Session):
     def __init__(self, loop: SteppedLoop, prompt: list[int]) -> None:
         super().__init__(loop.drafter, loop.head)
         self.loop, self.prompt = loop, prompt
-        own = own_drafts(self.drafter.family, self.drafter.config, loop.longest)
-        self.ways = [[drafted(own, length, True) for length in range(loop.longest + 1)]]
-        if own.count:
-            self.ways.append([0] * (loop.longest + 1))
-        self.batch = BatchCopying(own, loop.longest, loop.cost or MEASURED, loop.table)
+        self.own = loop.own(MOST)
+        self.copies: CopyRequest | None = None
         self.drafts: list[list[int]] = []
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
-        said = following[0].tolist() if self.batch.requests else following[0, -1:].tolist()
-        self.batch.begin()
-        self.batch.add("text", lambda: self.prompt, said, waiting=False)
-        copied = Copied(*map(torch.from_numpy, self.batch.copied(num_drafts)))
+        said = following[0].tolist()
+        if self.copies is None:
+            self.copies, said = CopyRequest(self.loop.table, self.prompt), said[-1:]
+        self.copies.append(said)
+        copied = Copied(*map(torch.from_numpy, beside_drafter([self.copies.propose(num_drafts)], num_drafts)))
         self.loop.copied += bool(copied.chances.any())
-        way, length = self.ways[0], num_drafts
-        if self.loop.cost is not None:
-            way, length = self.batch.common_length(num_drafts, self.ways)
-        self.loop.kinds[(way[length] > 0, length - way[length])] += 1
-        draft = super().draft(hidden, following, way[length], *rest, copied=copied)
-        tokens = torch.cat([draft.tokens, copied.tokens[:, draft.tokens.shape[1] :]], 1)[:, :length]
+        draft = super().draft(hidden, following, drafted(self.own, num_drafts, True), *rest, copied=copied)
+        tokens = torch.cat([draft.tokens, copied.tokens[:, draft.tokens.shape[1] :]], 1)
         self.drafts.append(tokens[0].tolist())
-        self.batch.drafted(self.drafts[-1:], way[length], 0.0)
         return draft._replace(tokens=tokens)
 
 
 class SteppedLoop(Loop):
     """`Loop` where steps do not overlap.
 
-    copies: whether drafts are also copied from the text.  copied: steps in which there was something to copy.  cost: of
-    steps, where drafts are as long as pays, longest at most; None: they all have that length.  tree: what is drafted,
-    where it is no chain; depth: its longest path; borrow: its nodes that are borrowed; borrowed: steps in which some
-    were.
+    copies: whether drafts are also copied from the text, and copied: how often; without a cost, all have one length.
+    tree: what is drafted, where it is no chain; depth: its longest path; borrow: its nodes that are borrowed; borrowed:
+    steps in which some were.
     """
 
-    copies, longest = False, 0
-    cost: StepCost | None = None
-    copied = borrowed = 0
+    borrowed = 0
     tree: Tree | None = None
     depth: int | None = None
     borrow = 0
+
+    def own(self, num_drafts: int) -> Own:
+        own = super().own(num_drafts)
+        return replace(own, spared=SPARED) if own.serial else own
 
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:
@@ -137,12 +131,11 @@ class SteppedLoop(Loop):
             growing = SteppingSession(self, prompt)
             decode_with_trees(self.states, growing, prompt, length, self.tree.nodes, 0.0, 0, self.tree.children)
             return growing.drafts
-        if self.copies:
-            self.longest = num_drafts
+        if self.copies and self.cost is None:
             copying = CopyingSession(self, prompt)
             decode_speculatively(self.states, copying, prompt, length, num_drafts, 0.0)
             return copying.drafts
-        if self.vocabularies is None or self.vocabularies.detector is None:
+        if self.copies or self.vocabularies is None or self.vocabularies.detector is None:
             return super().drafts(prompt, length, num_drafts)
         session = SteppingSession(self, prompt)
         decode_speculatively(self.states, session, prompt, length, num_drafts, 0.0)

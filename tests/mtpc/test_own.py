@@ -31,6 +31,7 @@ def test_a_window_drafts_all_of_its_tokens_or_none(own: Own, most: int, choices:
         (Own(4), [0, 1, 1, 1, 1]),
         (Own(4, serial=1), [0, 2 / 3, 1, 1, 1]),
         (Own(2, serial=2, further=2), [0, 2 / 3, 1, 4 / 3, 5 / 3]),
+        (Own(3, serial=3, further=1, spared=1.5), [0, 0.125, 0.375, 0.625, 0.875]),
     ],
 )
 def test_a_pass_of_the_drafter_takes_its_part(own: Own, shares: list[float]) -> None:

@@ -18,8 +18,8 @@ CHANCES, VOCAB = torch.tensor([0.7, 0.9, 0.8, 0.6, 0.5, 0.4]), 258
 class Texts(WorkerCopying):
     """Every other request would go on with 1, 2, 3 and so on; the others have nothing to copy."""
 
-    def __init__(self) -> None:
-        super().__init__(CopyTable(), torch.device("cpu"), own=Own(3), longest=6)
+    def __init__(self, count: int = 3, serial: int = 0) -> None:
+        super().__init__(CopyTable(), torch.device("cpu"), Own(count, serial), longest=6)
 
     def copied(self, requests: Any, drafts: int, greedy: bool = True) -> Copied:
         copies = (torch.arange(len(requests)) % 2)[:, None]

@@ -76,20 +76,69 @@ def test_a_request_that_is_gone_is_forgotten() -> None:
 COST = StepCost(plain=((1, 1.0),), verifying=((2, 1.1), (40, 2.0)), fixed=True)
 
 
+def nothing_copied(rows: int) -> Copied:
+    return Copied(torch.zeros(rows, 8, dtype=torch.int64), torch.zeros(rows, 8))
+
+
 def test_all_drafts_are_as_long_as_pays() -> None:
     """Long where every text repeats itself, none where no text does, and so for the whole batch."""
     copying = WorkerCopying(CopyTable((0.2, 0.5, 0.99)), torch.device("cpu"), own=Own(0), longest=8, cost=COST)
-    repeats, other = request([1, 2, 3, 4, 5] * 4), request([6, 7, 8])
-    copying.copied([repeats], 8)
+    repeats, others = request([1, 2, 3, 4, 5] * 4), [request([6, 7, 8]), request([8, 7])]
+    copying.copied([repeats, request([1, 2] * 9)], 8)
     assert copying.length(8) == (0, 8)
-    copying.copied([other], 8)
+    copying.copied(others, 8)
     assert copying.length(8) == (0, 0)
-    copying.copied([repeats, other], 8)
+    copying.copied([repeats, others[0]], 8)
     assert 0 < copying.length(8).length <= 8
     draft = Draft(torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.rand(2, 3, 9))
     assert draft.probs is not None
-    cut = copying.cut(draft, Chosen(0, 2))
+    cut = copying.completed(draft, nothing_copied(2), Chosen(0, 2))
     assert (cut.tokens.tolist(), cut.probs.shape) == ([[1, 2], [4, 5]], (2, 2, 9))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_request_alone_is_cut_once_it_is_drafted(stated: bool) -> None:
+    """To what its own chances are worth, and it goes on as a copy only where all of it would have been copied."""
+    lengths, cost = [], COST.model_copy(update={"drafting": ((1, 0.01),)})
+    for tokens, peaks in (([1, 2, 3], 0.9), ([1, 2, 9], 0.9), ([9, 8, 7], 1e-9)):
+        copying = WorkerCopying(CopyTable((0.2, 0.5, 0.9)), CPU, Own(3), 8, cost)
+        copied = copying.copied([request([5, 1, 2, 3, 4, 6, 7, 8, 9, 0, 5])], 8, not stated)
+        chosen = copying.length(8)
+        assert chosen == (3, 8)
+        probs = torch.full((1, 3, 10), 0.1) if stated else None
+        draft = copying.completed(Draft(torch.tensor([tokens]), probs, torch.full((1, 3), peaks)), copied, chosen)
+        lengths.append(draft.tokens.shape[1])
+        assert draft.tokens.tolist() == [[*tokens, *copied.tokens[0, 3:].tolist()][: lengths[-1]]]
+        assert (None if draft.probs is None else tuple(draft.probs.shape)) == ((1, lengths[-1], 10) if stated else None)
+    assert lengths == [8, 3, stated]  # by this table a first token that is drawn costs nothing
+
+
+@pytest.mark.parametrize(
+    ("own", "cost", "requests", "asks"),
+    [
+        (Own(3, serial=3), COST, 1, True),
+        (Own(3, serial=3), COST, 2, False),
+        (Own(3, serial=3), None, 1, False),
+        (Own(3, serial=2), COST, 1, False),
+        (Own(3), COST, 1, False),
+    ],
+)
+def test_who_is_asked_after_each_token(own: Own, cost: StepCost | None, requests: int, asks: bool) -> None:
+    copying = WorkerCopying(TABLE, CPU, own, 8, cost)
+    copying.copied([request([number, 7, 8]) for number in range(requests)], 8)
+    copying.length(8)
+    assert copying.asks == asks
+
+
+def test_a_layer_may_go_on_beyond_its_drafts_while_they_are_likely() -> None:
+    copying = WorkerCopying(TABLE, CPU, Own(3, serial=3, further=5), 8, COST)
+    for peak, most in ((0.95, 8), (0.1, 1)):
+        copying.copied([request([6, 7, 8])], 8)
+        assert copying.length(8) == (8, 8)
+        made = 1
+        while copying.goes_on(torch.tensor([made]), torch.tensor([peak])):
+            made += 1
+        assert made == most
 
 
 @pytest.mark.parametrize("fixed", [True, False])
@@ -98,33 +147,37 @@ def test_what_the_first_rank_has_timed_is_believed(fixed: bool, monkeypatch: pyt
     monkeypatch.setattr("sglang_mtpc.copying.told_by_first_rank", lambda _: (5.0, 5.0))
     table, cost = CopyTable((0.2, 0.5, 0.99)), COST.model_copy(update={"fixed": fixed})
     copying, repeats = WorkerCopying(table, torch.device("cpu"), Own(0), 8, cost), request([1, 2, 3, 4, 5] * 4)
-    copying.copied([repeats], 8)
+    copied = copying.copied([repeats], 8)
     expected = cost if fixed else cost.corrected(5.0, 5.0)
     assert copying.batch.prices.cost.model_dump() == expected.model_dump()
     assert copying.length(8) == (0, 8)
-    copying.cut(Draft(torch.tensor([[1] * 8]), None), Chosen(0, 8))
+    copying.completed(Draft(torch.tensor([[]], dtype=torch.int64), None), copied, Chosen(0, 8))
     assert copying.batch.times is None or copying.batch.times.handed == {hash(repeats): 8}
 
 
-def test_a_drafter_that_is_wrong_drafts_no_more_until_it_may_be_right_again() -> None:
-    copying, one = WorkerCopying(CopyTable((0.01,)), torch.device("cpu"), Own(3), 3, COST), request([1, 2, 3])
-    lengths = []
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_drafter_that_is_wrong_drafts_no_more_until_it_may_be_right_again(alone: bool) -> None:
+    copying = WorkerCopying(CopyTable((0.01,)), torch.device("cpu"), Own(3), 3, COST)
+    requests = [request([1, 2, 3]), request([4, 5, 6])][: 1 if alone else 2]
+    drafted = []
     for step in range(60):
-        copying.copied([one], 3)
+        copied = copying.copied(requests, 3)
         chosen = copying.length(3)
-        copying.cut(Draft(torch.full((1, 3), 500), None), chosen)
-        lengths.append(chosen.length)
-        one.output_ids.append(10 + step)
-    assert lengths[0] == 3
-    assert 0 < lengths.count(0) < 60
+        drafted.append(chosen.own)
+        rows = torch.full((len(requests), chosen.own), 500)
+        copying.completed(Draft(rows, None, torch.full(rows.shape, 0.5) if chosen.own else None), copied, chosen)
+        for number, one in enumerate(requests):
+            one.output_ids.append(10 + 100 * number + step)
+    assert drafted[0] == 3
+    assert 0 < drafted.count(0) < 60
 
 
 def test_without_a_cost_all_drafts_have_one_length() -> None:
     copying, one = WorkerCopying(TABLE, torch.device("cpu"), own=Own(0), longest=4), request([6, 7, 8])
-    copying.copied([one], 4)
+    copied = copying.copied([one], 4)
     assert copying.length(4) == (0, 4)
     draft = Draft(torch.tensor([[1, 2, 3]]), None)
-    assert copying.cut(draft, Chosen(0, 2)) is draft
+    assert copying.completed(draft, copied, Chosen(0, 4)).tokens.tolist() == [[1, 2, 3, copied.tokens[0, 3]]]
 
 
 @pytest.mark.parametrize("stated", [True, False])
@@ -170,8 +223,8 @@ def test_what_drafting_took_is_timed(own: Own, shares: list[float], monkeypatch:
     copying, seen = WorkerCopying(TABLE, torch.device("cpu"), own, 4, COST), list[Any]()
     monkeypatch.setattr(copying.batch, "_hand_out", lambda lengths, share: seen.append(share))
     for length in (0, 2):
-        copying.copied([request([1, 2, 3])], 4)
-        copying.cut(Draft(torch.tensor([[1, 2, 3]]), None), Chosen(copying.ways[0][length], length))
+        copied = copying.copied([request([1, 2, 3]), request([4])], 4)
+        copying.completed(Draft(torch.ones(2, 3).long(), None), copied, Chosen(copying.ways[0][length], length))
     assert seen == pytest.approx(shares)
 
 
@@ -182,16 +235,14 @@ def test_nothing_is_drafted(mode: Any, stated: tuple[int, ...] | None) -> None:
     assert (None if probs is None else tuple(probs.shape)) == stated
 
 
-def test_copies_alone_are_drafted_where_the_drafter_is_not_worth_its_time() -> None:
+@pytest.mark.parametrize("rows", [1, 2])
+def test_copies_alone_are_drafted_where_the_drafter_is_not_worth_its_time(rows: int) -> None:
     cost = COST.model_copy(update={"drafting": ((1, 0.5),)})
-    copying, repeats = (
-        WorkerCopying(CopyTable((0.2, 0.5, 0.99)), CPU, Own(3, serial=3), 8, cost),
-        request([1, 2, 3] * 4),
-    )
-    copied = copying.copied([repeats], 8)
+    copying = WorkerCopying(CopyTable((0.2, 0.5, 0.99)), CPU, Own(3, serial=3), 8, cost)
+    copied = copying.copied([request([1, 2, 3] * 4) for _ in range(rows)], 8, greedy=False)
     chosen = copying.length(8)
     assert chosen == (0, 8)
-    draft = copying.cut(lengthened(nothing(torch.tensor([3]), 9, "sampled"), copied), chosen)
-    assert draft.tokens.tolist() == [[1, 2, 3, 1, 2, 3, 1, 2]]
+    draft = copying.completed(nothing(torch.full((rows,), 3), 9, "sampled"), copied, chosen)
+    assert draft.tokens.tolist() == [[1, 2, 3, 1, 2, 3, 1, 2]] * rows
     assert draft.probs is not None
     assert draft.probs.argmax(2).tolist() == draft.tokens.tolist() and draft.probs.amax(2).eq(1).all()

@@ -14,16 +14,20 @@ from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import nn
 
 from mtpc.copying.mixture import Copying
+from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Known
 from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
 from mtpc.families.drafter import load_drafter
 from mtpc.noise import counter_uniforms
+from mtpc.own import Own
+from mtpc.step_cost import StepCost
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from sglang_mtpc import ranks, serial_worker, served
+from sglang_mtpc.copying import Chosen, WorkerCopying
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.models.serial import SerialModel
 from sglang_mtpc.serial_worker import SerialDraftWorker
@@ -131,7 +135,7 @@ def test_a_serial_part_drafts_from_the_mixture(
 
     monkeypatch.setattr(EagleDraftWorker, "draft_forward", loop)
     monkeypatch.setattr(serial_worker, "prepare_for_draft", prepare)
-    made.speculative_num_steps, made.req_to_token_pool = 2, None
+    made.copying, made.speculative_num_steps, made.req_to_token_pool = Texts(2, serial=2), 2, None
     made.draft_attn_backend = SimpleNamespace(init_forward_metadata=lambda prepared: seen.append("laid out"))
     made.draft(batch)
     ((tokens, probs, _),), (laid_out, ready, mixing) = verified, seen
@@ -141,7 +145,8 @@ def test_a_serial_part_drafts_from_the_mixture(
     expected = copying.mixed(own)
     assert torch.equal(tokens[greedy, 0], expected[greedy].argmax(1))
     following = copying.drafted(tokens[:, 0], copying.of(own)).mixed(own)
-    assert torch.allclose(mixing.logits(tokens[:, 0], own.log()).softmax(-1), following, atol=1e-6)
+    mixing.drafted(tokens[:, 0])
+    assert torch.allclose(mixing.logits(own.log()).softmax(-1), following, atol=1e-6)
     assert tokens[:, 2:].tolist() == [[3, 4, 5], [0, 0, 0]][::-1] * (rows // 2)
     if mode == "greedy":
         assert probs is None
@@ -181,6 +186,29 @@ def test_a_window_reads_the_states_of_every_serial_step(monkeypatch: pytest.Monk
     assert verified[0].tokens.tolist() == [[*row, 7, 7] for row in tokens.tolist()]
 
 
+def test_a_serial_part_may_draft_without_the_window_behind_it(
+    monkeypatch: pytest.MonkeyPatch, verified: list[Draft]
+) -> None:
+    rows, states = 4, torch.randn(4, 2, 8)
+    batch, _ = batch_of(rows, "greedy", states.flatten(1))
+
+    def loop(self: Any, batch: Any, most: int) -> Draft:
+        given = batch.spec_info
+        assert most == 1 and given.hidden_states.is_contiguous()
+        assert torch.equal(given.hidden_states, states[:, 1])
+        return Draft(given.topk_index, None)
+
+    monkeypatch.setattr(SerialDraftWorker, "_draft_serially", loop)
+    made = copying_worker(6, window="not asked")
+    made.copying = Texts(5, serial=1)
+    made.copying.length = lambda longest: Chosen(1, 3)
+    made.draft(batch)
+    ((tokens, probs, peaks),) = verified
+    assert torch.equal(tokens[:, :1], batch.spec_info.topk_index) and probs is None
+    assert tokens[:, 1:].tolist() == [[0, 0], [2, 3]] * 2
+    assert torch.equal(peaks[:, 0], batch.spec_info.draft_probs.amax(1))
+
+
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
 def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: list[Draft]) -> None:
     part = load_drafter(hybrid).window
@@ -205,6 +233,21 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
     assert torch.equal(tokens[:, 4:], after.copied.tokens[:, 4:])
     if expected.probs is not None:
         assert torch.allclose(probs[:, :4], torch.cat([copying.mixed(own)[:, None], expected.probs], 1), atol=1e-6)
+
+
+@pytest.mark.parametrize(("asks", "laid_out"), [(True, 8), (False, 3)])
+def test_attention_is_there_for_every_pass_that_may_be_made(
+    asks: bool, laid_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    monkeypatch.setattr(
+        EagleDraftWorker, "init_attention_backend", lambda self: steps.append(self.speculative_num_steps)
+    )
+    made, cost = copying_worker(8), StepCost() if asks else None
+    made.copying = WorkerCopying(CopyTable(), torch.device("cpu"), Own(3, serial=3, further=5), 8, cost)
+    made.speculative_num_steps = 3
+    made.init_attention_backend()
+    assert (steps, made.speculative_num_steps) == ([laid_out], 3)
 
 
 @pytest.mark.parametrize(("copies", "captured"), [(True, 1), (False, 3)])

@@ -15,7 +15,7 @@ from mtpc.copying.rest import Rest
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
 from mtpc.copying.trust import Trust
-from mtpc.lengths import Best, Chances, Common, Prices, best_common_length, best_lengths, least_chance, lengths_of
+from mtpc.lengths import Best, Chances, Prices, best_lengths, least_chance, lengths_of
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
 from mtpc.step_times import StepTimes
@@ -25,7 +25,6 @@ from mtpc.step_times import StepTimes
 WORTH, OF_MANY, OF_MANY_GUESSED = 1.0, 1.05, 1.15
 HOPEFUL = 0.9  # what drafting must look like for a trial: from there on it may be worth more than it seems to
 EVERY_ROW = slice(None)
-Way = Sequence[int]  # how many tokens the drafter drafts itself where each draft is to have so many, from none on
 
 
 class BatchCopying:
@@ -181,7 +180,7 @@ class BatchCopying:
         if self._undrafted or len(choices) == 1:
             return 0
         found = {
-            own: prices.best(self._foreseen(own, longest), self._spent(own), self._trusted(_believed(own)))
+            own: prices.best(self._foreseen(own, longest), self._spent(own), self._trusted(believed_of(own)))
             for own in choices
         }
         self._of_copies = longest, found[0]
@@ -212,39 +211,6 @@ class BatchCopying:
         if self._tries:
             return passes.done < self._planned
         return passes.done < min(self.own.most, self._longest) and passes.go_on()
-
-    def common_length(self, longest: int, ways: Sequence[Way]) -> tuple[Way, int]:
-        """Where all drafts have one length: the way and the length that pay, chosen before the drafter drafts; 0: none.
-
-        ways: in which drafts may be made, the first of them where none is.
-        """
-
-        def best(way: Way, worth: float) -> Common:
-            foreseen, spent = self._foreseen(way[longest], longest), [self._spent(own) for own in way[: longest + 1]]
-            believed = _believed(way[longest])
-            return best_common_length(foreseen, longest, self.prices, spent, worth, self._trusted(believed))
-
-        way, length = ways[0], 0
-        if not self._undrafted:
-            found = [(best(each, self._worth), each) for each in ways]
-            (length, rate), way = max(found, key=lambda one: one[0].rate)
-            passed_over = next((each for each in ways if each[longest] and not (length and each is way)), None)
-            if passed_over is not None and best(passed_over, 0.0).rate >= HOPEFUL * rate and self._tried():
-                way, length = passed_over, passed_over[longest]
-        own = way[longest]
-        self._expect({_believed(own): self._foreseen(own, longest)}, [length] * len(self.batch))
-        return way, length
-
-    def drafted(self, drafts: Sequence[list[int]], own: int, share: float) -> None:
-        """What was drafted of the rows of the batch with a common length, to see how often it is right.
-
-        own: tokens of each that the drafter has drafted.  share: of the time of the drafter's whole draft, what it took
-        beyond what it takes in any step.
-        """
-        for request, tokens in zip(self.batch, drafts, strict=True):
-            if request is not None:
-                request.drafted(tokens[:own], [])
-        self._hand_out([len(tokens) for tokens in drafts], share)
 
     def _hand_out(self, lengths: Sequence[int], share: float) -> None:
         """The step's drafts are about to be verified; share: see `StepTimes.end`."""
@@ -370,7 +336,7 @@ class BatchCopying:
                 yield Proposal(draft, likely)
 
 
-def _believed(own: int) -> str:
+def believed_of(own: int) -> str:
     """Whose word counts for what may be brought before anything is drafted, by tokens of the drafter's own."""
     return "foreseen" if own else "copying"
 

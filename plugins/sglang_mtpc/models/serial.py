@@ -213,6 +213,9 @@ class SerialModel(nn.Module):
         input_ids: [T], the token after each position.  positions: int64 [T].  ``hidden_states`` of the batch's
         ``spec_info``: [T, d], the target's after its final norm in the first step, this layer's own output after that.
         """
+        mixing: Mixing | None = getattr(forward_batch.spec_info, "mixing", None)  # in the loop of drafts, with copying
+        if mixing is not None:
+            mixing.drafted(input_ids)
         states = self.model(input_ids, positions, forward_batch.spec_info.hidden_states, forward_batch)
         kept: list[Tensor] | None = getattr(
             forward_batch.spec_info, "kept", None
@@ -222,9 +225,8 @@ class SerialModel(nn.Module):
         in_loop = forward_batch.forward_mode.is_decode()
         head = self._asked(forward_batch.batch_size) if in_loop or not self.first_waits else NoHead()
         output = self.logits_processor(input_ids, states, head, forward_batch)
-        mixing: Mixing | None = getattr(forward_batch.spec_info, "mixing", None)  # in the loop of drafts, with copying
         if mixing is not None:
-            output.next_token_logits = mixing.logits(input_ids, output.next_token_logits)
+            output.next_token_logits = mixing.logits(output.next_token_logits)
         return output
 
 
