@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mtpc.copying.mixture import Copied
 from mtpc.copying.one_length import OneLength, Way
+from mtpc.copying.request import Request
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Mode, certain, concatenated
 from mtpc.families.drafter import own_drafts
@@ -60,7 +61,8 @@ class WorkerCopying:
         if own.count and self.first_waits:
             self.ways.append([0] * (longest + 1))
         times = None if cost is None or cost.fixed else StepTimes(cost, told_by_first_rank)
-        self.batch = OneLength(own, longest, cost or MEASURED, table, requests=WeakKeyDictionary(), times=times)
+        texts: WeakKeyDictionary[Any, Request] = WeakKeyDictionary()
+        self.batch = OneLength(own, longest, cost or MEASURED, table, None, texts, times, _number_of)
 
     @classmethod
     def of_served(cls, device: torch.device) -> Self | None:
@@ -147,6 +149,11 @@ def drafted(own: Own, length: int, first_waits: bool) -> int:
     if own.serial and (length or not first_waits):
         return own.count if own.serial < own.count else max(1, min(length, own.count))
     return min(length, own.count)
+
+
+def _number_of(request: Any) -> int:
+    """Of SGLang's ``Req``, whose place in memory another one may take on one rank alone."""
+    return hash(request.rid)
 
 
 def _prompt_of(request: Any) -> Sequence[int]:

@@ -29,7 +29,7 @@ class Request(SimpleNamespace):
 
 
 def request(prompt: list[int]) -> Any:
-    return Request(origin_input_ids=array("q", prompt), output_ids=array("q"))
+    return Request(rid=str(prompt), origin_input_ids=array("q", prompt), output_ids=array("q"))
 
 
 def test_the_text_goes_on_as_before() -> None:
@@ -152,7 +152,7 @@ def test_what_the_first_rank_has_timed_is_believed(fixed: bool, monkeypatch: pyt
     assert copying.batch.prices.cost.model_dump() == expected.model_dump()
     assert copying.length(8) == (0, 8)
     copying.completed(Draft(torch.tensor([[]], dtype=torch.int64), None), copied, Chosen(0, 8))
-    assert copying.batch.times is None or copying.batch.times.handed == {hash(repeats): 8}
+    assert copying.batch.times is None or copying.batch.times.handed == {hash(repeats.rid): 8}
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -32,7 +32,8 @@ class BatchCopying:
 
     own: tokens that the drafter itself drafts.  longest: tokens of a draft.  store: earlier answers that may be copied;
     None: only a request's own text.  requests: where they are kept, by name; None: until `forget`.  times: correct the
-    cost of steps; None: it is believed.
+    cost of steps; None: it is believed.  numbered: of a request's name, a number that no other one has, on all ranks at
+    the same time.
     """
 
     def __init__(
@@ -44,13 +45,14 @@ class BatchCopying:
         store: Store | None = None,
         requests: MutableMapping[Any, Request] | None = None,
         times: StepTimes | None = None,
+        numbered: Callable[[Any], int] = hash,
     ) -> None:
         self.table, self.own, self.longest, self.costs = table, own, longest, cost
-        self.store, self.rest, self.times = store, Rest(), times
+        self.store, self.rest, self.times, self.numbered = store, Rest(), times, numbered
         # By what is believed: what is foreseen before the drafter drafts, what it says then, or copies alone.
         self.trust = {"foreseen": Trust(), "drafter": Trust(), "copying": Trust()}
         self.requests: MutableMapping[Any, Request] = {} if requests is None else requests
-        self.names: list[int] = []  # their hashes: no request is kept alive
+        self.names: list[int] = []  # their numbers: no request is kept alive
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
         self.reached: Chances = []  # of each draft, the chances that its tokens are accepted with those before
@@ -76,9 +78,9 @@ class BatchCopying:
         for name, tokens in said.items():
             self.missed(name, tokens)
         if self.times is not None:
-            drafts = {hash(name): 0 for name, tokens in said.items() if tokens}
+            drafts = {self.numbered(name): 0 for name, tokens in said.items() if tokens}
             self.times.skip(
-                self._prices(self.costs.of(greedy), len(said), greedy), greedy, list(map(hash, said)), drafts
+                self._prices(self.costs.of(greedy), len(said), greedy), greedy, list(map(self.numbered, said)), drafts
             )
         return True
 
@@ -122,7 +124,7 @@ class BatchCopying:
             before = () if self.store is None else self.store.of(tenant)
             self.requests[name] = Request(self.table, text(), tenant, before, self.greedy)
         request = self.requests[name]
-        self.names.append(hash(name))
+        self.names.append(self.numbered(name))
         if waiting:
             self.batch.append(None)
             self.proposals.append(Proposal.none(self.longest))
