@@ -100,22 +100,3 @@ def test_ranks_draft_the_same(served: Served) -> None:
 def ask_for_sampled_texts(server: SGLangServer) -> None:
     """Several."""
     server.generate(prompts(1)[0], max_new_tokens=LENGTH, ignore_eos=True, temperature=1.0, n=8)
-
-
-def test_ranks_copy_the_same(tmp_path: Path) -> None:
-    """How many passes the layer makes, and how long a draft is, goes by what the first rank has timed."""
-    models, _ = FAMILIES["fastmtp"](tmp_path)
-    steps, copies = str(models.drafts + 4), (SYNCHRONOUS, "--speculative-token-map", "?copy=true&step_cost={}")
-    arguments = drafting(models.drafter, "--speculative-num-steps", steps, *copies)
-    with serving(models.target, tmp_path, *arguments) as server:
-        exact = JointReference(models.target)
-        for prompt in prompts(ASKED):
-            repeated = prompt + prompt[:LENGTH]
-            answer = server.generate(repeated, max_new_tokens=2 * LENGTH, ignore_eos=True)
-            assert answer["output_ids"] == exact.greedy(list(repeated.encode()), 2 * LENGTH)
-        lengths = {
-            len(draft) for line in (tmp_path / "drafts").read_text().splitlines() for draft in json.loads(line).values()
-        }
-        assert max(lengths) > models.drafts > min(lengths)
-        sampled = {"max_new_tokens": LENGTH, "ignore_eos": True, "temperature": 0.3}
-        assert_ranks_draft_the_same(tmp_path, lambda: [server.generate(one, **sampled) for one in prompts(ASKED)])
