@@ -73,8 +73,7 @@ def own_shape() -> Shape:
 def announce(vocabularies: str | None, steps: int, further: bool = False) -> None:
     """Say in the log of the first rank what drafts.
 
-    vocabularies: what is drafted from; None: all tokens.  steps: of the serial part.  further: see
-    `Shares`.
+    vocabularies: what is drafted from; None: all tokens.  steps: of the serial part.  further: see `Shares`.
     """
     if get_parallel().tp_rank:
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import pytest
 
@@ -23,15 +25,20 @@ def line(token: float, draft: float = 0.1) -> StepCost:
 
 
 COST = line(0.1)
+Kind = TypeVar("Kind", bound=BatchCopying)
 
 
-def batch_of(*texts: list[int], cost: StepCost = COST, waiting: bool = False, own: Own = OWN) -> BatchCopying:
-    """A batch whose requests have just said the last token of their texts."""
-    batch = BatchCopying(own, 8, cost, CopyTable())
+def begun(batch: Kind, *texts: list[int], waiting: bool = False) -> Kind:
+    """The batch with requests that have just said the last token of their texts."""
     batch.begin()
     for name, text in enumerate(texts):
         batch.add(name, lambda text=text: text[:-1], text[-1:], waiting)
     return batch
+
+
+def batch_of(*texts: list[int], cost: StepCost = COST, waiting: bool = False, own: Own = OWN) -> BatchCopying:
+    """One of such requests."""
+    return begun(BatchCopying(own, 8, cost, CopyTable()), *texts, waiting=waiting)
 
 
 def test_copies_are_of_each_row() -> None:

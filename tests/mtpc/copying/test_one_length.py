@@ -9,16 +9,12 @@ from mtpc.copying.table import CopyTable
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
 from mtpc.step_times import TRIAL, StepTimes
-from tests.mtpc.copying.test_batch import COST, LOOP, NEW, OWN, line
+from tests.mtpc.copying.test_batch import COST, LOOP, NEW, OWN, begun, line
 
 
 def batch_of(*texts: list[int], cost: StepCost = COST, own: Own = OWN) -> OneLength:
-    """A batch whose requests have just said the last token of their texts."""
-    batch = OneLength(own, 8, cost, CopyTable())
-    batch.begin()
-    for name, text in enumerate(texts):
-        batch.add(name, lambda text=text: text[:-1], text[-1:], False)
-    return batch
+    """A batch of requests that have just said the last token of their texts."""
+    return begun(OneLength(own, 8, cost, CopyTable()), *texts)
 
 
 def test_what_is_drafted_in_any_step_is_no_reason_against_it() -> None:
