@@ -127,20 +127,18 @@ def best_common_length(
     return Common(best, most) if most >= worth * undrafted else Common(0, undrafted)
 
 
-def least_chance(
-    foreseen: Chances, longest: int, prices: Prices, spent: float = 0.0, worth: float = 1.0, trust: float = 1.0
-) -> list[float]:
-    """What chances to be reached make tokens worth their verification, where `best_lengths` of what is foreseen are.
+def least_chance(best: Best, longest: int, prices: Prices) -> list[float]:
+    """What chances to be reached make tokens worth their verification, where the best of what is foreseen is this.
 
     By place in a draft, 1 to the longest; above 1 where nothing is worth it.  Drafts that are drawn may be cut where
     they fall below it, for it is known before they are: whether a token is judged must not depend on which it is, nor
     on what was drawn after it.  Of one request the token's own place says what it takes, of many how many there are of
     all.
     """
-    best = best_lengths(foreseen, prices, spent, worth, trust)
-    drafts = sum(best.of)
-    if not drafts:
+    rate, chosen = best
+    if not chosen:
         return [2.0] * longest
     if prices.rows == 1:
-        return [best.rate * time for time in prices.of_each_token[:longest]]
-    return [best.rate * (prices.drafted[drafts + 1] - prices.drafted[drafts])] * longest
+        return [rate * time for time in prices.of_each_token[:longest]]
+    drafts = len(chosen)
+    return [rate * (prices.drafted[drafts + 1] - prices.drafted[drafts])] * longest

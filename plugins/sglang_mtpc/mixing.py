@@ -8,15 +8,12 @@ import torch
 from torch import Tensor
 
 from mtpc.copying.mixture import Copied, Copying
+from mtpc.copying.passes import Enough
 from mtpc.draft import Draft
 from mtpc.draw import at_temperature
 from sglang_mtpc.finite import finite
 
 GoesOn = Callable[[Tensor, Tensor], bool]  # of tokens, int64 [B], and the largest probability of each, float32 [B]
-
-
-class Enough(Exception):  # noqa: N818  (nothing is wrong)
-    """Ends SGLang's loop before a pass of the layer that is not worth its time."""
 
 
 class Mixing:

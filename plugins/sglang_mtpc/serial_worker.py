@@ -18,6 +18,7 @@ from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 from torch import Tensor
 
+from mtpc.copying.passes import Enough
 from mtpc.draft import Draft, Known, TreeDraft, concatenated
 from mtpc.draft_clock import DraftClock
 from mtpc.families.drafter import split_drafts
@@ -30,7 +31,7 @@ from sglang_mtpc.copying import WorkerCopying, nothing
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.first_draft import draw_first
 from sglang_mtpc.metrics import Watch, watched
-from sglang_mtpc.mixing import Enough, Mixing
+from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import check_ranks, of_first_rank
 from sglang_mtpc.request_vocabularies import RequestVocabularies
 from sglang_mtpc.shape import Shape

@@ -14,6 +14,7 @@ from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.copying.mixture import Copied, Copying
+from mtpc.copying.passes import Enough
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Mode
 from mtpc.draft_clock import DraftClock
@@ -32,10 +33,6 @@ from vllm_mtpc.prompt_parts import with_prompt_tokens
 from vllm_mtpc.ranks import check_ranks, of_first_rank
 from vllm_mtpc.request_vocabularies import RequestVocabularies
 from vllm_mtpc.step import Step
-
-
-class Enough(Exception):  # noqa: N818  (nothing is wrong)
-    """Ends vLLM's loop after a pass that no other one follows."""
 
 
 class Proposer(EagleProposer):

@@ -33,7 +33,7 @@ def best_of(reached: np.ndarray, cost: StepCost, spent: float = 0.0, worth: floa
 def least_of(foreseen: np.ndarray, cost: StepCost, spent: float = 0.0) -> np.ndarray:
     """`least_chance` of a batch, float64 [m]."""
     prices = Prices(cost, len(foreseen), foreseen.size)
-    return np.array(least_chance(foreseen.tolist(), foreseen.shape[1], prices, spent))
+    return np.array(least_chance(prices.best(foreseen.tolist(), spent), foreseen.shape[1], prices))
 
 
 def rate(reached: np.ndarray, lengths: np.ndarray, offset: float, token: float, spent: float) -> float:

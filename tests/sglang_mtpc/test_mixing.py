@@ -7,7 +7,8 @@ import torch
 from sglang.srt.speculative.spec_utils import sample_draft_proposal
 
 from mtpc.copying.mixture import Copied, Copying
-from sglang_mtpc.mixing import Enough, Mixing
+from mtpc.copying.passes import Enough
+from sglang_mtpc.mixing import Mixing
 
 ROWS, DRAFTS, VOCAB = 6, 4, 5
 

@@ -24,7 +24,6 @@ from mtpc.step_times import StepTimes
 # their chances a part is luck, the larger the less is known of what drafting takes.
 WORTH, OF_MANY, OF_MANY_GUESSED = 1.0, 1.05, 1.15
 HOPEFUL = 0.9  # what drafting must look like for a trial: from there on it may be worth more than it seems to
-EVERY_ROW = slice(None)
 
 
 class BatchCopying:
@@ -98,14 +97,13 @@ class BatchCopying:
         self.names, self.batch, self.proposals, self.greedy = [], [], [], greedy
         self._now: Prices | None = None
         self._reached: list[tuple[list[float], list[float]]] | None = None
-        self._of_copies: tuple[int, Best] | None = None
+        self._found: dict[tuple[int, int], Best] = {}
+        self._goes_by: bool | None = None
         self._tries = False
         self._planned = self._longest = 0
         self._passes: Passes | None = None
         if self.times is not None:
             self.times.begin()
-        for trust in self.trust.values():
-            trust.step()
 
     def add(
         self,
@@ -164,7 +162,9 @@ class BatchCopying:
     @property
     def _undrafted(self) -> bool:
         """Whether nothing is to be drafted now, to see what such a step takes."""
-        return self.times is not None and self.times.undrafted(len(self.batch), self.greedy)
+        if self._goes_by is None:
+            self._goes_by = self.times is not None and self.times.undrafted(len(self.batch), self.greedy)
+        return self._goes_by
 
     def _tried(self) -> bool:
         """Whether the drafter drafts now to see what that takes, and all that it drafts is verified."""
@@ -178,15 +178,10 @@ class BatchCopying:
 
     def own_that_pay(self, longest: int) -> int:
         """How many tokens the drafter is to draft in this step, beside what is copied; 0: none is worth its time."""
-        choices, prices = self.own.choices(longest), self.prices
+        choices = self.own.choices(longest)
         if self._undrafted or len(choices) == 1:
             return 0
-        found = {
-            own: prices.best(self._foreseen(own, longest), self._spent(own), self._trusted(believed_of(own)))
-            for own in choices
-        }
-        self._of_copies = longest, found[0]
-        rates = [rate for rate, _ in found.values()]
+        rates = [self._best(own, longest)[0] for own in choices]
         best = max(rates[1:])
         own = choices[rates.index(best, 1)]
         worth = OF_MANY if self._many and self._timed else self._worth
@@ -239,10 +234,19 @@ class BatchCopying:
         """What part of chances counts."""
         return self.trust[believed].factor if self._many else 1.0
 
+    def _best(self, own: int, longest: int) -> Best:
+        """What drafts bring, of which the drafter is to draft so many tokens itself, by what is foreseen."""
+        if (own, longest) not in self._found:
+            foreseen, trust = self._foreseen(own, longest), self._trusted(believed_of(own))
+            self._found[own, longest] = self.prices.best(foreseen, self._spent(own), trust)
+        return self._found[own, longest]
+
     def _expect(self, foretold: Mapping[str, Chances], ends: Sequence[int]) -> None:
-        """Remember what drafts of these lengths were foretold to bring, by what is believed."""
+        """Remember what the drafts of many, of these lengths, were foretold to bring, by what is believed."""
+        for trust in self.trust.values():
+            trust.step()
         for row, (request, end) in enumerate(zip(self.batch, ends, strict=True)):
-            if request is not None and end and self._many:
+            if request is not None and end:
                 request.expected = [(self.trust[name], sum(each[row][:end])) for name, each in foretold.items()]
 
     def _foreseen(self, own: int, longest: int) -> list[list[float]]:
@@ -271,52 +275,40 @@ class BatchCopying:
         chances = self._corrected(sure)
         drafts = list(self._going_on(tokens, chances, own, longest))
         reached = [list(accumulate(draft.chances, mul)) for draft in drafts] if own else self._foreseen(0, longest)
-        # What the drafter has drafted is paid for.
-        worth = 1.0 if own else self._worth
         if self._undrafted:
             ends = [0] * len(drafts)
         elif self._tries:
             ends = [min(own, len(row)) for row in reached]
-        elif own or self._of_copies is None or self._of_copies[0] != longest:
-            trust = self._trusted("drafter" if own else "copying")
+        elif not own:
+            ends = lengths_of(reached, self._best(0, longest), self.prices.undrafted_rate(0.0), self._worth).of
+        elif self.greedy:  # what the drafter has drafted is paid for
+            ends = best_lengths(reached, self.prices, self._spent(own), trust=self._trusted("drafter")).of
+        else:
             # How many passes were made may tell what they have drawn: what is drawn is cut by how many were planned.
-            made = own if self.greedy else self._planned or own
-            ends = self._ends(reached, made, longest, self.prices, self._spent(made), trust, worth)
-        else:  # they have been weighed against the drafter
-            ends = lengths_of(reached, self._of_copies[1], self.prices.undrafted_rate(0.0), worth).of
+            least = least_chance(self._best(self._planned or own, longest), longest, self.prices)
+            ends = [_judged(row, least, self._trusted("drafter")) for row in reached]
         for row in [row for row, one in enumerate(alone) if one]:
-            # What others have learned, or the clock says, is none of its business.
-            prices = self._prices(self._table_cost, 1, self.greedy)
-            spent = prices.drafting * self.own.share(own)
-            only = slice(row, row + 1)
-            ends[row] = self._ends(reached, own, longest, prices, spent, 1.0, 1.0 if own else WORTH, only)[0]
+            ends[row] = self._end_alone(row, reached[row], own, longest)
         if own:
             for request, draft, likely, end in zip(self.batch, tokens, chances, ends, strict=True):
                 if request is not None:
                     request.drafted(draft[:end], likely[:end])
-        believed = {"drafter": reached, "foreseen": self._foreseen(own, longest)} if own else {"copying": reached}
-        self._expect(believed, ends)
+        if self._many:
+            foretold = {"drafter": reached, "foreseen": self._foreseen(own, longest)} if own else {"copying": reached}
+            self._expect(foretold, ends)
         self.rest.looked(any(ends) and not self._tries)
         self.reached = reached
         self._hand_out(ends, self.own.share(own))
         return [draft.tokens[:end] for draft, end in zip(drafts, ends, strict=True)]
 
-    def _ends(
-        self,
-        reached: Chances,
-        own: int,
-        longest: int,
-        prices: Prices,
-        spent: float,
-        trust: float,
-        worth: float,
-        rows: slice = EVERY_ROW,
-    ) -> list[int]:
-        """Where the drafts of some rows end, each by what the others of these rows bring."""
+    def _end_alone(self, row: int, reached: Sequence[float], own: int, longest: int) -> int:
+        """Where the draft of a row ends, whatever others have learned or the clock says."""
+        prices = self._prices(self._table_cost, 1, self.greedy)
+        spent, worth = prices.drafting * self.own.share(own), 1.0 if own else WORTH
         if self.greedy or not own:
-            return best_lengths(reached[rows], prices, spent, worth, trust).of
-        least = least_chance(self._foreseen(own, longest)[rows], longest, prices, spent, worth, trust)
-        return [_judged(row, least, trust) for row in reached[rows]]
+            return best_lengths([reached], prices, spent, worth).of[0]
+        foreseen = self._foreseen(own, longest)[row]
+        return _judged(reached, least_chance(prices.best([foreseen], spent), longest, prices))
 
     def _corrected(self, sure: np.ndarray) -> list[list[float]]:
         """The chances of the drafter's own tokens; none of a row that gets no draft."""
@@ -343,7 +335,7 @@ def believed_of(own: int) -> str:
     return "foreseen" if own else "copying"
 
 
-def _judged(reached: Sequence[float], least: Sequence[float], trust: float) -> int:
+def _judged(reached: Sequence[float], least: Sequence[float], trust: float = 1.0) -> int:
     """How many tokens of a draft are likely enough to be reached, up to the first that is not."""
     for place, (chance, enough) in enumerate(zip(reached, least, strict=False)):
         if not chance or trust * chance < enough:

@@ -10,6 +10,10 @@ from mtpc.copying.request import Proposal
 from mtpc.lengths import Prices
 
 
+class Enough(Exception):  # noqa: N818  (nothing is wrong)
+    """Ends an engine's loop of passes where one more is not worth its time."""
+
+
 class Row:
     """The draft of one request, of at most so many tokens.
 

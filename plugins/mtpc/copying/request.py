@@ -33,8 +33,9 @@ class Proposal(NamedTuple):
 
 def beside_drafter(proposals: Iterable[Proposal], count: int) -> tuple[np.ndarray, np.ndarray]:
     """The first so many tokens of each row, int64 [B, count], and what they weigh beside a drafter, float32."""
-    tokens, chances = zip(*((each.tokens[:count], each.chances[:count]) for each in proposals), strict=True)
-    return np.array(tokens, dtype=np.int64), doubted(np.array(chances, dtype=np.float32))
+    first = [(each.tokens[:count], [doubted(chance) for chance in each.chances[:count]]) for each in proposals]
+    tokens, weights = zip(*first, strict=True)
+    return np.array(tokens, dtype=np.int64), np.array(weights, dtype=np.float32)
 
 
 class CopyRequest:
