@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from mtpc.lengths import Prices
 from mtpc.step_cost import StepCost
@@ -50,6 +51,13 @@ class Size:
     look: float = 0.0  # seconds, where the drafter drafts nothing itself
     drafting: float = 0.0  # in steps that say one token to one request: sums of what it took,
     foretold: float = 0.0  # and of what the table says
+    waiting: list[Callable[[], None]] = field(default_factory=list)  # what was seen and is to be learned from
+
+    def learn(self) -> None:
+        """From all that waits: many steps at once take less time than each of them between two of a model's."""
+        for seen in self.waiting:
+            seen()
+        self.waiting.clear()
 
     def verified(self, plain: float, added: float, one: float, seconds: float) -> None:
         """A step has taken so long; one: what the table says that a token more for each request adds."""
@@ -132,7 +140,7 @@ class StepTimes:
         """
         now = self.clock()
         if over := self._verified(prices, greedy, names):
-            over.looked(prices.drafting * share, now - self.began)
+            over.waiting.append(partial(over.looked, prices.drafting * share, now - self.began))
         if share:
             size = self._size(len(names), greedy)
             size.untried, size.drafts = 0, size.drafts + 1
@@ -155,13 +163,15 @@ class StepTimes:
             size.in_a_row = size.in_a_row + 1 if verified else 0
             size.undrafted += not verified
             times, plain = prices.drafted, prices.plain
-            size.verified(plain, times[verified] - plain, times[len(names)] - plain, self.began - self.ended)
+            added, one = times[verified] - plain, times[len(names)] - plain
+            size.waiting.append(partial(size.verified, plain, added, one, self.began - self.ended))
         return size
 
     def cost(self, rows: int, greedy: bool) -> StepCost:
         """What the table says of batches of about this size, corrected; asked for once in a step."""
         key, size = _key(rows, greedy), self._size(rows, greedy)
         if size.looks % EVERY == 0:
+            size.learn()
             level, verifying = size.fit()
             look = size.look / level if rows > 1 and level else 0.0  # many requests that get no drafts are spared it
             told = self.agree((round(verifying, 2), round(size.drafter(), 2), round(look, 3)))

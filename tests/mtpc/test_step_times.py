@@ -113,6 +113,7 @@ def test_of_steps_that_nobody_looks_at_the_first_is_timed() -> None:
             machine.times.skip(prices, True, range(2), drafts)
             machine.now += 60.0  # whatever the others take
     (size,) = machine.times.sizes.values()
+    size.learn()
     assert size.steps == 200
     assert size.look == pytest.approx(LOOK)
     assert size.fit()[0] == pytest.approx(machine.unit, rel=0.01)

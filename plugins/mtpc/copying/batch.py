@@ -179,7 +179,7 @@ class BatchCopying:
     def own_that_pay(self, longest: int) -> int:
         """How many tokens the drafter is to draft in this step, beside what is copied; 0: none is worth its time."""
         choices = self.own.choices(longest)
-        if self._undrafted or len(choices) == 1:
+        if self._undrafted or len(choices) == 1 or self._all_copied:
             return 0
         rates = [self._best(own, longest)[0] for own in choices]
         best = max(rates[1:])
@@ -189,6 +189,15 @@ class BatchCopying:
         self._longest = longest
         self._planned = own if pays or (best >= HOPEFUL * rates[0] and self._tried()) else 0
         return self._planned
+
+    @property
+    def _all_copied(self) -> bool:
+        """Whether every token that the drafter might draft is as likely where it is copied."""
+        most = self.own.most
+        return all(
+            request is None or min(copied.chances[:most]) >= request.typical
+            for request, copied in zip(self.batch, self.proposals, strict=True)
+        )
 
     def goes_on(self, tokens: Sequence[int], sure: Sequence[float]) -> bool:
         """Whether the drafter, which drafts by pass, makes another one after one that has drafted a token of each row.

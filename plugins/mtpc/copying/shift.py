@@ -16,13 +16,12 @@ def shifted(chance: float, shift: float, slope: float = 1.0) -> float:
     """A chance in [0, 1], its logit times the slope and shifted, from `SMALLEST` to `LARGEST`; none stays none."""
     if chance <= 0.0:
         return 0.0
-    chance = _bounded(chance)
-    odds = math.exp(shift) * (chance / (1.0 - chance)) ** slope
-    return _bounded(odds / (1.0 + odds))
-
-
-def _bounded(chance: float) -> float:
-    return min(max(chance, SMALLEST), LARGEST)
+    chance = min(max(chance, SMALLEST), LARGEST)
+    odds = chance / (1.0 - chance)
+    if slope != 1.0:
+        odds **= slope
+    odds *= math.exp(shift)
+    return min(max(odds / (1.0 + odds), SMALLEST), LARGEST)
 
 
 class Shift:
