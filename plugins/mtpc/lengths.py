@@ -130,10 +130,11 @@ def best_common_length(
 def least_chance(best: Best, longest: int, prices: Prices) -> list[float]:
     """What chances to be reached make tokens worth their verification, where the best of what is foreseen is this.
 
-    By place in a draft, 1 to the longest; above 1 where nothing is worth it.  Drafts that are drawn may be cut where
-    they fall below it, for it is known before they are: whether a token is judged must not depend on which it is, nor
-    on what was drawn after it.  Of one request the token's own place says what it takes, of many how many there are of
-    all.
+    By place in a draft, 1 to the longest; above 1 where nothing is worth it.  prices: by which that is the best.
+
+    Drafts that are drawn may be cut where they fall below it, for it is known before they are: whether a token is
+    judged must not depend on which it is, nor on what was drawn after it.  Of one request the token's own place says
+    what it takes, of many how many there are of all.
     """
     rate, chosen = best
     if not chosen:

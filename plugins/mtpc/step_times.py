@@ -168,7 +168,7 @@ class StepTimes:
         return size
 
     def cost(self, rows: int, greedy: bool) -> StepCost:
-        """What the table says of batches of about this size, corrected; asked for once in a step."""
+        """What the table says of batches of about this size, corrected; asked for at most once in a step."""
         key, size = _key(rows, greedy), self._size(rows, greedy)
         if size.looks % EVERY == 0:
             size.learn()

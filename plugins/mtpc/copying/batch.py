@@ -97,8 +97,8 @@ class BatchCopying:
         self.names, self.batch, self.proposals, self.greedy = [], [], [], greedy
         self._now: Prices | None = None
         self._reached: list[tuple[list[float], list[float]]] | None = None
-        self._found: dict[tuple[int, int], Best] = {}
-        self._goes_by: bool | None = None
+        self._weighed: dict[tuple[int, int], Best] = {}
+        self._skips: bool | None = None
         self._tries = False
         self._planned = self._longest = 0
         self._passes: Passes | None = None
@@ -162,9 +162,9 @@ class BatchCopying:
     @property
     def _undrafted(self) -> bool:
         """Whether nothing is to be drafted now, to see what such a step takes."""
-        if self._goes_by is None:
-            self._goes_by = self.times is not None and self.times.undrafted(len(self.batch), self.greedy)
-        return self._goes_by
+        if self._skips is None:
+            self._skips = self.times is not None and self.times.undrafted(len(self.batch), self.greedy)
+        return self._skips
 
     def _tried(self) -> bool:
         """Whether the drafter drafts now to see what that takes, and all that it drafts is verified."""
@@ -245,13 +245,13 @@ class BatchCopying:
 
     def _best(self, own: int, longest: int) -> Best:
         """What drafts bring, of which the drafter is to draft so many tokens itself, by what is foreseen."""
-        if (own, longest) not in self._found:
+        if (own, longest) not in self._weighed:
             foreseen, trust = self._foreseen(own, longest), self._trusted(believed_of(own))
-            self._found[own, longest] = self.prices.best(foreseen, self._spent(own), trust)
-        return self._found[own, longest]
+            self._weighed[own, longest] = self.prices.best(foreseen, self._spent(own), trust)
+        return self._weighed[own, longest]
 
     def _expect(self, foretold: Mapping[str, Chances], ends: Sequence[int]) -> None:
-        """Remember what the drafts of many, of these lengths, were foretold to bring, by what is believed."""
+        """Of a step of many: remember what drafts of these lengths were foretold to bring, by what is believed."""
         for trust in self.trust.values():
             trust.step()
         for row, (request, end) in enumerate(zip(self.batch, ends, strict=True)):
@@ -290,7 +290,7 @@ class BatchCopying:
             ends = [min(own, len(row)) for row in reached]
         elif not own:
             ends = lengths_of(reached, self._best(0, longest), self.prices.undrafted_rate(0.0), self._worth).of
-        elif self.greedy:  # what the drafter has drafted is paid for
+        elif self.greedy:  # the drafter's time is spent already, so any gain is worth it
             ends = best_lengths(reached, self.prices, self._spent(own), trust=self._trusted("drafter")).of
         else:
             # How many passes were made may tell what they have drawn: what is drawn is cut by how many were planned.

@@ -32,7 +32,8 @@ class OneLength(BatchCopying):
             if passed_over is not None and best(passed_over, 0.0).rate >= HOPEFUL * rate and self._tried():
                 way, length = passed_over, passed_over[longest]
         own = way[longest]
-        self._expect({believed_of(own): self._foreseen(own, longest)}, [length] * len(self.batch))
+        if self._many:
+            self._expect({believed_of(own): self._foreseen(own, longest)}, [length] * len(self.batch))
         return way, length
 
     def drafted(self, drafts: Sequence[list[int]], own: int, share: float) -> None:

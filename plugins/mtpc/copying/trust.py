@@ -7,11 +7,11 @@ they are, the more so the fewer of many are taken: in a full batch that would ma
 from __future__ import annotations
 
 PRIOR = 20.0  # tokens: so many had come true of as many at first
-KEPT, KEPT_IDLY = 0.99, 0.998  # of what was seen, after another draft, and after another step
+KEPT, KEPT_IDLY = 0.99, 0.998  # of what was seen, after another draft, and after another step of many requests
 
 
 class Trust:
-    """A factor, at most 1, on what drafts are foretold to bring; it goes back to 1 while nothing is drafted."""
+    """A factor, at most 1, on what drafts are foretold to bring; it goes back to 1 while many get no drafts."""
 
     def __init__(self) -> None:
         self._foretold = self._true = 0.0
@@ -26,5 +26,5 @@ class Trust:
         self._foretold, self._true = KEPT * self._foretold + foretold, KEPT * self._true + true
 
     def step(self) -> None:
-        """Another step has begun."""
+        """The lengths of another step of many requests are chosen."""
         self._foretold, self._true = KEPT_IDLY * self._foretold, KEPT_IDLY * self._true

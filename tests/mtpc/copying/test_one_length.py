@@ -70,3 +70,13 @@ def test_a_drafter_that_seems_to_be_worth_little_is_tried(dear: float) -> None:
         batch.drafted([[0] * length] * 2, length, 0.0)
         tried += length > 0
     assert 0 < tried <= TRIAL if dear < 1.0 else not tried  # what was tried in vain looks worse at once
+
+
+@pytest.mark.parametrize("texts", [[LOOP], [LOOP, LOOP]])
+def test_what_becomes_of_the_draft_of_a_request_alone_changes_no_trust(texts: list[list[int]]) -> None:
+    batch = batch_of(*texts, own=Own(0))
+    assert batch.common_length(8, [[0] * 9])[1] > 0
+    for row, request in batch.requests.items():
+        batch.add(row, list, [99], False)
+        assert request.copy.text[-1] == 99
+    assert (batch.trust["copying"].factor < 1.0) == (len(texts) > 1)
