@@ -151,7 +151,7 @@ def test_what_the_first_rank_has_timed_is_believed(fixed: bool, monkeypatch: pyt
     assert copying.batch.prices.cost.model_dump() == expected.model_dump()
     assert copying.length(8) == (0, 8)
     copying.completed(Draft(torch.tensor([[]], dtype=torch.int64), None), copied, Chosen(0, 8))
-    assert copying.batch.times is None or copying.batch.times.handed == {hash(repeats.rid): 8}
+    assert copying.batch.timed.times is None or copying.batch.timed.times.handed == {hash(repeats.rid): 8}
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -14,6 +14,7 @@ from mtpc.copying.request import Proposal, Request, beside_drafter
 from mtpc.copying.rest import Rest
 from mtpc.copying.store import Store
 from mtpc.copying.table import CopyTable
+from mtpc.copying.timed import Timed
 from mtpc.copying.trust import Trust
 from mtpc.lengths import Best, Chances, Prices, best_lengths, least_chance, lengths_of
 from mtpc.own import Own
@@ -46,8 +47,8 @@ class BatchCopying:
         times: StepTimes | None = None,
         numbered: Callable[[Any], int] = hash,
     ) -> None:
-        self.table, self.own, self.longest, self.costs = table, own, longest, cost
-        self.store, self.rest, self.times, self.numbered = store, Rest(), times, numbered
+        self.table, self.own, self.longest, self.timed = table, own, longest, Timed(cost, longest, times)
+        self.store, self.rest, self.numbered = store, Rest(), numbered
         # By what is believed: what is foreseen before the drafter drafts, what it says then, or copies alone.
         self.trust = {"foreseen": Trust(), "drafter": Trust(), "copying": Trust()}
         self.requests: MutableMapping[Any, Request] = {} if requests is None else requests
@@ -55,7 +56,6 @@ class BatchCopying:
         self.batch: list[Request | None] = []  # None: it gets no draft
         self.proposals: list[Proposal] = []
         self.reached: Chances = []  # of each draft, the chances that its tokens are accepted with those before
-        self._known_prices: dict[tuple[bool, bool, int], Prices] = {}
 
     def forget(self, gone: Collection[Hashable]) -> None:
         """Requests that are finished."""
@@ -76,11 +76,8 @@ class BatchCopying:
             return False
         for name, tokens in said.items():
             self.missed(name, tokens)
-        if self.times is not None:
-            drafts = {self.numbered(name): 0 for name, tokens in said.items() if tokens}
-            self.times.skip(
-                self._prices(self.costs.of(greedy), len(said), greedy), greedy, list(map(self.numbered, said)), drafts
-            )
+        drafts = {self.numbered(name): 0 for name, tokens in said.items() if tokens}
+        self.timed.skip(greedy, list(map(self.numbered, said)), drafts)
         return True
 
     def rests_on(self) -> bool:
@@ -95,15 +92,12 @@ class BatchCopying:
     def begin(self, greedy: bool = True) -> None:
         """Of a step, of requests that all have a temperature of 0 or do not."""
         self.names, self.batch, self.proposals, self.greedy = [], [], [], greedy
-        self._now: Prices | None = None
         self._reached: list[tuple[list[float], list[float]]] | None = None
         self._weighed: dict[tuple[int, int], Best] = {}
-        self._skips: bool | None = None
         self._tries = False
         self._planned = self._longest = 0
         self._passes: Passes | None = None
-        if self.times is not None:
-            self.times.begin()
+        self.timed.begin(greedy)
 
     def add(
         self,
@@ -141,40 +135,16 @@ class BatchCopying:
     @property
     def prices(self) -> Prices:
         """Of steps of this batch, as far as they are known."""
-        if self._now is None:
-            times, rows = self.times, len(self.batch)
-            cost = self._table_cost if times is None else times.cost(rows, self.greedy)
-            self._now = self._prices(cost, rows, self.greedy)
-        return self._now
-
-    def _prices(self, cost: StepCost, rows: int, greedy: bool) -> Prices:
-        key = cost is self.costs.of(greedy), greedy, rows
-        known = self._known_prices.get(key)
-        if known is None or known.cost is not cost:
-            known = self._known_prices[key] = Prices(cost, rows, rows * self.longest)
-        return known
-
-    @property
-    def _table_cost(self) -> StepCost:
-        """Of steps of this batch, whatever the clock says."""
-        return self.costs.of(self.greedy)
+        return self.timed.prices(len(self.batch))
 
     @property
     def _undrafted(self) -> bool:
-        """Whether nothing is to be drafted now, to see what such a step takes."""
-        if self._skips is None:
-            self._skips = self.times is not None and self.times.undrafted(len(self.batch), self.greedy)
-        return self._skips
+        return self.timed.undrafted(len(self.batch))
 
     def _tried(self) -> bool:
         """Whether the drafter drafts now to see what that takes, and all that it drafts is verified."""
-        self._tries = self.times is not None and self.times.tries(len(self.batch), self.greedy)
+        self._tries = self.timed.tries(len(self.batch))
         return self._tries
-
-    @property
-    def _timed(self) -> bool:
-        """Whether what the drafter takes is known, and not only what the table says of it."""
-        return self.times is not None and self.times.knows_drafter(len(self.batch), self.greedy)
 
     def own_that_pay(self, longest: int) -> int:
         """How many tokens the drafter is to draft in this step, beside what is copied; 0: none is worth its time."""
@@ -184,7 +154,7 @@ class BatchCopying:
         rates = [self._best(own, longest)[0] for own in choices]
         best = max(rates[1:])
         own = choices[rates.index(best, 1)]
-        worth = OF_MANY if self._many and self._timed else self._worth
+        worth = OF_MANY if self._many and self.timed.knows_drafter(len(self.batch)) else self._worth
         pays = best > worth * rates[0]
         self._longest = longest
         self._planned = own if pays or (best >= HOPEFUL * rates[0] and self._tried()) else 0
@@ -220,11 +190,8 @@ class BatchCopying:
 
     def _hand_out(self, lengths: Sequence[int], share: float) -> None:
         """The step's drafts are about to be verified; share: see `StepTimes.end`."""
-        if self.times is not None:
-            rows = zip(self.names, self.batch, lengths, strict=True)
-            drafts = {name: length for name, request, length in rows if request is not None}
-            prices = self._prices(self._table_cost, len(self.batch), self.greedy)
-            self.times.end(prices, self.greedy, self.names, drafts, share)
+        rows = zip(self.names, self.batch, lengths, strict=True)
+        self.timed.end(self.names, {name: length for name, request, length in rows if request is not None}, share)
 
     def _spent(self, own: int) -> float:
         """What it takes the drafter to draft so many tokens of each row."""
@@ -312,7 +279,7 @@ class BatchCopying:
 
     def _end_alone(self, row: int, reached: Sequence[float], own: int, longest: int) -> int:
         """Where the draft of a row ends, whatever others have learned or the clock says."""
-        prices = self._prices(self._table_cost, 1, self.greedy)
+        prices = self.timed.by_table(1)
         spent, worth = prices.drafting * self.own.share(own), 1.0 if own else WORTH
         if self.greedy or not own:
             return best_lengths([reached], prices, spent, worth).of[0]
