@@ -20,13 +20,14 @@ from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Mode, certain, concatenated
 from mtpc.families.drafter import own_drafts
 from mtpc.own import Own
+from mtpc.serial.config import SerialConfig
 from mtpc.step_cost import MEASURED, StepCost
 from mtpc.step_times import StepTimes
 from sglang_mtpc import served
 from sglang_mtpc.ranks import told_by_first_rank
 
-# Of a layer's first pass, in passes, what every step on a CPU takes: the keys of what was accepted. What is left is the
-# output head. SmolLM2's FastMTP layer takes 0.9 ms for it, and 4.5 ms for each further pass on two cores.
+# Of a first pass of several layers, in passes, what every step on a CPU takes: the keys of what was accepted. What is
+# left is the output head, which takes SmolLM2 0.9 ms on two cores, where a pass of one layer with it takes 4.5 ms.
 SPARED = 1.8
 
 
@@ -45,11 +46,12 @@ class WorkerCopying:
     own: tokens that the drafter itself drafts, of ``longest``.  cost: of steps, by which the common length of a step's
     drafts is chosen; None: it is always ``longest``.  alone: whether this step has one draft, whose length is then
     chosen once it is drafted.  first_waits: whether a serial part's first draft is made when the step begins that is to
-    verify it, see `sglang_mtpc.first_draft`.  ways: of `OneLength.common_length`: drafts are the drafter's and go on
-    as copies; where the first one waits, they may also be copies alone.
+    verify it, see `sglang_mtpc.first_draft`.  remembers: whether its first pass waits as well, so that other steps
+    compute its keys alone.  ways: of `OneLength.common_length`: drafts are the drafter's and go on as copies; where the
+    first one waits, they may also be copies alone.
     """
 
-    alone = False
+    alone = remembers = False
 
     def __init__(
         self, table: CopyTable, device: torch.device, own: Own, longest: int, cost: StepCost | None = None
@@ -70,10 +72,13 @@ class WorkerCopying:
         if not served.copies():
             return None
         table, longest = CopyTable.of(Path(served.folder())), served.shape().depth
-        own = own_drafts(*served.read(served.folder()), longest)
-        if own.serial and device.type == "cpu":
-            own = replace(own, spared=SPARED)
-        return cls(table, device, own, longest, served.step_cost())
+        own, serial = own_drafts(*served.read(served.folder()), longest), served.config().serial
+        made = cls(table, device, own, longest, served.step_cost())
+        if serial is not None and made.first_waits:
+            made.remembers = made.chooses and remembers(own, serial)
+            if not made.remembers:
+                made.batch.own = replace(own, spared=SPARED)
+        return made
 
     def copied(self, requests: Sequence[Any], drafts: int, greedy: bool = True) -> Copied:
         """The next so many tokens of each ``Req`` of the batch, with no chance where there is nothing to copy.
@@ -129,6 +134,15 @@ class WorkerCopying:
         sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
         (tokens,) = self.batch.lengths(draft.tokens.tolist(), sure, longest, [False])
         return len(tokens)
+
+
+def remembers(own: Own, serial: SerialConfig) -> bool:
+    """Whether a step on a CPU that drafts nothing computes a serial part's keys alone: one layer's need nothing else.
+
+    The first pass waits for a step that drafts, and is then made as those of SGLang's loop, which has two tokens at
+    least.
+    """
+    return own.by_pass and own.most > 1 and serial.num_hidden_layers == 1
 
 
 def nothing(tokens: Tensor, vocab_size: int, mode: Mode) -> Draft:

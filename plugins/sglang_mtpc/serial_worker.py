@@ -3,7 +3,8 @@
 SGLang drafts the first token at the end of the step before, where it computes the keys of what was accepted.  Where a
 window part follows, a request carries between steps the target's state beside the layers', [B, 2 d] in one tensor; what
 the serial part drafts after its first token is drafted in SGLang's loop, which hands over the states of its steps.
-With copying the first token is drawn later, see `sglang_mtpc.first_draft`.
+With copying the first token is drawn later, see `sglang_mtpc.first_draft`; where all that others read of a step are the
+keys of one layer, it is computed later as well, and a step in which nothing is drafted computes these alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
 from sglang.srt.runtime_context import get_parallel, get_spec
 from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
@@ -154,7 +156,9 @@ class SerialDraftWorker(EagleDraftWorker):
         self.clock.lap("copying")
         if chosen.own:
             states = draft_input.hidden_states
-            if self.window is not None:
+            if copying.remembers:
+                states = self._first_states(batch)
+            elif self.window is not None:
                 states = states.chunk(2, -1)[1].contiguous()
             mixing = draw_first(batch, step, copied, model, states, self._goes_on if copying.asks else None)
             self.clock.lap("serial 1")
@@ -168,6 +172,24 @@ class SerialDraftWorker(EagleDraftWorker):
         drafts = copying.completed(drafts, copied, chosen)
         self.clock.lap("copying")
         return drafts
+
+    def _first_states(self, batch: Any) -> Tensor:
+        """The layer's states [B, d] after the target's of each request's last accepted token, whose keys there are."""
+        draft_input, backend = batch.spec_info, self.draft_attn_backend
+        lengths = batch.seq_lens, batch.seq_lens_cpu, batch.seq_lens_sum
+        batch.seq_lens, batch.seq_lens_cpu, batch.seq_lens_sum = lengths[0] - 1, lengths[1] - 1, None  # SGLang adds up
+        draft_input.first = True
+        try:
+            prepared = prepare_for_draft(draft_input, self.req_to_token_pool, batch, None, self.draft_runner, 1, 1)[0]
+            prepared.input_ids = draft_input.bonus_tokens.long()
+            backend.init_forward_metadata(prepared)
+            prepared.mark_forward_metadata_ready()
+            with forward_context(ForwardContext(attn_backend=backend.attn_backends[0])):
+                states: Tensor = self.draft_runner.forward(prepared).logits_output.hidden_states
+        finally:
+            draft_input.first = False
+            batch.seq_lens, batch.seq_lens_cpu, batch.seq_lens_sum = lengths
+        return states
 
     def _draft_mixed(self, batch: Any, most: int, mixing: Mixing) -> Draft:
         """The serial part's drafts, at most so many, fewer where the loop is ended, perhaps before it begins."""
@@ -266,7 +288,7 @@ class SerialDraftWorker(EagleDraftWorker):
         it was chosen, changes what is said.
         """
         own = None
-        if self.window is not None:
+        if self.window is not None or self._remembers:
             last = torch.tensor(batch.extend_lens).cumsum(0) - 1
             own = target_hidden_states[sent(last, target_hidden_states.device)]
         draft_input = super()._draft_extend_for_prefill(batch, target_hidden_states, *args, **options)
@@ -275,18 +297,39 @@ class SerialDraftWorker(EagleDraftWorker):
             draft_input.topk_index = torch.where(batch.sampling_info.top_ks[:, None] == 1, best, drawn)
             draft_input.topk_p = draft_input.draft_probs.gather(1, draft_input.topk_index)
         if own is not None:
-            draft_input.hidden_states = _beside(own, draft_input.hidden_states)
+            draft_input.hidden_states = own if self._remembers else _beside(own, draft_input.hidden_states)
         return draft_input
 
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any, **options: Any) -> None:
         """The keys of what was accepted, and the first draft of the next step."""
         with self.clock.resumed():
+            if self._remembers and not batch.forward_mode.is_idle():
+                self._remember(batch, batch_result)
+                self.clock.lap("serial 1")
+                return
             own = None if self.window is None else verify.last_accepted(batch_result)
             super()._draft_extend_for_decode(batch, batch_result, **options)
             self.clock.lap("serial 1")
             if own is not None:
                 next_input = batch_result.next_draft_input
                 next_input.hidden_states = _beside(own, next_input.hidden_states)
+
+    @property
+    def _remembers(self) -> bool:
+        return self.copying is not None and self.copying.remembers
+
+    def _remember(self, batch: Any, batch_result: Any) -> None:
+        """The keys of what was verified, and of each request the target's state, from which the next step may draft."""
+        width, next_input = self.speculative_num_draft_tokens, batch_result.next_draft_input
+        positions = (batch.seq_lens[:, None] + torch.arange(width, device=batch.seq_lens.device)).flatten()
+        states, pool = batch_result.logits_output.hidden_states, self.draft_runner.token_to_kv_pool
+        tokens = batch_result.next_token_ids.long()
+        self.draft_runner.model.model.remember(tokens, positions, states, pool, batch.out_cache_loc)
+        nothing_yet = states.new_zeros(len(batch.seq_lens), 1, dtype=torch.float32)
+        next_input.topk_p, next_input.topk_index = nothing_yet, nothing_yet.long()
+        if get_spec().speculative_use_rejection_sampling:
+            next_input.draft_probs = nothing_yet
+        next_input.hidden_states = verify.last_accepted(batch_result)
 
 
 def _beside(own: Tensor, serial: Tensor) -> Tensor:

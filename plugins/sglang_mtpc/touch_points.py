@@ -214,6 +214,14 @@ TABLE = (
         "called", "what the loop's attention reads is laid out once, before it",
     ),
     TouchPoint(
+        COPYING, f"{_SRT}.model_executor.forward_context", "ForwardContext", "attn_backend",
+        "called", "the layer's first pass has the attention of the loop's first one",
+    ),
+    TouchPoint(
+        COPYING, f"{_SRT}.mem_cache.memory_pool", "KVCache.get_key_buffer", "self layer_id",
+        "called", "where the layer's keys are written in a step that drafts nothing; of its values as well",
+    ),
+    TouchPoint(
         SERIAL, _EAGLE, "EagleDraftWorker.draft_forward", "self forward_batch",
         "hooked", "the loop, timed; it returns drafts with their distributions, with copying those of the mixture",
     ),

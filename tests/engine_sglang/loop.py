@@ -20,7 +20,7 @@ from mtpc.own import Own
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.window.borrow import borrowed
-from sglang_mtpc.copying import SPARED, drafted
+from sglang_mtpc.copying import SPARED, drafted, remembers
 from tests.engine.loop import Loop, Tree
 from tests.oracles.decoding import decode_speculatively, decode_with_trees
 
@@ -122,7 +122,8 @@ class SteppedLoop(Loop):
 
     def own(self, num_drafts: int) -> Own:
         own = super().own(num_drafts)
-        return replace(own, spared=SPARED) if own.serial else own
+        serial = self.drafter.config.serial
+        return own if serial is None or remembers(own, serial) else replace(own, spared=SPARED)
 
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:

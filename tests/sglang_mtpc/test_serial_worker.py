@@ -79,6 +79,37 @@ def test_the_targets_state_is_kept_for_a_window(monkeypatch: pytest.MonkeyPatch)
     assert torch.equal(following.hidden_states.view(2, 2, 4), torch.stack([hidden[[0, 5]], layer], 1))
 
 
+@pytest.mark.parametrize("stated", [True, False])
+def test_the_keys_of_one_layer_are_computed_alone(stated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that was verified, at the places that are theirs; the next step drafts from the target's own states."""
+    monkeypatch.setattr(serial_worker, "get_spec", lambda: SimpleNamespace(speculative_use_rejection_sampling=stated))
+    hidden, following, seen = torch.randn(6, 4), SimpleNamespace(draft_probs=None), []
+    batch = SimpleNamespace(
+        seq_lens=torch.tensor([5, 9]),
+        out_cache_loc=torch.arange(100, 106),
+        forward_mode=SimpleNamespace(is_idle=lambda: False),
+    )
+    result = SimpleNamespace(
+        logits_output=SimpleNamespace(hidden_states=hidden),
+        accept_lens=torch.tensor([1, 3]),
+        speculative_num_draft_tokens=3,
+        next_token_ids=torch.arange(6, dtype=torch.int32),
+        next_draft_input=following,
+    )
+    made = worker(None)
+    made.copying, made.speculative_num_draft_tokens = SimpleNamespace(remembers=True), 3
+    layer = SimpleNamespace(remember=lambda *read: seen.append(read))
+    made.draft_runner = SimpleNamespace(token_to_kv_pool="pool", model=SimpleNamespace(model=layer))
+    made._draft_extend_for_decode(batch, result)
+    ((tokens, positions, states, pool, slots),) = seen
+    assert (tokens.tolist(), positions.tolist()) == ([0, 1, 2, 3, 4, 5], [5, 6, 7, 9, 10, 11])
+    assert states is hidden
+    assert (pool, slots.tolist()) == ("pool", [100, 101, 102, 103, 104, 105])
+    assert torch.equal(following.hidden_states, hidden[[0, 5]])
+    assert following.topk_index.shape == following.topk_p.shape == (2, 1)
+    assert (following.draft_probs is not None) == stated
+
+
 @pytest.mark.parametrize("probs", [None, torch.tensor([[0.1, 0.9], [0.9, 0.1]])], ids=["tree", "chain"])
 def test_greedy_requests_draft_greedily_after_their_prompt(
     probs: torch.Tensor | None, monkeypatch: pytest.MonkeyPatch
