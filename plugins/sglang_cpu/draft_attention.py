@@ -32,7 +32,7 @@ class DraftBackend:
         self.page_size = 1 if branches == 1 else runner.token_to_kv_pool.page_size
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
-        """Lay out every step, the first of which computes the position after the text."""
+        """Lay out every step, the first of which computes the position after the given lengths."""
         rows, lengths = forward_batch.req_pool_indices, forward_batch.seq_lens
         table = self.attn_backends[0].req_to_token_pool.req_to_token
         starts = branch_starts(lengths, self.steps, self.branches, self.page_size)

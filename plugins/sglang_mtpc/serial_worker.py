@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
 from sglang.srt.runtime_context import get_parallel, get_spec
 from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
@@ -175,6 +174,8 @@ class SerialDraftWorker(EagleDraftWorker):
 
     def _first_states(self, batch: Any) -> Tensor:
         """The layer's states [B, d] after the target's of each request's last accepted token, whose keys there are."""
+        from sglang.srt.model_executor.forward_context import ForwardContext, forward_context  # for this alone
+
         draft_input, backend = batch.spec_info, self.draft_attn_backend
         lengths = batch.seq_lens, batch.seq_lens_cpu, batch.seq_lens_sum
         batch.seq_lens, batch.seq_lens_cpu, batch.seq_lens_sum = lengths[0] - 1, lengths[1] - 1, None  # SGLang adds up
@@ -285,7 +286,8 @@ class SerialDraftWorker(EagleDraftWorker):
         """The keys of a prompt, and the first draft: of a greedy request the likeliest token, where SGLang draws one.
 
         SGLang writes a temperature of 0 as a top-k of 1; the target then has one possible token, so no draft, however
-        it was chosen, changes what is said.
+        it was chosen, changes what is said.  Where the layer's first pass waits there is no draft yet, but the target's
+        state, after which it is made.
         """
         own = None
         if self.window is not None or self._remembers:
@@ -301,7 +303,7 @@ class SerialDraftWorker(EagleDraftWorker):
         return draft_input
 
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any, **options: Any) -> None:
-        """The keys of what was accepted, and the first draft of the next step."""
+        """The keys of what was accepted, and the next step's first draft, or the target's state that it waits for."""
         with self.clock.resumed():
             if self._remembers and not batch.forward_mode.is_idle():
                 self._remember(batch, batch_result)
@@ -358,7 +360,7 @@ class SerialWorker(EAGLEWorkerV2):
         return super().forward_batch_generation(batch, *args, **options)
 
     def verify(self, batch: Any, *args: Any, **options: Any) -> Any:
-        """SGLang's verification and, after it, the layer's pass: of as many tokens as the step has drafted."""
+        """SGLang's verification and, after it, the layer's keys: of as many tokens as the step has drafted."""
         if self._draft_worker.watch is not None:
             self._draft_worker.watch.cut(batch.spec_info.spec_steps)
         width = batch.spec_info.draft_token_num

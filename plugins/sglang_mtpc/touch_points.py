@@ -187,14 +187,14 @@ TABLE = (
     TouchPoint(
         SERIAL, _EAGLE, "EagleDraftWorker._draft_extend_for_prefill",
         "self batch target_hidden_states next_token_ids",
-        "hooked", "greedy requests draft greedily from the start; the target's states are kept for a window part",
+        "hooked", "greedy requests draft greedily from the start; the target's states are kept for what waits",
     ),
     TouchPoint(
         SERIAL, _EAGLE, "EagleDraftWorker.draft", "self batch", "hooked", "timed; a window part drafts in its place",
     ),
     TouchPoint(
         SERIAL, _EAGLE, "EagleDraftWorker._draft_extend_for_decode", "self batch batch_result",
-        "hooked", "timed; the target's states are kept for a window part",
+        "hooked", "timed; the target's states are kept for a window part; replaced where one layer's first pass waits",
     ),
     TouchPoint(
         SERIAL, _EAGLE, "organize_draft_results", "score_list token_list parents_list num_draft_token",
@@ -219,7 +219,7 @@ TABLE = (
     ),
     TouchPoint(
         COPYING, f"{_SRT}.mem_cache.memory_pool", "KVCache.get_key_buffer", "self layer_id",
-        "called", "where the layer's keys are written in a step that drafts nothing; of its values as well",
+        "called", "where the layer's keys are written without its pass; of its values as well",
     ),
     TouchPoint(
         SERIAL, _EAGLE, "EagleDraftWorker.draft_forward", "self forward_batch",
