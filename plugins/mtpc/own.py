@@ -33,6 +33,11 @@ class Own:
         """Whether each token takes a pass, so that after any of them the drafter may go on or not."""
         return 0 < self.count == self.serial
 
+    @property
+    def first(self) -> int:
+        """Tokens that the first pass completes."""
+        return 1 if self.serial else self.count
+
     def choices(self, most: int) -> list[int]:
         """Numbers of tokens that a step may be given, at most so many: none, and what each pass completes."""
         serial = min(self.serial, most)

@@ -263,7 +263,7 @@ def test_a_large_batch_is_judged_in_parts(drafts: Draft | TreeDraft, monkeypatch
     given, output = built(drafts, rows, 3), SimpleNamespace(next_token_logits=logits.flatten(0, 1))
     peaks = []
     for size in (rows, 7):
-        monkeypatch.setattr(verify, "PART", size * places * V)
+        monkeypatch.setattr(verify, "PART_ON_CPU", size * places * V)
         with Trace() as trace:
             found = verify.judge(lambda *_: None, given, batch, output)
         assert all(torch.equal(one, other) for one, other in zip(found, whole, strict=True))

@@ -153,11 +153,12 @@ class BatchCopying:
             return 0
         rates = [self._best(own, longest)[0] for own in choices]
         best = max(rates[1:])
-        own = choices[rates.index(best, 1)]
         worth = OF_MANY if self._many and self.timed.knows_drafter(len(self.batch)) else self._worth
-        pays = best > worth * rates[0]
         self._longest = longest
-        self._planned = own if pays or (best >= HOPEFUL * rates[0] and self._tried()) else 0
+        if best > worth * rates[0]:
+            self._planned = choices[rates.index(best, 1)]
+        elif best >= HOPEFUL * rates[0] and self._tried():
+            self._planned = choices[1]  # what one pass completes: a trial of many requests takes long
         return self._planned
 
     @property

@@ -16,7 +16,10 @@ from mtpc.verify.verdict import Verdict, at_drafts, emit, leading, residual
 
 def acceptance_probabilities(drafts: Tensor, draft: Tensor, target: Tensor) -> Tensor:
     """min(1, p / q) at each draft, [B, K]: its probability to be accepted when those before it were."""
-    p, q = at_drafts(target, drafts), at_drafts(draft, drafts)
+    return _acceptance(at_drafts(target, drafts), at_drafts(draft, drafts))
+
+
+def _acceptance(p: Tensor, q: Tensor) -> Tensor:
     return torch.where(p < q, p / q.clamp_min(torch.finfo(q.dtype).tiny), (p > 0).to(p.dtype))
 
 
@@ -38,7 +41,11 @@ def verify_rejection(
     accept_uniforms [B, K] and last_uniforms [B] lie in [0, 1).  A draft of target probability zero is never
     accepted, also by a uniform of zero.
     """
-    draft, target = draft.double(), target.double()
-    accepted = leading(accept_uniforms.double() < acceptance_probabilities(drafts, draft, target))
+    p, q = at_drafts(target, drafts).double(), at_drafts(draft, drafts).double()
+    accepted = leading(accept_uniforms.double() < _acceptance(p, q))
     rows = torch.arange(len(drafts), device=drafts.device)
-    return emit(drafts, accepted, draw(last_token_probabilities(draft, target)[rows, accepted], last_uniforms))
+    last = target[rows, accepted].double()  # [B, V]: `last_token_probabilities`, where one is drawn from
+    if drafts.shape[1]:
+        rejected = (accepted < drafts.shape[1])[:, None]
+        last = residual(last, draft[rows, accepted.clamp_max(drafts.shape[1] - 1)].double() * rejected)
+    return emit(drafts, accepted, draw(last, last_uniforms))
