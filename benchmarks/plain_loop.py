@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from mtpc.copying.batch import BatchCopying
@@ -79,7 +78,7 @@ def steps(
             copied=Copied(tokens, chances) if own else None,
             goes_on=clock.timed(copying.goes_on) if copying.own.by_pass else None,
         )
-        sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
+        sure = [] if draft.peaks is None else draft.peaks.tolist()
         with clock.running():
             (drafted,) = copying.lengths(draft.tokens.tolist(), sure, longest, [False])
         known, clock.steps = end - 1, clock.steps + 1

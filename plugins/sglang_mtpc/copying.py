@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -131,7 +130,7 @@ class WorkerCopying:
 
     def _length_alone(self, draft: Draft, longest: int) -> int:
         """Of the only draft of a step, which has come so far by the drafter alone."""
-        sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
+        sure = [] if draft.peaks is None else draft.peaks.tolist()
         (tokens,) = self.batch.lengths(draft.tokens.tolist(), sure, longest, [False])
         return len(tokens)
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -113,7 +112,7 @@ class RunnerCopying:
         rows, own = draft.tokens.shape
         if self.resting:
             return [[] for _ in range(rows)], None
-        sure = np.zeros((rows, 0), np.float32) if draft.peaks is None else draft.peaks.float().cpu().numpy()
+        sure = [] if draft.peaks is None else draft.peaks.tolist()
         drafts = self.batch.lengths(draft.tokens.tolist(), sure, longest, [row in seeded for row in range(rows)])
         width = max(map(len, drafts))
         if draft.probs is None or width <= own:

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache
@@ -80,7 +79,7 @@ class RecordingSession(Session):
         draft = super().draft(
             hidden, following, own, *rest, copied=Copied(tokens, chances) if own else None, goes_on=asked
         )
-        sure = np.zeros((1, 0), np.float32) if draft.peaks is None else draft.peaks.numpy()
+        sure = [] if draft.peaks is None else draft.peaks.tolist()
         (cut,) = self.copying.lengths(draft.tokens.tolist(), sure, num_drafts, [False])
         drafted = draft.tokens.shape[1]
         self.loop.kinds[drafted, len(cut) - drafted] += 1

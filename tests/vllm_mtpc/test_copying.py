@@ -34,7 +34,7 @@ def test_distributions_are_as_wide_as_the_longest_draft(stated: bool, drafts: li
     peaks = torch.tensor([[0.5, 0.25], [1.0, 0.75]])
     tokens, probs = copying.lengths(Draft(TOKENS, PROBS if stated else None, peaks), 4, {1: "a generator"})
     ((given, sure, longest, seeded),) = asked
-    assert (given, sure.tolist(), longest, seeded) == (TOKENS.tolist(), peaks.tolist(), 4, [False, True])
+    assert (given, sure, longest, seeded) == (TOKENS.tolist(), peaks.tolist(), 4, [False, True])
     assert tokens == drafts
     if not stated:
         assert probs is None

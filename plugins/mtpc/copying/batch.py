@@ -237,21 +237,24 @@ class BatchCopying:
         return [[*drafted[:own], *copied[own:longest]] for drafted, copied in self._reached]
 
     def lengths(
-        self, tokens: list[list[int]], sure: np.ndarray, longest: int, alone: Sequence[bool]
+        self, tokens: list[list[int]], sure: list[list[float]], longest: int, alone: Sequence[bool]
     ) -> list[list[int]]:
         """Drafts as long as they pay: the drafter's, which go on being copied where all of one was copied.
 
         Where the drafter has drawn, a draft ends at the first token that is too unlikely to be reached, whatever comes
         after it: see `least_chance`.
 
-        tokens: the drafter's of each row, as many of all; none where it did not draft.  sure: float32 [B, own], its
-        probability of the most probable token at each place.  longest: tokens of a draft now.  alone: whose draft must
-        not depend on the others of the batch.
+        tokens: the drafter's of each row, as many of all; none where it did not draft.  sure: its probability of the
+        most probable token at each of these places.  longest: tokens of a draft now.  alone: whose draft must not
+        depend on the others of the batch.
         """
-        own = sure.shape[1]
-        chances = self._corrected(sure)
-        drafts = list(self._going_on(tokens, chances, own, longest))
-        reached = [list(accumulate(draft.chances, mul)) for draft in drafts] if own else self._foreseen(0, longest)
+        own = len(tokens[0])
+        if own:
+            chances = self._corrected(sure)
+            drafts = list(self._going_on(tokens, chances, own, longest))
+            reached = [list(accumulate(draft.chances, mul)) for draft in drafts]
+        else:
+            drafts, reached = self.proposals, self._foreseen(0, longest)
         if self._undrafted:
             ends = [0] * len(drafts)
         elif self._tries:
@@ -287,11 +290,11 @@ class BatchCopying:
         foreseen = self._foreseen(own, longest)[row]
         return _judged(reached, least_chance(prices.best([foreseen], spent), longest, prices))
 
-    def _corrected(self, sure: np.ndarray) -> list[list[float]]:
+    def _corrected(self, sure: list[list[float]]) -> list[list[float]]:
         """The chances of the drafter's own tokens; none of a row that gets no draft."""
         return [
             [] if request is None else self.table.of_drafter(likely, request.sure.value, self.greedy)
-            for request, likely in zip(self.batch, sure.tolist(), strict=True)
+            for request, likely in zip(self.batch, sure, strict=True)
         ]
 
     def _going_on(

@@ -63,35 +63,35 @@ def test_a_serial_part_drafts_as_many_tokens_as_pay() -> None:
         assert batch_of(NEW, cost=cost, own=Own(3, serial=3)).own_that_pay(8) == pay
         assert batch_of(NEW, cost=cost).own_that_pay(8) == pay_at_once
     by_one = batch_of(NEW, cost=line(0.02, 1.0), own=Own(3, serial=3))
-    sure = np.array([[0.9]], dtype=np.float32)
+    sure = [[0.9]]
     assert by_one.lengths([[1]], sure, 8, [False]) == [[1]]
 
 
 def test_a_draft_that_was_copied_goes_on_being_copied() -> None:
-    sure = np.array([[0.9, 0.9, 0.9]], dtype=np.float32)
+    sure = [[0.9, 0.9, 0.9]]
     (copied,) = batch_of(LOOP).lengths([[4, 5, 6]], sure, 8, [False])
     assert copied == [4, 5, 6, 7, 4, 5, 6, 7]
     (own,) = batch_of(LOOP).lengths([[4, 5, 9]], sure, 8, [False])
     assert own == [4, 5, 9]
-    (alone,) = batch_of(LOOP).lengths([[]], sure[:, :0], 8, [False])
+    (alone,) = batch_of(LOOP).lengths([[]], [], 8, [False])
     assert alone == copied
 
 
 def test_an_unlikely_draft_is_cut() -> None:
-    (cut,) = batch_of(NEW).lengths([[1, 2, 3]], np.array([[0.9, 0.3, 0.3]], dtype=np.float32), 8, [False])
+    (cut,) = batch_of(NEW).lengths([[1, 2, 3]], [[0.9, 0.3, 0.3]], 8, [False])
     assert cut == [1, 2]  # the second may still bring 0.27 of a token in a tenth of a step
-    (none,) = batch_of(NEW).lengths([[1, 2, 3]], np.array([[0.01, 0.9, 0.9]], dtype=np.float32), 8, [False])
+    (none,) = batch_of(NEW).lengths([[1, 2, 3]], [[0.01, 0.9, 0.9]], 8, [False])
     assert none == []
 
 
 def test_a_request_that_waits_gets_no_draft() -> None:
     batch = batch_of(LOOP, waiting=True)
-    assert batch.lengths([[4, 5, 6]], np.full((1, 3), 0.9, np.float32), 8, [False]) == [[]]
+    assert batch.lengths([[4, 5, 6]], [[0.9] * 3], 8, [False]) == [[]]
 
 
 @pytest.mark.parametrize("others", [1, 30])
 def test_whose_draft_must_not_depend_on_the_others(others: int) -> None:
-    sure = np.full((1 + others, 3), 0.5, np.float32)
+    sure = [[0.5] * 3] * (1 + others)
     drafts = [[1, 2, 3]] * (1 + others)
     (by_itself,) = batch_of(NEW).lengths(drafts[:1], sure[:1], 8, [True])
     batch = batch_of(NEW, *[LOOP] * others)
@@ -116,7 +116,7 @@ def test_steps_with_sampled_requests_have_costs_of_their_own() -> None:
     batch.begin(greedy=False)
     batch.add(0, lambda: NEW, [], False)
     assert batch.own_that_pay(8) == 0
-    sure = np.full((1, 3), 0.9, np.float32)
+    sure = [[0.9] * 3]
     assert batch.lengths([[1, 2, 3]], sure, 8, [False]) == [[]]
     batch.begin()
     batch.add(0, lambda: NEW, [], False)
@@ -124,7 +124,7 @@ def test_steps_with_sampled_requests_have_costs_of_their_own() -> None:
 
 
 def test_the_table_says_how_sure_the_drafter_is_at_first() -> None:
-    sure = np.array([[0.5, 0.5]], np.float32)
+    sure = [[0.5, 0.5]]
     for own, drafted in (((0.0,), []), ((2.0,), [1, 2]), ((2.0, 0.0), [1])):
         batch = BatchCopying(Own(2), 8, line(0.6, draft=0.0), CopyTable(own=own))
         batch.begin()
@@ -149,7 +149,7 @@ def test_how_drawn_drafts_are_cut_leaves_the_law_as_it_is(copied: list[int], alo
         batch = BatchCopying(Own(2), 6, cost, CopyTable(slope=(1.0, 1.0)))
         batch.begin(greedy=False)
         batch.add(0, lambda: copied[:-1], copied[-1:], False)
-        sure = np.array([[first.max(), second[one].max()]], np.float32)
+        sure = [[float(first.max()), float(second[one].max())]]
         (cut,) = batch.lengths([[one, two]], sure, 6, [alone])
         lengths.add(len(cut))
         accepted = min(1.0, target[one] / first[one])
@@ -184,7 +184,7 @@ def test_drafts_that_go_on_by_what_was_drawn_leave_the_law_as_it_is(copied: list
         passes.add(goes_on)
         for two in tokens if goes_on else [0]:
             drafted = [one, two] if goes_on else [one]
-            sure = np.array([[0.1 if one % 2 else 0.9, second[one].max()][: len(drafted)]], np.float32)
+            sure = [[0.1 if one % 2 else 0.9, float(second[one].max())][: len(drafted)]]
             (cut,) = batch.lengths([list(drafted)], sure, 6, [False])
             likely = first[one] * (second[one, two] if goes_on else 1.0)
             if not cut:
@@ -227,7 +227,7 @@ def test_whether_a_drawn_token_is_judged_is_known_before_it_is_drawn(rows: int) 
             while batch.goes_on([draft[done - 1] for draft in drafted], peaks[done - 1].tolist()):
                 done += 1
             passes.add(done)
-            sure = peaks[:done].T.astype(np.float32)
+            sure = peaks[:done].T.tolist()
             cut = batch.lengths([draft[:done] for draft in drafted], sure, 6, [False] * rows)
             kept.append([len(draft) > 0 for draft in cut])
             judged.update(kept[-1])
@@ -262,7 +262,7 @@ def test_a_trial_makes_the_passes_that_were_planned() -> None:
         if planned:
             tried.append((planned, done + 1))
         made = done + (planned > 0)
-        batch.lengths([[9] * made] * 2, np.full((2, made), 0.01, np.float32), 6, [False, False])
+        batch.lengths([[9] * made] * 2, [[0.01] * made] * 2, 6, [False, False])
     assert tried and all(planned == made for planned, made in tried)
 
 
@@ -300,7 +300,7 @@ def drafted_in(steps: int, dear: float, alone: bool = False) -> list[int]:
         for (name, text), draft in zip(texts.items(), drafts, strict=True):
             start, said[name] = said[name], said[name] + 1 + len(draft)
             batch.add(name, lambda text=text: text[:8], text[start : said[name]], False)
-        drafts = batch.lengths([[], []], np.zeros((2, 0), np.float32), 8, [alone, alone])
+        drafts = batch.lengths([[], []], [], 8, [alone, alone])
         lengths.append(sum(map(len, drafts)))
         clock.pass_step(lengths[-1])
     return lengths
@@ -332,7 +332,7 @@ def test_a_drafter_that_seems_to_be_worth_little_is_tried_and_all_of_its_drafts_
         for name in ("one", "other"):
             batch.add(name, lambda: [1, 2], [100 + step], False)
         own = batch.own_that_pay(6)
-        drafts = batch.lengths([[0] * own] * 2, np.full((2, own), 0.01, np.float32), 6, [False, False])
+        drafts = batch.lengths([[0] * own] * 2, [[0.01] * own] * 2, 6, [False, False])
         given.append(list(map(len, drafts)))
     tried = [lengths for lengths in given if any(lengths)]
     assert 0 < len(tried) <= TRIAL if dear < 1.0 else not tried  # what was tried in vain looks worse at once

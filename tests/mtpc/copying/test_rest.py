@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mtpc.copying.batch import BatchCopying
 from mtpc.copying.rest import LONGEST, PATIENCE, Rest
 from mtpc.copying.store import Store
@@ -11,7 +9,6 @@ from mtpc.copying.table import CopyTable
 from mtpc.own import Own
 from mtpc.step_cost import StepCost
 
-NONE = np.zeros((2, 0), np.float32)
 COST = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)))
 
 
@@ -44,7 +41,7 @@ def served(names: list[str], texts: dict[str, list[int]], store: Store | None = 
         batch.begin()
         for name in names:
             batch.add(name, lambda: [1], said[name], False, "somebody")
-        batch.lengths([[] for _ in names], NONE[: len(names)], 6, [False for _ in names])
+        batch.lengths([[] for _ in names], [], 6, [False for _ in names])
     return batch, looked
 
 
@@ -78,7 +75,7 @@ def test_a_request_that_is_new_in_a_rest_is_asked_for_its_text_after_it() -> Non
         batch.begin()
         for name in ("a", "b"):
             batch.add(name, list, [7], False)
-        batch.lengths([[], []], NONE, 6, [False, False])
+        batch.lengths([[], []], [], 6, [False, False])
     said = [7]
     while batch.rests({"a": [9], "c": [said[-1]]}):
         assert "c" not in batch.requests

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from mtpc.copying.batch import BatchCopying
@@ -38,13 +37,13 @@ def test_it_goes_back_to_one_while_nothing_is_drafted() -> None:
 
 def test_drafts_that_are_wrong_again_and_again_become_rare_for_all_but_seeded_requests() -> None:
     """What is copied of ever new requests, which know nothing of each other, is never said."""
-    batch, lengths, none = BatchCopying(Own(0), 6, COST, CopyTable((0.7,))), [], np.zeros((2, 0), np.float32)
+    batch, lengths = BatchCopying(Own(0), 6, COST, CopyTable((0.7,))), []
     for number in range(40):
         names = [2 * number, 2 * number + 1]
         batch.begin()
         for name in names:
             batch.add(name, lambda: [1, 2, 3, 1, 2, 3], [], False)
-        seeded, draft = batch.lengths([[], []], none, 6, [True, False])
+        seeded, draft = batch.lengths([[], []], [], 6, [True, False])
         lengths.append(len(draft))
         assert len(seeded) == 3
         batch.begin()
@@ -56,12 +55,12 @@ def test_drafts_that_are_wrong_again_and_again_become_rare_for_all_but_seeded_re
 
 
 def test_alone_nothing_is_chosen_among_others() -> None:
-    batch, none = BatchCopying(Own(0), 6, COST, CopyTable((0.7,))), np.zeros((1, 0), np.float32)
+    batch = BatchCopying(Own(0), 6, COST, CopyTable((0.7,)))
     for _ in range(100):
         batch.trust["copying"].learn(1.0, 0)
     batch.begin()
     batch.add("one", lambda: [1, 2, 3, 1, 2, 3], [], False)
-    assert batch.lengths([[]], none, 6, [False]) == [[1, 2, 3]]
+    assert batch.lengths([[]], [], 6, [False]) == [[1, 2, 3]]
 
 
 def test_what_became_of_copies_says_nothing_of_the_drafter() -> None:
