@@ -50,12 +50,18 @@ class WorkerCopying:
     first one waits, they may also be copies alone.
     """
 
-    alone = remembers = False
+    alone = False
 
     def __init__(
-        self, table: CopyTable, device: torch.device, own: Own, longest: int, cost: StepCost | None = None
+        self,
+        table: CopyTable,
+        device: torch.device,
+        own: Own,
+        longest: int,
+        cost: StepCost | None = None,
+        remembers: bool = False,
     ) -> None:
-        self.device, self.chooses = device, cost is not None
+        self.device, self.chooses, self.remembers = device, cost is not None, remembers
         self.first_waits = device.type == "cpu"
         self.least = 0 if self.first_waits else 1  # SGLang's kernels have not been tried with trees of a root alone
         self.ways: list[Way] = [[drafted(own, length, self.first_waits) for length in range(longest + 1)]]
@@ -72,12 +78,11 @@ class WorkerCopying:
             return None
         table, longest = CopyTable.of(Path(served.folder())), served.shape().depth
         own, serial = own_drafts(*served.read(served.folder()), longest), served.config().serial
-        made = cls(table, device, own, longest, served.step_cost())
-        if serial is not None and made.first_waits:
-            made.remembers = made.chooses and remembers(own, serial)
-            if not made.remembers:
-                made.batch.own = replace(own, spared=SPARED)
-        return made
+        cost, waits = served.step_cost(), False
+        if serial is not None and device.type == "cpu":
+            waits = cost is not None and remembers(own, serial)
+            own = own if waits else replace(own, spared=SPARED)
+        return cls(table, device, own, longest, cost, waits)
 
     def copied(self, requests: Sequence[Any], drafts: int, greedy: bool = True) -> Copied:
         """The next so many tokens of each ``Req`` of the batch, with no chance where there is nothing to copy.

@@ -3,7 +3,7 @@
 SGLang drafts it at the end of the step before, where nobody has read on the host what the target has said.  With
 copying it is drawn when the step begins that verifies it, and all that follows goes on from this draw.  On a CPU its
 logits are computed only then (`SerialModel.first_waits`), so that a step in which no draft pays is spared the head, and
-where the drafter is one layer the layer's pass as well, but for its keys (see `sglang_mtpc.serial_worker`).
+where the drafter is one layer the layer's pass as well, but for its keys (see `sglang_mtpc.first_pass`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 SGLang drafts the first token at the end of the step before, where it computes the keys of what was accepted.  Where a
 window part follows, a request carries between steps the target's state beside the layers', [B, 2 d] in one tensor; what
 the serial part drafts after its first token is drafted in SGLang's loop, which hands over the states of its steps.
-With copying the first token is drawn later, see `sglang_mtpc.first_draft`; where all that others read of a step are the
-keys of one layer, it is computed later as well, and a step in which nothing is drafted computes these alone.
+With copying the first token is drawn later, see `sglang_mtpc.first_draft`, and of one layer on a CPU computed later as
+well, see `sglang_mtpc.first_pass`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.copying import WorkerCopying, nothing
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.first_draft import draw_first
+from sglang_mtpc.first_pass import first_states, remember
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import check_ranks, of_first_rank
@@ -156,7 +157,7 @@ class SerialDraftWorker(EagleDraftWorker):
         if chosen.own:
             states = draft_input.hidden_states
             if copying.remembers:
-                states = self._first_states(batch)
+                states = first_states(self, batch)
             elif self.window is not None:
                 states = states.chunk(2, -1)[1].contiguous()
             mixing = draw_first(batch, step, copied, model, states, self._goes_on if copying.asks else None)
@@ -171,26 +172,6 @@ class SerialDraftWorker(EagleDraftWorker):
         drafts = copying.completed(drafts, copied, chosen)
         self.clock.lap("copying")
         return drafts
-
-    def _first_states(self, batch: Any) -> Tensor:
-        """The layer's states [B, d] after the target's of each request's last accepted token, whose keys there are."""
-        from sglang.srt.model_executor.forward_context import ForwardContext, forward_context  # for this alone
-
-        draft_input, backend = batch.spec_info, self.draft_attn_backend
-        lengths = batch.seq_lens, batch.seq_lens_cpu, batch.seq_lens_sum
-        batch.seq_lens, batch.seq_lens_cpu, batch.seq_lens_sum = lengths[0] - 1, lengths[1] - 1, None  # SGLang adds up
-        draft_input.first = True
-        try:
-            prepared = prepare_for_draft(draft_input, self.req_to_token_pool, batch, None, self.draft_runner, 1, 1)[0]
-            prepared.input_ids = draft_input.bonus_tokens.long()
-            backend.init_forward_metadata(prepared)
-            prepared.mark_forward_metadata_ready()
-            with forward_context(ForwardContext(attn_backend=backend.attn_backends[0])):
-                states: Tensor = self.draft_runner.forward(prepared).logits_output.hidden_states
-        finally:
-            draft_input.first = False
-            batch.seq_lens, batch.seq_lens_cpu, batch.seq_lens_sum = lengths
-        return states
 
     def _draft_mixed(self, batch: Any, most: int, mixing: Mixing) -> Draft:
         """The serial part's drafts, at most so many, fewer where the loop is ended, perhaps before it begins."""
@@ -306,7 +287,7 @@ class SerialDraftWorker(EagleDraftWorker):
         """The keys of what was accepted, and the next step's first draft, or the target's state that it waits for."""
         with self.clock.resumed():
             if self._remembers and not batch.forward_mode.is_idle():
-                self._remember(batch, batch_result)
+                remember(self, batch, batch_result)
                 self.clock.lap("serial 1")
                 return
             own = None if self.window is None else verify.last_accepted(batch_result)
@@ -319,19 +300,6 @@ class SerialDraftWorker(EagleDraftWorker):
     @property
     def _remembers(self) -> bool:
         return self.copying is not None and self.copying.remembers
-
-    def _remember(self, batch: Any, batch_result: Any) -> None:
-        """The keys of what was verified, and of each request the target's state, from which the next step may draft."""
-        width, next_input = self.speculative_num_draft_tokens, batch_result.next_draft_input
-        positions = (batch.seq_lens[:, None] + torch.arange(width, device=batch.seq_lens.device)).flatten()
-        states, pool = batch_result.logits_output.hidden_states, self.draft_runner.token_to_kv_pool
-        tokens = batch_result.next_token_ids.long()
-        self.draft_runner.model.model.remember(tokens, positions, states, pool, batch.out_cache_loc)
-        nothing_yet = states.new_zeros(len(batch.seq_lens), 1, dtype=torch.float32)
-        next_input.topk_p, next_input.topk_index = nothing_yet, nothing_yet.long()
-        if get_spec().speculative_use_rejection_sampling:
-            next_input.draft_probs = nothing_yet
-        next_input.hidden_states = verify.last_accepted(batch_result)
 
 
 def _beside(own: Tensor, serial: Tensor) -> Tensor:

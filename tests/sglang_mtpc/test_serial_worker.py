@@ -26,7 +26,7 @@ from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc import ranks, serial_worker, served
+from sglang_mtpc import first_pass, ranks, serial_worker, served
 from sglang_mtpc.copying import Chosen, WorkerCopying
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.models.serial import SerialModel
@@ -82,7 +82,7 @@ def test_the_targets_state_is_kept_for_a_window(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("stated", [True, False])
 def test_the_keys_of_one_layer_are_computed_alone(stated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all that was verified, at the places that are theirs; the next step drafts from the target's own states."""
-    monkeypatch.setattr(serial_worker, "get_spec", lambda: SimpleNamespace(speculative_use_rejection_sampling=stated))
+    monkeypatch.setattr(first_pass, "get_spec", lambda: SimpleNamespace(speculative_use_rejection_sampling=stated))
     hidden, following, seen = torch.randn(6, 4), SimpleNamespace(draft_probs=None), []
     batch = SimpleNamespace(
         seq_lens=torch.tensor([5, 9]),
