@@ -33,16 +33,16 @@ class Own:
         """Whether each token takes a pass, so that after any of them the drafter may go on or not."""
         return 0 < self.count == self.serial
 
-    @property
-    def first(self) -> int:
-        """Tokens that the first pass completes."""
-        return 1 if self.serial else self.count
-
     def choices(self, most: int) -> list[int]:
         """Numbers of tokens that a step may be given, at most so many: none, and what each pass completes."""
         serial = min(self.serial, most)
         rest = min(self.count, most)
         return [*range(serial + 1), *([rest] if rest > serial else [])]
+
+    def tried(self, most: int) -> int:
+        """Tokens, at most so many, that show what drafting takes: of one pass, of two where the first is spared."""
+        choices = self.choices(most)
+        return choices[min(2 if self.spared else 1, len(choices) - 1)]
 
     def up_to(self, chosen: int, most: int) -> int:
         """What a step that was given one of the `choices` may come to, where after each pass it is asked again."""

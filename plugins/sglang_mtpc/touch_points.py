@@ -218,6 +218,9 @@ TABLE = (
         "called", "the layer's first pass has the attention of the loop's first one",
     ),
     TouchPoint(
+        COPYING, f"{_SRT}.model_executor.forward_context", "forward_context", "ctx", "called", "enters it",
+    ),
+    TouchPoint(
         COPYING, f"{_SRT}.mem_cache.memory_pool", "KVCache.get_key_buffer", "self layer_id",
         "called", "where the layer's keys are written without its pass; of its values as well",
     ),

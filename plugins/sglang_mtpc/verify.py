@@ -117,7 +117,7 @@ def _sampled(drafts: Drafted, batch: Any, logits: Tensor) -> tuple[Tensor, Tenso
 
     Rejection sampling where distributions are stated; else the target alone chooses, which is lossless for any tree.
     logits: [B (N + 1), V], at the pending token and at each draft.  Some requests are judged at a time: SGLang has
-    sized its pools without what is sorted here.
+    sized its pools without what is sorted here, and on a CPU more is slower.
     """
     info = batch.sampling_info
     rows, nodes = drafts.tokens.shape

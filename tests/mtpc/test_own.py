@@ -53,5 +53,20 @@ def test_a_serial_part_alone_may_go_on(own: Own, chosen: int, most: int, comes_t
     assert own.up_to(chosen, most) == comes_to
 
 
+@pytest.mark.parametrize(
+    ("own", "most", "tried"),
+    [
+        (Own(3, serial=3), 8, 1),
+        (Own(7), 4, 4),
+        (Own(7, serial=2), 16, 1),
+        (Own(3, serial=3, spared=1.8), 8, 2),
+        (Own(3, serial=3, spared=1.8), 1, 1),
+        (Own(7, serial=1, spared=1.8), 16, 7),
+    ],
+)
+def test_a_trial_drafts_what_shows_what_drafting_takes(own: Own, most: int, tried: int) -> None:
+    assert own.tried(most) == tried
+
+
 def test_who_drafts_nothing_takes_nothing() -> None:
     assert Own(0).share(0) == 0.0

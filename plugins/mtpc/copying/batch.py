@@ -158,7 +158,7 @@ class BatchCopying:
         if best > worth * rates[0]:
             self._planned = choices[rates.index(best, 1)]
         elif best >= HOPEFUL * rates[0] and self._tried():
-            self._planned = choices[1]  # what one pass completes: a trial of many requests takes long
+            self._planned = self.own.tried(longest)
         return self._planned
 
     @property
@@ -245,8 +245,8 @@ class BatchCopying:
         after it: see `least_chance`.
 
         tokens: the drafter's of each row, as many of all; none where it did not draft.  sure: its probability of the
-        most probable token at each of these places.  longest: tokens of a draft now.  alone: whose draft must not
-        depend on the others of the batch.
+        most probable token at each of these places, of no row where it did not draft.  longest: tokens of a draft now.
+        alone: whose draft must not depend on the others of the batch.
         """
         own = len(tokens[0])
         if own:

@@ -30,7 +30,7 @@ class OneLength(BatchCopying):
             (length, rate), way = max(found, key=lambda one: one[0].rate)
             passed_over = next((each for each in ways if each[longest] and not (length and each is way)), None)
             if passed_over is not None and best(passed_over, 0.0).rate >= HOPEFUL * rate and self._tried():
-                way, length = passed_over, passed_over[min(self.own.first, longest)]
+                way, length = passed_over, passed_over[min(passed_over[0] + self.own.tried(longest), longest)]
         own = way[longest]
         if self._many:
             self._expect({believed_of(own): self._foreseen(own, longest)}, [length] * len(self.batch))

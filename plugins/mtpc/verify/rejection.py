@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from mtpc.draw import draw
 from mtpc.verify.verdict import Verdict, at_drafts, emit, leading, residual
@@ -23,12 +22,17 @@ def _acceptance(p: Tensor, q: Tensor) -> Tensor:
     return torch.where(p < q, p / q.clamp_min(torch.finfo(q.dtype).tiny), (p > 0).to(p.dtype))
 
 
-def last_token_probabilities(draft: Tensor, target: Tensor) -> Tensor:
-    """[B, K + 1, V]: what the last token is drawn from after k = 0..K acceptances.
+def last_token_probabilities(draft: Tensor, target: Tensor, accepted: Tensor) -> Tensor:
+    """[B, V]: what the last token is drawn from after so many acceptances, int64 [B].
 
     After a rejection the residual max(p - q, 0), normalised; after K acceptances the target's own distribution.
     """
-    return residual(target, F.pad(draft, (0, 0, 0, 1)))  # beyond the last draft q is zero
+    rows, drafts = torch.arange(len(accepted), device=accepted.device), draft.shape[1]
+    own = target[rows, accepted].double()
+    if not drafts:
+        return own
+    rejected = (accepted < drafts)[:, None]  # beyond the last draft q is zero
+    return residual(own, draft[rows, accepted.clamp_max(drafts - 1)].double() * rejected)
 
 
 def verify_rejection(
@@ -43,9 +47,4 @@ def verify_rejection(
     """
     p, q = at_drafts(target, drafts).double(), at_drafts(draft, drafts).double()
     accepted = leading(accept_uniforms.double() < _acceptance(p, q))
-    rows = torch.arange(len(drafts), device=drafts.device)
-    last = target[rows, accepted].double()  # [B, V]: `last_token_probabilities`, where one is drawn from
-    if drafts.shape[1]:
-        rejected = (accepted < drafts.shape[1])[:, None]
-        last = residual(last, draft[rows, accepted.clamp_max(drafts.shape[1] - 1)].double() * rejected)
-    return emit(drafts, accepted, draw(last, last_uniforms))
+    return emit(drafts, accepted, draw(last_token_probabilities(draft, target, accepted), last_uniforms))

@@ -72,6 +72,21 @@ def test_a_drafter_that_seems_to_be_worth_little_is_tried(dear: float) -> None:
     assert 0 < tried <= TRIAL if dear < 1.0 else not tried  # what was tried in vain looks worse at once
 
 
+def test_a_drafter_whose_first_pass_every_step_takes_is_tried_with_another() -> None:
+    """On a device where SGLang drafts a token in any step, one pass would tell nothing."""
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 31.0)), drafting=((1, 0.6),))
+    times = StepTimes(cost, clock=lambda: 0.0)
+    batch, chosen = OneLength(Own(3, serial=3), 6, cost, CopyTable((0.7,)), times=times), set()
+    for step in range(40):
+        batch.begin()
+        for name in ("one", "other"):
+            batch.add(name, lambda: [1, 2], [100 + step], False)
+        way, length = batch.common_length(6, [[1, 1, 2, *[3] * 4]])
+        batch.drafted([[0] * length] * 2, way[length], batch.own.share(way[length]) - batch.own.share(1))
+        chosen.add(length)
+    assert chosen == {0, 2}
+
+
 @pytest.mark.parametrize("texts", [[LOOP], [LOOP, LOOP]])
 def test_what_becomes_of_the_draft_of_a_request_alone_changes_no_trust(texts: list[list[int]]) -> None:
     batch = batch_of(*texts, own=Own(0))

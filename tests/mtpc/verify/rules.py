@@ -13,7 +13,9 @@ def rejection_rule(drafts: Tensor, draft: Tensor, target: Tensor) -> tuple[Tenso
     accept = rejection.acceptance_probabilities(drafts, draft, target)
     ones = torch.ones_like(target[:, :1, 0])
     reach, stop = torch.cat([ones, accept.cumprod(1)], 1), torch.cat([1.0 - accept, ones], 1)
-    return reach * stop, rejection.last_token_probabilities(draft, target)
+    after = [torch.full((len(drafts),), accepted) for accepted in range(drafts.shape[1] + 1)]
+    last = [rejection.last_token_probabilities(draft, target, accepted) for accepted in after]
+    return reach * stop, torch.stack(last, 1)
 
 
 def block_rule(drafts: Tensor, draft: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
