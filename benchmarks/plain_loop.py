@@ -78,9 +78,8 @@ def steps(
             copied=Copied(tokens, chances) if own else None,
             goes_on=clock.timed(copying.goes_on) if copying.own.by_pass else None,
         )
-        sure = [] if draft.peaks is None else draft.peaks.tolist()
         with clock.running():
-            (drafted,) = copying.lengths(draft.tokens.tolist(), sure, longest, [False])
+            (drafted,) = copying.lengths(draft.tokens.tolist(), draft.sure, longest, [False])
         known, clock.steps = end - 1, clock.steps + 1
         right = [token == wanted for token, wanted in zip(drafted, text.tokens[end:], strict=False)]
         judged = right[: right.index(False) + 1] if False in right else right

@@ -135,8 +135,7 @@ class WorkerCopying:
 
     def _length_alone(self, draft: Draft, longest: int) -> int:
         """Of the only draft of a step, which has come so far by the drafter alone."""
-        sure = [] if draft.peaks is None else draft.peaks.tolist()
-        (tokens,) = self.batch.lengths(draft.tokens.tolist(), sure, longest, [False])
+        (tokens,) = self.batch.lengths(draft.tokens.tolist(), draft.sure, longest, [False])
         return len(tokens)
 
 

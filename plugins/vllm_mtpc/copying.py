@@ -112,8 +112,7 @@ class RunnerCopying:
         rows, own = draft.tokens.shape
         if self.resting:
             return [[] for _ in range(rows)], None
-        sure = [] if draft.peaks is None else draft.peaks.tolist()
-        drafts = self.batch.lengths(draft.tokens.tolist(), sure, longest, [row in seeded for row in range(rows)])
+        drafts = self.batch.lengths(draft.tokens.tolist(), draft.sure, longest, [row in seeded for row in range(rows)])
         width = max(map(len, drafts))
         if draft.probs is None or width <= own:
             return drafts, None if draft.probs is None else draft.probs[:, :width]

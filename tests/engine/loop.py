@@ -79,8 +79,7 @@ class RecordingSession(Session):
         draft = super().draft(
             hidden, following, own, *rest, copied=Copied(tokens, chances) if own else None, goes_on=asked
         )
-        sure = [] if draft.peaks is None else draft.peaks.tolist()
-        (cut,) = self.copying.lengths(draft.tokens.tolist(), sure, num_drafts, [False])
+        (cut,) = self.copying.lengths(draft.tokens.tolist(), draft.sure, num_drafts, [False])
         drafted = draft.tokens.shape[1]
         self.loop.kinds[drafted, len(cut) - drafted] += 1
         return draft._replace(tokens=torch.tensor([cut], dtype=torch.int64).view(1, -1))

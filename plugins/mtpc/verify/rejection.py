@@ -14,16 +14,13 @@ from mtpc.verify.verdict import Verdict, at_drafts, emit, leading, residual
 
 
 def acceptance_probabilities(drafts: Tensor, draft: Tensor, target: Tensor) -> Tensor:
-    """min(1, p / q) at each draft, [B, K]: its probability to be accepted when those before it were."""
-    return _acceptance(at_drafts(target, drafts), at_drafts(draft, drafts))
-
-
-def _acceptance(p: Tensor, q: Tensor) -> Tensor:
+    """min(1, p / q) at each draft, float64 [B, K]: its probability to be accepted when those before it were."""
+    p, q = at_drafts(target, drafts).double(), at_drafts(draft, drafts).double()
     return torch.where(p < q, p / q.clamp_min(torch.finfo(q.dtype).tiny), (p > 0).to(p.dtype))
 
 
 def last_token_probabilities(draft: Tensor, target: Tensor, accepted: Tensor) -> Tensor:
-    """[B, V]: what the last token is drawn from after so many acceptances, int64 [B].
+    """float64 [B, V]: what the last token is drawn from after so many acceptances, int64 [B].
 
     After a rejection the residual max(p - q, 0), normalised; after K acceptances the target's own distribution.
     """
@@ -45,6 +42,5 @@ def verify_rejection(
     accept_uniforms [B, K] and last_uniforms [B] lie in [0, 1).  A draft of target probability zero is never
     accepted, also by a uniform of zero.
     """
-    p, q = at_drafts(target, drafts).double(), at_drafts(draft, drafts).double()
-    accepted = leading(accept_uniforms.double() < _acceptance(p, q))
+    accepted = leading(accept_uniforms.double() < acceptance_probabilities(drafts, draft, target))
     return emit(drafts, accepted, draw(last_token_probabilities(draft, target, accepted), last_uniforms))
