@@ -78,8 +78,8 @@ test-vllm: test-env  ## the tests of everything but the SGLang adapter (PYTEST=.
 test-sglang: test-env-sglang  ## the tests of the SGLang adapter (PYTEST=... passes arguments)
 	PATH=$(SGLANG_BIN):$$PATH $(SGLANG_BIN)/pytest $(SGLANG_TESTS) $(PYTEST)
 
-test-gpu:  ## what only a GPU can show, in one table; without one it says so (ROWS='graphs vllm/*' for some rows)
-	@scripts/test_gpu.sh $(if $(ROWS),--rows $(ROWS))
+test-gpu:  ## what only a GPU can show, card by card; without one it says so (CARDS='load core' for some, docs/gpu-cards.md)
+	@scripts/test_gpu.sh $(CARDS) $(if $(ROWS),--rows $(ROWS))
 
 bench: env  ## measure vLLM without a drafter, with it and with its own, into runs/bench (BENCH=... passes arguments)
 	$(BIN)/mtpc bench --target $(TARGET) --drafter $(DRAFTER) --out runs/bench $(BENCH)

@@ -31,10 +31,11 @@ SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "stop_token_ids", "ig
 def complete(engine: LLMEngine, body: dict[str, Any]) -> dict[str, Any]:
     """Complete ``body["prompts"]``, ``body["concurrency"]`` at a time; times in seconds.
 
-    ``body["limits"]`` holds the most tokens of each completion.
+    ``body["limits"]`` holds the most tokens of each completion.  "steps" of a completion are the target forward passes
+    that brought its tokens.
     """
     prompts, limits = body["prompts"], body["limits"]
-    found: list[dict[str, Any]] = [{"text": "", "tokens": 0, "first": 0.0, "seconds": 0.0} for _ in prompts]
+    found: list[dict[str, Any]] = [{"text": "", "tokens": 0, "steps": 0, "first": 0.0, "seconds": 0.0} for _ in prompts]
     sent = [0.0] * len(prompts)
     waiting, running = iter(enumerate(prompts)), 0
     started = time.perf_counter()
@@ -58,6 +59,7 @@ def complete(engine: LLMEngine, body: dict[str, Any]) -> dict[str, Any]:
                 answer, now = found[index], time.perf_counter() - sent[index]
                 answer["text"] += delta.text
                 answer["tokens"] += len(delta.token_ids)
+                answer["steps"] += bool(delta.token_ids)
                 answer["first"] = answer["first"] or now
                 answer["seconds"] = now
                 running -= output.finished

@@ -63,16 +63,18 @@ class Server:
 
     def __enter__(self) -> Server:
         deadline = time.monotonic() + START_UP
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                break
-            try:
-                with urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
-                    return self
-            except (URLError, OSError):
-                time.sleep(0.5)
+        try:
+            while time.monotonic() < deadline and self.process.poll() is None:
+                try:
+                    with urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
+                        return self
+                except (URLError, OSError):
+                    time.sleep(0.5)
+        except BaseException:  # whoever waits is ended
+            self.stop()
+            raise
         self.stop()
-        raise AssertionError(f"vllm serve did not start:\n{self.log.read_text()[-4000:]}")
+        raise AssertionError(f"the server did not start:\n{self.log.read_text()[-4000:]}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

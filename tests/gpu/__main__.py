@@ -1,11 +1,14 @@
-r"""What only a GPU can show of this project, row by row, and one table of what held.
+r"""Run the cards: what only a GPU can show of this project, each card one command of a few minutes.
 
-    python -m tests.gpu [--rows PATTERN ...] [--out DIR] [--list]
+    python -m tests.gpu --list                    the cards and their rows, with the seconds that are expected of each
+    python -m tests.gpu load                      one card, by its name or number; several in turn
+    python -m tests.gpu vllm --rows 'vllm/mtpc'   some rows of a card
+    python -m tests.gpu core --device cpu         in miniature, where there is no GPU
 
-Every row is tried in a process of its own, for some minutes at most, in the environment of its engine: `--vllm` and
-`--sglang` are how Python is started in each, as in --vllm "env PYTHONPATH=$HOME/vllm python3".  The table is written
-anew after each row, with the rows' logs beside it.  TEST_GPU_VLLM (JSON, of ``vllm.LLM``) and TEST_GPU_SGLANG (words)
-are arguments that all engines are started with besides.
+A card ends by itself within its time.  What it has found by then is in --out: results.json, table.md, and log.txt with
+the logs of rows that failed.  A row that has a result there is not run again without --again, so the same command goes
+on where a card was stopped.  Every row runs in a process of its own, in the environment of its engine: --vllm and
+--sglang are how Python is started in each, as in --vllm "env PYTHONPATH=$HOME/vllm-site python3".
 """
 
 from __future__ import annotations
@@ -23,93 +26,211 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import psutil
 import torch
 
 from mtpc.console import console
 from mtpc.provenance import hardware
-from mtpc.servers.server import last_error
+from mtpc.servers.server import last_error, tidy_end
 from mtpc.table import Table
-from tests.gpu.row import FOUND, Found, Held
-from tests.gpu.rows import ROWS
+from tests.gpu.cards import CARDS, ROWS, Card, card_of
+from tests.gpu.row import FOUND, Held
+from tests.gpu.running import ROOT, Paths, Run, kept
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0  # seconds for a row that took too long to end its servers
-NO_GPU = "test-gpu: torch finds no CUDA device here, so there is nothing to try."
-
-
-def chosen(patterns: Sequence[str]) -> list[str]:
-    """Rows by name or with wildcards, in the order of the list; all without a pattern."""
-    return [name for name in ROWS if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)]
+PATIENCE = 20.0  # seconds for a row that is stopped to end its servers
+LEAST = 15.0  # seconds for a row to begin at all
+LOGGED = 150  # lines of a failed row's log
+NO_GPU = "test-gpu: torch finds no CUDA device here, so there is nothing to try (--device cpu: in miniature)."
+Result = dict[str, Any]
 
 
-def tried(name: str, start: Sequence[str], folder: Path, device: str, seconds: float) -> Found:
-    """What a row finds in a process of its own."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    log = folder / "log"
-    command = [*start, "-m", "tests.gpu.row", name, str(folder), device]
+class Results:
+    """What the rows have found, in a folder that is complete after every row."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.file = out, out / "results.json"
+        out.mkdir(parents=True, exist_ok=True)
+        self.rows: dict[str, Result] = json.loads(self.file.read_text()) if self.file.exists() else {}
+
+    def has(self, name: str) -> bool:
+        """Whether a row has a result; one that was stopped or could not be tried has none."""
+        return name in self.rows and self.rows[name]["held"] in (Held.YES, Held.NO)
+
+    def add(self, name: str, result: Result, log: Path) -> None:
+        """Write everything anew, with this row."""
+        self.rows[name] = result
+        self.file.write_text(json.dumps(self.rows, indent=1) + "\n")
+        (self.out / "table.md").write_text("\n".join(table.to_markdown() for table in self.tables()))
+        if result["held"] in (Held.NO, Held.STOPPED) and log.exists():
+            lines = log.read_text(errors="replace").splitlines()[-LOGGED:]
+            with (self.out / "log.txt").open("a") as file:
+                file.write("\n".join([f"=== {name}: {result['found']}", *lines, "", ""]))
+
+    def tables(self) -> list[Table]:
+        """One line for each row, then what the cards make of their rows' figures."""
+        lines = [
+            [card.name, name, row["held"], row["found"], f"{row['seconds']:.0f}"]
+            for card in CARDS
+            for name in card.rows
+            if (row := self.rows.get(name)) is not None
+        ]
+        title = f"{hardware().get('gpu', 'a CPU, in miniature')}, torch {torch.__version__}"
+        made = [Table(title, ["card", "row", "held?", "found", "s"], lines)]
+        for path in dict.fromkeys(card.table for card in CARDS if card.table):
+            figures = {
+                name: row["figures"]
+                for card in CARDS
+                for name in card.rows
+                if card.table == path and (row := self.rows.get(name)) is not None and row["figures"]
+            }
+            if figures:
+                module, function = path.split(":")
+                made.append(getattr(import_module(module), function)(figures))
+        return made
+
+
+def tried(name: str, start: Sequence[str], run: Run) -> Result:
+    """What a row finds in a process of its own, until its time is up."""
+    shutil.rmtree(run.folder, ignore_errors=True)
+    run.folder.mkdir(parents=True)
+    log, began = run.folder / "log", time.monotonic()
+    found: dict[str, Any] = {}
     with log.open("w") as output:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
+            [*start, "-m", "tests.gpu.row", name, str(run.save())],
+            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
         try:
-            process.wait(seconds)
+            process.wait(run.seconds)
         except subprocess.TimeoutExpired:
-            return Found(Held.NO, f"took longer than {seconds:.0f} s: {last_error(log)}")
+            found = {"held": Held.STOPPED, "what": f"after {run.seconds:.0f} s: {last_error(log)}"}
         finally:
             ended(process)
-    file = folder / FOUND
-    if not file.exists():
-        return Found(Held.NO, f"ended with code {process.returncode}: {last_error(log)}")
-    held, what = json.loads(file.read_text())
-    return Found(Held(held), what)
+    file = run.folder / FOUND
+    if file.exists():
+        found = json.loads(file.read_text())
+    elif not found:
+        found = {"held": Held.NO, "what": f"ended with code {process.returncode}: {last_error(log)}"}
+    return {
+        "held": found["held"],
+        "found": found["what"],
+        "seconds": round(time.monotonic() - began, 1),
+        "command": shlex.join(["python", "-m", "tests.gpu", *sys.argv[1:]]),
+        **found.get("origin", {}),
+        "figures": kept(run.folder),
+    }
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started and did not end itself."""
+    """With all that it started and did not end itself, also where that is in a session of its own."""
+    started: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        started = psutil.Process(process.pid).children(recursive=True)
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE)
+    for each in started:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
 
 
-def table(found: dict[str, tuple[Found, float]]) -> Table:
-    """One line for each row."""
-    rows = [[name, row.held, row.what, f"{seconds:.0f}"] for name, (row, seconds) in found.items()]
-    title = f"{hardware().get('gpu', 'a CPU')}, torch {torch.__version__}"
-    return Table(title, ["row", "held?", "found", "s"], rows)
+def listed() -> str:
+    """Cards and rows, with the seconds that are expected of them on an H100."""
+    lines = []
+    for number, card in enumerate(CARDS, 1):
+        lines.append(f"{number} {card.name} (at most {card.seconds:.0f} s): {card.question}")
+        for name, row in card.rows.items():
+            lines.append(f"    {name:34} {row.expected:4.0f} s{', also on a CPU' if row.on_cpu else ''}")
+    return "\n".join(lines)
+
+
+def chosen(card: Card, patterns: Sequence[str], on_cpu: bool) -> list[str]:
+    """A card's rows by name or with wildcards; all without a pattern, on a CPU those that run there."""
+    if patterns:
+        return [name for name in card.rows if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return [name for name, row in card.rows.items() if row.on_cpu or not on_cpu]
+
+
+def run_card(card: Card, names: Sequence[str], options: argparse.Namespace, results: Results) -> None:
+    """Rows in turn, until the card's time is up."""
+    end = time.monotonic() + (options.seconds or card.seconds)
+    for name in names:
+        if results.has(name) and not options.again:
+            continue
+        left = end - time.monotonic() - PATIENCE / 2
+        if left < LEAST:
+            print(f"{name}: no time left; the same command goes on here", flush=True)
+            continue
+        folder = (options.work / re.sub(r"\W+", "-", name)).resolve()
+        run = Run(
+            device_name=options.device, folder=folder, out=options.out.resolve(), seconds=left, paths=paths(options),
+            vllm=options.vllm_args, sglang=options.sglang_args,
+        )  # fmt: skip
+        start = getattr(options, ROWS[name].engine)
+        result = tried(name, start, run)
+        results.add(name, result, folder / "log")
+        print(f"{name}: {result['held']}: {result['found']}", flush=True)
+
+
+def paths(options: argparse.Namespace) -> Paths:
+    """Those that were named, absolute; the others as they are by default."""
+    named = {key: getattr(options, key) for key in Paths.model_fields if getattr(options, key) is not None}
+    return Paths(**{key: path.resolve() for key, path in named.items()})
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    made = argparse.ArgumentParser(
+        "python -m tests.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("cards", nargs="*", metavar="CARD", help="name or number (default: all)")
+    made.add_argument("--rows", nargs="*", default=[], metavar="PATTERN", help="only these rows, as in 'vllm/*'")
+    made.add_argument("--list", action="store_true", help="list cards and rows, and end")
+    made.add_argument("--out", type=Path, default=ROOT / "runs" / "gpu", help="folder of the results")
+    made.add_argument("--work", type=Path, default=ROOT / "runs" / "gpu-work", help="folder of the rows' own files")
+    made.add_argument("--again", action="store_true", help="run rows that have a result again")
+    made.add_argument("--seconds", type=float, help="end a card after this time (default: what --list says)")
+    made.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: in miniature")
+    for key, what in (
+        ("weights", "the folder of what ships"), ("chat", "the chat target"), ("prompts", "prompts of cards on speed"),
+        ("questions", "questions to answer for training"), ("data", "conversations to train on"),
+    ):  # fmt: skip
+        made.add_argument(f"--{key}", type=Path, help=what)
+    for engine in ("vllm", "sglang"):
+        made.add_argument(f"--{engine}", type=shlex.split, default=[sys.executable], metavar="COMMAND")
+    made.add_argument("--vllm-args", type=json.loads, default={}, metavar="JSON", help="more arguments of EngineArgs")
+    made.add_argument("--sglang-args", type=shlex.split, default=[], metavar="WORDS", help="more of SGLang's options")
+    return made
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Exit code 1 where a row did not hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", nargs="*", default=[], metavar="PATTERN", help="as in 'vllm/*' (default: all)")
-    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "test-gpu")
-    parser.add_argument("--list", action="store_true", help="name the rows and end")
-    parser.add_argument("--device", default="cuda", help="cpu: to try the rows that can be tried there")
-    for engine in ("vllm", "sglang"):
-        parser.add_argument(f"--{engine}", type=shlex.split, default=[sys.executable], metavar="COMMAND")
-    options = parser.parse_args(given)
-    names = chosen(options.rows)
+    """Exit code 1 where a row that was run did not hold."""
+    options = parser().parse_args(given)
     if options.list:
-        print("\n".join(names))
+        print(listed())
         return 0
+    cards = [card_of(word) for word in options.cards] if options.cards else list(CARDS)
+    if None in cards:
+        print(f"test-gpu: the cards are {', '.join(card.name for card in CARDS)}, or their numbers.", file=sys.stderr)
+        return 2
     if options.device == "cuda" and "gpu" not in hardware():
         print(NO_GPU)
         return 0
-    found: dict[str, tuple[Found, float]] = {}
-    for name in names:
-        row, started = ROWS[name], time.monotonic()
-        start, folder = getattr(options, row.engine), options.out / re.sub(r"\W+", "-", name)
-        result = tried(name, start, folder.resolve(), options.device, row.seconds)
-        found[name] = result, time.monotonic() - started
-        print(f"{name}: {result.held}: {result.what}", flush=True)
-        (options.out / "table.md").write_text(table(found).to_markdown())
-    console().print(table(found).to_rich())
-    return int(any(row.held is Held.NO for row, _ in found.values()))
+    results, names = Results(options.out), []
+    with tidy_end():
+        for card in filter(None, cards):
+            some = chosen(card, options.rows, options.device == "cpu")
+            names += some
+            run_card(card, some, options, results)
+    for table in results.tables():
+        console().print(table.to_rich())
+    return int(any(results.rows.get(name, {}).get("held") == Held.NO for name in names))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from mtpc.draw import draw
 from tests.gpu.running import Run
 from tests.support.tiny_models import make_window
 
-VOCABULARY, ROWS, DRAFTS = 49_152, 16, 3
+VOCABULARY, ON_CPU, ROWS, DRAFTS = 49_152, 300, 16, 3
 LAW = 152_000  # tokens
 CIRCUITS = ("ff", "cp", "hmm", "btree")
 
@@ -36,9 +36,10 @@ def law_error(probs: Tensor, count: int = 24) -> float:
 
 
 @torch.inference_mode()
-def drawn_is_stated(run: Run, vocabulary: int = VOCABULARY) -> str:
+def drawn_is_stated(run: Run) -> str:
     """Under the precision of products that is the default, and under the one that rounds the most."""
     device, off, apart = run.device, 0.0, 0.0
+    vocabulary = VOCABULARY if run.on_gpu else ON_CPU
     for circuit in CIRCUITS:
         torch.manual_seed(0)
         window = make_window(circuit, DRAFTS + 1, 8, 64, vocabulary).to(device)

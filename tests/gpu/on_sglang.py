@@ -28,7 +28,7 @@ def case_row(name: str, deterministic: bool = False) -> Callable[[Run], str]:
     """Row: a case; of a tree, which states nothing, without the control."""
 
     def row(run: Run) -> str:
-        arguments = (*(DETERMINISTIC if deterministic else ()), *run.sglang)
+        arguments = (*(DETERMINISTIC if deterministic else ()), *run.sglang_words)
         with serving(ROWS[name](run.folder), run.folder, *arguments) as served:
             asked = prompts(ASKED)
             answers = served.server.generate_all(asked, TOGETHER, max_new_tokens=LENGTH, ignore_eos=True)

@@ -1,41 +1,124 @@
-"""What a row of `make test-gpu` is told, and how it says that it cannot be tried."""
+"""What a row of a card is told, how it keeps what it has found so far, and how it says that it cannot be tried."""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
+from pydantic import BaseModel, ConfigDict
 
-VLLM, SGLANG = "TEST_GPU_VLLM", "TEST_GPU_SGLANG"  # more arguments of the engines, see `Run`
+from mtpc.servers.server import last_error
+
+ROOT = Path(__file__).parents[2]
+FIGURES = "figures.json"
+# Of vLLM: whole steps in CUDA graphs, without torch.compile, which takes longer than what a card measures.
+CAPTURED = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+# SGLang's own choice of kernels needs flashinfer, which compiles some of them on first use.
+SGLANG_ON_GPU = ("--attention-backend", "triton", "--sampling-backend", "pytorch")
+Figures = list[dict[str, Any]]  # one measurement each, by names
 
 
 class NotRunError(Exception):
     """A row that this machine lacks something for: a sentence."""
 
 
-class Run(NamedTuple):
-    """Of a row.
+class Paths(BaseModel):
+    """Where a card finds models and texts.
 
-    device: what drafts.  folder: for its files, empty.  vllm: arguments of ``vllm.LLM``, and sglang: those of SGLang's
-    command line, that every engine is started with besides.
+    weights: what ships.  chat: the chat target, as `mtpc target smollm2` writes it.  prompts: what it is asked in
+    measurements of speed.  questions: what it answers for training (JSON Lines); None: it asks itself.  data:
+    conversations to train on; None: those that card 6 has written on this machine.
     """
 
-    device: torch.device
-    folder: Path
-    vllm: dict[str, Any]
-    sglang: tuple[str, ...]
+    model_config = ConfigDict(frozen=True)
 
-    @classmethod
-    def of_environment(cls, device: str, folder: Path) -> Self:
-        """With what the variables `VLLM` (JSON) and `SGLANG` (words) say."""
-        vllm = json.loads(os.environ.get(VLLM, "{}"))
-        return cls(torch.device(device), folder, vllm, tuple(shlex.split(os.environ.get(SGLANG, ""))))
+    weights: Path = ROOT / "weights"
+    chat: Path = ROOT / "runs" / "smollm2"
+    prompts: Path = ROOT / "benchmarks" / "chat_prompts.jsonl"
+    questions: Path | None = None
+    data: Path | None = None
+
+
+class Run(BaseModel):
+    """Of one row.
+
+    device_name: what drafts; "cpu": the row in miniature.  folder: for the row's own files, empty.  out: for files that
+    are worth carrying home.  seconds: until the row is stopped.  vllm: arguments of ``vllm.EngineArgs``, and sglang:
+    words of SGLang's command line, that every engine is started with in addition.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    device_name: str
+    folder: Path
+    out: Path
+    seconds: float = 600.0
+    paths: Paths = Paths()
+    vllm: dict[str, Any] = {}
+    sglang: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> torch.device:
+        """What drafts."""
+        return torch.device(self.device_name)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether this is the real thing, not a test of the tests."""
+        """Whether this is the real thing, not the row in miniature."""
         return self.device.type == "cuda"
+
+    @property
+    def sglang_words(self) -> tuple[str, ...]:
+        """Words that stand at the end of SGLang's command line, where the last one of a name counts."""
+        return (*(SGLANG_ON_GPU if self.on_gpu else ()), *self.sglang)
+
+    def keep(self, figures: Figures) -> None:
+        """Write what has been measured so far: it counts also where the row is stopped."""
+        unfinished = self.folder / f"{FIGURES}.new"
+        unfinished.write_text(json.dumps(figures))
+        unfinished.replace(self.folder / FIGURES)
+
+    def save(self) -> Path:
+        """A file for `load`."""
+        file = self.folder / "run.json"
+        file.write_text(self.model_dump_json())
+        return file
+
+    @classmethod
+    def load(cls, file: Path) -> Self:
+        """What `save` has written."""
+        return cls.model_validate_json(file.read_text())
+
+    def mtpc(self, words: Sequence[str]) -> None:
+        """Run the command line of this project.
+
+        Errors: AssertionError with its last error where it fails.
+        """
+        log = self.folder / "mtpc.log"
+        print(shlex.join(["mtpc", *words]), flush=True)
+        start = [sys.executable, "-c", "from mtpc.cli.main import app; app()"]
+        with log.open("w") as output:
+            done = subprocess.run([*start, *words], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False)
+        print(log.read_text(errors="replace"), flush=True)
+        assert done.returncode == 0, f"mtpc {words[0]} ended with code {done.returncode}: {last_error(log)}"
+
+    def chat_target(self) -> Path:
+        """The chat target.
+
+        Errors: `NotRunError` where it is missing.
+        """
+        if not (self.paths.chat / "config.json").exists():
+            raise NotRunError(f"{self.paths.chat} is missing: run `make chat-target`, or name it with --chat")
+        return self.paths.chat
+
+
+def kept(folder: Path) -> Figures:
+    """What a row has measured before it ended or was stopped."""
+    file = folder / FIGURES
+    return json.loads(file.read_text()) if file.exists() else []

@@ -89,6 +89,7 @@ def test_every_prompt_is_completed_so_many_at_a_time(together: int) -> None:
     for answer in found["completions"]:
         assert 0 < answer["first"] <= answer["seconds"] <= found["seconds"]
         assert (answer["first"] == answer["seconds"]) == (answer["tokens"] == 1)
+        assert 1 <= answer["steps"] <= answer["tokens"]
 
 
 def test_an_engine_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mtpc.cli.names import EngineName, address
-from mtpc.cli.numbers import MOST_REQUESTS, MOST_SEED, MOST_TOKENS, TEMPERATURE
+from mtpc.cli.numbers import MOST_MINUTES, MOST_REQUESTS, MOST_SEED, MOST_TOKENS, TEMPERATURE
 from mtpc.cli.paths import folder_to_write
 
 
@@ -30,7 +30,9 @@ def distill(
             '"language" if there are any.',
         ),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.01, max=1e6, help="Stop after this time as well.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, max=MOST_MINUTES, help="Stop after this time as well.")
+    ] = None,
     engine: Annotated[EngineName, typer.Option(help="The engine that serves.")] = "vllm",
     offline: Annotated[
         bool, typer.Option("--offline", help="Write with the engine alone in a process (vllm only): faster on a CPU.")

@@ -12,6 +12,7 @@ MOST_TOKENS = 1_000_000  # of a text
 MOST_PROMPTS = 100_000  # of a kind
 MOST_REQUESTS = 4096  # at a time
 MOST_UPDATES = 10_000_000
+MOST_MINUTES = 1e6
 MOST_WIDTH = 1 << 20  # rows or columns of a matrix
 LEAST_RATE, MOST_RATE = 1e-9, 10.0  # of learning
 

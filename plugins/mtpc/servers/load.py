@@ -40,6 +40,7 @@ class Completion:
     first: float  # until the first token (TTFT)
     seconds: float  # until the last
     drafts: DraftCounters = NO_DRAFTS  # where the engine counts in its answers
+    steps: int = 0  # target forward passes that brought its tokens, where the engine tells
 
     @property
     def per_token(self) -> float:

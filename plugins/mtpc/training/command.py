@@ -30,14 +30,16 @@ def train_and_score(
     facts: dict[str, Any],
     prompts: Prompts | None,
     resume: Path | None,
+    minutes: float | None,
 ) -> None:
     """Train, write each drafter to ``folder(NAME)``, and score it there as `mtpc evaluate` does.
 
     facts: for provenance.json, beside the training's own.  prompts: held-out ones; None: the drafters are not scored.
+    minutes: see `Trainer`.
 
     Errors: see `Trainer`, `mtpc.evaluation.evaluate.evaluate`.
     """
-    trainer, terminal = Trainer(recipe, resume=resume), console()
+    trainer, terminal = Trainer(recipe, resume=resume, minutes=minutes), console()
     for learner in trainer.learners:
         try_folder(folder(learner.name))
     run(trainer, terminal)

@@ -9,6 +9,7 @@ import typer
 
 from mtpc.cli.numbers import (
     LEAST_RATE,
+    MOST_MINUTES,
     MOST_PROMPTS,
     MOST_RATE,
     MOST_REQUESTS,
@@ -64,6 +65,14 @@ States = Annotated[
 Resume = Annotated[
     Path | None,
     typer.Option(callback=file_to_write, help="State file: written on the way, continued from if there."),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        max=MOST_MINUTES,
+        help="End the training after this time, with the learning rate come down by then; default: the last update.",
+    ),
 ]
 Questions = Annotated[
     int, typer.Option(min=0, max=MOST_PROMPTS, help="Held-out questions of each kind to score on; 0: none.")

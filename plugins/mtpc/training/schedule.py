@@ -25,8 +25,8 @@ class Schedule:
     decay: Decay
     floor: float = 0.0
 
-    def rate(self, update: int) -> float:
-        """The rate of update 0..updates - 1."""
+    def rate(self, update: float) -> float:
+        """The rate of update 0..updates - 1, or between two of them."""
         rise = min(1.0, (update + 1) / self.warmup) if self.warmup else 1.0
         fallen = max(0.0, (update - self.decay_from) / max(1.0, self.updates - self.decay_from))
         if self.decay == "cosine":

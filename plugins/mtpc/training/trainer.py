@@ -66,13 +66,21 @@ class Trainer:
     """A training, from its start or from where it was left.
 
     resume: a state file, written every ``save_every`` updates (by default as often as the recipe says) and after the
-    last, and taken up when it exists.
+    last, and taken up when it exists.  minutes: of training, earlier runs included, after which it ends; the learning
+    rate has then come down as far as it would have after the last update.
 
     Errors: `MTPCError` for a state that is damaged or of another training.
     """
 
-    def __init__(self, recipe: Recipe, *, resume: Path | None = None, save_every: int | None = None) -> None:
-        self.recipe, self.schedule = recipe, recipe.schedule
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        resume: Path | None = None,
+        save_every: int | None = None,
+        minutes: float | None = None,
+    ) -> None:
+        self.recipe, self.schedule, self.minutes = recipe, recipe.schedule, minutes
         self.save_every = save_every or recipe.save_every
         self.learners = [
             Learner(name, drafter.train(), recipe.weights(drafter), recipe.optimizers(drafter))
@@ -89,18 +97,26 @@ class Trainer:
         """All updates, those that are done included."""
         return self.schedule.updates
 
+    @property
+    def position(self) -> float:
+        """The update that the learning rate is at: the next one, or a later one where time is shorter than updates."""
+        if self.minutes is None:
+            return self.update
+        return max(self.update, self.updates * self.seconds / (60 * self.minutes))
+
     def run(self, progress: Progress = lambda update, losses: None) -> None:
-        """Train to the last update.
+        """Train to the last update, or until the time is up.
 
         Errors: `MTPCError` where a loss is no longer finite.
         """
         started = time.monotonic() - self.seconds
-        while self.update < self.updates:
+        while self.position < self.updates:
             self._learn(self.recipe.batch(self.update))
             self.update += 1
             self.seconds = time.monotonic() - started
             progress(self.update, {learner.name: learner.loss(learner.losses[-1]) for learner in self.learners})
-            if self.state is not None and (self.update % self.save_every == 0 or self.update == self.updates):
+            ends = self.position >= self.updates
+            if self.state is not None and (ends or self.update % self.save_every == 0):
                 self.state.write(self._to_state())
 
     def _learn(self, batch: Batch) -> None:
@@ -113,7 +129,7 @@ class Trainer:
                     losses = self.recipe.losses(learner.drafter, part)  # [n]
                 ((losses * learner.weights).sum() / batch.examples).backward()
                 total += losses.detach().cpu() / batch.examples
-        rate = self.schedule.rate(self.update)
+        rate = self.schedule.rate(self.position)
         for learner, total in zip(self.learners, totals, strict=True):
             if not torch.isfinite(total).all():
                 raise MTPCError(
@@ -164,7 +180,8 @@ class Trainer:
             **asdict(self.recipe.settings),
             **self.recipe.facts(learner.drafter),
             **self.recipe.data(),
-            "updates": self.updates,
+            "updates": self.update,
+            "planned_updates": self.updates,
             "final_loss": learner.loss(final),
             "final_losses": final,
             "seconds": round(self.seconds, 1),

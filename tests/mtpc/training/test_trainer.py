@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,27 @@ def test_a_resumed_training_ends_as_one_that_was_not_stopped(target: FrozenTarge
     finished = Trainer(make(target, tmp_path), resume=state)
     assert finished.update == finished.updates
     finished.run(lambda update, losses: pytest.fail("it is at its end"))
+
+
+def test_a_training_ends_when_its_time_is_up(
+    target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the rate that its last update would have had; without a limit it goes on from there."""
+    clock = count(0.0, 6.0)  # an update takes six seconds
+    monkeypatch.setattr("mtpc.training.trainer.time.monotonic", lambda: next(clock))
+    state, rates = tmp_path / "state", list[float]()
+    trainer = Trainer(RECIPES["fastmtp"](target, tmp_path), resume=state, minutes=0.5)
+    (learner,) = trainer.learners
+    trainer.run(lambda update, losses: rates.append(learner.optimizers[0].param_groups[0]["lr"]))
+    assert trainer.update == len(rates) == 5 < trainer.updates
+    assert rates == [trainer.schedule.rate(trainer.updates * done / 5) for done in range(5)]
+    facts = trainer.facts(learner)
+    assert (facts["updates"], facts["planned_updates"], facts["seconds"]) == (5, trainer.updates, 30.0)
+    over = Trainer(RECIPES["fastmtp"](target, tmp_path), resume=state, minutes=0.5)
+    over.run(lambda update, losses: pytest.fail("its time is up"))
+    longer = Trainer(RECIPES["fastmtp"](target, tmp_path), resume=state)
+    longer.run()
+    assert longer.update == longer.updates
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {

@@ -46,6 +46,7 @@ def train(
         Path | None, typer.Option(help="A drafter directory to go on from; none: the target's own last layer.")
     ] = None,
     resume: options.Resume = None,
+    minutes: options.Minutes = None,
     questions: options.Questions = 16,
     seed: options.Seed = 0,
 ) -> None:
@@ -101,7 +102,7 @@ def train(
     recipe = FastMTPRecipe(frozen, learnt, settings, start=first, states=kept)
     prompts = heldout_questions(conversations, questions)
     heldout = prompts if any(prompts.by_kind.values()) else None
-    train_and_score(recipe, target, lambda _: out, {"data_sha256": file_digest(data)}, heldout, resume)
+    train_and_score(recipe, target, lambda _: out, {"data_sha256": file_digest(data)}, heldout, resume, minutes)
 
 
 def convert(

@@ -71,6 +71,7 @@ def train(
     micro_batch: options.MicroBatch = 1,
     states: options.States = None,
     resume: options.Resume = None,
+    minutes: options.Minutes = None,
     questions: options.Questions = 16,
     seed: options.Seed = 0,
 ) -> None:
@@ -130,7 +131,8 @@ def train(
     recipe = GumihoRecipe(frozen, learnt, configs, settings, start=first, states=kept)
     prompts = heldout_questions(conversations, questions)
     heldout = prompts if any(prompts.by_kind.values()) else None
-    train_and_score(recipe, target, lambda name: out / name, {"data_sha256": file_digest(data)}, heldout, resume)
+    facts = {"data_sha256": file_digest(data)}
+    train_and_score(recipe, target, lambda name: out / name, facts, heldout, resume, minutes)
 
 
 def convert(

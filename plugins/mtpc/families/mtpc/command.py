@@ -21,6 +21,7 @@ from mtpc.cli.numbers import (
     Listed,
 )
 from mtpc.cli.paths import file_to_write, folder_to_write
+from mtpc.training import options
 
 
 def train(
@@ -91,6 +92,7 @@ def train(
         Path | None,
         typer.Option(callback=file_to_write, help="State file: written on the way, continued from if there."),
     ] = None,
+    minutes: options.Minutes = None,
 ) -> None:
     """Train circuits over a window of tokens, drafted in one shot (MTPC).
 
@@ -147,4 +149,4 @@ def train(
     }
     recipe = CircuitRecipe(frozen, text, configs, settings)
     heldout = corpus_prompts(text, prompts) if prompts else None
-    train_and_score(recipe, target, lambda name: out / name, {}, heldout, resume)
+    train_and_score(recipe, target, lambda name: out / name, {}, heldout, resume, minutes)

@@ -1,0 +1,63 @@
+"""SGLang's engine, as the cards of `tests.gpu` measure it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sglang
+from sglang.srt.plugins import load_plugins
+from sglang.srt.server_args import prepare_server_args
+
+from benchmarks.gpu.completed import Completed
+from mtpc.draft_clock import WRITE_EVERY
+from mtpc.servers.draft_times import read_draft_times
+from tests.gpu.running import Run
+
+ON_GPU = ("--mem-fraction-static", "0.6")
+ON_CPU = ("--device", "cpu", "--max-total-tokens", "8192", "--dtype", "float32")
+
+
+class SGLang:
+    """See `benchmarks.gpu.completed.Engine`.
+
+    arguments: words of SGLang's command line.
+    """
+
+    def __init__(self, run: Run, target: Path, arguments: Sequence[str]) -> None:
+        load_plugins()
+        words = ["--model-path", str(target), "--log-level", "warning", *(ON_GPU if run.on_gpu else ON_CPU)]
+        settings = prepare_server_args([*words, "--disable-radix-cache", *arguments, *run.sglang_words])
+        self.engine, self.times = sglang.Engine(server_args=settings), run.folder / "draft-times.json"
+
+    def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
+        """So many prompts at a time, so many tokens after each."""
+        sampling = {"temperature": temperature, "max_new_tokens": tokens, "ignore_eos": True}
+        before = self._drafting()
+
+        async def all_of_them() -> list[dict[str, Any]]:
+            free = asyncio.Semaphore(concurrency)
+
+            async def one(prompt: list[int]) -> dict[str, Any]:
+                async with free:
+                    answer = await self.engine.async_generate(input_ids=prompt, sampling_params=sampling)
+                return dict(answer["meta_info"])
+
+            return await asyncio.gather(*map(one, prompts))
+
+        started = time.perf_counter()
+        answers = self.engine.loop.run_until_complete(all_of_them())
+        seconds = time.perf_counter() - started
+        said = sum(answer["completion_tokens"] for answer in answers)
+        # The first token comes of the prompt's own pass.
+        steps = sum(1 + answer.get("spec_verify_ct", answer["completion_tokens"] - 1) for answer in answers)
+        return Completed(said, steps, seconds, self._drafting() - before)
+
+    def _drafting(self) -> float:
+        """Seconds inside drafting calls, as far as they are written."""
+        if self.times.exists():
+            time.sleep(WRITE_EVERY)
+        return read_draft_times(self.times).seconds

@@ -1,0 +1,79 @@
+"""vLLM's engine in this process, as the cards of `tests.gpu` measure it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prometheus_client import generate_latest
+from vllm import EngineArgs, LLMEngine, SamplingParams, TokensPrompt
+
+from benchmarks.gpu.completed import Completed
+from mtpc.draft_clock import WRITE_EVERY
+from mtpc.servers.draft_times import read_draft_times
+from mtpc.servers.prometheus import parse, total
+from tests.gpu.running import CAPTURED, Run
+from vllm_mtpc.offline import complete
+
+ON_CPU = {"enforce_eager": True, "dtype": "float32", "gpu_memory_utilization": 0.2}
+
+
+class Counters(NamedTuple):
+    """Draft tokens since the engine started."""
+
+    accepted: float
+    drafted: float
+
+
+def counters() -> Counters:
+    """Of this process's engine."""
+    page = parse(generate_latest().decode())
+    names = ("accepted", "draft")
+    return Counters(*(total(page, f"vllm:spec_decode_num_{name}_tokens_total") for name in names))
+
+
+def built(run: Run, target: Path, speculative: dict[str, Any] | None, **more: Any) -> LLMEngine:
+    """An engine of a target and, where ``speculative`` says so, what drafts for it.
+
+    more: arguments of ``EngineArgs``, which `Run.vllm` goes before.
+    """
+    captured = {"compilation_config": CAPTURED} if run.on_gpu else ON_CPU
+    arguments = {"model": str(target), "speculative_config": speculative, **captured, **more, **run.vllm}
+    return LLMEngine.from_engine_args(EngineArgs(**arguments))
+
+
+def generated(engine: LLMEngine, prompts: list[list[int]], length: int) -> list[list[int]]:
+    """Greedy tokens after each prompt, all at a time."""
+    greedy = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
+    for index, prompt in enumerate(prompts):
+        engine.add_request(str(index), TokensPrompt(prompt_token_ids=prompt), greedy)
+    texts: list[list[int]] = [[] for _ in prompts]
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            texts[int(output.request_id)] = list(output.outputs[0].token_ids)
+    return texts
+
+
+class VLLM:
+    """See `benchmarks.gpu.completed.Engine`."""
+
+    def __init__(self, run: Run, target: Path, speculative: dict[str, Any] | None, **more: Any) -> None:
+        self.engine, self.times = built(run, target, speculative, **more), run.folder / "draft-times.json"
+
+    def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
+        """So many prompts at a time, so many tokens after each."""
+        drafting = self._drafting()
+        body = {
+            "prompts": [{"prompt_token_ids": prompt} for prompt in prompts], "limits": [tokens] * len(prompts),
+            "concurrency": concurrency, "temperature": temperature, "ignore_eos": True,
+        }  # fmt: skip
+        done = complete(self.engine, body)
+        said, steps = (sum(one[key] for one in done["completions"]) for key in ("tokens", "steps"))
+        return Completed(said, steps, done["seconds"], self._drafting() - drafting)
+
+    def _drafting(self) -> float:
+        """Seconds inside drafting calls, as far as they are written."""
+        if self.times.exists():
+            time.sleep(WRITE_EVERY)
+        return read_draft_times(self.times).seconds

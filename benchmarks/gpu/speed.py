@@ -1,0 +1,162 @@
+"""Rows: tokens/s of an engine without a drafter, with one, with its own n-gram drafter, and with prompt lookup."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from itertools import chain, cycle, islice, zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.gpu.completed import Engine
+from mtpc.draft_clock import VARIABLE
+from mtpc.evaluation.prompts import prompts_of_file
+from mtpc.servers.ngram import Ngram, ngram_arguments
+from mtpc.servers.speculation import drafts_of, speculative_arguments, speculative_values
+from mtpc.table import Table
+from tests.gpu.running import ROOT, Figures, Run
+from tests.support.random_models import make_drafter, make_target
+
+CONCURRENCY, TEMPERATURES, TOKENS = (1, 8, 32, 64), (0.0, 1.0), 128
+CONTEXT = 2048
+NGRAM = {"vllm": Ngram(2, 4, 4), "sglang": Ngram(1, 7, 11)}
+SECONDS = 20.0  # that are left when a measurement begins
+
+
+class Pair(NamedTuple):
+    """A target with its drafter, and prompts, which a table names."""
+
+    target: Path
+    drafter: Path
+    prompts: Path
+
+
+def pair_of(name: str, run: Run) -> Pair:
+    """What ships; on a CPU models as small as those of tests.
+
+    Errors: `NotRunError` where the chat target is missing.
+    """
+    if not run.on_gpu:
+        target = make_target(run.folder / "target")
+        return Pair(target, make_drafter(run.folder / "drafter", target), ROOT / "benchmarks" / "prompts.jsonl")
+    weights = run.paths.weights
+    if name == "bytes":
+        shipped = weights / "byte-mtpc-hmm-n8"
+        return Pair(weights / "byte-target", shipped, ROOT / "benchmarks" / "prompts.jsonl")
+    return Pair(run.chat_target(), weights / "smollm2-fastmtp", run.paths.prompts)
+
+
+def prompts_for(file: Path, target: Path, count: int, longest: int) -> list[list[int]]:
+    """So many prompts, of each kind in turn, from the start again where there are fewer; the end of those too long."""
+    by_kind = prompts_of_file(file, target, sys.maxsize).by_kind.values()
+    asked = [prompt for prompt in chain.from_iterable(zip_longest(*by_kind)) if prompt is not None]
+    return [prompt[-longest:] for prompt in islice(cycle(asked), count)]
+
+
+def speculative_of(setup: str, pair: Pair) -> dict[str, Any] | None:
+    """What vLLM's speculative-config says."""
+    if setup == "none":
+        return None
+    if setup == "n-gram":
+        shortest, longest, drafts = NGRAM["vllm"]
+        found = {"prompt_lookup_min": shortest, "prompt_lookup_max": longest, "num_speculative_tokens": drafts}
+        return {"method": "ngram", **found}
+    return speculative_values(pair.drafter, drafts_of(pair.drafter, None))
+
+
+def words_of(setup: str, pair: Pair) -> list[str]:
+    """What SGLang's command line says."""
+    if setup == "none":
+        return []
+    if setup == "n-gram":
+        return ngram_arguments(NGRAM["sglang"])
+    steps = ["--speculative-num-steps", str(drafts_of(pair.drafter, None)), "--speculative-eagle-topk", "1"]
+    return [*speculative_arguments(pair.drafter), *steps]
+
+
+def started(engine: str, pair: Pair, setup: str, run: Run, requests: int, context: int) -> Engine:
+    """An engine that runs so many requests at a time."""
+    os.environ[VARIABLE] = str(run.folder / "draft-times.json")
+    if engine == "sglang":
+        from benchmarks.gpu.on_sglang import SGLang
+
+        more = ["--max-running-requests", str(requests), "--context-length", str(context)]
+        return SGLang(run, pair.target, [*words_of(setup, pair), *more])
+    from benchmarks.gpu.on_vllm import VLLM
+
+    lookup = {"additional_config": {"mtpc": {"copy": True}}} if setup == "drafter-and-lookup" else {}
+    return VLLM(
+        run, pair.target, speculative_of(setup, pair), max_num_seqs=requests, max_model_len=context,
+        enable_prefix_caching=False, **lookup,
+    )  # fmt: skip
+
+
+def measured(engine: str, name: str, setup: str) -> Callable[[Run], str]:
+    """Row: a setup at every temperature and concurrency."""
+
+    def row(run: Run) -> str:
+        end = time.monotonic() + run.seconds - SECONDS
+        pair = pair_of(name, run)
+        sizes = CONCURRENCY if run.on_gpu else (1, 2)
+        tokens, context = (TOKENS, CONTEXT) if run.on_gpu else (8, 256)
+        asked = prompts_for(pair.prompts, pair.target, 2 * max(sizes), context - tokens - 16)
+        served = started(engine, pair, setup, run, max(sizes), context)
+        found: Figures = []
+        for temperature in TEMPERATURES:
+            served.complete(asked[: max(sizes)], max(sizes), temperature, 8)  # kernels are compiled on first use
+            for size in sizes:
+                if time.monotonic() > end:
+                    return told(found, "; no time for the rest")
+                done = served.complete(asked[: max(2 * size, 4)], size, temperature, tokens)
+                found.append({
+                    "engine": engine, "pair": name, "setup": setup, "prompts": pair.prompts.name,
+                    "temperature": temperature, "concurrency": size, "requests": max(2 * size, 4),
+                    "tokens_per_second": done.tokens / done.seconds, "acceptance_length": done.acceptance_length,
+                    "drafting_share": done.drafting / done.seconds, "seconds": done.seconds,
+                })  # fmt: skip
+                run.keep(found)
+        return told(found)
+
+    return row
+
+
+def told(figures: Figures, end: str = "") -> str:
+    """Tokens/s of each measurement."""
+    lines: dict[float, list[str]] = {}
+    for one in figures:
+        lines.setdefault(one["temperature"], []).append(f"{one['concurrency']}: {one['tokens_per_second']:.0f}")
+    return "tokens/s " + "; ".join(f"T = {key:g}: {', '.join(cells)}" for key, cells in lines.items()) + end
+
+
+def table(rows: Mapping[str, Figures]) -> Table:
+    """Tokens/s, their ratio to no drafter, acceptance length and drafting share, of all rows together."""
+    found = [one for figures in rows.values() for one in figures]
+    points = dict.fromkeys((one["engine"], one["pair"], one["temperature"], one["concurrency"]) for one in found)
+    setups = list(dict.fromkeys(one["setup"] for one in found))
+    by_key = {(point_of(one), one["setup"]): one for one in found}
+    lines = []
+    for point in sorted(points):
+        plain = by_key.get((point, "none"))
+        cells = [cell(by_key.get((point, setup)), plain) for setup in setups]
+        lines.append([point[0], point[1], f"{point[2]:g}", str(point[3]), *cells])
+    named = ", ".join(dict.fromkeys(one["prompts"] for one in found))
+    title = f"tokens/s (ratio to no drafter, acceptance length, drafting share); prompts: {named}"
+    return Table(title, ["engine", "models", "T", "concurrency", *setups], lines)
+
+
+def point_of(one: Mapping[str, Any]) -> tuple[str, str, float, int]:
+    """What two setups must share to be compared."""
+    return one["engine"], one["pair"], one["temperature"], one["concurrency"]
+
+
+def cell(one: Mapping[str, Any] | None, plain: Mapping[str, Any] | None) -> str:
+    """A setup's cell."""
+    if one is None:
+        return "-"
+    speed = f"{one['tokens_per_second']:.0f}"
+    if one["setup"] == "none":
+        return speed
+    ratio = f"{one['tokens_per_second'] / plain['tokens_per_second']:.2f}x, " if plain is not None else ""
+    return f"{speed} ({ratio}{one['acceptance_length']:.2f}, {one['drafting_share']:.0%})"
