@@ -8,21 +8,52 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+# Rows of up to SINGLE numbers are summed one after the other, which takes fewer operators; longer ones in blocks.
+SINGLE, BLOCK = 1 << 14, 256
+
 
 def draw(probs: Tensor, uniform: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
     """Categorical draws by inversion of the cumulative distribution; the most probable where the temperature is 0.
 
     The draw is the first index whose cumulative sum exceeds ``uniform * total``, in double precision: with fewer bits
     the rare tokens of a large vocabulary would not be drawn as often as is said.  An entry of probability zero is never
-    drawn: sums made in parallel need not be monotone, and where they lead to one, the most probable is taken.
+    drawn: sums made in parallel need not be monotone, and where they lead to one, the most probable is taken.  In a
+    long row the block is found first, from the sums of all blocks, then the index in it.
 
     probs: [..., N], not necessarily normalised; uniform: [...], in [0, 1), float64 too where N is large; temperature:
     [...] -> int64 [...].
     """
-    cumulative = probs.cumsum(-1, dtype=torch.float64)
-    index = (cumulative > uniform[..., None] * cumulative[..., -1:]).view(torch.uint8).argmax(-1)
-    drawn = probs.gather(-1, index[..., None])[..., 0] * temperature > 0
-    return torch.where(drawn, index, probs.argmax(-1))
+    if probs.shape[-1] <= SINGLE:
+        ends = probs.cumsum(-1, dtype=torch.float64)
+        index = _first(ends > uniform[..., None] * ends[..., -1:])
+        chance = probs.gather(-1, index)
+    else:
+        block, entries, left = _block(probs, uniform)
+        inside = _first(entries.cumsum(-1) > left)
+        index, chance = inside.add(block, alpha=BLOCK), entries.gather(-1, inside)
+    return torch.where(chance[..., 0] * temperature > 0, index[..., 0], probs.argmax(-1))
+
+
+def _block(probs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The block that is drawn: its number, int64 [..., 1], its entries, [..., BLOCK], and the sum to exceed, [..., 1].
+
+    Both float64; the last block is filled up with zeros.
+    """
+    size = probs.shape[-1]
+    filled = probs.new_empty((*probs.shape[:-1], size + -size % BLOCK), dtype=torch.float64)
+    filled[..., :size], filled[..., size:] = probs, 0.0
+    blocks = filled.unflatten(-1, (-1, BLOCK))
+    sums = blocks.sum(-1)
+    ends = sums.cumsum(-1)
+    left = uniform[..., None] * ends[..., -1:] - (ends - sums)  # of the sum to exceed, after all earlier blocks
+    block = _first(sums > left)
+    entries = blocks.gather(-2, block[..., None].expand(*block.shape, BLOCK))[..., 0, :]
+    return block, entries, left.gather(-1, block)
+
+
+def _first(flags: Tensor) -> Tensor:
+    """The index of the first that is set, int64 [..., 1], 0 if none is."""
+    return flags.view(torch.uint8).argmax(-1, keepdim=True)
 
 
 def choose(probs: Tensor, temperature: Tensor | None, uniforms: Tensor | None) -> Tensor:

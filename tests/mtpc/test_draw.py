@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from mtpc import draw as drawing
 from mtpc.draw import at_temperature, draw, draw_mixed, draw_tokens
 from tests.gpu.exactness import law_error
 
@@ -33,6 +36,59 @@ def test_sums_that_do_not_rise_lead_to_no_impossible_token(monkeypatch: pytest.M
     probs = torch.tensor([0.5, 0.0, 0.5, 0.0])
     assert draw(probs, torch.tensor(0.5, dtype=torch.float64)).item() == 0
     assert draw(probs, torch.tensor(0.7, dtype=torch.float64)).item() == 2
+
+
+@pytest.fixture
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of more than 8 numbers are drawn in two steps."""
+    monkeypatch.setattr(drawing, "SINGLE", 8)
+    monkeypatch.setattr(drawing, "BLOCK", 8)
+
+
+def rows_of(size: int, dtype: torch.dtype) -> torch.Tensor:
+    """Weights [200, size], of which most blocks have some that are zero, and some only such."""
+    generator = torch.Generator().manual_seed(size)
+    weights = (4.0 * torch.randn(200, size, generator=generator, dtype=torch.float64)).exp()
+    weights *= torch.rand(200, size, generator=generator) < torch.rand(200, 1, generator=generator)
+    blocks = torch.rand(200, size // 8 + 1, generator=generator) < 0.5
+    weights *= blocks.repeat_interleave(8, 1)[:, :size]
+    weights[:, size // 2] += weights.sum(1) == 0
+    return weights.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [9, 16, 61, 256])
+def test_a_draw_in_two_steps_is_that_in_one(
+    size: int, dtype: torch.dtype, short_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = rows_of(size, dtype)
+    uniforms = torch.rand(50, 200, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    uniforms[0], uniforms[-1] = 0.0, 1.0 - 2.0**-53
+    found = draw(weights.expand(50, -1, -1), uniforms)
+    assert (weights.gather(1, found[-1:].T) > 0).all()  # where rounding may choose
+    monkeypatch.setattr(drawing, "SINGLE", size)
+    assert torch.equal(found[:-1], draw(weights.expand(49, -1, -1), uniforms[:-1]))
+
+
+def test_no_rounding_of_sums_leads_to_an_impossible_token(short_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor to one beyond the vocabulary; sums are off by so much that many uniforms meet it."""
+    honest, weights, generator = torch.Tensor.cumsum, rows_of(61, torch.float32), torch.Generator().manual_seed(2)
+
+    def rounded(self: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        sums = honest(self, *args, **options)
+        return sums * (1 + 0.02 * torch.randn(sums.shape, generator=generator, dtype=sums.dtype))
+
+    monkeypatch.setattr(torch.Tensor, "cumsum", rounded)
+    found = draw(weights.expand(50, -1, -1), torch.rand(50, 200, generator=generator, dtype=torch.float64))
+    assert (weights.expand(50, -1, -1).gather(-1, found[..., None]) > 0).all()
+
+
+def test_long_rows_of_no_numbers_and_of_greedy_requests(short_blocks: None) -> None:
+    probs = rows_of(61, torch.float32)[:3]
+    probs[2] = torch.nan
+    found = draw(probs, torch.full((3,), 0.9).double(), torch.tensor([0.0, 1.0, 1.0]))
+    assert found[0] == probs[0].argmax()
+    assert (found < 61).all()
 
 
 def test_rows_of_greedy_requests_and_of_no_numbers() -> None:
