@@ -24,7 +24,8 @@ def filtered(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, in_turn
     rank = torch.arange(probs.shape[-1], device=probs.device)
     first = rank < top_k.view(rows)
     mass = (ranked * first).sum(-1, keepdim=True) if in_turn else 1.0
-    keep = first & (ranked.cumsum(-1) - ranked <= top_p.view(rows) * mass)  # [B, ..., V]
+    top_p = top_p.view(rows)
+    keep = first & ((ranked.cumsum(-1) - ranked <= top_p * mass) | (top_p >= 1))  # [B, ..., V], 1 for any rounding
     keep = keep & (ranked >= min_p.view(rows) * ranked[..., :1]) | (rank == 0)
     kept = torch.zeros_like(probs).scatter(-1, order, ranked * keep)
     return kept / kept.sum(-1, keepdim=True)

@@ -55,3 +55,11 @@ def test_top_p_after_top_k_keeps_less() -> None:
     filters = torch.tensor([2]), torch.tensor([0.5]), torch.tensor([0.0])
     assert filtered(probs, *filters)[0].tolist() == pytest.approx([4 / 7, 3 / 7, 0, 0])
     assert filtered(probs, *filters, in_turn=True)[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_a_top_p_of_one_leaves_out_nothing(in_turn: bool) -> None:
+    """Whatever the rounding of the sums."""
+    probs = (8 * torch.randn(200, 60, generator=torch.Generator().manual_seed(0))).double().softmax(-1)
+    filters = torch.full((200,), ALL), torch.ones(200), torch.zeros(200)
+    assert (filtered(probs, *filters, in_turn) > 0).all()
