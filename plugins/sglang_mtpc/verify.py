@@ -7,6 +7,7 @@ else, its own rules stand: rejection sampling for chains, target-only sampling f
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,8 @@ from torch.nn import functional as F
 from mtpc.draft import Draft, TreeDraft
 from mtpc.noise import counter_uniforms
 from mtpc.verify import verify_rejection
-from mtpc.verify.filters import filtered
+from mtpc.verify.candidates import candidates, verify_rejection_among, verify_tree_among
+from mtpc.verify.filters import filtered, filtered_by_min_p
 from mtpc.verify.tree import verify_tree
 from mtpc.verify.verdict import PADDING
 from sglang_mtpc.hooks import put_around
@@ -30,9 +32,13 @@ from sglang_mtpc.shape import Shape
 # Which filter min-p after top-p after top-k; all else filters at once, PyTorch's sampling in any case.
 IN_TURN = ("flashinfer", "intel_xpu")
 HOOKED = "sglang.srt.speculative.eagle_worker_common.eagle_sample"
-# Numbers of the target's distributions that are looked at together, or those of one request: on a CPU what its caches
-# hold, which takes half as long as all at once.
-PART, PART_ON_CPU = 1 << 22, 1 << 18
+# The largest top-k, and its largest share of the vocabulary, that is taken out of the logits first, so that only so
+# many columns are sorted.  Of a larger one all are sorted, as where a request has no top-k.
+TOP_K, SHARE = 1024, 1 / 16
+# Numbers of the target's distributions that are verified together, or those of one request: 170 MB of memory where all
+# requests have such a top-k, 250 MB where a whole vocabulary is sorted; on a CPU what its caches hold, which takes half
+# as long as all at once.
+PART, PART_SORTED, PART_ON_CPU = 1 << 25, 1 << 22, 1 << 18
 _VERIFY_STREAM = 0x766572696679  # keeps these uniforms apart from those that the drafts of the same request used
 
 
@@ -103,12 +109,16 @@ def judge(original: Any, built: Any, batch: Any, logits_output: Any, *args: Any,
     Returns SGLang's three: predicted tokens int32 [B (N + 1)], each at the node that it follows; accepted lengths
     int32 [B], with the target's own token; accepted nodes int32 [B, depth + 1], numbered through the batch, then -1.
     """
-    # Called in any case: it puts penalties, biases and grammars into the logits, in place.
-    verdict = original(built, batch, logits_output, *args, **options)
     info = batch.sampling_info
     ours = info.need_min_p_sampling or (info.need_top_k_sampling and info.need_top_p_sampling)
     if info.is_all_greedy or (is_cuda() and not ours):
-        return verdict
+        return original(built, batch, logits_output, *args, **options)
+    # Called for what it puts into the logits, in place: penalties, biases and grammars; as if all requests were greedy,
+    # where it verifies with one argmax.
+    greedy = copy(batch)
+    greedy.sampling_info = copy(info)
+    greedy.sampling_info.is_all_greedy = True
+    original(built, greedy, logits_output, *args, **options)
     return _as_sglang(*_sampled(drafted(built), batch, logits_output.next_token_logits), built.spec_steps)
 
 
@@ -116,28 +126,40 @@ def _sampled(drafts: Drafted, batch: Any, logits: Tensor) -> tuple[Tensor, Tenso
     """By the core's rules: accepted drafts [B], emitted tokens [B, N + 1], accepted nodes [B, N] (see `TreeVerdict`).
 
     Rejection sampling where distributions are stated; else the target alone chooses, which is lossless for any tree.
-    logits: [B (N + 1), V], at the pending token and at each draft.  Some requests are judged at a time: SGLang has
-    sized its pools without what is sorted here, and on a CPU more is slower.
+    logits: [B (N + 1), V], at the pending token and at each draft.  Some requests are verified at a time: SGLang has
+    sized its pools without the memory that this takes.  Requests with a small top-k are verified among so many tokens.
     """
     info = batch.sampling_info
     rows, nodes = drafts.tokens.shape
     logits, filters = logits.view(rows, nodes + 1, -1), (info.top_ks, info.top_ps, info.min_ps)
-    narrowed = info.need_top_k_sampling or info.need_top_p_sampling or info.need_min_p_sampling
+    ranks = info.need_top_k_sampling or info.need_top_p_sampling
     in_turn = info.need_min_p_sampling and get_exec().kernel.sampling_backend in IN_TURN
     uniforms = _uniforms(info.sampling_seed, batch.seq_lens, nodes + 1)
+    limits = [request.sampling_params.top_k for request in batch.reqs]  # known to the host, unlike `info.top_ks`
+    few = min(TOP_K, SHARE * logits.shape[-1])
 
     def verdict(part: slice) -> tuple[Tensor, Tensor, Tensor]:
-        tokens, probs = drafts.tokens[part], None if drafts.probs is None else drafts.probs[part]
-        target = (logits[part].double() / info.temperatures[part, :, None]).softmax(-1)
-        if narrowed:
-            top_k, top_p, min_p = (each[part] for each in filters)
-            target = filtered(target, top_k, top_p, min_p, in_turn)
-        if probs is None:
-            return verify_tree(tokens, drafts.parents[part], target, uniforms[part])
-        accepted, emitted = verify_rejection(tokens, probs, target, uniforms[part, :-1], uniforms[part, -1])
+        tokens, parents, noise = drafts.tokens[part], drafts.parents[part], uniforms[part]
+        probs = None if drafts.probs is None else drafts.probs[part]
+        heat, (top_k, top_p, min_p), most = info.temperatures[part], (each[part] for each in filters), max(limits[part])
+        if most <= few:
+            among = candidates(logits[part], heat[:, 0], top_k, top_p, min_p, most, in_turn)
+            if probs is None:
+                return verify_tree_among(tokens, parents, among, noise)
+            accepted, emitted = verify_rejection_among(tokens, probs, among, noise[:, :-1], noise[:, -1])
+        else:
+            target = (logits[part].double() / heat[:, None]).softmax(-1)
+            if ranks:
+                target = filtered(target, top_k, top_p, min_p, in_turn)
+            elif info.need_min_p_sampling:
+                target = filtered_by_min_p(target, min_p)
+            if probs is None:
+                return verify_tree(tokens, parents, target, noise)
+            accepted, emitted = verify_rejection(tokens, probs, target, noise[:, :-1], noise[:, -1])
         return accepted, emitted, torch.arange(nodes, device=logits.device).expand_as(tokens)
 
-    size = max(1, (PART_ON_CPU if logits.device.type == "cpu" else PART) // logits[0].numel())
+    most = PART_ON_CPU if logits.device.type == "cpu" else PART if max(limits) <= few else PART_SORTED
+    size = max(1, most // logits[0].numel())
     parts = (slice(start, start + size) for start in range(0, rows, size))
     accepted, emitted, path = (torch.cat(each) for each in zip(*map(verdict, parts), strict=True))
     return accepted, emitted, path

@@ -10,6 +10,7 @@ import pytest
 import torch
 from sglang.srt.speculative.eagle_utils import TreeMaskMode, build_tree_kernel_efficient
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtpc.draft import Draft, TreeDraft
 from mtpc.statistics.chi_square import chi_square_p_value
@@ -26,8 +27,9 @@ TREE = TreeDraft(torch.tensor([[1, 2, 3, 3, 5]]), torch.tensor([[-1, -1, 0, 1, 2
 
 @pytest.fixture(autouse=True)
 def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tensor parallelism."""
+    """No tensor parallelism; any top-k below the number of tokens is a small one."""
     monkeypatch.setattr(verify, "get_parallel", lambda: SimpleNamespace(tp_group=SimpleNamespace(world_size=1)))
+    monkeypatch.setattr(verify, "SHARE", 1)
     sampling(monkeypatch, "pytorch")
 
 
@@ -57,7 +59,8 @@ def batch_of(
         is_all_greedy=False,
         sampling_seed=seed,
     )
-    return SimpleNamespace(sampling_info=info, seq_lens=torch.arange(rows) + 9)
+    reqs = [SimpleNamespace(sampling_params=SimpleNamespace(top_k=limit)) for limit in info.top_ks.tolist()]
+    return SimpleNamespace(sampling_info=info, seq_lens=torch.arange(rows) + 9, reqs=reqs)
 
 
 def built(drafts: Draft | TreeDraft, rows: int, depth: int) -> Any:
@@ -232,6 +235,63 @@ def test_sglangs_rule_stands_where_it_is_right(
     output = SimpleNamespace(next_token_logits=torch.zeros(4, V))
     found = verify.judge(lambda *_: "SGLang's", given, batch, output)
     assert (found != "SGLang's") == ours
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+def test_a_verdict_of_sglangs_that_is_replaced_is_the_cheap_one_of_greedy_requests(
+    monkeypatch: pytest.MonkeyPatch, cuda: bool
+) -> None:
+    """What it puts into the logits counts all the same."""
+    monkeypatch.setattr(verify, "is_cuda", lambda: cuda)
+    batch, given = batch_of([1.0], **TOP_K, **TOP_P), built(CHAIN, 1, 3)
+    output, asked = SimpleNamespace(next_token_logits=torch.zeros(4, V)), []
+
+    def sglangs(built: Any, batch: Any, output: Any) -> None:
+        asked.append(batch.sampling_info.is_all_greedy)
+        output.next_token_logits.copy_(certain([1, 2, 0, 0])[0])  # as a grammar may
+
+    predicted, lengths, _ = verify.judge(sglangs, given, batch, output)
+    assert asked == [True]
+    assert not batch.sampling_info.is_all_greedy
+    assert lengths.tolist() == [3]
+    assert predicted[:3].tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("backend", ["pytorch", "flashinfer"])
+@pytest.mark.parametrize("drafts", [CHAIN, TREE], ids=["chain", "tree"])
+def test_among_the_tokens_of_a_top_k_verdicts_are_those_among_all(
+    drafts: Draft | TreeDraft, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Token by token, also where logits are equal, and where requests without a top-k are beside."""
+    sampling(monkeypatch, backend)
+    rows, places = 400, drafts.tokens.shape[1] + 1
+    logits = torch.randint(-2, 3, (rows, places, V), generator=torch.Generator().manual_seed(3)).float()
+    top_k, top_p, min_p = [1, 2, 3, 5] * 100, [1.0, 0.6, 0.35] * 133 + [0.0], [0.0, 0.0, 0.2, 0.0, 1.0] * 80
+    found = []
+    for most, part in ((V, rows), (2, 1), (0, rows)):  # among few, some requests among few, among all
+        monkeypatch.setattr(verify, "TOP_K", most)
+        monkeypatch.setattr(verify, "PART_ON_CPU", part * places * V)
+        batch = batch_of([0.8] * rows, top_k, top_p, min_p, seed=torch.arange(rows))
+        found.append(verdict(drafts, batch, logits, 3))
+    for other in found[1:]:
+        assert all(torch.equal(one, another) for one, another in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize("filters", [{"top_k": [20] * 3, "top_p": [0.8] * 3}, {"min_p": [0.1] * 3}], ids=str)
+def test_no_vocabulary_is_sorted_where_a_few_columns_do(filters: dict[str, Any]) -> None:
+    class Sorted(TorchDispatchMode):
+        longest = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if "sort" in str(func):
+                self.longest = max(self.longest, args[0].shape[-1])
+            return func(*args, **(kwargs or {}))
+
+    output = SimpleNamespace(next_token_logits=torch.randn(12, 500))
+    given = built(Draft(CHAIN.tokens, None), 3, 3)
+    with Sorted() as found:
+        verify.judge(lambda *_: None, given, batch_of([0.8] * 3, **filters), output)
+    assert found.longest <= 20
 
 
 def test_every_rank_takes_the_verdict_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,3 +29,9 @@ def filtered(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, in_turn
     keep = keep & (ranked >= min_p.view(rows) * ranked[..., :1]) | (rank == 0)
     kept = torch.zeros_like(probs).scatter(-1, order, ranked * keep)
     return kept / kept.sum(-1, keepdim=True)
+
+
+def filtered_by_min_p(probs: Tensor, min_p: Tensor) -> Tensor:
+    """`filtered` without top-k and top-p, which needs no order of the tokens."""
+    kept = probs * (probs >= min_p.view(-1, *[1] * (probs.ndim - 1)) * probs.amax(-1, keepdim=True))
+    return kept / kept.sum(-1, keepdim=True)
