@@ -1,0 +1,1 @@
+"""Costs of single mechanisms at serving sizes: `python -m benchmarks.gpu.mechanisms`."""

@@ -1,0 +1,180 @@
+"""Time, peak memory and number of operators of single mechanisms at a serving size, on random inputs.
+
+    python -m benchmarks.gpu.mechanisms [--device cuda] [--vocabulary 152000] [--batches 1,32] [--only NAME ...]
+
+Time is the median of several calls, on CUDA between events.  Peak memory is what a call allocates beyond its arguments
+(see `benchmarks.circuits`).  Operators are kernels on CUDA, and on a CPU what `tests.mtpc.window.trace` counts.  For
+another commit put its plugins in front: `PYTHONPATH=../before/plugins python -m benchmarks.gpu.mechanisms`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from benchmarks.arguments import listed, one_sentence
+from benchmarks.circuits import peak_bytes
+from mtpc import provenance
+from mtpc.draw import draw
+from mtpc.errors import MTPCError
+from mtpc.table import Table
+from tests.gpu.timing import kernels
+
+DRAFTS = 7
+ALL = 1 << 30  # SGLang's top-k of a request that has none
+
+
+class Size(NamedTuple):
+    """What a mechanism is measured at."""
+
+    batch: int
+    vocabulary: int
+    device: torch.device
+
+    def logits(self, *positions: int) -> Tensor:
+        """Random logits, float32 [batch, *positions, vocabulary], in steps of bfloat16, so that some are equal."""
+        return (3.0 * torch.randn(self.batch, *positions, self.vocabulary, device=self.device)).bfloat16().float()
+
+
+def drawing(positions: int, size: Size) -> Callable[[], object]:
+    """Draw a token at each of some positions, one position after the other."""
+    probs = size.logits(positions).softmax(-1)
+    uniforms = torch.rand(size.batch, positions, dtype=torch.float64, device=size.device)
+    return lambda: [draw(probs[:, at], uniforms[:, at]) for at in range(positions)]
+
+
+def verification(size: Size, top_k: int = ALL, top_p: float = 1.0, min_p: float = 0.0) -> Callable[[], object]:
+    """SGLang's verification of a chain by the core's rules, without the verdict of SGLang's that they replace."""
+    try:
+        from sglang_mtpc import verify
+    except ImportError as error:
+        raise MTPCError(f"verification is measured where SGLang is installed: {error}") from error
+    scope: Any = verify
+    scope.get_parallel = lambda: SimpleNamespace(tp_group=SimpleNamespace(world_size=1))
+    scope.get_exec = lambda: SimpleNamespace(kernel=SimpleNamespace(sampling_backend="pytorch"))
+    scope.is_cuda = lambda: False
+    rows, nodes, device = size.batch, DRAFTS + 1, size.device
+    probs = size.logits(DRAFTS).softmax(-1)
+    tokens = torch.randint(size.vocabulary, (rows, nodes), device=device)
+    child = torch.arange(1, nodes + 1, device=device).repeat(rows, 1)
+    child[:, -1] = -1
+    built = SimpleNamespace(
+        draft_token=tokens.flatten(),
+        draft_token_num=nodes,
+        retrieve_next_token=child,
+        retrieve_next_sibling=torch.full_like(child, -1),
+        draft_probs=probs,
+        spec_steps=DRAFTS,
+    )
+    each = partial(torch.full, (rows,), device=device)
+    info = SimpleNamespace(
+        temperatures=each(0.7)[:, None],
+        top_ks=each(top_k),
+        top_ps=each(top_p),
+        min_ps=each(min_p),
+        need_top_k_sampling=top_k != ALL,
+        need_top_p_sampling=top_p != 1.0,
+        need_min_p_sampling=min_p > 0,
+        is_all_greedy=False,
+        sampling_seed=None,
+    )
+    request = SimpleNamespace(sampling_params=SimpleNamespace(top_k=top_k))
+    batch = SimpleNamespace(sampling_info=info, seq_lens=each(9), reqs=[request] * rows)
+    output = SimpleNamespace(next_token_logits=size.logits(nodes).flatten(0, 1))
+    return lambda: verify.judge(lambda *_: None, built, batch, output)
+
+
+CASES: dict[str, Callable[[Size], Callable[[], object]]] = {
+    "draw, one position": partial(drawing, 1),
+    "draw, 7 positions": partial(drawing, DRAFTS),
+    "verification, top-k 20": partial(verification, top_k=20),
+    "verification, top-k 20, top-p 0.8": partial(verification, top_k=20, top_p=0.8),
+    "verification, top-k 1000, top-p 0.8": partial(verification, top_k=1000, top_p=0.8),
+    "verification, top-k 20, min-p 0.05": partial(verification, top_k=20, min_p=0.05),
+    "verification, top-p 0.8": partial(verification, top_p=0.8),
+    "verification, min-p 0.05": partial(verification, min_p=0.05),
+}
+
+
+def milliseconds(call: Callable[[], object], device: torch.device, times: int) -> float:
+    """Median of several calls after one that warms up."""
+    call()
+    found = []
+    for _ in range(times):
+        if device.type == "cuda":
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            found.append(start.elapsed_time(end))
+        else:
+            begun = time.perf_counter()
+            call()
+            found.append(1e3 * (time.perf_counter() - begun))
+    return median(found)
+
+
+@torch.inference_mode()
+def measured(name: str, size: Size, times: int) -> dict[str, Any]:
+    """One row: a case at a size."""
+    torch.manual_seed(0)
+    call = CASES[name](size)
+    return {
+        "name": name,
+        "batch": size.batch,
+        "ms": milliseconds(call, size.device, times),
+        "peak_bytes": peak_bytes(call, size.device.type),
+        "operators": kernels(call, size.device),
+    }
+
+
+def table(rows: Sequence[dict[str, Any]], title: str) -> Table:
+    """A row for each case and batch."""
+    cells = [
+        [row["name"], str(row["batch"]), f"{row['ms']:.3g}", f"{row['peak_bytes'] / 2**20:.1f}", str(row["operators"])]
+        for row in rows
+    ]
+    return Table(title, ["mechanism", "batch", "ms", "peak MiB", "operators"], cells)
+
+
+@one_sentence
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="where to run")
+    add("--vocabulary", type=int, default=152_000, metavar="V", help="tokens of the vocabulary")
+    add("--batches", type=listed(int), default=[1, 32], metavar="B,B", help="requests of a batch")
+    add("--only", nargs="+", metavar="NAME", help="mechanisms whose names contain one of these (default: all)")
+    add("--times", type=int, default=5, help="calls that are timed")
+    add("--threads", type=int, default=1, help="threads of a CPU that an operator may use")
+    add("--out", type=Path, metavar="FILE.json", help="write the rows and where they come from")
+    chosen = parser.parse_args(arguments)
+    names = [name for name in CASES if chosen.only is None or any(part in name for part in chosen.only)]
+    if not names:
+        raise MTPCError(f"--only {' '.join(chosen.only)} matches no mechanism. Mechanisms: {'; '.join(CASES)}.")
+    torch.set_num_threads(chosen.threads)
+    sizes = [Size(batch, chosen.vocabulary, torch.device(chosen.device)) for batch in chosen.batches]
+    rows = [measured(name, size, chosen.times) for name in names for size in sizes]
+    found = table(rows, f"{chosen.vocabulary} tokens, {DRAFTS} drafts, {chosen.device}, torch {torch.__version__}")
+    Console().print(found.to_markdown(), markup=False, soft_wrap=True)
+    if chosen.out is not None:
+        document = {"rows": rows, "vocabulary": chosen.vocabulary, "device": chosen.device}
+        chosen.out.write_text(json.dumps({**document, "provenance": provenance.collect()}, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
