@@ -26,10 +26,9 @@ Laps = list[tuple[str | None, Mark]]  # what was over, and when; None: the call'
 class DraftClock:
     """A context manager around each drafting call; it does nothing unless a file is named or metrics are watched.
 
-    The file holds ``{"drafts": calls, "seconds": wall time inside them, "parts": seconds by the name of a part}``,
-    replaced whole at most every `WRITE_EVERY` seconds and when the process ends.  Only then does it wait for the GPU
-    before and after a call and each of its parts.  For metrics events on the GPU's own stream say when something was;
-    they are read in a later call, once they have happened.
+    The file holds ``{"drafts": calls, "seconds": time inside them, "parts": seconds by the name of a part}``,
+    replaced whole at most every `WRITE_EVERY` seconds and when the process ends.  On a GPU, times are those of events
+    on its stream.  A later call reads them, once they have happened: no call waits for the GPU.
     """
 
     def __init__(self, file: Path | None, device: torch.device | str = "cpu", metered: bool = False) -> None:
@@ -39,7 +38,7 @@ class DraftClock:
         self.laps: Laps = []  # of the call that is under way; empty: none is
         self.ended = deque[tuple[int, Laps]]()  # drafts and laps that the GPU may still be busy with
         if file is not None:
-            atexit.register(self.write)
+            atexit.register(self._finish)
 
     @classmethod
     def from_environment(cls, device: torch.device | str, *ranks: int | None, metered: bool = False) -> DraftClock:
@@ -77,14 +76,24 @@ class DraftClock:
     def _stop(self, drafts: int) -> None:
         if not self.on:
             return
-        now = self._now()
-        self.ended.append((drafts, [*self.laps, (None, now)]))
+        self.ended.append((drafts, [*self.laps, (None, self._now())]))
         self.laps = []
-        while self.ended and _is_over(self.ended[0][1][-1][1]):
-            self._add(*self.ended.popleft())
-        if self.file is not None and isinstance(now, float) and now - self.written > WRITE_EVERY:
+        self._read()
+        if self.file is not None and (now := time.monotonic()) - self.written > WRITE_EVERY:
             self.written = now
             self.write()
+
+    def _read(self) -> None:
+        """Count the calls that the GPU is done with."""
+        while self.ended and _is_over(self.ended[0][1][-1][1]):
+            self._add(*self.ended.popleft())
+
+    def _finish(self) -> None:
+        """Count every call and write the file, when the process ends."""
+        if self.ended:
+            torch.cuda.synchronize()
+        self._read()
+        self.write()
 
     def _add(self, drafts: int, laps: Laps) -> None:
         for (_, before), (part, after) in pairwise(laps):
@@ -94,13 +103,11 @@ class DraftClock:
         self.seconds += _seconds(laps[0][1], laps[-1][1])
 
     def _now(self) -> Mark:
-        if self.cuda and self.file is None:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            return event
-        if self.cuda:
-            torch.cuda.synchronize()
-        return time.perf_counter()
+        if not self.cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
     def write(self) -> None:
         """Replace the file by the present figures."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,49 +68,92 @@ def test_a_call_tells_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (clock.drafts, clock.seconds, clock.parts) == (1, 8.5, {"serial 1": 5.0, "window": 2.0})
 
 
-def test_for_metrics_the_device_is_read_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Event:
-        """Stands in for the GPU's: each comes a second after the one before."""
+class Device:
+    """Stand-in for ``torch.cuda``: each event comes a second after the one before, once the device has reached it.
 
-        recorded = 0
-        reached = 0
+    at_exit: what the process calls when it ends.
+    """
 
-        def __init__(self, enable_timing: bool) -> None:
-            assert enable_timing
+    def __init__(self) -> None:
+        self.recorded = self.reached = self.waits = 0
+        self.at_exit: list[Callable[[], None]] = []
 
-        def record(self) -> None:
-            """Now."""
-            Event.recorded += 1
-            self.at = Event.recorded
+    def event(self, enable_timing: bool) -> Event:
+        """Return an event that is not recorded yet."""
+        assert enable_timing
+        return Event(self)
 
-        def query(self) -> bool:
-            """Whether the device has come so far."""
-            return self.at <= Event.reached
+    def synchronize(self) -> None:
+        """Let the device reach all that is recorded."""
+        self.waits += 1
+        self.reached = self.recorded
 
-        def elapsed_time(self, later: Event) -> float:
-            """Milliseconds."""
-            assert later.query()
-            return 1000.0 * (later.at - self.at)
 
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: pytest.fail("nothing may wait for the device"))
-    clock = DraftClock(None, "cuda", metered=True)
-    with clock:
-        clock.lap("window")
-    assert (clock.drafts, clock.seconds) == (0, 0)
-    Event.reached = 3
-    with clock:
-        clock.lap("window")
-    assert (clock.drafts, clock.seconds, clock.parts) == (1, 2.0, {"window": 1.0})
+class Event:
+    """Stand-in for ``torch.cuda.Event``."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def record(self) -> None:
+        """Now."""
+        self.device.recorded += 1
+        self.at = self.device.recorded
+
+    def query(self) -> bool:
+        """Whether the device has come so far."""
+        return self.at <= self.device.reached
+
+    def elapsed_time(self, later: Event) -> float:
+        """Milliseconds."""
+        assert later.query()
+        return 1000.0 * (later.at - self.at)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """A GPU."""
+    made = Device()
+    monkeypatch.setattr(torch.cuda, "Event", made.event)
+    monkeypatch.setattr(torch.cuda, "synchronize", made.synchronize)
+    monkeypatch.setattr(atexit, "register", made.at_exit.append)
+    return made
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_no_call_waits_for_the_device(
+    written: bool, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtpc.draft_clock.WRITE_EVERY", 0.0)
+    file = tmp_path / "times.json"
+    clock = DraftClock(file if written else None, "cuda", metered=not written)
+    for drafts, seconds in ((0, 0), (1, 2.0)):  # the second call reads the first one's events
+        with clock:
+            clock.lap("window")
+        assert (clock.drafts, clock.seconds, clock.parts) == (drafts, seconds, {"window": 1.0} if drafts else {})
+        assert not written or json.loads(file.read_text())["drafts"] == drafts
+        device.reached = 3
+    assert device.waits == 0
+
+
+def test_the_end_of_the_process_counts_every_call(device: Device, tmp_path: Path) -> None:
+    clock = DraftClock(tmp_path / "times.json", "cuda")
+    for _ in range(2):
+        with clock:
+            pass
+    device.at_exit[0]()
+    assert json.loads((tmp_path / "times.json").read_text()) == {"drafts": 2, "seconds": 2.0, "parts": {}}
+    assert device.waits == 1
 
 
 def test_what_was_written_a_moment_ago_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, file = DraftClock(tmp_path / "times.json"), tmp_path / "times.json"
-    at_times(monkeypatch, 10.0, 10.5, 10.5, 10.625, 10.625, 10.75)
-    for drafts in (1, 1, 2):  # after 0.5, 0.125 and 0.25 seconds
+    ends = iter((10.5, 10.625, 10.75))
+    monkeypatch.setattr("mtpc.draft_clock.time", SimpleNamespace(monotonic=partial(next, ends), perf_counter=float))
+    for drafts in (1, 1, 3):
         with clock:
             pass
-        assert json.loads(file.read_text())["drafts"] == (3 if drafts == 2 else 1)
+        assert json.loads(file.read_text())["drafts"] == drafts
 
 
 def test_writes_now_and_then_without_being_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

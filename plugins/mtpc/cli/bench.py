@@ -62,7 +62,7 @@ def bench(
         "runs/bench"
     ),
     draft_times: Annotated[
-        bool, typer.Option(help="Time the drafting calls; on a GPU this waits for the device around each.")
+        bool, typer.Option(help="Time the drafting calls and their parts; nothing waits for the device.")
     ] = True,
     server_arg: Annotated[
         list[str] | None, typer.Option(help="An argument for all servers, as in --server-arg=--dtype=float32.")
