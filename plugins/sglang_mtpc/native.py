@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from mtpc.errors import MTPCError
 from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.target_head.rows import plain_weight
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import verify
 from sglang_mtpc.metrics import Watch
-from sglang_mtpc.models.serial import PLAIN
 from sglang_mtpc.ranks import check_ranks, head_ranks
 from sglang_mtpc.request_vocabularies import RequestVocabularies
 from sglang_mtpc.token_map import vocabulary_values
@@ -38,16 +38,15 @@ def restrict(model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int)
     Errors: `MTPCError` for a model with another head than one over all of the target's tokens, or a quantised one.
     """
     processors = [module for module in model.modules() if isinstance(module, LogitsProcessor)]
-    weight = getattr(getattr(model, "lm_head", None), "weight", None)
-    plain = weight is not None and weight.dtype in PLAIN
-    fits = plain and getattr(model.lm_head, "org_vocab_size", len(weight)) == vocab_size  # type: ignore[arg-type]
+    lm_head = getattr(model, "lm_head", None)
+    shard = plain_weight(lm_head)
     changed = any(one.logit_scale is not None or one.final_logit_softcapping for one in processors)
-    if not fits or not processors or changed:
+    if shard is None or getattr(lm_head, "org_vocab_size", len(shard)) != vocab_size or not processors or changed:
         raise MTPCError(
             f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantised "
             f"and whose logits are taken as they are, which {type(model).__name__} has not; set its language to 'none'."
         )
-    head = VocabularyHead(DraftLogits(vocabularies, weight.data, ranks=head_ranks()), None)  # type: ignore[union-attr]
+    head = VocabularyHead(DraftLogits(vocabularies, shard, ranks=head_ranks()), None)
     for processor in processors:
         processor._get_logits = lambda hidden_states, *_, **__: head(hidden_states)
     logger.info("%s: %s.", type(model).__name__, head.draft_logits.summary)

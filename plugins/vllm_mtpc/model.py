@@ -21,6 +21,7 @@ from mtpc.families.announced import Shares, announced
 from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.memory import of_drafts
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
+from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc.additional import copying_settings, vocabulary_values
@@ -102,16 +103,16 @@ class DrafterForCausalLM(nn.Module):
             self.vocabularies = None
         if self.vocabularies is None:
             return
-        weight = getattr(self.lm_head, "weight", None)
-        if weight is None or not weight.is_floating_point() or weight.shape[-1] != self.target.hidden_size:
+        weight = plain_weight(self.lm_head, self.target.hidden_size)
+        if weight is None:
             raise MTPCError(
                 "a draft vocabulary needs an output head that is not quantised; set its language to 'none'."
             )
         if static:
-            self.draft_logits = UnionLogits(self.vocabularies, weight.data, head_ranks())
+            self.draft_logits = UnionLogits(self.vocabularies, weight, head_ranks())
         else:
             whole = partial(self.logits_processor, self.lm_head)
-            self.draft_logits = DraftLogits(self.vocabularies, weight.data, whole, head_ranks())
+            self.draft_logits = DraftLogits(self.vocabularies, weight, whole, head_ranks())
 
     def announce(self, vllm_config: Any, copies: bool, runner: str, further: bool = False) -> None:
         """Say in the log what drafts, once the head is shared; further: see `Shares`."""

@@ -12,11 +12,10 @@ from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmb
 
 from mtpc.errors import MTPCError
 from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from vllm_mtpc.ranks import head_ranks
-
-PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what they say; those of FP8 are scaled
 
 
 class NativeHead:
@@ -67,10 +66,7 @@ def _plain(head: nn.Module | None, vocab_size: int) -> bool:
     """Whether a head has a row of plain numbers for each of so many tokens, and nothing else."""
     if not isinstance(head, VocabParallelEmbedding) or head.org_vocab_size != vocab_size:
         return False
-    weight = getattr(head, "weight", None)
-    if weight is None or getattr(head, "bias", None) is not None:
-        return False
-    return weight.dtype in PLAIN and weight.shape[-1] == head.embedding_dim
+    return getattr(head, "bias", None) is None and plain_weight(head, head.embedding_dim) is not None
 
 
 def _after_the_head(processor: LogitsProcessor) -> LogitsProcessor:

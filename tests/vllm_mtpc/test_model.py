@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mtpc.copying.mixture import Copied, Copying
 from mtpc.draw import draw_tokens, most_probable
+from mtpc.errors import MTPCError
 from mtpc.target_head.rows import ALONE
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
@@ -42,6 +43,16 @@ def drafter(vocabularies: DraftVocabularies | None, static: bool, monkeypatch: p
     made.lm_head = nn.Linear(SIZE, VOCABULARY + 2 * (vocabularies is not None), bias=False)
     made.gather_rows(static)
     return made
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_head_of_fp8_is_refused(static: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows mean nothing without their scales."""
+    made = drafter(DraftVocabularies(RANKINGS, VocabularySettings(size=3, language="high")), static, monkeypatch)
+    weight = made.lm_head.weight.data.to(torch.float8_e4m3fn)
+    made.lm_head.weight = nn.Parameter(weight, requires_grad=False)
+    with pytest.raises(MTPCError, match=r"an output head that is not quantised; set its language to 'none'\.$"):
+        made.gather_rows(static)
 
 
 @pytest.mark.parametrize("static", [True, False])

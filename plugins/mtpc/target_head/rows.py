@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,20 @@ class Ranks:
 
 
 ALONE = Ranks()
+PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # FP8 is not: its numbers need their scales
 FEW = 4  # rows of states that read int8 faster than bfloat16, on an AMD EPYC: half the time for one, 0.6 for four
+
+
+def plain_weight(head: Any, hidden_size: int | None = None) -> Tensor | None:
+    """Return the weight [V, d] of an output head whose rows are logits' factors as they are, None of a quantized head.
+
+    head: an engine's module; None: there is none.  hidden_size: d; None: any.
+    """
+    weight = getattr(head, "weight", None)
+    if weight is None or weight.dtype not in PLAIN or hidden_size not in (None, weight.shape[-1]):
+        return None
+    found: Tensor = weight.data
+    return found
 
 
 class Rows:

@@ -22,7 +22,7 @@ from mtpc.families import DrafterConfig, Family, families
 from mtpc.families.drafter import Drafter
 from mtpc.serial.config import SerialConfig
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
-from mtpc.target_head.rows import Rows
+from mtpc.target_head.rows import Rows, plain_weight
 from mtpc.target_head.shared import Head
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
@@ -30,8 +30,6 @@ from sglang_mtpc import served
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import head_ranks, of_first_rank
 from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, NoHead, VocabularyHead
-
-PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # numbers that mean what they say; those of FP8 are scaled
 
 
 def attention(serial: SerialConfig, config: Any, number: int) -> Any:
@@ -182,10 +180,9 @@ class SerialModel(nn.Module):
 
         Errors: `MTPCError`, which says ``otherwise``, for one whose rows are no plain numbers.
         """
-        weight = getattr(self.lm_head, "weight", None)
-        if weight is None or weight.dtype not in PLAIN or weight.shape[-1] != self.drafter.hidden_size:
+        shard = plain_weight(self.lm_head, self.drafter.hidden_size)
+        if shard is None:
             raise MTPCError(f"{otherwise}.")
-        shard: Tensor = weight.data
         return shard
 
     @cached_property
