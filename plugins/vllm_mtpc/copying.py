@@ -33,7 +33,9 @@ class RunnerCopying:
         store, cost = None if settings.store is None else Store(settings.store), settings.step_cost
         times = None if cost.fixed else StepTimes(cost, told_by_first_rank)
         self.batch, self.device = BatchCopying(own, longest, cost, table, store, times=times), device
-        self.rested: list[str] = []  # the requests of the last step that rested
+        # vLLM's requests by name, which may be used again: those of the batch, and of the last step that rested.
+        self.known: dict[str, Any] = {}
+        self.rested: dict[str, Any] = {}
         self.unheard: list[Tensor] = []  # what the target has said to these since
 
     def sampled(
@@ -54,23 +56,28 @@ class RunnerCopying:
         self._catch_up()
         rows = list(zip(ids, tokens.tolist(), unread.tolist(), strict=True))
         said = {name: [token for token in row if token >= 0 and not waiting] for name, row, waiting in rows}
-        self.batch.forget(self.batch.requests.keys() - requests.keys())
+        gone = [name for name, request in self.known.items() if requests.get(name) is not request]
+        self.batch.forget(gone)
+        for name in gone:
+            del self.known[name]
         self.resting, self.own = not seeded and self.batch.rests(said, greedy), None
         if self.resting:
-            self.rested = list(ids)
+            self.rested = {name: requests[name] for name in ids}
             return
         self.batch.begin(greedy)
         for name, _, waiting in rows:
-            request = requests[name]
+            request = self.known[name] = requests[name]
             self.batch.add(name, partial(_text_of, request), said[name], waiting, _tenant_of(request))
 
-    def rests_on(self, ids: list[str], tokens: Tensor) -> bool:
+    def rests_on(self, ids: list[str], requests: Mapping[str, Any], tokens: Tensor) -> bool:
         """Whether this step drafts nothing either, after one with the same requests that rested.
 
-        tokens: what the target has just said to each, int [B, 1], read later: nobody may overwrite it.  Where this is
-        so, nothing else is to be done; where it is not, `sampled` follows.
+        requests: as of `sampled`.  tokens: what the target has just said to each, int [B, 1], read later: nobody may
+        overwrite it.  Where this is so, nothing else is to be done; where it is not, `sampled` follows.
         """
-        if not self.resting or len(ids) == 1 or ids != self.rested or not self.batch.rests_on():
+        if not self.resting or len(ids) == 1 or ids != list(self.rested):
+            return False
+        if any(requests[name] is not one for name, one in self.rested.items()) or not self.batch.rests_on():
             return False
         self.unheard.append(tokens)
         return True

@@ -171,7 +171,7 @@ class Proposer(EagleProposer):
         if self.backlog is not None and not self.backlog.has_room(ids):
             return None
         said = tokens.clone()
-        if self.copying.rests_on(ids, said):
+        if self.copying.rests_on(ids, runner.requests, said):
             with self.clock:
                 if self.vocabularies is not None:
                     self.vocabularies.hear_later(ids, said)

@@ -41,6 +41,7 @@ class RequestVocabularies:
     def __init__(self, detector: LanguageDetector, device: torch.device) -> None:
         self.detector = detector
         self.readings: dict[str, Reading] = {}
+        self.known: dict[str, Any] = {}  # vLLM's requests by name, which may be used again
         self.arrivals: deque[Arrival] = deque()
         self.asynchronous = device.type != "cpu"
         self.unheard: list[tuple[Sequence[str], Tensor]] = []
@@ -80,10 +81,11 @@ class RequestVocabularies:
             self.sampled(requests_of, said_to, [0] * len(requests_of))
         self.unheard.clear()
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
-        self.forget(self.readings.keys() - requests.keys())
-        for request in ids:
-            if request not in self.readings:
-                self.begin(request, requests[request].prompt_token_ids or [])
+        self.forget([name for name, request in self.known.items() if requests.get(name) is not request])
+        for name in ids:
+            if name not in self.known:
+                self.known[name] = requests[name]
+                self.begin(name, requests[name].prompt_token_ids or [])
         drafted = [] if self.tally is None else list(map(len, gpu_input_batch.spec_token_ids[: len(ids)]))
         said = (
             sampled_token_ids.clone()
@@ -106,8 +108,9 @@ class RequestVocabularies:
 
     def forget(self, requests: Iterable[str]) -> None:
         """Of requests that are finished or preempted."""
-        for request in list(requests):
+        for request in requests:
             self.readings.pop(request, None)
+            self.known.pop(request, None)
 
     def sampled(self, requests: Sequence[str], tokens: Tensor, drafted: Sequence[int] = ()) -> None:
         """What the target has just said: int [B, W], -1 where there is no token.

@@ -81,7 +81,7 @@ def test_a_rest_goes_on_without_a_look_at_what_was_said() -> None:
             said = torch.tensor([[100 * row + step] for row, _ in enumerate(ids, start=1)])
             if step == 70:
                 requests = {"c": requests["c"]}
-            on = asks and copying.rests_on(ids, said.clone())
+            on = asks and copying.rests_on(ids, requests, said.clone())
             if not on:
                 copying.sampled(ids, requests, said, torch.zeros(len(ids), dtype=torch.bool), *GREEDY_UNSEEDED)
                 copying.lengths(Draft(torch.zeros(len(ids), 0, dtype=torch.int64), None), 8, {})
@@ -97,6 +97,41 @@ def test_a_rest_goes_on_without_a_look_at_what_was_said() -> None:
     assert (rested, texts, 0) == after(asks=False)
     assert 20 < rested_on < sum(rested)
     assert texts == {"c": [1, *range(340, 370), *range(170, 180)]}
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_name_that_is_used_again_is_another_request(rests: bool) -> None:
+    """Also where it comes in a step that nobody looks at: no text or answer of one tenant goes to another."""
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)))
+    copying = RunnerCopying(Own(0), 8, CopySettings(step_cost=cost, store=100), CopyTable(), torch.device("cpu"))
+    unread = torch.zeros(2, dtype=torch.bool)
+
+    def request(tenant: str, prompt: list[int]) -> Any:
+        sampling = SimpleNamespace(extra_args={"tenant": tenant})
+        return SimpleNamespace(prompt_token_ids=prompt, output_token_ids=[], sampling_params=sampling)
+
+    def step(token: int) -> None:
+        tokens = torch.tensor([[token], [200]])
+        if not rests or not copying.rests_on(["a", "b"], requests, tokens):
+            copying.sampled(["a", "b"], requests, tokens, unread, *GREEDY_UNSEEDED)
+            copying.lengths(Draft(torch.zeros(2, 0, dtype=torch.int64), None), 8, {})
+        requests["a"].output_token_ids.append(token)
+
+    requests = {"a": request("alice", [1]), "b": request("carol", [2])}
+    said = 0
+    while not said or (rests and (said < 40 or len(copying.unheard) != 2)):  # in the middle of a long rest
+        said += 1
+        step(100)
+    requests["a"] = request("bob", [3])
+    step(101)
+    copying.batch.rest.end()
+    step(102)
+    assert copying.batch.requests["a"].copy.text == [3, 101, 102]
+    assert copying.batch.requests["a"].tenant == "bob"
+    store = copying.batch.store
+    assert store is not None
+    assert [token for token in store.of("alice") if token >= 0] == [100] * said
+    assert not store.of("bob")
 
 
 @pytest.mark.parametrize("fixed", [True, False])

@@ -100,8 +100,8 @@ def test_what_the_target_said_is_read(copies: bool, looked: bool) -> None:
     """Of every request of the batch, but while its prompt is read; who is gone is forgotten."""
     rankings = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
     vocabularies = RequestVocabularies(LanguageDetector(rankings, surcharge=1.0), CPU)
-    vocabularies.begin("gone", [1])
-    vocabularies.begin("a", [1, 2])
+    gone = {"gone": SimpleNamespace(prompt_token_ids=[1])}
+    vocabularies.hear(torch.tensor([[2]]), gone, SimpleNamespace(req_ids=["gone"]))
     given: list[Any] = []
     copying = SimpleNamespace(sampled=lambda *args: given.append(args)) if copies else None
     made = bare(vocabularies=vocabularies, copying=copying, device=CPU)
@@ -122,7 +122,7 @@ def test_what_the_target_said_is_read(copies: bool, looked: bool) -> None:
     assert made.requests == ["a", "b", "c"]
     assert set(vocabularies.readings) == {"a", "b", "c"}
     assert vocabularies.choose(made.requests).tolist() == [0, 1, 1]
-    assert {name: reading.tokens for name, reading in vocabularies.readings.items()} == {"a": 4, "b": 7, "c": 6}
+    assert {name: reading.tokens for name, reading in vocabularies.readings.items()} == {"a": 2, "b": 7, "c": 6}
     assert len(given) == (copies and not looked)
     assert not made.looked
     for ids, known, tokens, waiting, greedy, seeded in given:
@@ -143,7 +143,7 @@ def test_a_step_in_which_the_drafter_drafts_nothing_itself_is_heard_and_waits() 
         waited.clear()
         backlog = SimpleNamespace(has_room=lambda ids: room, wait=lambda *given: waited.append(given))
         copying = SimpleNamespace(
-            rests_on=lambda ids, said: rests,
+            rests_on=lambda ids, requests, said: rests,
             sampled=lambda *given: heard.append(given),
             own_that_pay=lambda most, seeded: own,
             lengths=lambda draft, most, seeds: ([[5] * most, []], None),

@@ -63,8 +63,7 @@ def test_what_is_told_later_is_taken_in_before_what_comes_next(chosen: RequestVo
     """Also of a request that is gone since; no draft was verified then."""
     chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
     requests = {name: SimpleNamespace(prompt_token_ids=LOW) for name in "ab"}
-    for name in "ab":
-        chosen.begin(name, LOW)
+    chosen.hear(torch.full((2, 1), -1), requests, SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []]))
     chosen.hear_later(["a", "b"], torch.tensor([[57], [58]]))
     chosen.hear_later(["b", "a"], torch.tensor([[3], [4]]))
     requests.pop("b")
@@ -73,6 +72,14 @@ def test_what_is_told_later_is_taken_in_before_what_comes_next(chosen: RequestVo
     assert has_read(chosen, "a", [*LOW, 57, 4, 5])
     assert set(chosen.readings) == {"a"}
     assert not chosen.tally.totals()[0]
+
+
+def test_a_name_that_is_used_again_is_another_request(chosen: RequestVocabularies) -> None:
+    batch = SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
+    for prompt in (LOW, HIGH):
+        chosen.hear(torch.tensor([[5]]), {"a": SimpleNamespace(prompt_token_ids=prompt)}, batch)
+        chosen.read_due()
+        assert has_read(chosen, "a", [*prompt, 5])
 
 
 def test_what_became_of_drafts_counts_for_the_vocabulary_that_they_came_from(chosen: RequestVocabularies) -> None:
