@@ -9,15 +9,16 @@ from mtpc.errors import MTPCError
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc import touch_points
 from vllm_mtpc.additional import SECTION, CopySettings, section, vocabulary_values
-from vllm_mtpc.settings import target_of
+from vllm_mtpc.settings import check_verification, target_of
 
 METHODS = ("mtp", "eagle", "eagle3", "draft_model")
-# Settings under which a draft is not made of one row of logits for each request, and what each must be.
+# Settings under which a draft is not made of one row of plain logits for each request, and what each must be.
 FIXED = {
     "disable_padded_drafter_batch": False,
     "parallel_drafting": False,
     "use_heterogeneous_vocab": False,
     "use_local_argmax_reduction": False,
+    "draft_lm_head_quantization": None,  # from vLLM 0.33 on
 }
 
 
@@ -42,8 +43,9 @@ def check_native(speculative: Any, target: Any, additional: Any, pipeline_stages
     if open_vocabularies(vocabulary_values(additional), Path(draft.model), vocab_size) is None:
         return
     for key, expected in FIXED.items():
-        if (value := getattr(speculative, key)) != expected:
+        if (value := getattr(speculative, key, expected)) != expected:
             raise MTPCError(f"{key} is {value!r}, but with a draft vocabulary it must be {expected!r}.")
+    check_verification(speculative.rejection_sample_method)
     own = getattr(draft.hf_config, "draft_vocab_size", None)
     if own not in (None, vocab_size):
         raise MTPCError(

@@ -26,9 +26,10 @@ FIXED = {
     "use_heterogeneous_vocab": False,
     "use_local_argmax_reduction": False,
     "enable_adaptive_verification": False,
+    "disable_padded_drafter_batch": False,
     "quantization": None,
+    "draft_lm_head_quantization": None,
 }
-SERIAL_FIXED = FIXED | {"disable_padded_drafter_batch": False}
 RANKS = "draft_tensor_parallel_size"
 
 
@@ -59,7 +60,8 @@ def check_settings(
         raise MTPCError(problem)
     served = target_of(target)
     load_drafter(folder, served)
-    _check_keys(settings, FIXED if serial is None else SERIAL_FIXED)
+    _check_keys(settings)
+    check_verification(settings.get("rejection_sample_method"))
     if settings.get("method") != METHOD:
         raise MTPCError(f"{folder} is {family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
     if pipeline_stages > 1:
@@ -106,15 +108,31 @@ def _check_serial(folder: Path, serial: SerialConfig, settings: dict[str, Any], 
     serial.check_ranks(ranks, folder)
 
 
-def _check_keys(settings: dict[str, Any], fixed: dict[str, Any]) -> None:
+def check_verification(method: Any) -> None:
+    """Refuse rejection_sample_method "block", which changes the text, and "synthetic" where vLLM does not have it.
+
+    Errors: `MTPCError`.
+    """
+    from vllm.platforms import current_platform
+
+    if method == "block":
+        raise MTPCError(
+            "rejection_sample_method is 'block', which vLLM draws with random numbers that the next step draws with "
+            "again: the text is not quite the target's, so it must be 'standard'."
+        )
+    if method == "synthetic" and current_platform.is_cpu():
+        raise MTPCError("rejection_sample_method is 'synthetic', which vLLM has on GPUs only: use 'standard'.")
+
+
+def _check_keys(settings: dict[str, Any]) -> None:
     from vllm.config import SpeculativeConfig
 
     known = {field.name for field in dataclasses.fields(SpeculativeConfig)}
     for key, value in settings.items():
         if key not in known:
             raise MTPCError(f"speculative-config has no key {key!r}.")
-        if key in fixed and value != fixed[key]:
-            raise MTPCError(f"{key} is {value!r}, but with this drafter it must be {fixed[key]!r}.")
+        if key in FIXED and value != FIXED[key]:
+            raise MTPCError(f"{key} is {value!r}, but with this drafter it must be {FIXED[key]!r}.")
     method = settings.get("draft_sample_method", SAMPLE_METHODS[0])
     if method not in SAMPLE_METHODS:
         raise MTPCError(f"draft_sample_method must be one of {', '.join(SAMPLE_METHODS)}, not {method!r}.")

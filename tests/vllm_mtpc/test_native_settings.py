@@ -51,6 +51,12 @@ def test_without_the_section_anything_passes(target: Path, eagle: Path) -> None:
         ({"size": 1000}, {}, "not 1000"),
         ({"colour": 1}, {}, "colour"),
         ({}, {"use_local_argmax_reduction": True}, "use_local_argmax_reduction is True"),
+        ({}, {"rejection_sample_method": "block"}, "rejection_sample_method is 'block', which vLLM draws with"),
+        (
+            {},
+            {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.0},
+            "is 'synthetic', which vLLM has on GPUs only",
+        ),
         ({}, {"method": "ngram", "model": None, "prompt_lookup_max": 3}, "not for 'ngram'"),
     ],
 )
@@ -63,6 +69,15 @@ def test_wrong_settings(
     assert part in message
     assert "\n" not in message
     assert message.endswith(".")
+
+
+def test_a_quantized_copy_of_the_head(target: Path, eagle: Path, section: dict[str, Any]) -> None:
+    """A key of vLLM 0.33."""
+    config = engine_config(target, eagle, {})
+    config.speculative_config.draft_lm_head_quantization = "fp8"
+    with pytest.raises(MTPCError, match="draft_lm_head_quantization is 'fp8', but with a draft vocabulary"):
+        check_native(config.speculative_config, config.model_config, {"mtpc": section})
+    check_native(config.speculative_config, config.model_config, {})
 
 
 def test_no_file(target: Path, eagle: Path) -> None:

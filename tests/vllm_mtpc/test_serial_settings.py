@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import vllm.config
 from safetensors.torch import load_file, save_file
 from vllm.engine.arg_utils import EngineArgs
 
@@ -74,11 +76,31 @@ def test_good_settings_pass(target: Path, fastmtp: Path, tmp_path: Path, method:
         ({"parallel_drafting": True}, "parallel_drafting is True"),
         ({"quantization": "fp8"}, "quantization is 'fp8'"),
         ({"disable_padded_drafter_batch": True}, "disable_padded_drafter_batch is True"),
+        ({"rejection_sample_method": "block"}, "rejection_sample_method is 'block', which vLLM draws with"),
+        ({"rejection_sample_method": "synthetic"}, "is 'synthetic', which vLLM has on GPUs only: use 'standard'"),
         ({"num_speculative_token": 5}, "no key 'num_speculative_token'"),
     ],
 )
 def test_wrong_settings(target: Path, fastmtp: Path, settings: dict[str, Any], message: str) -> None:
     assert message in refused(target, fastmtp, **settings)
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_batches_of_a_drafter_without_a_serial_part_are_padded(target: Path, drafter: Path, copies: bool) -> None:
+    message = refused(target, drafter, {"mtpc": {"copy": copies}}, disable_padded_drafter_batch=True)
+    assert "disable_padded_drafter_batch is True, but with this drafter it must be False" in message
+
+
+@pytest.mark.parametrize("kind", ["drafter", "fastmtp"])
+def test_a_quantized_copy_of_the_head(
+    kind: str, target: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """A key of vLLM 0.33."""
+    more = [("draft_lm_head_quantization", Any, None)]
+    made = dataclasses.make_dataclass("Newer", more, bases=(vllm.config.SpeculativeConfig,))
+    monkeypatch.setattr(vllm.config, "SpeculativeConfig", made)
+    message = refused(target, request.getfixturevalue(kind), {}, draft_lm_head_quantization="fp8")
+    assert "draft_lm_head_quantization is 'fp8', but with this drafter it must be None" in message
 
 
 @pytest.mark.parametrize(
