@@ -76,6 +76,19 @@ def section(additional: Any) -> Section:
     return declared(Additional, additional, "additional-config").mtpc
 
 
+def host_copying(additional: Any, family: Family, async_scheduling: bool) -> CopySettings | None:
+    """How drafts are copied on the V1 runner, from texts on the host; None: they are not.
+
+    async_scheduling: whether steps overlap.
+
+    Errors: `MTPCError` if they do: the texts are then a step behind.
+    """
+    settings = copying_settings(additional, family.copies)
+    if settings is not None and async_scheduling:
+        raise MTPCError(f"additional-config {SECTION}.{COPY} requires --no-async-scheduling on the V1 model runner.")
+    return settings
+
+
 def static_copying(additional: Any, family: Family, config: DrafterConfig, drafts: int, folder: Path) -> bool:
     """Whether drafts are also copied on Model Runner V2, where they are no longer than the drafter's own.
 

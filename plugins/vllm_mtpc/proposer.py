@@ -18,11 +18,10 @@ from mtpc.copying.passes import Enough
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Mode
 from mtpc.draft_clock import DraftClock
-from mtpc.errors import MTPCError
 from mtpc.families.drafter import own_drafts
 from mtpc.window.single import drafting_for_one
 from vllm_mtpc import metrics
-from vllm_mtpc.additional import copying_settings
+from vllm_mtpc.additional import host_copying
 from vllm_mtpc.backlog import LONGEST, MEMORY, Backlog, Pass
 from vllm_mtpc.copying import RunnerCopying
 from vllm_mtpc.dispatch import drafter_of
@@ -66,10 +65,9 @@ class Proposer(EagleProposer):
         self.known: list[Any] = []  # what vLLM's runner knows of each of these
         self.backlog: Backlog | None = None
         self.own = self.num_speculative_tokens
-        settings = copying_settings(vllm_config.additional_config, family.copies)
+        overlaps = vllm_config.scheduler_config.async_scheduling
+        settings = host_copying(vllm_config.additional_config, family, overlaps)
         if settings is not None:
-            if vllm_config.scheduler_config.async_scheduling:
-                raise MTPCError("copying reads what was said a step ago: it needs --no-async-scheduling.")
             own = own_drafts(family, drafter, self.num_speculative_tokens)
             table = CopyTable.of(Path(vllm_config.speculative_config.draft_model_config.model))
             self.own, longest = own.count, self.num_speculative_tokens

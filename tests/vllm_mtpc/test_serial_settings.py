@@ -18,7 +18,7 @@ from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from tests.support.random_fastmtp import make_vocabulary
 from vllm_mtpc import touch_points
-from vllm_mtpc.additional import static_copying, vocabulary_values
+from vllm_mtpc.additional import host_copying, static_copying, vocabulary_values
 from vllm_mtpc.settings import check_settings
 
 VOCAB = 258
@@ -147,6 +147,14 @@ def test_copying_makes_drafts_longer_than_the_drafters_own(target: Path, drafter
     assert "from 1 to 7" in refused(target, drafter, {"mtpc": {"copy": False}}, **longer)
     assert "from 1 to 256" in refused(target, drafter, {"mtpc": {"copy": True}}, num_speculative_tokens=0)
     assert "is for drafters with a serial part" in refused(target, drafter, {"mtpc": {"copy": True, "size": 40}})
+
+
+def test_the_v1_runner_copies_where_steps_do_not_overlap(fastmtp: Path) -> None:
+    family = family_of(fastmtp)
+    assert host_copying({"mtpc": {"copy": True}}, family, async_scheduling=False) is not None
+    assert host_copying({}, family, async_scheduling=True) is None
+    with pytest.raises(MTPCError, match=r"^additional-config mtpc.copy requires --no-async-scheduling on the V1"):
+        host_copying({"mtpc": {"copy": True}}, family, async_scheduling=True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Every configuration that ships starts vLLM as it is, on a CPU and with the defaults of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from transformers import LlamaConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.entrypoints.cli.serve import ServeSubcommand
+from vllm.platforms.cpu import CpuPlatform
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+from vllm_mtpc import register
+from vllm_mtpc.additional import host_copying, static_copying
+from vllm_mtpc.dispatch import drafter_of
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "serve_configs").glob("vllm/*.yaml")) + sorted((ROOT / "serve_configs").glob("ray/*.yaml"))
+V1_ALONE = {"chat-copying-cpu"}  # on a GPU with VLLM_USE_V2_MODEL_RUNNER=0
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folders that the files name; of the chat target, which is made from a download, nothing but its shapes."""
+    (tmp_path / "weights").symlink_to(ROOT / "weights")
+    LlamaConfig(
+        architectures=["LlamaForCausalLM"],
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        vocab_size=49152,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        dtype="bfloat16",
+    ).save_pretrained(tmp_path / "runs" / "smollm2")
+    monkeypatch.chdir(tmp_path)
+    register()
+
+
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let vLLM choose what it chooses on a GPU: there is Triton, and steps overlap unless told otherwise."""
+    monkeypatch.setattr("vllm.triton_utils.HAS_TRITON", True)
+    monkeypatch.setattr("vllm.config.vllm.HAS_TRITON", True)
+    monkeypatch.setattr(CpuPlatform, "is_cpu", lambda self: False)
+    monkeypatch.setattr(CpuPlatform, "check_and_update_config", classmethod(lambda cls, vllm_config: None))
+
+
+def arguments(file: Path) -> Iterator[EngineArgs]:
+    """Those of every engine that a file starts, as vLLM's command line or Ray's LLM serving makes them."""
+    if file.parent.name == "vllm":
+        parser = ServeSubcommand().subparser_init(FlexibleArgumentParser().add_subparsers())
+        yield EngineArgs.from_cli_args(parser.parse_args(["--config", str(file)]))
+        return
+    text = file.read_text().replace("/models/smollm2\n", "runs/smollm2\n").replace("/models", "weights")
+    (application,) = yaml.safe_load(text)["applications"]
+    for served in application["args"]["llm_configs"]:
+        yield EngineArgs(model=served["model_loading_config"]["model_source"], **served["engine_kwargs"])
+
+
+def check_as_engine(config: Any) -> None:
+    """Also pass what is checked where a drafter is built, in the engine process."""
+    if config.speculative_config is None:
+        return
+    (family, drafter), drafts = drafter_of(config), config.speculative_config.num_speculative_tokens
+    if config.use_v2_model_runner:
+        folder = Path(config.speculative_config.draft_model_config.model)
+        static_copying(config.additional_config, family, drafter, drafts, folder)
+    else:
+        host_copying(config.additional_config, family, config.scheduler_config.async_scheduling)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_it_is_accepted_to_the_end(file: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    v2 = device == "gpu" and file.stem not in V1_ALONE
+    if device == "gpu":
+        on_a_gpu(monkeypatch)
+    if device == "gpu" and not v2:
+        monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+    for engine in arguments(file):
+        config = engine.create_engine_config()
+        assert config.use_v2_model_runner == v2
+        assert config.scheduler_config.async_scheduling == v2
+        check_as_engine(config)
