@@ -9,6 +9,8 @@ well, see `sglang_mtpc.first_pass`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,24 +113,36 @@ class SerialDraftWorker(EagleDraftWorker):
 
     def init_attention_backend(self) -> None:
         """SGLang's, of a loop as long as the serial part may come to draft."""
-        steps, copying = self.speculative_num_steps, self.copying
-        if copying is not None and copying.may_ask:
-            self.speculative_num_steps = copying.batch.own.most
-        super().init_attention_backend()
-        self.speculative_num_steps = steps
+        steps = self.speculative_num_steps
+        if self.copying is not None and self.copying.may_ask:
+            steps = self.copying.batch.own.most
+        with self._loop_of(steps):
+            super().init_attention_backend()
 
     def _capture_cuda_graphs(self) -> None:
-        """SGLang's, without that of a draft loop which is as long as what is verified, or whose tree becomes ours."""
-        steps = self.speculative_num_steps
-        if self.copying is not None or self.borrows:
-            self.speculative_num_steps = 1  # of no loop
-        super()._capture_cuda_graphs()
+        """SGLang's; of the draft loop only where it drafts all that is verified, which is what SGLang sizes it by."""
+        with self._loop_of(self.speculative_num_steps if self._drafts_alone else 1):  # 1: there is no loop
+            super()._capture_cuda_graphs()
+
+    @property
+    def _drafts_alone(self) -> bool:
+        """Whether SGLang's draft loop, as it is, drafts all tokens; otherwise `_loop` runs it, in no graph."""
+        return self.window is None and self.copying is None and not self.borrows
+
+    @contextmanager
+    def _loop_of(self, steps: int) -> Iterator[None]:
+        """Let SGLang's draft loop have so many steps."""
+        before = self.speculative_num_steps
         self.speculative_num_steps = steps
+        try:
+            yield
+        finally:
+            self.speculative_num_steps = before
 
     def draft(self, batch: Any, **options: Any) -> Any:
         """All drafts but the first, from it, and their input for verification."""
         with self.clock:
-            if self.window is None and self.copying is None and not self.borrows:
+            if self._drafts_alone:
                 return super().draft(batch, **options)
             draft_input, step = batch.spec_info, self.steps.begin(batch)
             if self.window is not None:
@@ -224,13 +238,8 @@ class SerialDraftWorker(EagleDraftWorker):
 
         Errors: `Enough`, where a `Mixing` ends it.
         """
-        steps = self.speculative_num_steps
-        if most is not None:
-            self.speculative_num_steps = most
-        try:
+        with self._loop_of(self.speculative_num_steps if most is None else most):
             return Draft(*self._loop(batch)[2:])
-        finally:
-            self.speculative_num_steps = steps
 
     def _loop(self, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """SGLang's draft loop from the first draft on, of fewer drafts than will be verified.
