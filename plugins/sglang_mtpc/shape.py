@@ -30,6 +30,11 @@ class Shape(NamedTuple):
     nodes: int
     borrowed: int = 0
 
+    @property
+    def most_children(self) -> int:
+        """Of a node of the tree that is verified: a path may go on with a borrowed node beside children of its own."""
+        return self.children + (self.borrowed > 0)
+
     def own(self, config: DrafterConfig) -> Shape:
         """What the drafter itself drafts of a chain that goes on being copied: no more than it is made for."""
         own = min(config.num_drafts, self.depth)

@@ -52,7 +52,7 @@ def verify_input(batch: Any, draft_input: Any, drafts: Draft | TreeDraft, shape:
     device = drafts.tokens.device
     nodes, depth = drafts.tokens.shape[1], shape.depth
     if isinstance(drafts, TreeDraft):
-        links, probs = tree_links(drafts.parents, shape.children), None
+        links, probs = tree_links(drafts.parents, shape.most_children), None
     else:
         links, probs, depth = chain_links(*drafts.tokens.shape, device), drafts.probs, nodes
     built = build_eagle_verify_input(
@@ -63,7 +63,7 @@ def verify_input(batch: Any, draft_input: Any, drafts: Draft | TreeDraft, shape:
         drafts.tokens.contiguous(),
         probs,
         target_worker=target_worker,
-        topk=shape.children,
+        topk=shape.most_children,
         num_steps=nodes,  # see `tree_links`
         num_draft_tokens=nodes + 1,
         tree_mask_mode=default_tree_mask_mode(),

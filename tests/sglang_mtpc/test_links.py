@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from sglang.kernels.ops.speculative import spec_tree
 from sglang.srt.speculative.eagle_utils import TreeMaskMode, build_tree_kernel_efficient
 
+from mtpc.draft import TreeDraft
+from mtpc.window.borrow import borrowed
 from sglang_mtpc.links import NOWHERE, Links, chain_links, parents_of, tree_links
+from sglang_mtpc.shape import Shape
+from tests.support.cuda_on_host import compile_builder
 
 LENGTHS = torch.tensor([5, 17, 1])
+
+
+@pytest.fixture(scope="module")
+def on_host(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None] | None:
+    """SGLang's CUDA kernel."""
+    return compile_builder(tmp_path_factory.mktemp("kernel"))
+
+
+@pytest.fixture(autouse=True, params=["on a CPU", "CUDA"])
+def builder(
+    request: pytest.FixtureRequest, on_host: Callable[..., None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What SGLang builds trees with."""
+    if request.param == "CUDA":
+        if on_host is None:
+            pytest.skip("no source of the kernel, or no compiler")
+        monkeypatch.setattr(spec_tree, "sgl_build_tree_kernel_efficient_cpu", on_host)
 
 
 def random_trees(rows: int, nodes: int, children: int, seed: int = 0) -> torch.Tensor:
@@ -68,6 +92,16 @@ def test_trees(nodes: int, children: int) -> None:
         seen = [ancestors(tree, node) for node in range(-1, nodes)]
         assert [set(line.nonzero().flatten().tolist()) for line in mask[row]] == seen
         assert (positions[row] - LENGTHS[row]).tolist() == [len(path) - 1 for path in seen]
+
+
+def test_a_path_borrows_beside_children_of_its_own() -> None:
+    """Where fewer can be borrowed than asked for, a path may go on with all of its children and a borrowed node."""
+    parents = torch.tensor([[-1, -1, 0, 1, 1, 0]])
+    tree = borrowed(TreeDraft(torch.arange(6)[None], parents, -torch.arange(1.0, 7.0)[None]), 3)
+    assert tree.parents.tolist() == [[-1, -1, 0, 1, 1, 1]]
+    most = Shape(3, 2, 6, borrowed=3).most_children
+    _, _, child, sibling = built(tree_links(tree.parents, most), tree.tokens, most)
+    assert parents_from(child, sibling) == tree.parents.tolist()
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 7])
