@@ -36,6 +36,7 @@ FIXED = {
     "enable_multi_layer_eagle": False,
     "enable_pdmux": False,
     "enable_return_hidden_states": False,
+    "enable_unified_memory": False,  # its slots are translated, which our part of SGLang's loop is not told of
     "enable_watermark": False,
     "pp_size": 1,
     "use_ray": False,  # SGLang loads no plugins in Ray's actors

@@ -33,6 +33,7 @@ SGLANG_SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
     "pipeline parallelism": (("--pp-size", "2"), "--pp-size is 2"),
     "actors of Ray": (("--use-ray",), "--use-ray is True"),
     "hidden states": (("--enable-return-hidden-states",), "--enable-return-hidden-states is True"),
+    "unified memory": (("--enable-unified-memory",), "--enable-unified-memory is True"),
     "logit processors": (("--enable-custom-logit-processor",), "--enable-custom-logit-processor is True"),
     "another algorithm's": (("--speculative-ngram-capacity", "9"), "--speculative-ngram-capacity is 9"),
     "a revision": (("--speculative-draft-model-revision", "v2"), "--speculative-draft-model-revision is 'v2'"),
