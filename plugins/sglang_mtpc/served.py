@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sglang.srt.runtime_context import get_parallel, get_schedule, get_spec
+from sglang.srt.model_executor.cuda_graph_config import Backend, Phase, check_cuda_graph_backend
+from sglang.srt.runtime_context import get_device, get_parallel, get_schedule, get_spec
 
 from mtpc.directory.target import Target
 from mtpc.families import DrafterConfig, Family, family_of
@@ -61,8 +62,17 @@ def copies() -> bool:
 
 
 def step_cost() -> StepCost | None:
-    """What steps take, by which the drafts of each step are as long as pays; None: they all have one length."""
-    return token_map.read(get_spec().speculative_token_map).step_cost
+    """What steps take, by which the drafts of each step are as long as pays; None: they all have one length.
+
+    In CUDA graphs they always have.
+    """
+    cost = token_map.read(get_spec().speculative_token_map).step_cost
+    return None if cost is None or _in_graphs() else cost
+
+
+def _in_graphs() -> bool:
+    """Whether SGLang verifies in CUDA graphs, each of which is for one number of tokens."""
+    return get_device().device != "cpu" and not check_cuda_graph_backend(Phase.DECODE, Backend.DISABLED)
 
 
 def own_shape() -> Shape:
@@ -81,7 +91,8 @@ def announce(vocabularies: str | None, steps: int, further: bool = False) -> Non
     shares = Shares(steps, own.depth - steps, drafts.depth - own.depth, further)
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     more = [*tree, *["copying from the request's own text"] * copies()]
-    more += ["as many as pay"] * (step_cost() is not None)
+    if token_map.read(get_spec().speculative_token_map).step_cost is not None:
+        more.append("always as many, since in CUDA graphs step_cost is not used" if _in_graphs() else "as many as pay")
     batch = get_schedule().max_running_requests
     if batch and own.depth:
         more.append(of_drafts(batch, own.nodes, drafter.vocab_size))

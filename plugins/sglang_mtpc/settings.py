@@ -102,17 +102,7 @@ def _check_copying(settings: Any, shape: Shape, folder: str) -> None:
         raise MTPCError("copying makes chains, but the settings ask for a tree of drafts.")
     if not settings.disable_overlap_schedule:
         raise MTPCError("copying reads what was said a step ago: it needs --disable-overlap-schedule.")
-    if read(settings.speculative_token_map).step_cost is not None and not _without_graphs(settings):
-        raise MTPCError(
-            f"the {COST!r} of --speculative-token-map is for drafts that are as long as pays: in CUDA graphs all have "
-            "one length, so leave it out, or add --disable-cuda-graph."
-        )
     CopyTable.of(Path(folder))
-
-
-def _without_graphs(settings: Any) -> bool:
-    """Whether steps of any width run at the same cost for each token."""
-    return bool(settings.device == "cpu" or settings.disable_cuda_graph)
 
 
 def _defaults(given: Any, heeded: set[str]) -> dict[str, Any]:

@@ -76,6 +76,11 @@ TABLE = (
         "called", "a window's graph may hold the exchange of logits between ranks",
     ),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_schedule", "", "called", "how many requests run at a time"),
+    TouchPoint(STEP, f"{_SRT}.runtime_context", "get_device", "", "called", "whether there can be CUDA graphs"),
+    TouchPoint(
+        STEP, f"{_SRT}.model_executor.cuda_graph_config", "check_cuda_graph_backend", "phase backend",
+        "called", "whether verification is captured, so that all drafts have one length",
+    ),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_parallel", "", "called", "tensor-parallel rank and group"),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_observability", "", "called", "whether metrics are shown"),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_serving", "", "called", "the model's name in metrics"),

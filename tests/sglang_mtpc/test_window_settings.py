@@ -63,15 +63,6 @@ def test_what_is_left_open_is_completed(target: Path, drafter: Path) -> None:
     assert shorter.speculative_num_steps == 3
 
 
-@pytest.mark.parametrize("name", ["byte.yaml", "byte-tree.yaml"])
-def test_a_configuration_that_ships(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = Path(__file__).parents[2]
-    monkeypatch.chdir(root)
-    given = prepare_server_args(["--config", f"serve_configs/sglang/{name}", "--device", "cpu"])
-    given.resolve_once()
-    assert resolving_view(given).speculative_num_draft_tokens == (16 if "tree" in name else 8)
-
-
 @pytest.mark.parametrize("copying", [None, {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}])
 def test_a_configuration_of_mtpc_plan(copying: Any, target: Path, drafter: Path, tmp_path: Path) -> None:
     file, served = tmp_path / "own.yaml", Served("sglang", str(target), str(drafter))
