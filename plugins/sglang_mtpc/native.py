@@ -90,8 +90,8 @@ class NativeDraftWorker(EagleDraftWorker):
 class NativeWorker(EAGLEWorkerV2):
     """SGLang's own, which chooses the draft vocabularies of a batch before a step of it."""
 
-    def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
-        super().__init__(server_args, gpu_id, nccl_port, target_worker)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._draft_worker.__class__ = NativeDraftWorker  # SGLang's worker names the class of the draft worker itself
         if torch.device(self.device).type == "cpu":
             verify.install()
@@ -106,8 +106,8 @@ class NativeWorker(EAGLEWorkerV2):
             worker.watch.drafting(batch, None if worker.requests is None else worker.requests.chosen)
         return super().forward_batch_generation(batch, *args, **options)
 
-    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
+    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], *args: Any, **options: Any) -> None:
         """Called by SGLang, step after step, once it has the verdicts on the host."""
-        super().on_verify_complete_cpu(num_correct_drafts_per_req, batch_size)
+        super().on_verify_complete_cpu(num_correct_drafts_per_req, *args, **options)
         if self._draft_worker.watch is not None:
             self._draft_worker.watch.verified(num_correct_drafts_per_req)

@@ -63,9 +63,9 @@ def install() -> None:
     put_around(CREATE, choose)
 
 
-def choose(original: Callable[..., type], algorithm: Any, server_args: Any) -> type:
+def choose(original: Callable[..., type], self: Any, server_args: Any, *args: Any, **options: Any) -> type:
     """SGLang's worker; for a token map of ours the one that goes on from it."""
-    worker = original(algorithm, server_args)
+    worker = original(self, server_args, *args, **options)
     if not means_ours(resolving_view(server_args).speculative_token_map):
         return worker
     from sglang_mtpc.native import NativeWorker

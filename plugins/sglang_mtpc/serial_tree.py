@@ -26,10 +26,15 @@ def install() -> None:
 
 
 def organized(
-    original: Any, scores: list[Tensor], tokens: list[Tensor], parents: list[Tensor], num_draft_token: int
+    original: Any,
+    score_list: list[Tensor],
+    token_list: list[Tensor],
+    parents_list: list[Tensor],
+    num_draft_token: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What SGLang's loop returns then: parents, scores and tokens of a `TreeDraft`, [B, N] each."""
-    tree = borrowed(best_nodes(levels_of(scores, tokens, parents), num_draft_token - 1), served.shape().borrowed)
+    levels = levels_of(score_list, token_list, parents_list)
+    tree = borrowed(best_nodes(levels, num_draft_token - 1), served.shape().borrowed)
     return tree.parents, tree.scores, tree.tokens
 
 

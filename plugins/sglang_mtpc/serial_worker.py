@@ -101,9 +101,9 @@ class SerialDraftWorker(EagleDraftWorker):
         further = self.copying is not None and self.copying.may_ask
         served.announce(None if logits is None else logits.summary, self.speculative_num_steps, further)
 
-    def init_cuda_graphs(self) -> None:
+    def init_cuda_graphs(self, *args: Any, **options: Any) -> None:
         """SGLang's, and those of the window."""
-        super().init_cuda_graphs()
+        super().init_cuda_graphs(*args, **options)
         if self.window is not None:
             config = self.target_worker.model_config
             places = self.speculative_num_steps + 1
@@ -111,18 +111,18 @@ class SerialDraftWorker(EagleDraftWorker):
             graphs = getattr(self, "_specialized_graph_memory_usage", {})  # {}: this SGLang does not tell
             self.window.prepare(self.target_worker.model_runner, states, graphs)
 
-    def init_attention_backend(self) -> None:
+    def init_attention_backend(self, *args: Any, **options: Any) -> None:
         """SGLang's, of a loop as long as the serial part may come to draft."""
         steps = self.speculative_num_steps
         if self.copying is not None and self.copying.may_ask:
             steps = self.copying.batch.own.most
         with self._loop_of(steps):
-            super().init_attention_backend()
+            super().init_attention_backend(*args, **options)
 
-    def _capture_cuda_graphs(self) -> None:
+    def _capture_cuda_graphs(self, *args: Any, **options: Any) -> None:
         """SGLang's; of the draft loop only where it drafts all that is verified, which is what SGLang sizes it by."""
         with self._loop_of(self.speculative_num_steps if self._drafts_alone else 1):  # 1: there is no loop
-            super()._capture_cuda_graphs()
+            super()._capture_cuda_graphs(*args, **options)
 
     @property
     def _drafts_alone(self) -> bool:
@@ -139,11 +139,11 @@ class SerialDraftWorker(EagleDraftWorker):
         finally:
             self.speculative_num_steps = before
 
-    def draft(self, batch: Any, **options: Any) -> Any:
+    def draft(self, batch: Any, *args: Any, **options: Any) -> Any:
         """All drafts but the first, from it, and their input for verification."""
         with self.clock:
             if self._drafts_alone:
-                return super().draft(batch, **options)
+                return super().draft(batch, *args, **options)
             draft_input, step = batch.spec_info, self.steps.begin(batch)
             if self.window is not None:
                 draft_input.hidden_states = of_first_rank(draft_input.hidden_states)
@@ -254,9 +254,9 @@ class SerialDraftWorker(EagleDraftWorker):
         drafted: tuple[Tensor, Tensor, Tensor, Tensor] = self.draft_forward(prepared)
         return drafted
 
-    def draft_forward(self, forward_batch: Any) -> Any:
+    def draft_forward(self, *args: Any, **options: Any) -> Any:
         """SGLang's draft loop, where it is in no graph."""
-        drafted = super().draft_forward(forward_batch)
+        drafted = super().draft_forward(*args, **options)
         self._lap()
         return drafted
 
@@ -292,7 +292,7 @@ class SerialDraftWorker(EagleDraftWorker):
             draft_input.hidden_states = own if self._remembers else _beside(own, draft_input.hidden_states)
         return draft_input
 
-    def _draft_extend_for_decode(self, batch: Any, batch_result: Any, **options: Any) -> None:
+    def _draft_extend_for_decode(self, batch: Any, batch_result: Any, *args: Any, **options: Any) -> None:
         """The keys of what was accepted, and the next step's first draft, or the target's state that it waits for."""
         with self.clock.resumed():
             if self._remembers and not batch.forward_mode.is_idle():
@@ -300,7 +300,7 @@ class SerialDraftWorker(EagleDraftWorker):
                 self.clock.lap("serial 1")
                 return
             own = None if self.window is None else verify.last_accepted(batch_result)
-            super()._draft_extend_for_decode(batch, batch_result, **options)
+            super()._draft_extend_for_decode(batch, batch_result, *args, **options)
             self.clock.lap("serial 1")
             if own is not None:
                 next_input = batch_result.next_draft_input
@@ -319,8 +319,8 @@ def _beside(own: Tensor, serial: Tensor) -> Tensor:
 class SerialWorker(EAGLEWorkerV2):
     """Chooses the draft vocabularies of a batch before SGLang runs a step of it."""
 
-    def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
-        super().__init__(server_args, gpu_id, nccl_port, target_worker)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         ranks = get_parallel().tp_rank, get_parallel().dp_rank
         clock = DraftClock.from_environment(torch.device(self.device), *ranks, metered=watched())
         self._draft_worker.__class__ = SerialDraftWorker  # SGLang's worker names the class of the draft worker itself
@@ -344,8 +344,8 @@ class SerialWorker(EAGLEWorkerV2):
         self.speculative_num_draft_tokens = self._draft_worker.speculative_num_draft_tokens = width
         return super().verify(batch, *args, **options)
 
-    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
+    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], *args: Any, **options: Any) -> None:
         """Called by SGLang, step after step, once it has the verdicts on the host."""
-        super().on_verify_complete_cpu(num_correct_drafts_per_req, batch_size)
+        super().on_verify_complete_cpu(num_correct_drafts_per_req, *args, **options)
         if self._draft_worker.watch is not None:
             self._draft_worker.watch.verified(num_correct_drafts_per_req)

@@ -1,10 +1,10 @@
 """The one table of everything in SGLang that this adapter registers, hooks, extends, calls or reads by its shape.
 
-Every line holds for all of `VERSIONS` up to 0.5.23, the newest when this was written, and is checked by signature.
-Lines are grouped by what they serve.  Those of the start are checked in every process before anything is registered:
-where one does not hold, every drafter is refused.  The others are checked, all at once, when a drafter is asked for:
-only the groups that this drafter uses on this device can refuse it (see `groups_used`).  A refusal is one sentence;
-SGLang stays usable without a drafter.
+Every line is checked by signature, and holds in every release of `VERSIONS`, see `tests/integration_points`.  Lines are
+grouped by what they serve.  Those of the start are checked in every process before anything is registered: where one
+does not hold, every drafter is refused.  The others are checked, all at once, when a drafter is asked for: only the
+groups that this drafter uses on this device can refuse it (see `groups_used`).  A refusal is one sentence; SGLang stays
+usable without a drafter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mtpc.doctor.touch_point import TouchPoint, findings, sentences
 from mtpc.families import DrafterConfig
 from mtpc.families.drafter import split_drafts
 
-VERSIONS = ">=0.5.21,<0.6"
+VERSIONS = ">=0.5.21,<0.5.24"
 MEND = f"install an SGLang version {VERSIONS}, or a release of mtpc-plugins made for the installed one"
 
 START = "start-up"
@@ -39,17 +39,16 @@ TABLE = (
     ),
     TouchPoint(
         START, f"{_SPEC}.spec_registry", "CustomSpecAlgo.__init__",
-        "self name factory supports_overlap validate_server_args",
-        "extended", "answers what SGLang asks of an algorithm, with the methods that the class lacks",
+        "self name factory * supports_overlap validate_server_args",
+        "read", "answers what SGLang asks of an algorithm, with the methods that the class lacks",
     ),
     TouchPoint(
         START, f"{_SPEC}.spec_registry", "CustomSpecAlgo.handle_server_args", "self server_args",
-        "extended", "completes the settings of the drafts' shape",
+        "replaced", "completes the settings of the drafts' shape",
     ),
     TouchPoint(
-        START, f"{_SPEC}.spec_info", "SpeculativeAlgorithm.create_future_map",
-        "self device req_to_token_pool needs_cpu_seq_lens needs_confidence_relay",
-        "called", "relays hidden states and pending tokens between overlapping steps",
+        START, f"{_SPEC}.spec_info", "SpeculativeAlgorithm.create_future_map", "self",
+        "wrapped", "relays hidden states and pending tokens between overlapping steps",
     ),
     TouchPoint(
         START, f"{_SRT}.arg_groups.resolution_hooks", "register_resolution_hook", "name",
@@ -57,7 +56,7 @@ TABLE = (
     ),
     TouchPoint(
         START, f"{_SRT}.arg_groups.speculative_hook", "handle_speculative_decoding", "server_args",
-        "wrapped", "the step of the resolution before which the check runs",
+        "replaced", "the step of the resolution before which the check runs",
     ),
     TouchPoint(
         START, f"{_SRT}.arg_groups.overrides", "resolving_view", "server_args", "called", "reads the settings",
@@ -67,8 +66,15 @@ TABLE = (
         "called", "hidden size and vocabulary of the target",
     ),
     TouchPoint(
-        START, f"{_SRT}.server_args", "ServerArgs", "model_path",
-        "called", "SGLang's defaults, which settings that mean nothing for a drafter must keep",
+        START, f"{_SRT}.arg_groups.fields.model", "Model", "* model_path",
+        "called", "SGLang's defaults, which settings that mean nothing for a drafter must keep, come with it alone",
+    ),
+    TouchPoint(
+        START, f"{_SRT}.arg_groups.fields.spec", "Spec",
+        "* speculative_algorithm speculative_draft_model_path speculative_draft_model_quantization "
+        "speculative_num_steps speculative_eagle_topk speculative_num_draft_tokens speculative_token_map "
+        "speculative_use_rejection_sampling",
+        "read", "the settings of the drafts",
     ),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_spec", "", "called", "the drafts' shape and the directory"),
     TouchPoint(
@@ -91,12 +97,21 @@ TABLE = (
     ),
     TouchPoint(
         WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.init_cuda_graphs", "self",
-        "extended", "captures the drafts",
+        "replaced", "captures the drafts",
     ),
     TouchPoint(
         WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.on_verify_complete_cpu",
         "self num_correct_drafts_per_req batch_size",
-        "extended", "what was accepted of each request is counted",
+        "replaced", "what was accepted of each request is counted",
+    ),
+    TouchPoint(
+        WINDOW_ALONE, _EAGLE, "EAGLEWorkerV2.__init__", "self server_args gpu_id nccl_port target_worker",
+        "replaced", "a worker that has no draft model, which is made as SGLang's own",
+    ),
+    TouchPoint(
+        WINDOW_ALONE, _EAGLE, "EAGLEWorkerV2.forward_batch_generation",
+        "self batch on_publish grammar_barrier pp_proxy_tensors",
+        "replaced", "a step of that worker",
     ),
     TouchPoint(
         GRAPHS, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.__init__", "self",
@@ -104,7 +119,7 @@ TABLE = (
     ),
     TouchPoint(
         GRAPHS, f"{_SRT}.model_executor.runner", "DecodeCudaGraphRunner.__init__", "self model_runner",
-        "called", "by SGLang: the batch sizes of its graphs, capture_bs, are those of the drafts",
+        "read", "the batch sizes of its graphs, capture_bs, are those of the drafts",
     ),
     TouchPoint(
         WINDOW_ALONE, f"{_SRT}.managers.tp_worker", "TpModelWorker.forward_batch_generation",
@@ -114,13 +129,13 @@ TABLE = (
     TouchPoint(
         STEP, f"{_SRT}.managers.utils", "GenerationBatchResult.__init__",
         "self logits_output * next_token_ids next_draft_input accept_lens new_seq_lens",
-        "called", "by SGLang: what a step returns; the next draft's input is written into it",
+        "read", "what a step returns; the next draft's input is written into it",
     ),
     TouchPoint(
         STEP, f"{_SRT}.sampling.sampling_batch_info", "SamplingBatchInfo.__init__",
         "self * temperatures top_ps top_ks min_ps is_all_greedy is_any_greedy need_top_p_sampling need_top_k_sampling "
         "need_min_p_sampling sampling_seed",
-        "called", "by SGLang: the requests' sampling parameters, a temperature of 0 written as a top-k of 1",
+        "read", "the requests' sampling parameters, a temperature of 0 written as a top-k of 1",
     ),
     TouchPoint(
         STEP, f"{_SPEC}.eagle_info", "EagleDraftInput.__init__",
@@ -142,7 +157,7 @@ TABLE = (
     TouchPoint(
         STEP, f"{_SPEC}.eagle_info", "EagleVerifyInput.__init__",
         "self * draft_token draft_token_num retrieve_next_token retrieve_next_sibling spec_steps draft_probs",
-        "called", "by SGLang: what is to be verified is read off it; spec_steps is the longest path of a tree",
+        "read", "what is to be verified is read off it; spec_steps is the longest path of a tree",
     ),
     TouchPoint(STEP, f"{_SPEC}.eagle_utils", "default_tree_mask_mode", "", "called", "form of the tree's mask"),
     TouchPoint(
@@ -164,7 +179,7 @@ TABLE = (
         "called", "makes the architectures of the families known",
     ),
     TouchPoint(
-        WORKER, _EAGLE, "EAGLEWorkerV2.__init__", "self server_args gpu_id nccl_port target_worker",
+        WORKER, _EAGLE, "EAGLEWorkerV2.__init__", "self",
         "extended", "SGLang's own worker, whose draft worker becomes ours",
     ),
     TouchPoint(
@@ -176,22 +191,22 @@ TABLE = (
         "hooked", "as many tokens of each request as a step has drafted, which copying may choose",
     ),
     TouchPoint(
-        WORKER, _EAGLE, "EAGLEWorkerV2.on_verify_complete_cpu", "self num_correct_drafts_per_req batch_size",
+        WORKER, _EAGLE, "EAGLEWorkerV2.on_verify_complete_cpu", "self num_correct_drafts_per_req",
         "hooked", "what was accepted of each request is counted",
     ),
     TouchPoint(
         WORKER, _EAGLE, "EagleDraftWorker.init_token_map", "self",
-        "extended", "SGLang's token map gives way to draft vocabularies",
+        "replaced", "SGLang's token map gives way to draft vocabularies",
     ),
     TouchPoint(
-        WORKER, _EAGLE, "EagleDraftWorker.init_lm_head", "self", "extended", "shares modules of the target",
+        WORKER, _EAGLE, "EagleDraftWorker.init_lm_head", "self", "replaced", "shares modules of the target",
     ),
     TouchPoint(
         SERIAL, _EAGLE, "EagleDraftWorker.init_cuda_graphs", "self", "hooked", "captures a window part's drafts",
     ),
     TouchPoint(
         SERIAL, _EAGLE, "EagleDraftWorker._draft_extend_for_prefill",
-        "self batch target_hidden_states next_token_ids",
+        "self batch target_hidden_states",
         "hooked", "greedy requests draft greedily from the start; the target's states are kept for what waits",
     ),
     TouchPoint(
@@ -203,7 +218,7 @@ TABLE = (
     ),
     TouchPoint(
         SERIAL, _EAGLE, "organize_draft_results", "score_list token_list parents_list num_draft_token",
-        "hooked", "the loop's tree, of which nodes are borrowed",
+        "replaced", "the loop's tree, of which nodes are borrowed",
     ),
     TouchPoint(
         NATIVE, f"{_SPEC}.spec_info", "SpeculativeAlgorithm.create_worker", "self server_args",
@@ -231,7 +246,10 @@ TABLE = (
     ),
     TouchPoint(
         SERIAL, _EAGLE, "EagleDraftWorker.draft_forward", "self forward_batch",
-        "hooked", "the loop, timed; it returns drafts with their distributions, with copying those of the mixture",
+        "called", "the loop, which returns drafts with their distributions, with copying those of the mixture",
+    ),
+    TouchPoint(
+        SERIAL, _EAGLE, "EagleDraftWorker.draft_forward", "self", "hooked", "timed",
     ),
     TouchPoint(
         COPYING, _EAGLE, "EagleDraftWorker.init_attention_backend", "self",
@@ -243,7 +261,7 @@ TABLE = (
     ),
     TouchPoint(
         TEXTS, f"{_SRT}.managers.schedule_batch", "Req.__init__", "self rid origin_input_text origin_input_ids",
-        "called", "by SGLang: the name, prompt and output_ids of a request, to find its language and what it repeats",
+        "read", "the name, prompt and output_ids of a request, to find its language and what it repeats",
     ),
     TouchPoint(
         START, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",

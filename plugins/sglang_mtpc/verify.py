@@ -103,7 +103,7 @@ def drafted(built: Any) -> Drafted:
     return Drafted(tokens.masked_fill(lost, PADDING), parents.masked_fill(lost, -1), built.draft_probs)
 
 
-def judge(original: Any, built: Any, batch: Any, logits_output: Any, *args: Any, **options: Any) -> Any:
+def judge(original: Any, verify_input: Any, batch: Any, logits_output: Any, *args: Any, **options: Any) -> Any:
     """SGLang's verdict where it is right, else the core's.
 
     Returns SGLang's three: predicted tokens int32 [B (N + 1)], each at the node that it follows; accepted lengths
@@ -112,14 +112,14 @@ def judge(original: Any, built: Any, batch: Any, logits_output: Any, *args: Any,
     info = batch.sampling_info
     ours = info.need_min_p_sampling or (info.need_top_k_sampling and info.need_top_p_sampling)
     if info.is_all_greedy or (is_cuda() and not ours):
-        return original(built, batch, logits_output, *args, **options)
+        return original(verify_input, batch, logits_output, *args, **options)
     # Called for what it puts into the logits, in place: penalties, biases and grammars; as if all requests were greedy,
     # where it verifies with one argmax.
     greedy = copy(batch)
     greedy.sampling_info = copy(info)
     greedy.sampling_info.is_all_greedy = True
-    original(built, greedy, logits_output, *args, **options)
-    return _as_sglang(*_sampled(drafted(built), batch, logits_output.next_token_logits), built.spec_steps)
+    original(verify_input, greedy, logits_output, *args, **options)
+    return _as_sglang(*_sampled(drafted(verify_input), batch, logits_output.next_token_logits), verify_input.spec_steps)
 
 
 def _sampled(drafts: Drafted, batch: Any, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

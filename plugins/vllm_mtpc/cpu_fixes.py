@@ -52,9 +52,9 @@ def _guard_constraints(original: Any) -> Any:
     """``original``, except that logits without rows come back as they are where that is an error."""
 
     @functools.wraps(original)
-    def apply_sampling_constraints(logits: Tensor, cu_num_draft_tokens: Tensor, sampling_metadata: Any) -> Tensor:
+    def apply_sampling_constraints(logits: Tensor, *others: Any, **named: Any) -> Tensor:
         try:
-            return original(logits, cu_num_draft_tokens, sampling_metadata)
+            return original(logits, *others, **named)
         except RuntimeError:
             if logits.shape[0]:
                 raise

@@ -31,11 +31,11 @@ def _sparing(original: Callable[..., Any]) -> Callable[..., Any]:
     """``original``, out of whose sight the generators of rows are kept whose tokens will be discarded."""
 
     @functools.wraps(original)
-    def sample_tokens(self: Any, grammar_output: Any) -> Any:
+    def sample_tokens(self: Any, *given: Any, **named: Any) -> Any:
         generators, discarded = self.input_batch.generators, self.discard_request_mask.np
         spared = {row: generators.pop(row) for row in list(generators) if discarded[row]}
         try:
-            return original(self, grammar_output)
+            return original(self, *given, **named)
         finally:
             generators.update(spared)
 

@@ -37,8 +37,8 @@ def _after_loading(base: Any, restrict: Any) -> None:
     load = base.load_model
 
     @functools.wraps(load)
-    def load_model(self: Any, target_model: nn.Module) -> None:
-        load(self, target_model)
+    def load_model(self: Any, target_model: nn.Module, *others: Any, **named: Any) -> None:
+        load(self, target_model, *others, **named)
         vocabularies = native_vocabularies(self.vllm_config)
         if vocabularies is not None:
             restrict(self, vocabularies)
@@ -71,19 +71,25 @@ def _restrict_v1(proposer: Any, vocabularies: DraftVocabularies) -> None:
 
     head = _restricted(proposer, vocabularies, static=False)
     watched = metrics.watched(get_tensor_model_parallel_rank())
-    requests = RequestVocabularies.of(vocabularies, proposer.device, watched)
-    if requests is None:
+    followed = RequestVocabularies.of(vocabularies, proposer.device, watched)
+    if followed is None:
         return
     if watched:
-        metrics.count(proposer.vllm_config, None, requests.tally)
+        metrics.count(proposer.vllm_config, None, followed.tally)
     prepare = proposer.prepare_next_token_ids_padded
 
+    @functools.wraps(prepare)
     def prepare_next_token_ids_padded(
-        sampled_token_ids: Tensor, known: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        head.numbers = requests.follow(sampled_token_ids, known, gpu_input_batch, discard_request_mask)
-        prepared: tuple[Tensor, Tensor] = prepare(sampled_token_ids, known, gpu_input_batch, discard_request_mask)
-        return prepared
+        sampled_token_ids: Tensor,
+        requests: dict[str, Any],
+        gpu_input_batch: Any,
+        discard_request_mask: Tensor,
+        *others: Any,
+        **named: Any,
+    ) -> Any:
+        given = sampled_token_ids, requests, gpu_input_batch, discard_request_mask
+        head.numbers = followed.follow(*given)
+        return prepare(*given, *others, **named)
 
     proposer.prepare_next_token_ids_padded = prepare_next_token_ids_padded
 
@@ -108,18 +114,21 @@ def _by_language(speculator: Any, head: Any, vocabularies: DraftVocabularies) ->
     languages = DeviceLanguages(vocabularies, speculator, speculator.req_states, watched)
     if watched:
         metrics.count(speculator.vllm_config, None, languages.tally)
-    prepare, capture, draft = speculator.init_cudagraph_manager, speculator.capture, speculator.propose
-    logits_of = speculator.compute_draft_logits
+    prepare, record = speculator.init_cudagraph_manager, speculator.capture
+    draft, logits_of = speculator.propose, speculator.compute_draft_logits
 
-    def init_cudagraph_manager(cudagraph_mode: Any) -> None:
-        prepare(cudagraph_mode)
+    @functools.wraps(prepare)
+    def init_cudagraph_manager(cudagraph_mode: Any, *others: Any, **named: Any) -> None:
+        prepare(cudagraph_mode, *others, **named)
         languages.graphs.prepare(speculator.vllm_config, speculator.device, cudagraph_mode)
 
-    def captured() -> None:
-        capture()
+    @functools.wraps(record)
+    def capture(*given: Any, **named: Any) -> None:
+        record(*given, **named)
         speculator.idx_mapping.fill_(-1)
         languages.graphs.capture("Capturing languages in CUDA graphs")
 
+    @functools.wraps(draft)
     def propose(
         input_batch: Any,
         attn_metadata: Any,
@@ -136,23 +145,22 @@ def _by_language(speculator: Any, head: Any, vocabularies: DraftVocabularies) ->
         dummy_run: bool = False,
         is_profile: bool = False,
         **named: Any,
-    ) -> Tensor:
+    ) -> Any:
         rows = input_batch.num_reqs
         speculator._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
         languages.read(rows, num_sampled, None if dummy_run else num_rejected, eager=is_profile)
-        drafted: Tensor = draft(
+        return draft(
             input_batch, attn_metadata, slot_mappings, last_hidden_states, aux_hidden_states, num_sampled,
             num_rejected, last_sampled, next_prefill_tokens, temperature, seeds, dummy_run=dummy_run,
             is_profile=is_profile, **named,
         )  # fmt: skip
-        return drafted
 
-    def compute_draft_logits(hidden_states: Tensor, spec_step_idx: int) -> Tensor:
+    @functools.wraps(logits_of)
+    def compute_draft_logits(hidden_states: Tensor, *others: Any, **named: Any) -> Any:
         head.numbers = languages.numbers(len(hidden_states))
-        logits: Tensor = logits_of(hidden_states, spec_step_idx)
-        return logits
+        return logits_of(hidden_states, *others, **named)
 
-    speculator.init_cudagraph_manager, speculator.capture = init_cudagraph_manager, captured
+    speculator.init_cudagraph_manager, speculator.capture = init_cudagraph_manager, capture
     speculator.propose, speculator.compute_draft_logits = propose, compute_draft_logits
 
 

@@ -15,10 +15,8 @@ def follow(states: Any, begin: Callable[[int, list[int]], None]) -> None:
     add = states.add_request
 
     @functools.wraps(add)
-    def add_request(
-        req_id: str, prompt_len: int, all_token_ids: list[int], num_computed_tokens: int, max_tokens: int
-    ) -> None:
-        add(req_id, prompt_len, all_token_ids, num_computed_tokens, max_tokens)
+    def add_request(req_id: str, prompt_len: int, all_token_ids: list[int], *others: Any, **named: Any) -> None:
+        add(req_id, prompt_len, all_token_ids, *others, **named)
         begin(states.req_id_to_index[req_id], all_token_ids)
 
     states.add_request = add_request

@@ -51,9 +51,9 @@ class Proposer(EagleProposer):
     watched = first = reads_other_states = looked = may_end = False
     goes_on: Callable[[Tensor, Tensor], bool] | None = None
 
-    def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None) -> None:
+    def __init__(self, vllm_config: Any, device: torch.device, *others: Any, **named: Any) -> None:
         check_ranks(vllm_config)
-        super().__init__(vllm_config, device, runner)
+        super().__init__(vllm_config, device, *others, **named)
         family, drafter = drafter_of(vllm_config)
         self.serial = drafter.serial is not None
         rank = get_tensor_model_parallel_rank()
@@ -75,12 +75,12 @@ class Proposer(EagleProposer):
             # A GPU would have to be waited for after each pass, and ranks that draft for nobody join a known number.
             self.may_end = own.by_pass and device.type == "cpu" and vllm_config.parallel_config.data_parallel_size == 1
 
-    def load_model(self, target_model: nn.Module) -> None:
+    def load_model(self, target_model: nn.Module, *others: Any, **named: Any) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""
         self.final_norm = final_norm(target_model, self.hidden_states[:1])
         self.reads_other_states = hasattr(target_model, "get_mtp_target_hidden_states")
         if self.serial:
-            super().load_model(target_model)
+            super().load_model(target_model, *others, **named)
             self.model.gather_rows(static=False)
             self.vocabularies = RequestVocabularies.of(self.model.vocabularies, self.device, self.watched)
         else:
@@ -101,10 +101,10 @@ class Proposer(EagleProposer):
         eager = self.vllm_config.compilation_config.mode == CompilationMode.NONE
         return window.draft if eager or self.device.type != "cpu" else drafting_for_one(window)
 
-    def initialize_attn_backend(self, kv_cache_config: Any, kernel_block_sizes: list[int] | None = None) -> None:
+    def initialize_attn_backend(self, kv_cache_config: Any, *others: Any, **named: Any) -> None:
         """Without a serial part nothing is initialised; metadata is of the target's first KV cache group."""
         if self.serial:
-            super().initialize_attn_backend(kv_cache_config, kernel_block_sizes)
+            super().initialize_attn_backend(kv_cache_config, *others, **named)
         else:
             self.draft_attn_groups: list[Any] = []
             self.kv_cache_gid = 0
@@ -125,19 +125,13 @@ class Proposer(EagleProposer):
         return self.copying is not None and alone and not images
 
     @torch.inference_mode()
-    def dummy_run(
-        self,
-        num_tokens: int,
-        use_cudagraphs: bool = True,
-        is_graph_capturing: bool = False,
-        slot_mappings: dict[str, Tensor] | None = None,
-    ) -> None:
+    def dummy_run(self, num_tokens: int, *others: Any, **named: Any) -> None:
         """The largest draft of both parts, so that memory profiling sees it, and windows of one request, compiled.
 
         The window part has nothing to synchronise between data-parallel ranks.
         """
         if self.serial:
-            super().dummy_run(num_tokens, use_cudagraphs, is_graph_capturing, slot_mappings)
+            super().dummy_run(num_tokens, *others, **named)
         if self.window is None:
             return
         rows = min(num_tokens, self.max_batch_size)
@@ -195,7 +189,13 @@ class Proposer(EagleProposer):
             self.backlog.wait(ids, runner.positions[: len(ids)], self.final_norm(states), said[:, 0])
 
     def prepare_next_token_ids_padded(
-        self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
+        self,
+        sampled_token_ids: Tensor,
+        requests: dict[str, Any],
+        gpu_input_batch: Any,
+        discard_request_mask: Tensor,
+        *others: Any,
+        **named: Any,
     ) -> tuple[Tensor, Tensor]:
         """Called before `propose`, with what the target said: int [B, K + 1], -1 for a token that was rejected.
 
@@ -214,7 +214,7 @@ class Proposer(EagleProposer):
         if self.device.type == "cpu":
             return next_tokens(sampled_token_ids, requests, gpu_input_batch, unread, gpu_input_batch.vocab_size)
         prepared: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
-            sampled_token_ids, requests, gpu_input_batch, discard_request_mask
+            sampled_token_ids, requests, gpu_input_batch, discard_request_mask, *others, **named
         )
         return prepared
 

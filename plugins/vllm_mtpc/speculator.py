@@ -85,12 +85,14 @@ class Speculator(EagleSpeculator):
             self.tokens = torch.zeros(rows, places, dtype=torch.int64, device=device)
             self.positions = torch.zeros(rows, dtype=torch.int64, device=device)
 
-    def load_draft_model(self, target_model: nn.Module, target_attn_layer_names: set[str]) -> nn.Module:
+    def load_draft_model(
+        self, target_model: nn.Module, target_attn_layer_names: set[str], *others: Any, **named: Any
+    ) -> nn.Module:
         """Load the drafter; a serial part shares embedding and head of the target."""
         states = torch.zeros(1, self.hidden_size, dtype=self.dtype, device=self.device)
         self.final_norm = final_norm(target_model, states)
         if self.serial:
-            model = super().load_draft_model(target_model, target_attn_layer_names)
+            model = super().load_draft_model(target_model, target_attn_layer_names, *others, **named)
             model.gather_rows(static=True)
             if model.vocabularies is not None and model.vocabularies.detector is not None:
                 self.languages = DeviceLanguages(model.vocabularies, self, self.req_states, self.watched)
@@ -104,21 +106,21 @@ class Speculator(EagleSpeculator):
             metrics.count(self.vllm_config, self.clock, None if self.languages is None else self.languages.tally)
         return model
 
-    def _configure_decode_metadata_update(self) -> None:
+    def _configure_decode_metadata_update(self, *given: Any, **named: Any) -> None:
         """A graph of vLLM's whole draft loop has as many steps as there are drafts: too many where a window follows."""
-        super()._configure_decode_metadata_update()
+        super()._configure_decode_metadata_update(*given, **named)
         self.supports_decode_metadata_update &= not self.window_drafts
 
-    def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode) -> None:
+    def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode, *others: Any, **named: Any) -> None:
         """One graph of each part for each batch size, if the target's decoding steps run in graphs."""
         if self.serial:
-            super().init_cudagraph_manager(cudagraph_mode)
+            super().init_cudagraph_manager(cudagraph_mode, *others, **named)
         self._prepare_graphs(cudagraph_mode)
 
-    def capture(self) -> None:
+    def capture(self, *given: Any, **named: Any) -> None:
         """Capture both parts for every batch size."""
         if self.serial:
-            super().capture()
+            super().capture(*given, **named)
         self._capture_graphs()
 
     def _graphs(self) -> dict[str, BatchGraphs]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,12 +22,15 @@ def install(arg_utils: Any) -> None:
     create = args_class.create_speculative_config
 
     @functools.wraps(create)
-    def create_speculative_config(self: Any, target_model_config: Any, target_parallel_config: Any) -> Any:
+    def create_speculative_config(
+        self: Any, target_model_config: Any, target_parallel_config: Any, *others: Any, **named: Any
+    ) -> Any:
         parallel = target_parallel_config
+        created_by = partial(create, self, target_model_config, target_parallel_config, *others, **named)
         try:
             settings = _settings(self)
             if drafter_folder(settings) is None:
-                created = create(self, target_model_config, target_parallel_config)
+                created = created_by()
                 check_native(created, target_model_config, self.additional_config, parallel.pipeline_parallel_size)
                 if created is not None and vocabulary_values(self.additional_config):
                     metrics.show(self)
@@ -37,7 +41,7 @@ def install(arg_utils: Any) -> None:
             )  # fmt: skip
             self.speculative_config = {**(self.speculative_config or {}), **added}
             metrics.show(self)
-            return _created(lambda: create(self, target_model_config, target_parallel_config))
+            return _created(created_by)
         except MTPCError:
             show_sentences()
             raise

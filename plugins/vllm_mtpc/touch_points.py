@@ -1,8 +1,9 @@
 """The one table of everything in vLLM that this adapter registers, replaces, extends or calls by its shape.
 
-A drafter is refused, in one sentence, where a line that it needs does not hold: those of its parts, of the runners that
-may serve it and of this device.  Before a function of vLLM is replaced or wrapped, the lines of its module are checked;
-where one does not hold, that module is left as it is and one sentence is logged; vLLM stays usable without a drafter.
+Every line holds in every release of `VERSIONS`, see `tests/integration_points`.  A drafter is refused, in one sentence,
+where a line that it needs does not hold: those of its parts, of the runners that may serve it and of this device.
+Before a function of vLLM is replaced or wrapped, the lines of its module are checked; where one does not hold, that
+module is left as it is and one sentence is logged; vLLM stays usable without a drafter.
 """
 
 from __future__ import annotations
@@ -25,26 +26,27 @@ logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that i
 START, SERIAL, WINDOW, COPYING = "start-up", "serial part", "window part", "copying"
 NATIVE = "draft vocabularies of vLLM's own drafters"
 V1, V2, CPU = "V1 runner", "V2 runner", "CPU"
+OFFLINE = "the engine alone in a process"
 JOIN = ", "
 V1_SERIAL, V1_WINDOW, V1_COPYING, V1_CPU = (JOIN.join((V1, other)) for other in (SERIAL, WINDOW, COPYING, CPU))
 V2_SERIAL, V2_WINDOW, V2_COPYING = (JOIN.join((V2, other)) for other in (SERIAL, WINDOW, COPYING))
 V1_NATIVE, V2_NATIVE = (JOIN.join((runner, NATIVE)) for runner in (V1, V2))
-_EAGLE = "vllm.v1.spec_decode.eagle"
-_PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", "vllm.v1.worker.gpu.spec_decode.speculator"
-_LOOP_V2, _STATES = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator", "vllm.v1.worker.gpu.states"
+V1_BACKLOG = JOIN.join((V1, SERIAL, COPYING))
+_EAGLE, _V2 = "vllm.v1.spec_decode.eagle", "vllm.v1.worker.gpu.spec_decode"
+_PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", f"{_V2}.speculator"
+_LOOP_V2, _STATES = f"{_V2}.target_dependent_ar.speculator", "vllm.v1.worker.gpu.states"
 _LAYERS, _MODELS = "vllm.model_executor.layers", "vllm.model_executor.models"
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
 _CUDA, _SAMPLER = "vllm.v1.worker.gpu.cudagraph_utils", "vllm.v1.sample.rejection_sampler"
 _PROPOSE_V1 = (
-    "self num_speculative_tokens target_token_ids target_positions target_hidden_states next_token_ids "
-    "token_indices_to_sample common_attn_metadata sampling_metadata mm_embed_inputs num_rejected_tokens_gpu "
-    "slot_mappings"
+    "self * num_speculative_tokens target_token_ids target_positions target_hidden_states next_token_ids "
+    "token_indices_to_sample common_attn_metadata sampling_metadata num_rejected_tokens_gpu"
 )
 _PROPOSE_V2 = (
     "self input_batch attn_metadata slot_mappings last_hidden_states aux_hidden_states num_sampled num_rejected "
-    "last_sampled next_prefill_tokens temperature seeds dp_sync_state dummy_run skip_attn_for_dummy_run mm_inputs "
-    "is_profile num_speculative_tokens"
+    "last_sampled next_prefill_tokens temperature seeds * dummy_run is_profile num_speculative_tokens"
 )
+_ADD_REQUEST = "self req_id prompt_len all_token_ids"
 TABLE = (
     TouchPoint(
         START, "vllm.model_executor.models.registry", "_ModelRegistry.register_model", "self model_arch model_cls",
@@ -54,6 +56,17 @@ TABLE = (
         START, "vllm.engine.arg_utils", "EngineArgs.create_speculative_config",
         "self target_model_config target_parallel_config",
         "wrapped", "a wrong drafter directory ends in one sentence before any engine process is started",
+    ),
+    TouchPoint(
+        START, "vllm.config", "VllmConfig",
+        "* model_config cache_config parallel_config scheduler_config compilation_config kv_transfer_config "
+        "speculative_config additional_config",
+        "read", "the settings, complete",
+    ),
+    TouchPoint(
+        START, "vllm.config", "SpeculativeConfig",
+        "* method model num_speculative_tokens draft_sample_method enforce_eager",
+        "read", "those of the drafter",
     ),
     TouchPoint(
         START, f"{_MODELS}.interfaces_base", "VllmModelForTextGeneration.compute_logits", "self hidden_states",
@@ -69,7 +82,7 @@ TABLE = (
     ),
     TouchPoint(
         SERIAL, f"{_MODELS}.llama", "LlamaDecoderLayer.get_quant_config", "self vllm_config",
-        "extended", "a drafter is not quantised, whatever its target is",
+        "replaced", "a drafter is not quantised, whatever its target is",
     ),
     TouchPoint(
         SERIAL, f"{_MODELS}.qwen2", "Qwen2DecoderLayer.__init__", "self config cache_config * prefix",
@@ -86,6 +99,15 @@ TABLE = (
         "called", "logits of the target's own head, where there is no draft vocabulary",
     ),
     TouchPoint(
+        SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward", "self lm_head hidden_states",
+        "called", "makes them",
+    ),
+    TouchPoint(
+        SERIAL, f"{_MODELS}.utils", "WeightsMapper.__init__", "self * orig_to_new_stacked",
+        "called", "names the matrices that vLLM keeps as one",
+    ),
+    TouchPoint(SERIAL, f"{_MODELS}.utils", "AutoWeightsLoader.__init__", "self module", "called", "loads the weights"),
+    TouchPoint(
         SERIAL, f"{_MODELS}.utils", "AutoWeightsLoader.load_weights", "self weights * mapper",
         "called", "shares out the weights over tensor-parallel ranks",
     ),
@@ -95,7 +117,17 @@ TABLE = (
     ),
     TouchPoint(START, "vllm.distributed", "get_tp_group", "", "called", "ranks tell each other what they draft with"),
     TouchPoint(
-        V1, _EAGLE, "EagleProposer.__init__", "self vllm_config device runner",
+        V1, "vllm.v1.sample.metadata", "SamplingMetadata.__init__",
+        "self * temperature all_greedy all_random generators",
+        "read", "how a batch is sampled",
+    ),
+    TouchPoint(
+        V1, "vllm.v1.attention.backend", "CommonAttentionMetadata.__init__",
+        "self * query_start_loc seq_lens_cpu_upper_bound",
+        "read", "where the last accepted token of each request is, and how long its text",
+    ),
+    TouchPoint(
+        V1, _EAGLE, "EagleProposer.__init__", "self vllm_config device",
         "extended", "EagleProposer.__new__ is added: it chooses our proposer by the draft's architecture",
     ),
     TouchPoint(
@@ -108,8 +140,7 @@ TABLE = (
     ),
     TouchPoint(V1, _PROPOSER, "SpecDecodeBaseProposer._get_model", "self", "called", "loads the drafter"),
     TouchPoint(
-        V1, _PROPOSER, "SpecDecodeBaseProposer.dummy_run",
-        "self num_tokens use_cudagraphs is_graph_capturing slot_mappings",
+        V1, _PROPOSER, "SpecDecodeBaseProposer.dummy_run", "self num_tokens",
         "extended", "the profiling run must see the drafter's memory",
     ),
     TouchPoint(
@@ -123,11 +154,21 @@ TABLE = (
     ),
     TouchPoint(
         V1_SERIAL, _PROPOSER, "SpecDecodeBaseProposer._sample_draft_tokens", "self hidden_states sampling_metadata",
-        "extended", "drafts from the request's vocabulary and seed; the window part reads the states",
+        "replaced", "drafts from the request's vocabulary and seed; the window part reads the states",
+    ),
+    TouchPoint(
+        V1_SERIAL, "vllm.v1.worker.gpu_input_batch", "CachedRequestState.__init__", "self * prompt_token_ids",
+        "read", "a prompt, in which the language of a request is found",
     ),
     TouchPoint(
         V1_SERIAL, f"{_MODELS}.llama", "LlamaAttention.forward", "self positions hidden_states",
-        "called", "by vLLM; its projection and rotary embedding, for keys and values of a prompt by themselves",
+        "read", "its projection and rotary embedding, for keys and values of a prompt by themselves",
+    ),
+    TouchPoint(
+        V1_BACKLOG, "vllm.v1.attention.backend", "CommonAttentionMetadata.__init__",
+        "self * query_start_loc query_start_loc_cpu seq_lens seq_lens_cpu_upper_bound num_reqs num_actual_tokens "
+        "max_query_len max_seq_len block_table_tensor slot_mapping causal",
+        "called", "what the layer reads later than the target is a batch of its own",
     ),
     TouchPoint(
         V1_CPU, "vllm.v1.attention.backends.cpu_attn", "CPUAttentionBackendImpl.do_kv_cache_update",
@@ -140,16 +181,29 @@ TABLE = (
     TouchPoint(
         V1, "vllm.v1.worker.gpu_input_batch", "InputBatch.update_req_spec_token_ids",
         "self request scheduled_spec_tokens",
-        "called", "by vLLM: spec_token_ids, which are verified in a step; they are counted where metrics are shown",
+        "read", "spec_token_ids, which are verified in a step; they are counted where metrics are shown",
     ),
     TouchPoint(
-        V1_WINDOW, _PROPOSER, "SpecDecodeBaseProposer.initialize_attn_backend",
-        "self kv_cache_config kernel_block_sizes",
+        V1_WINDOW, _PROPOSER, "SpecDecodeBaseProposer.initialize_attn_backend", "self kv_cache_config",
         "extended", "the base class requires a draft attention layer; a window part alone has none",
     ),
     TouchPoint(
+        V1_WINDOW, "vllm.v1.kv_cache_interface", "KVCacheConfig.__init__", "self * kv_cache_groups",
+        "read", "the size of a block of the target's",
+    ),
+    TouchPoint(
+        V1_COPYING, "vllm.v1.spec_decode.metadata", "SpecDecodeMetadata.__init__",
+        "self * num_draft_tokens logits_indices",
+        "read", "what is verified in a step; without drafts only the rows to sample from change",
+    ),
+    TouchPoint(
+        V1_COPYING, "vllm.v1.worker.gpu_input_batch", "CachedRequestState.__init__",
+        "self * prompt_token_ids output_token_ids sampling_params",
+        "read", "the text of a request, which is copied from",
+    ),
+    TouchPoint(
         V1_COPYING, "vllm.sampling_params", "SamplingParams.from_optional", "* extra_args",
-        "called", "by vLLM's server: a request's vllm_xargs, which name its tenant",
+        "read", "a request's vllm_xargs, which name its tenant",
     ),
     TouchPoint(
         V1_COPYING, _RUNNER, "GPUModelRunner._sample", "self logits spec_decode_metadata",
@@ -158,21 +212,25 @@ TABLE = (
     TouchPoint(
         V1_COPYING, _RUNNER, "GPUModelRunner._calc_spec_decode_metadata",
         "self num_draft_tokens cu_num_scheduled_tokens",
-        "wrapped", "where nothing is drafted it is known, but for the rows that are sampled from",
+        "replaced", "where nothing is drafted it is known, but for the rows that are sampled from",
     ),
     TouchPoint(
         V1_COPYING, _RUNNER, "GPUModelRunner.propose_draft_token_ids",
-        "self scheduler_output sampled_token_ids sampling_metadata hidden_states sample_hidden_states "
-        "aux_hidden_states spec_decode_metadata common_attn_metadata slot_mappings",
+        "self scheduler_output sampled_token_ids sampling_metadata hidden_states",
         "wrapped", "nothing is prepared for a step in which the drafter only copies, or drafts nothing",
     ),
     TouchPoint(
-        V2, "vllm.v1.worker.gpu.spec_decode", "init_speculator", "vllm_config device req_states",
-        "wrapped", "chooses our speculator by the draft's architecture",
+        V2, _V2, "init_speculator", "vllm_config device req_states",
+        "replaced", "chooses our speculator by the draft's architecture",
+    ),
+    TouchPoint(
+        V2, "vllm.v1.worker.gpu.input_batch", "InputBatch.__init__",
+        "self * num_reqs idx_mapping query_start_loc positions",
+        "read", "the requests' slots, and where the last token of each is",
     ),
     TouchPoint(
         V2, _LOOP_V2, "TargetDependentARSpeculator.__init__", "self vllm_config device",
-        "extended", "buffers that never move",
+        "called", "buffers that never move",
     ),
     TouchPoint(
         V2, _LOOP_V2, "TargetDependentARSpeculator.propose", _PROPOSE_V2,
@@ -186,17 +244,15 @@ TABLE = (
         V2, _LOOP_V2, "TargetDependentARSpeculator.capture", "self", "extended", "captures both parts",
     ),
     TouchPoint(
-        V2, "vllm.v1.worker.gpu.spec_decode.eagle.speculator", "EagleSpeculator.load_draft_model",
-        "self target_model target_attn_layer_names",
+        V2, f"{_V2}.eagle.speculator", "EagleSpeculator.load_draft_model", "self target_model target_attn_layer_names",
         "extended", "a serial part shares the target's head, rows of which are gathered; a window part shares nothing",
     ),
     TouchPoint(
         V2_SERIAL, _SPECULATOR, "DraftModelSpeculator.compute_draft_logits", "self hidden_states spec_step_idx",
-        "extended", "logits of the draft vocabularies, mixed with what may be copied",
+        "replaced", "logits of the draft vocabularies, mixed with what may be copied",
     ),
     TouchPoint(
-        V2_SERIAL, _SPECULATOR, "DraftModelSpeculator.sample_draft",
-        "self hidden_states sample_src_positions idx_mapping temperature seeds draft_step draft_logits spec_step_idx",
+        V2_SERIAL, _SPECULATOR, "DraftModelSpeculator.sample_draft", "self hidden_states",
         "extended", "the window part reads the states and drafts of the serial part, copying the drafts",
     ),
     TouchPoint(
@@ -225,6 +281,10 @@ TABLE = (
         "called", "one CUDA graph of the window, and of copying, for each batch size",
     ),
     TouchPoint(
+        V2, _CUDA, "BatchExecutionDescriptor.__init__", "self * cg_mode num_reqs",
+        "read", "what a graph is captured for, and whether there is one",
+    ),
+    TouchPoint(
         V2, _CUDA, "CudaGraphManager.capture", "self create_forward_fn", "called", "captures both",
     ),
     TouchPoint(
@@ -236,13 +296,11 @@ TABLE = (
         "called", "finds the graph for a batch size",
     ),
     TouchPoint(
-        V2_COPYING, _STATES, "RequestState.add_request",
-        "self req_id prompt_len all_token_ids num_computed_tokens max_tokens",
+        V2_COPYING, _STATES, "RequestState.add_request", _ADD_REQUEST,
         "wrapped", "how well copying did in a slot is forgotten when a request comes into it",
     ),
     TouchPoint(
-        V2_SERIAL, _STATES, "RequestState.add_request",
-        "self req_id prompt_len all_token_ids num_computed_tokens max_tokens",
+        V2_SERIAL, _STATES, "RequestState.add_request", _ADD_REQUEST,
         "wrapped", "the language of a request is found in its prompt when it comes into a slot",
     ),
     TouchPoint(
@@ -252,7 +310,7 @@ TABLE = (
     TouchPoint(
         NATIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward",
         "self lm_head hidden_states embedding_bias skip_gather",
-        "extended", "of a draft model: logits of each request's draft vocabulary",
+        "replaced", "of a draft model: logits of each request's draft vocabulary",
     ),
     TouchPoint(
         NATIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor._get_logits",
@@ -261,7 +319,7 @@ TABLE = (
     TouchPoint(
         NATIVE, f"{_LAYERS}.vocab_parallel_embedding", "VocabParallelEmbedding.__init__",
         "self num_embeddings embedding_dim params_dtype org_num_embeddings",
-        "called", "by vLLM: the head, rows of which are gathered",
+        "read", "the head, rows of which are gathered",
     ),
     TouchPoint(
         V1_NATIVE, _PROPOSER, "SpecDecodeBaseProposer.load_model", "self target_model",
@@ -277,25 +335,51 @@ TABLE = (
         "wrapped", "the draft model's head is restricted once it is shared",
     ),
     TouchPoint(
-        V2_NATIVE, _SPECULATOR, "DraftModelSpeculator.compute_draft_logits", "self hidden_states spec_step_idx",
+        V2_NATIVE, _SPECULATOR, "DraftModelSpeculator.compute_draft_logits", "self hidden_states",
         "wrapped", "logits of each request's draft vocabulary",
     ),
     TouchPoint(
-        V2_NATIVE, _STATES, "RequestState.add_request",
-        "self req_id prompt_len all_token_ids num_computed_tokens max_tokens",
+        V2_NATIVE, _STATES, "RequestState.add_request", _ADD_REQUEST,
         "wrapped", "the language of a request is found in its prompt when it comes into a slot",
+    ),
+    TouchPoint(
+        V2_NATIVE, f"{_V2}.standalone_ar.speculator", "StandaloneARSpeculator.propose", _PROPOSE_V2,
+        "wrapped", "the language of each request is found before a step, here of a draft model",
+    ),
+    TouchPoint(
+        V2_NATIVE, f"{_V2}.multi_module_mtp.speculator", "MultiModuleMTPSpeculator.propose", _PROPOSE_V2,
+        "wrapped", "the same, of several MTP layers",
     ),
     TouchPoint(
         V1_CPU, _SAMPLER, "expand_batch_to_tokens", "x cu_num_tokens num_tokens replace_from replace_to",
         "replaced", "returns uninitialised memory on a CPU; replaced only where that is seen",
     ),
     TouchPoint(
-        V1_CPU, _SAMPLER, "apply_sampling_constraints", "logits cu_num_draft_tokens sampling_metadata",
+        V1_CPU, _SAMPLER, "apply_sampling_constraints", "logits",
         "wrapped", "fails on a CPU for a step without drafts and a top-k; caught only where that happens",
     ),
     TouchPoint(
+        V1_CPU, _SAMPLER, "apply_sampling_constraints", "logits cu_num_draft_tokens sampling_metadata",
+        "called", "temperature, top-k and top-p as vLLM applies them",
+    ),
+    TouchPoint(
+        V1_CPU, "vllm.v1.sample.metadata", "SamplingMetadata.__init__",
+        "self * max_num_logprobs logprob_token_ids no_penalties bad_words_token_ids allowed_token_ids_mask logitsprocs "
+        "thinking_budget_state_holder",
+        "read", "whether a batch wants tokens alone",
+    ),
+    TouchPoint(
+        V1_CPU, "vllm.v1.spec_decode.metadata", "SpecDecodeMetadata.__init__",
+        "self * draft_token_ids num_draft_tokens cu_num_sampled_tokens",
+        "read", "what is verified in a step",
+    ),
+    TouchPoint(
+        V1_CPU, "vllm.v1.outputs", "SamplerOutput.__init__", "self * sampled_token_ids logprobs_tensors",
+        "called", "what was verified, as vLLM returns it",
+    ),
+    TouchPoint(
         V1_CPU, _SAMPLER, "RejectionSampler.forward", "self metadata draft_probs logits sampling_metadata",
-        "wrapped", "goes over logits several times and draws for all tokens, which takes long on a CPU",
+        "replaced", "goes over logits several times and draws for all tokens, which takes long on a CPU",
     ),
     TouchPoint(
         V1_CPU, "vllm.v1.sample.sampler", "Sampler.greedy_sample", "logits",
@@ -303,11 +387,31 @@ TABLE = (
     ),
     TouchPoint(
         V1_CPU, "vllm.v1.sample.logits_processor", "MinTokensLogitsProcessor.__init__", "self",
-        "called", "by vLLM: whether a batch has to say so many tokens, which is left to vLLM",
+        "read", "whether a batch has to say so many tokens, which is left to vLLM",
     ),
     TouchPoint(
-        V1_CPU, _RUNNER, "GPUModelRunner.sample_tokens", "self grammar_output",
+        V1_CPU, _RUNNER, "GPUModelRunner.sample_tokens", "self",
         "wrapped", "a seeded request whose prompt is read in parts ends the engine on a CPU",
+    ),
+    TouchPoint(
+        OFFLINE, "vllm.engine.arg_utils", "EngineArgs.add_cli_args", "parser", "called", "the arguments of vllm serve",
+    ),
+    TouchPoint(OFFLINE, "vllm.engine.arg_utils", "EngineArgs.from_cli_args", "args", "called", "the engine's settings"),
+    TouchPoint(
+        OFFLINE, "vllm.v1.engine.llm_engine", "LLMEngine.from_engine_args", "engine_args", "called", "the engine",
+    ),
+    TouchPoint(
+        OFFLINE, "vllm.v1.engine.llm_engine", "LLMEngine.add_request", "self request_id prompt params",
+        "called", "a completion begins",
+    ),
+    TouchPoint(OFFLINE, "vllm.v1.engine.llm_engine", "LLMEngine.step", "self", "called", "and goes on"),
+    TouchPoint(
+        OFFLINE, "vllm.v1.engine.llm_engine", "LLMEngine.abort_request", "self request_ids", "called", "or is ended",
+    ),
+    TouchPoint(
+        OFFLINE, "vllm.sampling_params", "SamplingParams",
+        "* max_tokens temperature top_p top_k stop_token_ids ignore_eos output_kind",
+        "called", "how it is sampled",
     ),
 )  # fmt: skip
 
@@ -324,7 +428,7 @@ class Patch(NamedTuple):
 PATCHES = (
     Patch(START, "vllm.engine.arg_utils", "start_up"),
     Patch(V1, _EAGLE, "dispatch", "install_v1"),
-    Patch(V2, "vllm.v1.worker.gpu.spec_decode", "dispatch", "install_v2"),
+    Patch(V2, _V2, "dispatch", "install_v2"),
     Patch(V1_COPYING, _RUNNER, "undrafted"),
     Patch(V1_NATIVE, _PROPOSER, "native", "install_v1"),
     Patch(V2_NATIVE, _SPECULATOR, "native", "install_v2"),

@@ -34,10 +34,10 @@ def _plainly(original: Callable[..., Any]) -> Callable[..., Any]:
     """``original``, told of no drafts where there are none."""
 
     @functools.wraps(original)
-    def _sample(self: Any, logits: Any, spec_decode_metadata: Any) -> Any:
+    def _sample(self: Any, logits: Any, spec_decode_metadata: Any, *others: Any, **named: Any) -> Any:
         if _copies(self) and spec_decode_metadata is not None and not any(spec_decode_metadata.num_draft_tokens):
             spec_decode_metadata = None
-        return original(self, logits, spec_decode_metadata)
+        return original(self, logits, spec_decode_metadata, *others, **named)
 
     return _sample
 

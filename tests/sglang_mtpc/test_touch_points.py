@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from sglang.srt.speculative import spec_registry
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 import sglang_mtpc
+from mtpc.doctor.touch_point import installed
 from mtpc.errors import MTPCError
 from sglang_mtpc import start_up, touch_points
 from sglang_mtpc.algorithm import DrafterAlgorithm
 from sglang_mtpc.served import read
 from sglang_mtpc.touch_points import START, TABLE, VERSIONS, TouchPoint
+from tests.integration_points import records
 from tests.sglang_mtpc.resolving import resolved
 
 WRONG = TouchPoint(START, "sglang.srt.arg_groups.overrides", "resolving_view", "self x", "called", "a test")
@@ -33,6 +36,11 @@ def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("line", TABLE, ids=[line.function for line in TABLE])
 def test_every_line_holds(line: TouchPoint) -> None:
     assert line.problem() is None
+
+
+def test_what_is_recorded_of_this_release_is_what_it_has() -> None:
+    release = f"sglang-{version('sglang')}"
+    assert records.record(release, installed) == records.read(release)
 
 
 def test_check_finds_nothing_wrong() -> None:

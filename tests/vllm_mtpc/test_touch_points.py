@@ -8,11 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import vllm
 from vllm import ModelRegistry
 
 import vllm_mtpc
+from mtpc.doctor.touch_point import installed
 from mtpc.errors import MTPCError
 from mtpc.families import families
+from tests.integration_points import records
 from vllm_mtpc import touch_points
 from vllm_mtpc.settings import check_settings
 from vllm_mtpc.touch_points import PATCHES, TABLE, VERSIONS, TouchPoint
@@ -25,6 +28,11 @@ WRONG = TouchPoint(
 @pytest.mark.parametrize("line", TABLE, ids=[line.function for line in TABLE])
 def test_every_line_holds(line: TouchPoint) -> None:
     assert line.problem() is None
+
+
+def test_what_is_recorded_of_this_release_is_what_it_has() -> None:
+    release = f"vllm-{vllm.__version__.split('+')[0]}"
+    assert records.record(release, installed) == records.read(release)
 
 
 def test_check_finds_nothing_wrong() -> None:
@@ -156,6 +164,3 @@ def test_registering_twice_changes_nothing() -> None:
     vllm_mtpc.register()
     assert sys.modules["vllm.engine.arg_utils"].EngineArgs.create_speculative_config is before  # type: ignore[attr-defined]
     assert {family.architecture for family in families()} <= set(ModelRegistry.get_supported_archs())
-    changed = ("wrapped", "replaced")
-    served_by = {patch.module for patch in PATCHES} | {"vllm.v1.worker.gpu.states"}  # this one by each speculator
-    assert {line.module for line in TABLE if line.how in changed} <= served_by

@@ -3,43 +3,74 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from inspect import Parameter
 from typing import NamedTuple
 
 from mtpc.doctor.finding import Finding
+
+Lookup = Callable[[str, str], list[Parameter]]  # parameters of a module's function; raises `LookupError`
+BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+BY_KEYWORD = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class TouchPoint(NamedTuple):
     """One function of an engine and the parameters that the adapter counts on.
 
-    What is called must begin with them; what stands in for the engine's own must have exactly them.  Names after a
-    lone ``*`` are passed by keyword: they must be there, anywhere.
+    parameters: the names that it begins with and then, after a lone ``*``, those that are passed by keyword, anywhere.
+    how: decides what else there may be.
+
+    - called: by us.  Further parameters must have defaults.
+    - read: called or built by the engine; we read what it leaves.  Anything else.
+    - wrapped, hooked, extended (a subclass overrides it): our function passes on all that it is given.  Anything else.
+    - replaced: our function takes exactly these and does not pass on others.  Nothing else.
     """
 
     group: str
     module: str
     function: str
     parameters: str
-    how: str  # called; hooked (the engine calls us around it), wrapped, extended (a subclass overrides it), replaced
+    how: str
     why: str
 
-    def problem(self) -> str | None:
-        """What is wrong with this line in the installed engine, if anything."""
+    def problem(self, lookup: Lookup | None = None) -> str | None:
+        """What is wrong with this line, if anything; lookup: where, None: in the installed engine."""
         try:
-            function: object = import_module(self.module)
-            for name in self.function.split("."):
-                function = getattr(function, name)
-            assert callable(function)
-            parameters = list(inspect.signature(function).parameters)
-        except (ImportError, AttributeError, TypeError, AssertionError) as error:
-            return f"{self.function} of {self.module} cannot be used ({error})"
-        leading, _, keywords = (part.split() for part in self.parameters.partition("*"))
-        begin = self.how in ("called", "hooked")
-        if (parameters[: len(leading)] if begin else parameters) != leading or not set(keywords) <= set(parameters):
-            got = " ".join(parameters)
-            return f"{self.function} of {self.module} takes ({got}) where ({self.parameters}) is expected"
-        return None
+            found = (lookup or installed)(self.module, self.function)
+        except LookupError as error:
+            return f"{self.function} of {self.module} cannot be used ({error.args[0]})"
+        if self._holds(found):
+            return None
+        got = " ".join(one.name for one in found)
+        return f"{self.function} of {self.module} takes ({got}) where ({self.parameters}) is expected"
+
+    def _holds(self, found: list[Parameter]) -> bool:
+        leading, star, keywords = (part.split() for part in self.parameters.partition("*"))
+        if self.how == "replaced":
+            return not star and [one.name for one in found] == leading
+        begin, others = found[: len(leading)], found[len(leading) :]
+        if [one.name for one in begin if one.kind in BY_POSITION] != leading:
+            return False
+        if not {one.name for one in found if one.kind in BY_KEYWORD}.issuperset(keywords):
+            return False
+        required = {one.name for one in others if one.default is one.empty and one.kind in (*BY_POSITION, *BY_KEYWORD)}
+        return self.how != "called" or required.issubset(keywords)
+
+
+def installed(module: str, function: str) -> list[Parameter]:
+    """The parameters of a function of an installed module.
+
+    Errors: `LookupError` where it cannot be used.
+    """
+    try:
+        found: object = import_module(module)
+        for name in function.split("."):
+            found = getattr(found, name)
+        assert callable(found)
+        return list(inspect.signature(found).parameters.values())
+    except (ImportError, AttributeError, TypeError, AssertionError) as error:
+        raise LookupError(str(error)) from error
 
 
 def sentences(table: Iterable[TouchPoint], mend: str) -> Iterator[str]:

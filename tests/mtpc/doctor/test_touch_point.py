@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
+import ast
+from inspect import Parameter
+
 import pytest
 
-from mtpc.doctor.touch_point import TouchPoint, findings, sentences
+from mtpc.doctor.touch_point import TouchPoint, findings, installed, sentences
+from tests.integration_points.sources import parameters_of
 
-# textwrap.shorten takes (text, width, **kwargs), shutil.move (src, dst, copy_function)
+# textwrap.shorten takes (text, width, **kwargs)
 SHORTEN = TouchPoint("any", "textwrap", "shorten", "text width kwargs", "replaced", "a test")
-MOVE = TouchPoint("any", "shutil", "move", "src dst copy_function", "wrapped", "a test")
 
 
 @pytest.mark.parametrize(
-    ("line", "parameters", "called", "replaced"),
+    ("taken", "expected", "right"),
     [
-        (SHORTEN, "text width kwargs", True, True),
-        (SHORTEN, "text", True, False),  # what follows is no concern of a caller
-        (SHORTEN, "width", False, False),
-        (MOVE, "src * copy_function", True, False),
-        (MOVE, "src dst copy_function * dst", True, True),
-        (MOVE, "src dst * other", False, False),
+        ("a, b", "a b", "called read passed replaced"),
+        ("a, b=1", "a b", "called read passed replaced"),
+        ("a, b=1, c=2", "a b", "called read passed"),  # a release with one more, which only some pass on
+        ("a, b, c", "a b", "read passed"),  # which a caller must give
+        ("a, b, *, c", "a b", "read passed"),
+        ("a, b, *more, **named", "a b", "called read passed"),
+        ("a, b=1, *, c=2", "a * c", "called read passed"),
+        ("a, c, b=1", "a * c", "called read passed"),
+        ("a, b, c=1", "a * c", "read passed"),
+        ("a, c, /", "a * c", ""),
+        ("a, *, b", "a b", "replaced"),  # no longer by position, which is nothing to what takes it either way
+        ("b, a", "a b", ""),
+        ("a, renamed", "a b", ""),
+        ("a, **named", "a * c", ""),
+        ("a", "a b", ""),
+        ("a", "", "read passed"),
+        ("", "", "called read passed replaced"),
     ],
 )
-def test_what_is_called_begins_with_the_parameters_and_what_is_replaced_has_no_others(
-    line: TouchPoint, parameters: str, called: bool, replaced: bool
-) -> None:
-    for how in ("called", "hooked"):
-        assert (line._replace(parameters=parameters, how=how).problem() is None) == called
-    for how in ("wrapped", "extended", "replaced"):
-        assert (line._replace(parameters=parameters, how=how).problem() is None) == replaced
+def test_what_holds(taken: str, expected: str, right: str) -> None:
+    def lookup(module: str, function: str) -> list[Parameter]:
+        return parameters_of(ast.parse(f"def _({taken}): ...").body[0])
+
+    kinds = {
+        "called": ["called"],
+        "read": ["read"],
+        "passed": ["wrapped", "hooked", "extended"],
+        "replaced": ["replaced"],
+    }
+    for kind, hows in kinds.items():
+        for how in hows:
+            problem = SHORTEN._replace(parameters=expected, how=how).problem(lookup)
+            assert (problem is None) == (kind in right.split()), (how, problem)
+
+
+def test_where_it_is_looked_up() -> None:
+    assert SHORTEN.problem() is None
+    assert [one.name for one in installed("textwrap", "shorten")] == ["text", "width", "kwargs"]
+    for module, function in (("textwrap", "gone"), ("gone", "shorten"), ("string", "digits")):
+        with pytest.raises(LookupError):
+            installed(module, function)
 
 
 def test_what_is_found_is_said_in_a_sentence() -> None:
