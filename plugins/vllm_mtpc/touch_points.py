@@ -1,9 +1,9 @@
 """The one table of everything in vLLM that this adapter registers, replaces, extends or calls by its shape.
 
 Every line holds in every release of `VERSIONS`, see `tests/integration_points`.  A drafter is refused, in one sentence,
-where a line that it needs does not hold: those of its parts, of the runners that may serve it and of this device.
-Before a function of vLLM is replaced or wrapped, the lines of its module are checked; where one does not hold, that
-module is left as it is and one sentence is logged; vLLM stays usable without a drafter.
+where a line that it needs does not hold: those of its parts, of the runners that may serve it and of this device.  A
+patch is left out, and one sentence is logged, where a line does not hold that is of its module and serves nothing but
+what the patch serves: all that ask for that are refused then.  vLLM stays usable without a drafter.
 """
 
 from __future__ import annotations
@@ -453,11 +453,20 @@ def _apply(patch: Patch, module: ModuleType) -> None:
     if CPU in patch.group.split(JOIN) and not _on_a_cpu():
         return
     # Only lines of the module at hand: importing the others here could close an import cycle of vLLM's.
-    wrong = [problem for line in TABLE if line.module == module.__name__ and (problem := line.problem())]
-    if wrong:
-        logger.warning("drafters cannot be served (%s): %s; %s.", patch.group, wrong[0], MEND)
+    problem = next(_wrong(set(patch.group.split(JOIN)), patch.module), None)
+    if problem is not None:
+        logger.warning("drafters cannot be served (%s): %s", patch.group, problem)
         return
     getattr(import_module(f"vllm_mtpc.{patch.file}"), patch.function)(module)
+
+
+def _wrong(served: set[str], module: str | None = None) -> Iterator[str]:
+    """One sentence for each line that does not hold, of those that serve nothing else; module: whose, None: anyone's.
+
+    What refuses a drafter serves all that its patches serve, so that none of them is left out unseen.
+    """
+    lines = (line for line in TABLE if module in (None, line.module) and served.issuperset(line.group.split(JOIN)))
+    return sentences(lines, MEND)
 
 
 def _on_a_cpu() -> bool:
@@ -482,8 +491,7 @@ def problems(
 ) -> Iterator[str]:
     """One sentence for each line that does not hold in the installed vLLM, of those that such a drafter needs here."""
     parts = [*[SERIAL] * serial, *[WINDOW] * window, *[COPYING] * copying, *[NATIVE] * native]
-    needed = {START, *runners(), *parts, *[CPU] * _on_a_cpu()}
-    return sentences((line for line in TABLE if needed.issuperset(line.group.split(JOIN))), MEND)
+    return _wrong({START, *runners(), *parts, *[CPU] * _on_a_cpu()})
 
 
 def check() -> list[Finding]:

@@ -18,7 +18,7 @@ from mtpc.families import families
 from tests.integration_points import records
 from vllm_mtpc import touch_points
 from vllm_mtpc.settings import check_settings
-from vllm_mtpc.touch_points import PATCHES, TABLE, VERSIONS, TouchPoint
+from vllm_mtpc.touch_points import PATCHES, TABLE, VERSIONS, Patch, TouchPoint
 
 WRONG = TouchPoint(
     "start-up", "vllm.engine.arg_utils", "EngineArgs.create_engine_config", "self x", "wrapped", "a test"
@@ -69,6 +69,34 @@ def test_a_module_with_a_wrong_line_is_left_as_it_is(
         touch_points._apply(START, module)
     assert module.EngineArgs.create_speculative_config is before  # type: ignore[attr-defined]
     assert VERSIONS in caplog.text
+
+
+ASKED_FOR = {  # what asks for a patch of this group, as `touch_points.problems` is told
+    touch_points.START: {},
+    touch_points.V1: {},
+    touch_points.V2: {},
+    touch_points.V1_COPYING: {"copying": True},
+    touch_points.V1_NATIVE: {"native": True},
+    touch_points.V2_NATIVE: {"native": True},
+    touch_points.V1_CPU: {},
+}
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=[f"{patch.file}.{patch.function}" for patch in PATCHES])
+def test_who_asks_for_a_patch_that_is_left_out_is_refused(monkeypatch: pytest.MonkeyPatch, patch: Patch) -> None:
+    applied: list[str] = []
+    monkeypatch.setattr(f"vllm_mtpc.{patch.file}.{patch.function}", lambda module: applied.append(module.__name__))
+    monkeypatch.setattr(touch_points, "_on_a_cpu", lambda: True)
+    monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V1, touch_points.V2})
+    left_out = []
+    for line in TABLE:
+        monkeypatch.setattr(touch_points, "TABLE", [line._replace(parameters="changed", how="replaced")])
+        applied.clear()
+        touch_points._apply(patch, SimpleNamespace(__name__=patch.module))  # type: ignore[arg-type]
+        if not applied:
+            assert list(touch_points.problems(**ASKED_FOR[patch.group])), line
+            left_out.append(line)
+    assert left_out
 
 
 def test_on_other_devices_nothing_of_a_cpu_is_mended_or_missed(
