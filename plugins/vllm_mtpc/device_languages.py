@@ -30,7 +30,7 @@ class DeviceLanguages:
         self.slots.tally = self.tally = SlotTally(vocabularies.names, drafts, device) if watched else None
         self.said = torch.zeros(rows, dtype=torch.int32, device=device)
         self.rejected = torch.full((rows,), -1, dtype=torch.int32, device=device)
-        self.graphs = BatchGraphs(self._read)
+        self.graphs = BatchGraphs(speculator, "languages", self._read)
         follow(states, self.slots.begin)
 
     def read(self, rows: int, said: Tensor, rejected: Tensor | None, eager: bool) -> None:

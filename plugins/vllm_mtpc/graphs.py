@@ -5,27 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
 
 
 class BatchGraphs:
-    """A function of the batch size, from buffers to buffers, as one CUDA graph for each batch size."""
+    """A function of the batch size, from buffers to buffers, as one CUDA graph for each batch size.
 
-    def __init__(self, function: Callable[[int], None]) -> None:
-        self.function = function
-        self.manager: CudaGraphManager | None = None
+    vLLM's manager of these graphs is an attribute of the speculator.  vLLM searches a speculator's attributes for
+    managers when it discards what was captured: after profiling memory, and in elastic expert parallelism.
 
-    def prepare(self, vllm_config: Any, device: torch.device, cudagraph_mode: CUDAGraphMode) -> None:
+    speculator: vLLM's own or ours.  held: what the graphs compute, for the attribute's name and the progress bar.
+    """
+
+    def __init__(self, speculator: Any, held: str, function: Callable[[int], None]) -> None:
+        self.speculator, self.held, self.function = speculator, held, function
+
+    @property
+    def attribute(self) -> str:
+        """Name of the speculator's attribute."""
+        return f"{self.held}_cudagraph_manager"
+
+    @property
+    def manager(self) -> CudaGraphManager:
+        """Once there is one, see `prepare`."""
+        manager: CudaGraphManager | None = getattr(self.speculator, self.attribute, None)
+        assert manager is not None
+        return manager
+
+    def prepare(self, cudagraph_mode: CUDAGraphMode) -> None:
         """There are to be graphs if the target's decoding steps run in graphs."""
-        full = cudagraph_mode.decode_mode() == CUDAGraphMode.FULL and not vllm_config.speculative_config.enforce_eager
+        config, device = self.speculator.vllm_config, self.speculator.device
+        full = cudagraph_mode.decode_mode() == CUDAGraphMode.FULL and not config.speculative_config.enforce_eager
         mode = CUDAGraphMode.FULL_DECODE_ONLY if full else CUDAGraphMode.NONE
-        self.manager = CudaGraphManager(vllm_config, device, mode, decode_query_len=1)
+        setattr(self.speculator, self.attribute, CudaGraphManager(config, device, mode, decode_query_len=1))
 
-    def capture(self, title: str) -> None:
-        """For every batch size; title: of vLLM's progress bar."""
-        assert self.manager is not None
+    def capture(self) -> None:
+        """For every batch size."""
+        title = f"Capturing {self.held} in CUDA graphs"
         self.manager.capture(lambda desc, warmup: lambda mode: self.function(desc.num_reqs), title)
 
     def run(self, rows: int, eager: bool) -> None:
@@ -34,7 +51,6 @@ class BatchGraphs:
         eager: call it in any case, also before there can be graphs.
         """
         if not eager:
-            assert self.manager is not None
             batch = self.manager.dispatch(rows, rows, uniform_token_count=1, num_active_loras=0)
             if batch.cg_mode == CUDAGraphMode.FULL:
                 self.manager.run_fullgraph(batch)

@@ -120,13 +120,13 @@ def _by_language(speculator: Any, head: Any, vocabularies: DraftVocabularies) ->
     @functools.wraps(prepare)
     def init_cudagraph_manager(cudagraph_mode: Any, *others: Any, **named: Any) -> None:
         prepare(cudagraph_mode, *others, **named)
-        languages.graphs.prepare(speculator.vllm_config, speculator.device, cudagraph_mode)
+        languages.graphs.prepare(cudagraph_mode)
 
     @functools.wraps(record)
     def capture(*given: Any, **named: Any) -> None:
         record(*given, **named)
         speculator.idx_mapping.fill_(-1)
-        languages.graphs.capture("Capturing languages in CUDA graphs")
+        languages.graphs.capture()
 
     @functools.wraps(draft)
     def propose(

@@ -68,7 +68,8 @@ class Speculator(EagleSpeculator):
         rank = get_tensor_model_parallel_rank()
         self.first, self.watched = rank == 0, metrics.watched(rank)
         self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
-        self.copy_graphs, self.window_graphs = BatchGraphs(self._find_copies), BatchGraphs(self._draft_window)
+        self.copy_graphs = BatchGraphs(self, "copies", self._find_copies)
+        self.window_graphs = BatchGraphs(self, "windows", self._draft_window)
         self.languages: DeviceLanguages | None = None
         self.copying: DeviceCopying | None = None
         if copies:
@@ -123,20 +124,20 @@ class Speculator(EagleSpeculator):
             super().capture(*given, **named)
         self._capture_graphs()
 
-    def _graphs(self) -> dict[str, BatchGraphs]:
-        """Those that are not vLLM's, by what they hold."""
-        used = {"languages": self.languages.graphs} if self.languages is not None else {}
-        used |= {"copying": self.copy_graphs} if self.copying is not None else {}
-        return used | ({"windows": self.window_graphs} if self.window_drafts else {})
+    def _graphs(self) -> list[BatchGraphs]:
+        """Those that are not vLLM's."""
+        used = [] if self.languages is None else [self.languages.graphs]
+        used += [] if self.copying is None else [self.copy_graphs]
+        return used + [self.window_graphs] * bool(self.window_drafts)
 
     def _prepare_graphs(self, cudagraph_mode: CUDAGraphMode) -> None:
-        for graphs in self._graphs().values():
-            graphs.prepare(self.vllm_config, self.device, cudagraph_mode)
+        for graphs in self._graphs():
+            graphs.prepare(cudagraph_mode)
 
     def _capture_graphs(self) -> None:
         self.idx_mapping.fill_(-1)
-        for held, graphs in self._graphs().items():
-            graphs.capture(f"Capturing {held} in CUDA graphs")
+        for graphs in self._graphs():
+            graphs.capture()
 
     @torch.inference_mode()
     def propose(
