@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpc.copying.match import REACH, History
+from mtpc.copying.match import PLACES, REACH, History
 from mtpc.copying.on_device import Texts, continuations, longest_matches
+from tests.mtpc.window.trace import Trace
 
 COUNT = 9
 
@@ -50,6 +51,29 @@ def test_texts_that_are_one_loop(length: int, period: int) -> None:
     loop = [i % period for i in range(length)]
     assert same([loop, loop[::-1], []], 0, 16)
     assert same([loop, loop[::-1], []], 5, 16)
+
+
+@pytest.mark.parametrize("others", [PLACES - 1, PLACES, 3 * PLACES])
+def test_of_many_places_with_the_same_last_tokens_the_latest_are_compared(others: int) -> None:
+    text = [7, 1, 2, *[9, 1, 2, 5] * others, 7, 1, 2]
+    assert same([text, text[::-1], text[1:], [1, 2] * others], 5, 16)
+    assert (History(text).longest_match(16).length == 3) == (others < PLACES)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 1), min_size=200, max_size=500), min_size=1, max_size=3), st.integers(0, 9))
+def test_long_texts_of_two_tokens(batch: list[list[int]], beyond: int) -> None:
+    assert same(batch, beyond, 16)
+
+
+def test_what_matches_cost() -> None:
+    """In each step, for the whole width of the table."""
+    rows, width = 4, 1 << 14
+    table, lengths = torch.randint(9, (rows, width), dtype=torch.int32), torch.full((rows,), width, dtype=torch.int32)
+    with Trace() as trace:
+        longest_matches(Texts(table, torch.arange(rows), lengths), 16)
+    assert trace.kernels <= 60
+    assert trace.peak <= 9 * rows * width  # 8 for each place, and what does not grow with the width
 
 
 def test_a_table_of_one_place() -> None:
