@@ -68,10 +68,10 @@ class DeviceCopying:
         rows = len(tokens)
         self.weight[:rows] = self._at(rows, step).drafted(tokens, self.by_drafter[:rows]).weight
 
-    def after(self, serial: int, rows: int) -> Copying:
+    def after(self, serial: int, rows: slice) -> Copying:
         """How copying stands when so many drafts of the serial part are there."""
         tokens, chances = self.copied
-        return Copying(Copied(tokens[:rows, serial:], chances[:rows, serial:]), 0, self.weight[:rows])
+        return Copying(Copied(tokens[rows, serial:], chances[rows, serial:]), 0, self.weight[rows])
 
     def _at(self, rows: int, step: Tensor) -> Copying:
         """Before a draft, as far as the next one needs it: in a graph only the device counts."""

@@ -30,6 +30,7 @@ from vllm_mtpc.serial import STACKED, SerialPart
 from vllm_mtpc.settings import target_of
 
 logger = logging.getLogger(f"vllm.{__name__}")
+LARGE = 1 << 30
 
 
 class DrafterForCausalLM(nn.Module):
@@ -114,16 +115,30 @@ class DrafterForCausalLM(nn.Module):
             whole = partial(self.logits_processor, self.lm_head)
             self.draft_logits = DraftLogits(self.vocabularies, weight, whole, head_ranks())
 
-    def announce(self, vllm_config: Any, copies: bool, runner: str, further: bool = False) -> None:
-        """Say in the log what drafts, once the head is shared; further: see `Shares`."""
+    def announce(
+        self, vllm_config: Any, copies: bool, runner: str, further: bool = False, kept: int | None = None
+    ) -> None:
+        """Say in the log what drafts, once the head is shared.
+
+        further: see `Shares`.  kept: see `of_drafts`; from `LARGE` on it is also a warning.
+        """
         drafts = vllm_config.num_speculative_tokens
         serial, window = self.split(self.num_drafts)
         shares = Shares(serial, window, drafts - serial - window, further)
         whole = f"drafting from all {self.target.vocab_size} tokens"
         from_what = whole if self.draft_logits is None else self.draft_logits.summary
-        memory = of_drafts(vllm_config.scheduler_config.max_num_seqs, serial + window, self.target.vocab_size)
+        requests = vllm_config.scheduler_config.max_num_seqs
+        memory = of_drafts(requests, serial + window, self.target.vocab_size, kept, serial > 0)
         more = ["copying from the request's own text"] * copies + [memory] * bool(serial + window) + [runner]
         logger.info(announced(self.folder, self.family, shares, from_what, *more))
+        if kept is not None and kept >= LARGE:
+            logger.warning(
+                "--max-num-seqs %d: draft distributions of so many requests take %.1f GB that the KV cache then lacks. "
+                'Lower it, or set "draft_sample_method": "greedy", which keeps none of them but has fewer drafts '
+                "accepted above temperature 0.",
+                requests,
+                kept / 1e9,
+            )
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Embeddings of tokens: int [T] -> [T, d]."""

@@ -102,7 +102,8 @@ class Speculator(EagleSpeculator):
             load = get_draft_load_config(config)
             model = get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
         if self.first:
-            model.announce(self.vllm_config, self.copying is not None, "Model Runner V2")
+            kept = 0 if self.draft_logits is None else self.draft_logits.nbytes
+            model.announce(self.vllm_config, self.copying is not None, "Model Runner V2", kept=kept)
         if self.watched:
             metrics.count(self.vllm_config, self.clock, None if self.languages is None else self.languages.tally)
         return model
@@ -245,17 +246,22 @@ class Speculator(EagleSpeculator):
 
     def _draft_window(self, rows: int) -> None:
         """From buffers to buffers: the window's `draft_tokens` [:rows] and, by request slot, `slot_logits`."""
-        serial, window, drafts = self.serial_drafts, self.model.window, self.window_drafts
         known = self.model.completed(Known(self.states[:rows], self.tokens[:rows]))
+        for part in self.model.window.parts(rows, self.window_drafts):
+            self._draft_rows(known.of_rows(part), part)
+
+    def _draft_rows(self, known: Known, rows: slice) -> None:
+        """`_draft_window` of some rows of a batch."""
+        serial, window, drafts = self.serial_drafts, self.model.window, self.window_drafts
         copying = None if self.copying is None else self.copying.after(serial, rows)
         if self.slot_logits is None:
-            self.draft_tokens[:rows, serial:] = window.draft(known, None, None, drafts, "greedy", copying).tokens
+            self.draft_tokens[rows, serial:] = window.draft(known, None, None, drafts, "greedy", copying).tokens
             return
-        slots = self.idx_mapping[:rows]  # [B], -1 for padded rows
+        slots = self.idx_mapping[rows]  # [B], -1 for padded rows
         temperature = self.temperature[slots]
-        noise = counter_uniforms(self.seeds[slots], self.positions[:rows], drafts)
+        noise = counter_uniforms(self.seeds[slots], self.positions[rows], drafts)
         draft = window.draft(known, temperature, noise, drafts, "mixed", copying)
-        self.draft_tokens[:rows, serial:] = draft.tokens
+        self.draft_tokens[rows, serial:] = draft.tokens
         # vLLM divides by the temperature when it reads: T log q comes back as exactly q.
         scale = torch.where(temperature > 0, temperature, 1.0)
         logits = draft.probs.clamp_min_(FLOOR).log_().mul_(scale[:, None, None])

@@ -16,6 +16,7 @@ from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 from mtpc.copying.table import CopyTable
 from mtpc.draw import draw_tokens
 from mtpc.noise import counter_uniforms
+from mtpc.window import part
 from mtpc.window.completed import completed
 from tests.gpu.whole import Example, OwnVocabularies, examples
 from tests.support.fake_graphs import record
@@ -117,7 +118,9 @@ def test_replays_draft_what_calls_do(name: str, copies: bool, monkeypatch: pytes
     drafts = min(DRAFTS, example.drafter.config.max_drafts)
     turn = torch.randn(size, size, generator=torch.Generator().manual_seed(0))
     captured, called = (speculator(example, drafts, copies) for _ in range(2))
-    replays = {rows: record(lambda rows=rows: whole(captured, rows, turn))[0] for rows in (4, 2, 1)}
+    with monkeypatch.context() as patch:
+        patch.setattr(part, "STATED", 3 * drafts * vocab)  # windows of four requests are captured in two parts
+        replays = {rows: record(lambda rows=rows: whole(captured, rows, turn))[0] for rows in (4, 2, 1)}
     for each in (captured.slot_logits, *learnt(captured)):  # of what was drafted while capturing
         each.zero_()
     for step, rows in enumerate((4, 2, 4, 1, 4)):

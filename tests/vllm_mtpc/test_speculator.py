@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
-from vllm_mtpc import speculator
+from mtpc.families import family_of
+from mtpc.memory import DRAFTED, STATED
+from tests.mtpc.window.trace import Trace
+from tests.support.tiny_models import make_window
+from vllm_mtpc import model, speculator
+from vllm_mtpc.model import DrafterForCausalLM
 from vllm_mtpc.speculator import Speculator
 
 SLOTS, DRAFTS, VOCABULARY = 5, 3, 258
@@ -48,3 +54,41 @@ def test_what_is_stated_is_kept_once(
     if made.slot_logits is not None and made.draft_logits is not None:
         assert made.slot_logits.shape == (SLOTS + 1, DRAFTS, VOCABULARY)
         assert made.draft_logits.data_ptr() == made.slot_logits.data_ptr()
+
+
+@pytest.mark.parametrize("circuit", ["ff", "hmm"])
+@pytest.mark.parametrize("method", ["probabilistic", "greedy"])
+def test_memory_of_a_draft_does_not_grow_with_the_batch(method: str, circuit: str) -> None:
+    """Beyond what is kept: by default vLLM profiles with 1,024 requests, and captures graphs for up to 512."""
+    rows, drafts, vocabulary = 1024, 7, 152_000
+    made: Any = Speculator.__new__(Speculator)
+    with torch.device("meta"):
+        window = make_window(circuit, drafts + 1, 2, 8, vocabulary).requires_grad_(False)
+        made.model, made.copying = SimpleNamespace(window=window, completed=lambda known: known), None
+        made.serial_drafts, made.window_drafts, made.max_num_reqs = 0, drafts, rows
+        made.states, made.tokens = torch.zeros(rows, 1, 8), torch.zeros(rows, 1, dtype=torch.int64)
+        made.positions, made.seeds, made.idx_mapping = torch.zeros(3, rows, dtype=torch.int64)
+        made.temperature, made.draft_tokens = torch.ones(rows), torch.zeros(rows, drafts, dtype=torch.int64)
+        kept = torch.zeros(rows + 1, drafts, vocabulary)
+        made.slot_logits = kept if method == "probabilistic" else None
+    with torch.no_grad(), Trace() as trace:
+        made._draft_window(rows)
+    assert trace.peak <= DRAFTED * STATED
+
+
+@pytest.mark.parametrize(("kept", "warned"), [(None, False), (1 << 29, False), (4 << 30, True)])
+def test_much_memory_that_is_kept_is_warned_of(
+    kept: int | None, warned: bool, drafter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what to set: by default a GPU of 80 GB keeps distributions for 1,024 requests."""
+    said: list[str] = []
+    heard = SimpleNamespace(info=lambda line: None, warning=lambda line, *values: said.append(line % values))
+    monkeypatch.setattr(model, "logger", heard)
+    made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
+    nn.Module.__init__(made)
+    made.folder, made.family, made.num_drafts, made.draft_logits = drafter, family_of(drafter), DRAFTS, None
+    made.drafter, made.target = made.family.read_config(drafter), SimpleNamespace(vocab_size=VOCABULARY)
+    config = SimpleNamespace(num_speculative_tokens=DRAFTS, scheduler_config=SimpleNamespace(max_num_seqs=1024))
+    made.announce(config, False, "Model Runner V2", kept=kept)
+    assert len(said) == warned
+    assert all(line.startswith("--max-num-seqs 1024: ") and " 4.3 GB " in line for line in said)

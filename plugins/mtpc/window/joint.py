@@ -16,7 +16,7 @@ from mtpc.draft import Draft, Known, Mode, TreeDraft
 from mtpc.draw import choose, stated
 from mtpc.heads.head import normalised, tempered
 from mtpc.target_head.shared import Head
-from mtpc.window.part import WindowPart
+from mtpc.window.part import WindowPart, in_parts
 from mtpc.window.tree import grow_tree
 
 # Numbers of the leaves that are made at once: of all rows and positions where there are no more, else of one position
@@ -61,8 +61,8 @@ class JointWindow(WindowPart):
         rows, most = len(known.tokens), max(1, PART // math.prod(self.leaf_shape[1:]))
         if rows <= most or self.circuit.rank == 1:
             return self._draft(known, temperature, noise, num_drafts, copying)
-        size, drafts = math.ceil(rows / math.ceil(rows / most)), []
-        for part in (slice(start, start + size) for start in range(0, rows, size)):
+        drafts = []
+        for part in in_parts(rows, most):
             heat, uniforms = (None if each is None else each[part] for each in (temperature, noise))
             copied = None if copying is None else copying.of_rows(part)
             drafts.append(self._draft(known.of_rows(part), heat, uniforms, num_drafts, copied))

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
 from mtpc.copying.mixture import Copying
 from mtpc.draft import Draft, Known, Mode, TreeDraft
+from mtpc.memory import STATED
+
+
+def in_parts(rows: int, most: int) -> Iterator[slice]:
+    """Slices of so many rows, none longer than ``most``, of lengths as equal as may be."""
+    size = math.ceil(rows / math.ceil(rows / most))
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
 class WindowPart(nn.Module, ABC):
@@ -52,6 +61,10 @@ class WindowPart(nn.Module, ABC):
         every temperature is positive, "greedy" when none is (then temperature and noise may be None), "mixed"
         otherwise.  Shapes are static and nothing waits for the host.
         """
+
+    def parts(self, rows: int, num_drafts: int) -> Iterator[slice]:
+        """The rows to draft at a time, no more than `STATED` probabilities of drafts."""
+        return in_parts(rows, max(1, STATED // (num_drafts * self.vocab_size)))
 
     @abstractmethod
     def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
