@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -30,9 +30,10 @@ from mtpc import provenance
 from mtpc.draw import draw
 from mtpc.errors import MTPCError
 from mtpc.table import Table
+from tests.gpu.running import Figures, Run
 from tests.gpu.timing import kernels
 
-DRAFTS = 7
+DRAFTS, VOCABULARY, BATCHES, TIMES = 7, 152_000, [1, 32], 5
 ALL = 1 << 30  # SGLang's top-k of a request that has none
 
 
@@ -150,16 +151,36 @@ def table(rows: Sequence[dict[str, Any]], title: str) -> Table:
     return Table(title, ["mechanism", "batch", "ms", "peak MiB", "operators"], cells)
 
 
+def costs(*parts: str) -> Callable[[Run], str]:
+    """Row of a card: the mechanisms whose names contain one of these; on a CPU of a small vocabulary."""
+
+    def row(run: Run) -> str:
+        vocabulary, batches = (VOCABULARY, BATCHES) if run.on_gpu else (2000, [1])
+        found: Figures = []
+        for name in (name for name in CASES if any(part in name for part in parts)):
+            for batch in batches:
+                found.append(measured(name, Size(batch, vocabulary, run.device), TIMES))
+                run.keep(found)
+        return "; ".join(f"{one['name']}, batch {one['batch']}: {one['ms']:.3g} ms" for one in found)
+
+    return row
+
+
+def of_rows(rows: Mapping[str, Figures]) -> Table:
+    """The table of a card's rows."""
+    return table([one for figures in rows.values() for one in figures], "single mechanisms")
+
+
 @one_sentence
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--device", choices=("cpu", "cuda"), default="cpu", help="where to run")
-    add("--vocabulary", type=int, default=152_000, metavar="V", help="tokens of the vocabulary")
-    add("--batches", type=listed(int), default=[1, 32], metavar="B,B", help="requests of a batch")
+    add("--vocabulary", type=int, default=VOCABULARY, metavar="V", help="tokens of the vocabulary")
+    add("--batches", type=listed(int), default=BATCHES, metavar="B,B", help="requests of a batch")
     add("--only", nargs="+", metavar="NAME", help="mechanisms whose names contain one of these (default: all)")
-    add("--times", type=int, default=5, help="calls that are timed")
+    add("--times", type=int, default=TIMES, help="calls that are timed")
     add("--threads", type=int, default=1, help="threads of a CPU that an operator may use")
     add("--out", type=Path, metavar="FILE.json", help="write the rows and where they come from")
     chosen = parser.parse_args(arguments)

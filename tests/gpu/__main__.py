@@ -151,10 +151,13 @@ def listed() -> str:
 
 
 def chosen(card: Card, patterns: Sequence[str], on_cpu: bool) -> list[str]:
-    """A card's rows by name or with wildcards; all without a pattern, on a CPU those that run there."""
-    if patterns:
-        return [name for name in card.rows if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    return [name for name, row in card.rows.items() if row.on_cpu or not on_cpu]
+    """A card's rows by name or with wildcards, all without a pattern; on a CPU those that run there, or are named."""
+    return [
+        name
+        for name, row in card.rows.items()
+        if name in patterns
+        or ((row.on_cpu or not on_cpu) and any(fnmatchcase(name, pattern) for pattern in patterns or ["*"]))
+    ]
 
 
 def run_card(card: Card, names: Sequence[str], options: argparse.Namespace, results: Results) -> None:

@@ -82,7 +82,12 @@ CARDS = (
             "drawn": Row(CORE, 30, "tests.gpu.exactness:drawn_is_stated", on_cpu=True),
             "kernel": Row(CORE, 30, "tests.gpu.own_rows:kernel_agrees"),
             "cost": Row(CORE, 60, "tests.gpu.cost:costs", on_cpu=True),
+            "mechanisms": Row(
+                CORE, 20, "benchmarks.gpu.mechanisms:costs", ("draw", "stated", "prompt lookup"), on_cpu=True
+            ),
+            "sglang/mechanisms": Row("sglang", 30, "benchmarks.gpu.mechanisms:costs", ("verification",), on_cpu=True),
         },
+        "benchmarks.gpu.mechanisms:of_rows",
     ),
     Card(
         "vllm", "is output lossless on vLLM's Model Runner V2 with CUDA graphs, and how much memory does it take?", 240,

@@ -37,11 +37,12 @@ def test_the_arguments_of_a_row(name: str, tmp_path: Path) -> None:
 def test_cards_in_miniature(tmp_path: Path) -> None:
     """The rows of this environment; the others are in `tests.gpu.test_cards`."""
     folders = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
-    runner.main(["load", "sglang", "--device", "cpu", *folders])
+    runner.main(["load", "core", "sglang", "--rows", "sglang/*", "--device", "cpu", *folders])
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     failed = {name: row["found"] for name, row in results.items() if row["held"] == Held.NO}
     assert not failed
     held = {name for name, row in results.items() if row["held"] == Held.YES}
     assert held == {
-        "sglang/imports", "sglang/doctor", "sglang/answer", "sglang/mtpc-tree", "sglang/speed-bytes-drafter",
+        "sglang/imports", "sglang/doctor", "sglang/answer", "sglang/mechanisms", "sglang/mtpc-tree",
+        "sglang/speed-bytes-drafter",
     }  # fmt: skip
