@@ -41,7 +41,7 @@ class Shift:
     def learn(self, said: Iterable[int], expected: Iterable[int], chances: Iterable[float]) -> None:
         """Compare what was said with what was expected with these corrected chances, up to the first that was wrong."""
         for token, foretold, chance in zip(said, expected, chances, strict=False):
-            if chance == 0:
+            if not chance > 0:
                 break
             right = token == foretold
             self.value = min(max(self.value + RATE * (right - chance), -FARTHEST), FARTHEST)

@@ -48,8 +48,8 @@ def verify_ragged(
     tokens, number = drafts.tolist(), torch.arange(len(lengths))
     places = torch.arange(len(tokens)) + number.repeat_interleave(torch.tensor(lengths), output_size=len(tokens))
     wanted = target[places, drafts]
-    stated = 1.0 if draft is None else draft.gather(1, drafts[:, None])[:, 0]
-    right = (accept_uniforms * stated < wanted).tolist()
+    stated = torch.ones_like(wanted) if draft is None else draft.gather(1, drafts[:, None])[:, 0]
+    right = ((accept_uniforms * stated < wanted) & (stated > 0)).tolist()
     begins = _begins(lengths)
     kept = [_leading(right[begin : begin + length]) for begin, length in zip(begins, lengths, strict=True)]
     last = target[torch.tensor(begins) + torch.tensor(kept) + number]  # a copy, [B, V]

@@ -14,9 +14,12 @@ from mtpc.verify.verdict import Verdict, at_drafts, emit, leading, residual
 
 
 def acceptance_probabilities(drafts: Tensor, draft: Tensor, target: Tensor) -> Tensor:
-    """min(1, p / q) at each draft, float64 [B, K]: its probability to be accepted when those before it were."""
+    """min(1, p / q) at each draft, float64 [B, K]: its probability to be accepted when those before it were.
+
+    A draft of which q states no probability above 0, or none at all (NaN), is rejected.
+    """
     p, q = at_drafts(target, drafts).double(), at_drafts(draft, drafts).double()
-    return torch.where(p < q, p / q.clamp_min(torch.finfo(q.dtype).tiny), (p > 0).to(p.dtype))
+    return torch.where(p < q, p / q.clamp_min(torch.finfo(q.dtype).tiny), ((p > 0) & (q > 0)).to(p.dtype))
 
 
 def last_token_probabilities(draft: Tensor, target: Tensor, accepted: Tensor) -> Tensor:

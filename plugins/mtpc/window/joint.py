@@ -106,7 +106,7 @@ class JointWindow(WindowPart):
                 own = rows.spread(stated(self.circuit.conditional(state, here[:, 0].exp())))  # [B, V]
                 row = copying.mixed(own)
                 token = choose(row, temperature, uniforms)
-                copying, evidence = copying.drafted(token, copying.of(own)), rows.evidence(here, token[:, None])
+                copying, evidence = copying.drafted(token, copying.of(own)), rows.evidence(here, token[:, None])[0]
             tokens.append(token)
             drawn.append(row)
             if position + 1 < last:
@@ -120,30 +120,30 @@ class JointWindow(WindowPart):
         return Draft(torch.stack(tokens, 1), rows.spread(probs) if copying is None else probs, peaks)
 
     def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
-        rows, (params, text, evidence) = _Rows(known.head), self._along(known, tokens, temperature)
+        params, text, evidence, possible = self._along(known, tokens, temperature)
         if not conditioned:
             evidence[:, : self.given] = 0.0
         prefixes = torch.logsumexp(self.circuit.beliefs(params.sums, evidence) + evidence, -1)  # [B, n]
         conditionals = torch.diff(prefixes, dim=1, prepend=torch.zeros_like(prefixes[:, :1]))
-        kept = conditionals[:, : text.shape[1]].masked_fill(~rows.drafted(text), -torch.inf)
+        kept = conditionals[:, : text.shape[1]].masked_fill(~possible, -torch.inf)
         return kept[:, self.given :]
 
     def likeliest(self, known: Known, tokens: Tensor) -> Tensor:
-        params, text, evidence = self._along(known, tokens, 1.0)
+        params, text, evidence, _ = self._along(known, tokens, 1.0)
         weights = normalise(self.circuit.beliefs(params.sums, evidence)).exp()[:, :, None]  # [B, n, 1, R]
         places = range(self.given, text.shape[1])  # one by one: of all tokens together they would take much memory
         rows = [(weights[:, place] @ params.leaves[:, place].exp()).argmax(-1) for place in places]
         return _Rows(known.head).tokens(torch.cat(rows, 1))
 
-    def _along(self, known: Known, tokens: Tensor, temperature: float) -> tuple[CircuitParams, Tensor, Tensor]:
-        """The circuit, the text of its window as far as it is told, and what that says of its components, [B, n, R]."""
+    def _along(self, known: Known, tokens: Tensor, temperature: float) -> tuple[CircuitParams, Tensor, Tensor, Tensor]:
+        """The circuit, the text of its window as far as it is known, and both that `_Rows.evidence` returns for it."""
         token, (leaves, sums) = known.tokens[:, -1], self.logits(known)
         params = normalised(leaves, sums, leaves.new_full((len(leaves),), temperature))
         text = torch.cat([token[:, None], tokens], 1)[:, 1 - self.given :]
         # What comes after a token does not count for its conditional, so any may follow a shorter text.
         rest = params.leaves.shape[1] - text.shape[1]
-        evidence = _Rows(known.head).evidence(params.leaves[:, : text.shape[1]], text)
-        return params, text, F.pad(evidence, (0, 0, 0, rest))
+        evidence, possible = _Rows(known.head).evidence(params.leaves[:, : text.shape[1]], text)
+        return params, text, F.pad(evidence, (0, 0, 0, rest)), possible
 
     def draft_tree(
         self,
@@ -178,16 +178,13 @@ class _Rows:
         """Over all tokens: [..., rows] -> [..., V]."""
         return probs if self.head is None else self.head.spread(probs)
 
-    def drafted(self, tokens: Tensor) -> Tensor:
-        """Whether tokens, int64 of any shape, have rows, hence any probability: bool of their shape."""
-        if self.head is None or self.head.places is None:
-            return torch.ones_like(tokens, dtype=torch.bool)
-        return self.head.places[tokens] >= 0
+    def evidence(self, leaves: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Evidence of tokens int64 [B, n] about the components, [B, n, R], and whether they are possible, bool [B, n].
 
-    def evidence(self, leaves: Tensor, tokens: Tensor) -> Tensor:
-        """`token_evidence` of tokens int64 [B, n]; one without a row says nothing of the components: [B, n, R]."""
-        if self.head is None or self.head.places is None:
-            return token_evidence(leaves, tokens)
-        places = self.head.places[tokens]
+        A token that no component can draft, as a copied one outside of the draft vocabulary, is evidence of nothing:
+        counted as impossible in all components, it would leave no distribution of what follows.
+        """
+        places = tokens if self.head is None or self.head.places is None else self.head.places[tokens]
         found = token_evidence(leaves, places.clamp_min(0))
-        return torch.where(places[..., None] >= 0, found, 0.0)
+        possible = (places >= 0) & (found.amax(-1) > -torch.inf)
+        return torch.where(possible[..., None], found, 0.0), possible
