@@ -88,6 +88,13 @@ def certain(tokens: Tensor, vocab_size: int) -> Tensor:
     return torch.zeros(*tokens.shape, vocab_size, device=tokens.device).scatter_(2, tokens[..., None], 1.0)
 
 
+def batched(drafts: list[Draft]) -> Draft:
+    """The drafts of parts of a batch; all have distributions and peaks, or none has."""
+    probs, peaks = ([each for each in kept if each is not None] for kept in list(zip(*drafts, strict=True))[1:])
+    tokens = torch.cat([draft.tokens for draft in drafts])
+    return Draft(tokens, torch.cat(probs) if probs else None, torch.cat(peaks) if peaks else None)
+
+
 def concatenated(drafts: list[Draft]) -> Draft:
     """The drafts of both parts, one after the other; both state distributions, or none does."""
     if len(drafts) == 1:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mtpc.copying.mixture import Copied, Copying
 from mtpc.cuda_graph import record
-from mtpc.draft import Draft, Known, Mode, TreeDraft
+from mtpc.draft import Draft, Known, Mode, TreeDraft, batched
 from mtpc.noise import counter_uniforms
 from mtpc.window.borrow import borrowed
 from mtpc.window.part import WindowPart
@@ -61,11 +61,11 @@ class Inputs(NamedTuple):
             *(none if copied is None else copied),
         )
 
-    def first(self, rows: int) -> Inputs:
-        """So many rows."""
-        copied, chances = (None if tensor is None else tensor[:rows] for tensor in (self.copied, self.chances))
-        needed = self.states[:rows], self.tokens[:rows], self.temperature[:rows], self.seeds[:rows]
-        return Inputs(*needed, self.positions[:rows], copied, chances)
+    def of_rows(self, rows: slice) -> Inputs:
+        """Some rows alone."""
+        copied, chances = (None if tensor is None else tensor[rows] for tensor in (self.copied, self.chances))
+        needed = self.states[rows], self.tokens[rows], self.temperature[rows], self.seeds[rows]
+        return Inputs(*needed, self.positions[rows], copied, chances)
 
     def copying(self) -> Copying | None:
         """Before the first token."""
@@ -111,18 +111,33 @@ class Drafting:
 
         kept: float32 [B, K, V], where a chain's distributions are to lie; None: anywhere.
         """
-        states, tokens, temperature, seeds, positions, *_ = inputs
-        known, (depth, children, nodes, count), greedy = Known(states, tokens), self.shape, mode == "greedy"
+        known, (depth, children, nodes, count) = Known(inputs.states, inputs.tokens), self.shape
         if self.completed is not None:
             known = self.completed(known)
         if children > 1:
-            heat = None if greedy else temperature
+            heat = None if mode == "greedy" else inputs.temperature
             return borrowed(self.window.draft_tree(known, heat, nodes, children, depth=depth), count)
-        draft_chain, copying = self.draft_one if len(tokens) == 1 else self.window.draft, inputs.copying()
-        if greedy:
+        rows, whole = len(inputs.tokens), None
+        parts = list(self.window.parts(rows, depth))
+        if len(parts) == 1:
+            return self._chain(known, inputs, mode, kept)
+        if mode != "greedy":
+            shape = rows, depth, self.window.vocab_size
+            whole = torch.empty(shape, device=inputs.states.device) if kept is None else kept
+        chains = []
+        for part in parts:
+            own = None if whole is None else whole[part]
+            chains.append(self._chain(known.of_rows(part), inputs.of_rows(part), mode, own)._replace(probs=None))
+        return batched(chains)._replace(probs=whole)
+
+    def _chain(self, known: Known, inputs: Inputs, mode: Mode, kept: Tensor | None) -> Draft:
+        """`compute` of a chain."""
+        depth, copying = self.shape.depth, inputs.copying()
+        draft_chain = self.draft_one if len(inputs.tokens) == 1 else self.window.draft
+        if mode == "greedy":
             return draft_chain(known, None, None, depth, mode, copying)
-        noise = counter_uniforms(seeds, positions, depth)
-        draft = draft_chain(known, temperature, noise, depth, mode, copying)
+        noise = counter_uniforms(inputs.seeds, inputs.positions, depth)
+        draft = draft_chain(known, inputs.temperature, noise, depth, mode, copying)
         assert draft.probs is not None
         # SGLang's kernel takes a probability that rounding has put above 1 for no probability and rejects the draft.
         return draft._replace(probs=torch.clamp_max(draft.probs, 1.0, out=kept))
@@ -169,7 +184,7 @@ class Drafting:
             kept = torch.zeros(rows, self.shape.depth, self.window.vocab_size, device=device)
         modes: tuple[Mode, ...] = ("greedy", "mixed")
         for size in sorted(sizes, reverse=True):  # the largest first: the smaller ones fit into its memory
-            inputs = self.buffers.first(size)
+            inputs = self.buffers.of_rows(slice(size))
             for mode in modes:
                 own = None if kept is None else kept[:size]
                 self.graphs[size, mode] = record(partial(self.compute, inputs, mode, own))

@@ -15,7 +15,7 @@ from mtpc.directory.target import Target
 from mtpc.families import DrafterConfig, Family, family_of
 from mtpc.families.announced import Shares, announced
 from mtpc.families.drafter import load_drafter
-from mtpc.memory import of_drafts
+from mtpc.memory import FLOAT, of_drafts
 from mtpc.step_cost import StepCost
 from mtpc.window.part import WindowPart
 from sglang_mtpc import token_map
@@ -95,7 +95,8 @@ def announce(vocabularies: str | None, steps: int, further: bool = False) -> Non
         more.append("always as many, since in CUDA graphs step_cost is not used" if _in_graphs() else "as many as pay")
     batch = get_schedule().max_running_requests
     if batch and own.depth:
-        more.append(of_drafts(batch, own.nodes, drafter.vocab_size))
+        kept = None if own.children > 1 else FLOAT * batch * own.depth * drafter.vocab_size
+        more.append(of_drafts(batch, own.nodes, drafter.vocab_size, kept, steps > 0))
     whole = f"drafting from all {drafter.vocab_size} tokens"
     logger.info(announced(Path(folder()), family, shares, vocabularies or whole, *more))
 

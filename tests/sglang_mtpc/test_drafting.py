@@ -15,11 +15,13 @@ import torch
 from mtpc.draft import Draft, Mode, TreeDraft
 from mtpc.families.drafter import load_drafter
 from mtpc.families.session import Session
+from mtpc.memory import DRAFTED, STATED
 from mtpc.noise import counter_uniforms
 from mtpc.target_head.shared import SharedHead
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
+from mtpc.window import part
 from mtpc.window.borrow import borrowed
 from mtpc.window.completed import completed
 from mtpc.window.part import WindowPart
@@ -27,10 +29,12 @@ from mtpc.window.single import has_compiler
 from sglang_mtpc.drafting import Drafting, Drafts, Inputs, Replay
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.vocabulary_head import VocabularyHead
+from tests.mtpc.window.trace import Trace
 from tests.support.fake_graphs import record
 from tests.support.random_hybrid import forget_the_family, know_the_family
 from tests.support.random_models import make_drafter
 from tests.support.tiny_families import EXAMPLES, tiny_target
+from tests.support.tiny_models import make_window
 
 CHAIN, TREE = Shape(5, 1, 5), Shape(4, 3, 12, 4)
 SIZE, VOCABULARY = 64, 258  # of the random target
@@ -150,6 +154,7 @@ class Certain(WindowPart):
     """Its one token has a probability that rounding has put above 1."""
 
     max_drafts, given, leaf_shape = CHAIN.depth, 1, (CHAIN.depth, 1, VOCABULARY)
+    vocab_size = VOCABULARY
 
     def shortened(self, num_drafts: int) -> Certain:
         return self
@@ -290,3 +295,35 @@ def test_the_memory_of_the_graphs_is_told(target: Path, tmp_path: Path, monkeypa
     graphs = {"draft_decode": 0.5}
     drafting.prepare(runner, torch.zeros(1, SIZE, device="meta"), graphs)
     assert graphs == {"draft_decode": 2.5}
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("mode", ["greedy", "sampled", "mixed"])
+@torch.inference_mode()
+def test_rows_in_parts_are_drafted_as_all_at_once(
+    drafter: Path, mode: Mode, copies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a place for what is stated and without."""
+    drafting, batch = Drafting(window_of(drafter), CHAIN, copies), inputs(7, mode, copies)
+    kept = torch.zeros(7, CHAIN.depth, VOCABULARY)
+    expected = drafting.compute(batch, mode)
+    monkeypatch.setattr(part, "STATED", 3 * CHAIN.depth * VOCABULARY)
+    for place in (None, kept):
+        found = drafting.compute(batch, mode, place)
+        assert same(found, expected)
+        assert isinstance(found, Draft)
+        assert found.probs is None or place is None or found.probs.data_ptr() == kept.data_ptr()
+
+
+@pytest.mark.parametrize("mode", ["greedy", "mixed"])
+def test_memory_of_a_draft_does_not_grow_with_the_batch(mode: Mode) -> None:
+    """Beyond what is kept."""
+    rows, depth, vocabulary = 512, 7, 152_000
+    with torch.device("meta"):
+        drafting = Drafting(make_window("ff", depth + 1, 1, 8, vocabulary), Shape(depth, 1, depth))
+        zeros = torch.zeros(rows, dtype=torch.int64)
+        batch = Inputs(torch.zeros(rows, 1, 8), zeros[:, None], torch.ones(rows), zeros, zeros)
+        kept = torch.zeros(rows, depth, vocabulary)
+    with torch.no_grad(), Trace() as trace:
+        drafting.compute(batch, mode, kept)
+    assert trace.peak <= DRAFTED * STATED

@@ -12,7 +12,7 @@ from torch import Tensor
 from mtpc.circuits import Circuit, CircuitParams
 from mtpc.circuits.params import normalise, token_evidence
 from mtpc.copying.mixture import Copying
-from mtpc.draft import Draft, Known, Mode, TreeDraft
+from mtpc.draft import Draft, Known, Mode, TreeDraft, batched
 from mtpc.draw import choose, stated
 from mtpc.heads.head import normalised, tempered
 from mtpc.target_head.shared import Head
@@ -66,9 +66,7 @@ class JointWindow(WindowPart):
             heat, uniforms = (None if each is None else each[part] for each in (temperature, noise))
             copied = None if copying is None else copying.of_rows(part)
             drafts.append(self._draft(known.of_rows(part), heat, uniforms, num_drafts, copied))
-        probs, peaks = ([each for each in kept if each is not None] for kept in list(zip(*drafts, strict=True))[1:])
-        tokens = torch.cat([draft.tokens for draft in drafts])
-        return Draft(tokens, torch.cat(probs) if probs else None, torch.cat(peaks) if peaks else None)
+        return batched(drafts)
 
     def _draft(
         self, known: Known, temperature: Tensor | None, noise: Tensor | None, num_drafts: int, copying: Copying | None
