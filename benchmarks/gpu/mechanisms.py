@@ -27,11 +27,13 @@ from torch import Tensor
 from benchmarks.arguments import listed, one_sentence
 from benchmarks.circuits import peak_bytes
 from mtpc import provenance
+from mtpc.copying.on_device import Texts, longest_matches
 from mtpc.draw import draw
 from mtpc.errors import MTPCError
 from mtpc.table import Table
 from tests.gpu.running import Figures, Run
 from tests.gpu.timing import kernels
+from tests.support.tiny_models import make_window
 
 DRAFTS, VOCABULARY, BATCHES, TIMES = 7, 152_000, [1, 32], 5
 ALL = 1 << 30  # SGLang's top-k of a request that has none
@@ -97,6 +99,34 @@ def verification(size: Size, top_k: int = ALL, top_p: float = 1.0, min_p: float 
     return lambda: verify.judge(lambda *_: None, built, batch, output)
 
 
+def stating(circuit: str, rank: int, size: Size) -> Callable[[], object]:
+    """Draft with a window on vLLM's Model Runner V2 and keep what was drawn from in the requests' slots."""
+    try:
+        from vllm_mtpc.speculator import Speculator
+    except ImportError as error:
+        raise MTPCError(f"stated draft distributions are measured where vLLM is installed: {error}") from error
+    rows, made = size.batch, Speculator.__new__(Speculator)
+    scope: Any = made
+    with size.device:
+        window = make_window(circuit, DRAFTS + 1, rank, 64, size.vocabulary).requires_grad_(False)
+        scope.model, scope.copying = SimpleNamespace(window=window, completed=lambda known: known), None
+        scope.serial_drafts, scope.window_drafts, scope.max_num_reqs = 0, DRAFTS, rows
+        scope.states, scope.tokens = torch.randn(rows, 1, 64), torch.zeros(rows, 1, dtype=torch.int64)
+        scope.positions, scope.temperature = torch.zeros(rows, dtype=torch.int64), torch.ones(rows)
+        scope.seeds, scope.idx_mapping = torch.arange(rows), torch.arange(rows)
+        scope.draft_tokens = torch.zeros(rows, DRAFTS, dtype=torch.int64)
+        scope.slot_logits = torch.zeros(rows + 1, DRAFTS, size.vocabulary)
+    return lambda: made._draft_window(rows)
+
+
+def lookup(width: int, size: Size) -> Callable[[], object]:
+    """Find what each request's text would go on with, in a table of texts of up to ``width`` tokens."""
+    rows, device = size.batch, size.device
+    table = torch.randint(5000, (rows, width), dtype=torch.int32, device=device)
+    lengths = torch.full((rows,), width - 7, dtype=torch.int32, device=device)
+    return partial(longest_matches, Texts(table, torch.arange(rows, device=device), lengths), 16)
+
+
 CASES: dict[str, Callable[[Size], Callable[[], object]]] = {
     "draw, one position": partial(drawing, 1),
     "draw, 7 positions": partial(drawing, DRAFTS),
@@ -106,6 +136,10 @@ CASES: dict[str, Callable[[Size], Callable[[], object]]] = {
     "verification, top-k 20, min-p 0.05": partial(verification, top_k=20, min_p=0.05),
     "verification, top-p 0.8": partial(verification, top_p=0.8),
     "verification, min-p 0.05": partial(verification, min_p=0.05),
+    "stated draft distributions, FF": partial(stating, "ff", 1),
+    "stated draft distributions, HMM, rank 8": partial(stating, "hmm", 8),
+    "prompt lookup on the device, 4,096 tokens": partial(lookup, 1 << 12),
+    "prompt lookup on the device, 65,536 tokens": partial(lookup, 1 << 16),
 }
 
 

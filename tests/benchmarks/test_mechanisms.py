@@ -31,6 +31,13 @@ def test_verification_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mechanisms.main([*SMALL, "--only", name]) == 0
 
 
+@pytest.mark.parametrize("name", [name for name in mechanisms.CASES if name.startswith(("stated", "prompt"))])
+def test_drafting_runs(name: str) -> None:
+    if name.startswith("stated"):
+        pytest.importorskip("vllm_mtpc.speculator", exc_type=ImportError)
+    assert mechanisms.main([*SMALL, "--only", name]) == 0
+
+
 def test_a_name_that_matches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert mechanisms.main([*SMALL, "--only", "sorting"]) == 2
     assert "--only sorting matches no mechanism" in capsys.readouterr().err
