@@ -52,8 +52,11 @@ def _block(probs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _first(flags: Tensor) -> Tensor:
-    """The index of the first that is set, int64 [..., 1], 0 if none is."""
-    return flags.view(torch.uint8).argmax(-1, keepdim=True)
+    """The index of the first that is set, int64 [..., 1], 0 if none is.
+
+    Converted, not viewed: of a view of bool as uint8, torch.compile makes an argmax of 0 on CPUs without AVX-512.
+    """
+    return flags.to(torch.uint8).argmax(-1, keepdim=True)
 
 
 def choose(probs: Tensor, temperature: Tensor | None, uniforms: Tensor | None) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from mtpc import draw as drawing
 from mtpc.draw import at_temperature, draw, draw_mixed, draw_tokens
+from mtpc.window.single import has_compiler
 from tests.gpu.exactness import law_error
 
 
@@ -27,6 +28,19 @@ def test_the_law_of_a_draw_is_what_is_stated() -> None:
     generator = torch.Generator().manual_seed(1)
     probs = (3.0 * torch.randn(152_000, generator=generator)).softmax(-1)
     assert law_error(probs) < 1e-9
+
+
+@pytest.mark.skipif(not has_compiler(), reason="torch compiles with a C++ compiler: there is none")
+def test_compiled_draws_are_the_same() -> None:
+    """Rows of more numbers than a vector register holds, of one request and of several."""
+    generator = torch.Generator().manual_seed(4)
+    probs = torch.randn(8, 258, generator=generator).softmax(-1)
+    uniforms = torch.rand(8, dtype=torch.float64, generator=generator)
+    compiled = torch.compile(draw, fullgraph=True)
+    drawn = draw(probs, uniforms)
+    assert len(drawn.unique()) > 4
+    for rows in (1, 8):
+        assert torch.equal(compiled(probs[:rows], uniforms[:rows]), drawn[:rows])
 
 
 def test_sums_that_do_not_rise_lead_to_no_impossible_token(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def verify_rejection_among(
 ) -> Verdict:
     """`verify_rejection` with the target's candidates, [B, K + 1, k], after each prefix of the drafts."""
     tokens, probs = F.pad(target.tokens, (0, 1)), F.pad(target.probs, (0, 1))  # a last column for any other draft
-    columns = F.pad(target.tokens[:, :-1] == drafts[..., None], (0, 1), value=True).view(torch.uint8).argmax(-1)
+    columns = F.pad(target.tokens[:, :-1] == drafts[..., None], (0, 1), value=True).to(torch.uint8).argmax(-1)
     verdict = verify_rejection(columns, draft.gather(-1, tokens[:, :-1]), probs, accept_uniforms, last_uniforms)
     return Verdict(verdict.accepted, _at(tokens, verdict.tokens.clamp_min(0)).where(verdict.tokens != PADDING, PADDING))
 
