@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import torch
@@ -64,7 +65,7 @@ class HiddenStates:
         self.folder.mkdir(parents=True, exist_ok=True)
         for text, states in zip(texts, computed, strict=True):
             path = self._path(text)
-            unfinished = path.with_suffix(".new")
+            unfinished = path.with_suffix(f".{os.getpid()}.new")  # its own: other trainings may compute the same text
             save_file({STATES: states}, unfinished)
             unfinished.replace(path)
         return computed

@@ -11,6 +11,7 @@ from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
 
 FEW = 16  # tokens, of one text or of a batch, that are read faster one by one
+LAST = 2048  # tokens at the end of a long prompt that are read: evidence halves every few tokens
 
 
 class Reading:
@@ -24,7 +25,7 @@ class Reading:
     def read(self, tokens: Sequence[int]) -> None:
         """Take in tokens that follow those that were read."""
         read = self.detector.read_few if len(tokens) <= FEW else self.detector.read
-        self.evidence = read(self.evidence, tokens)
+        self.evidence = read(self.evidence, tokens[-LAST:])
         self.tokens += len(tokens)
 
     def choose(self) -> int:
@@ -46,9 +47,10 @@ def read_all(readings: Sequence[Reading], texts: Sequence[Sequence[int]]) -> Non
             reading.read(text)
         return
     lengths = np.array([len(text) for text in texts])
+    texts = [text[-LAST:] for text in texts]
     tokens = np.array(list(zip_longest(*texts, fillvalue=-1)), np.int64).T
     evidence = np.stack([reading.evidence for reading in readings])
-    there = np.arange(tokens.shape[1]) < lengths[:, None]
+    there = np.arange(tokens.shape[1]) < np.minimum(lengths, LAST)[:, None]
     evidence = readings[0].detector.read(evidence, tokens, there)
     for reading, after, length in zip(readings, evidence, lengths.tolist(), strict=True):
         reading.evidence = after

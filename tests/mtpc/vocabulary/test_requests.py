@@ -11,7 +11,7 @@ import pytest
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.requests import Reading, RequestLanguages, read_all
+from mtpc.vocabulary.requests import LAST, Reading, RequestLanguages, read_all
 from mtpc.vocabulary.template import Template
 
 RANKINGS = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
@@ -45,6 +45,24 @@ def test_requests_are_apart_and_change_over() -> None:
         assert languages.choose("second", second[:end]) == 1
     assert languages.choose("first", first) == 1
     assert languages.choose("second", second) == 0
+
+
+def test_of_a_long_prompt_its_end_is_read() -> None:
+    """The evidence is that of the whole prompt: what came earlier has decayed to nothing."""
+    detector = Counting(RANKINGS, surcharge=1.0)
+    prompt = text([0] * 200 + [1])
+    whole = detector.read(detector.begin(), prompt)
+    detector.count = 0
+    alone, batch = Reading(detector), [Reading(detector), Reading(detector)]
+    alone.read(prompt)
+    assert detector.count == LAST < len(prompt)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(detector, "read", lambda *given: LanguageDetector.read(detector, *given))
+        read_all(batch, [prompt, prompt[:40]])
+    for reading in (alone, batch[0]):
+        np.testing.assert_allclose(reading.evidence, whole, rtol=1e-12)
+        assert reading.tokens == len(prompt)
+    np.testing.assert_allclose(batch[1].evidence, LanguageDetector.read(detector, detector.begin(), prompt[:40]))
 
 
 def test_a_batch_is_read_as_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
