@@ -123,7 +123,9 @@ def _prompts(corpus: Path | None, data: Path | None, file: Path | None, target: 
     from mtpc.evaluation.prompts import PROMPTS, QUESTIONS, corpus_prompts, heldout_questions, prompts_of_file
 
     if corpus is not None:
-        return corpus_prompts(Corpus(corpus), count or PROMPTS)
+        text = Corpus(corpus)
+        text.check_target(target)
+        return corpus_prompts(text, count or PROMPTS)
     if data is not None:
         return heldout_questions(list(read_conversations(data)), count or QUESTIONS)
     assert file is not None

@@ -33,6 +33,7 @@ from mtpc.declared import declared_json
 from mtpc.errors import MTPCError
 
 HELDOUT_PERCENT = 4
+PROBE = "A\né"  # a text whose tokens tell bytes from subwords
 Split = Literal["train", "heldout"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 STDLIB_SKIP = {"test", "tests", "idle_test", "site-packages", "__pycache__", "pydoc_data", "encodings"}
@@ -146,6 +147,21 @@ class Corpus:
     def tokens(self, split: str) -> np.ndarray:
         """All token ids of a split ("train" or "heldout") as a read-only uint16 array."""
         return np.memmap(self.folder / f"{split}.bin", dtype=np.uint16, mode="r")
+
+    def check_target(self, target: Path) -> None:
+        """Whether a target folder's tokens are the bytes that the corpus holds; one without a tokenizer passes.
+
+        Errors: `MTPCError` for a target of subwords, whose tokens would be other texts than the corpus.
+        """
+        from mtpc.distill.template import load_tokenizer
+
+        if not (target / "tokenizer_config.json").is_file():
+            return
+        if load_tokenizer(target)(PROBE, add_special_tokens=False).input_ids != list(PROBE.encode()):
+            raise MTPCError(
+                f"{target} does not have bytes as tokens, but {self.folder} holds bytes: use a byte-level target, or "
+                "conversations of this one (--data)."
+            )
 
     def training_tokens(self, length: int, vocab_size: int) -> np.ndarray:
         """The token ids that a model of such a vocabulary is trained on, in windows of ``length``.

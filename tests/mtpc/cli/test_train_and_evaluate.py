@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 from typer.testing import CliRunner, Result
 
 from mtpc.cli.evaluate import evaluate
 from mtpc.cli.main import app
+from mtpc.data.byte_tokenizer import save_byte_tokenizer
 from mtpc.directory.target import Target
 from mtpc.distill.conversations import FILE
 from mtpc.evaluation.evaluate import Plan
@@ -121,6 +125,24 @@ def test_nothing_held_out(folders: Path, model: PreTrainedModel, tmp_path: Path)
     scored = run("evaluate", tmp_path / "drafter", *given)
     assert scored.exit_code == 2
     assert "there is no held-out text" in scored.stderr
+
+
+def test_a_corpus_of_bytes_is_for_a_target_of_bytes(folders: Path, tmp_path: Path) -> None:
+    """Of another target its bytes would be tokens that mean something else."""
+    target, given = tmp_path / "target", ("--corpus", folders / "corpus")
+    shutil.copytree(folders / "target", target)
+    characters = sorted(bytes_to_unicode().values())
+    other = Tokenizer(models.BPE(vocab={one: number for number, one in enumerate(characters)}, merges=[]))
+    other.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    PreTrainedTokenizerFast(tokenizer_object=other).save_pretrained(target)
+    trained = run("train", "mtpc", "--target", target, *given, *CIRCUITS, *SHORT, "--out", tmp_path)
+    scored = run("evaluate", tmp_path, "--target", target, *given)
+    for result in (trained, scored):
+        assert result.exit_code == 2
+        assert f"{target} does not have bytes as tokens" in result.stderr
+    save_byte_tokenizer(target)
+    assert run("train", "mtpc", "--target", target, *given, *CIRCUITS, *SHORT[:-2], "--prompts", "0", "--out",
+               tmp_path).exit_code == 0  # fmt: skip
 
 
 def test_a_training_that_was_stopped_is_not_another(folders: Path, tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ def train(
         batch=BatchShape(texts=texts, positions=positions),
     )
     text, device = Corpus(corpus), default_device()
+    text.check_target(target)
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
     configs = {
         f"{prefix}-{circuit}-n{window}": declared(
