@@ -9,7 +9,7 @@ import torch
 
 from mtpc.cuda_graph import record
 from mtpc.families.session import Session
-from tests.gpu.running import Run
+from tests.gpu.running import NotRunError, Run
 from tests.gpu.waiting import Waits
 from tests.gpu.whole import Batch, Drafts, differing, examples
 from tests.support.fake_graphs import record as record_fake
@@ -71,6 +71,8 @@ def nothing_waits() -> Iterator[None]:
 @torch.inference_mode()
 def unwaiting(run: Run) -> str:
     """Drafts outside of graphs, once each has been made."""
+    if not run.on_gpu:
+        raise NotRunError("nothing waits for a device without a GPU")
     found = False
     try:
         with nothing_waits():

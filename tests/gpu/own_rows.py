@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from mtpc.target_head import union
-from tests.gpu.running import Run
+from tests.gpu.running import NotRunError, Run
 from tests.gpu.timing import microseconds
 
 SIZE, ROWS, LANGUAGES = 2048, 32_768, 4
@@ -32,6 +32,8 @@ def difference(device: str, count: int, rows: int, size: int, dtype: torch.dtype
 @torch.inference_mode()
 def kernel_agrees(run: Run) -> str:
     """And what both take, where four languages hold a quarter of the rows each."""
+    if not run.on_gpu:
+        raise NotRunError("a Triton kernel needs a GPU")
     from mtpc.target_head import kernel
 
     largest = {}

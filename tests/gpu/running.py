@@ -102,7 +102,7 @@ class Run(BaseModel):
         """
         log = self.folder / "mtpc.log"
         print(shlex.join(["mtpc", *words]), flush=True)
-        start = [sys.executable, "-c", "from mtpc.cli.main import app; app()"]
+        start = [sys.executable, "-m", "mtpc.cli.main"]
         with log.open("w") as output:
             done = subprocess.run([*start, *words], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False)
         print(log.read_text(errors="replace"), flush=True)

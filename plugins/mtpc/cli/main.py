@@ -65,3 +65,7 @@ def options(
     ] = False,
 ) -> None:
     """Options before the command."""
+
+
+if __name__ == "__main__":
+    app()

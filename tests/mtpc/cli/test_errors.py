@@ -58,7 +58,7 @@ def test_one_sentence_and_exit_code_two(
 
 
 def test_the_installed_command_behaves_the_same(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from mtpc.cli.main import app; app()", "inspect", "nowhere"]
+    command = [sys.executable, "-m", "mtpc.cli.main", "inspect", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
