@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
 
-from benchmarks.gpu.on_vllm import VLLM
 from mtpc.draft_clock import VARIABLE
 from mtpc.families.drafter import Drafter, save_drafter
 from mtpc.families.fastmtp.config import config_for
@@ -86,6 +85,8 @@ def measured(size: str, name: str) -> Callable[[Run], str]:
     """Row: a target, alone or with a drafter, at every concurrency."""
 
     def row(run: Run) -> str:
+        from benchmarks.gpu.on_vllm import VLLM
+
         os.environ[VARIABLE] = str(run.folder / "draft-times.json")
         config = make_target(run.folder / "target", size, small=not run.on_gpu)
         speculative = None

@@ -66,8 +66,6 @@ def test_every_row_is_there(name: str) -> None:
     module, function = asked.function.split(":")
     if module.startswith("tests.gpu.on_") and find_spec(asked.engine) is None:
         pytest.skip(f"{asked.engine} is not installed here")
-    if module == "benchmarks.gpu.size" and find_spec("vllm") is None:
-        pytest.skip("vllm is not installed here")
     found = getattr(import_module(module), function)
     assert callable(found(*asked.arguments) if asked.arguments else found)
 
