@@ -43,6 +43,7 @@ from tests.gpu.running import ROOT, Paths, Run, kept
 
 PATIENCE = 20.0  # seconds for a row that is stopped to end its servers
 LEAST = 15.0  # seconds for a row to begin at all
+IN_MINIATURE = 1800.0  # seconds of a card on a CPU, which may have other work as well
 LOGGED = 150  # lines of a failed row's log
 NO_GPU = "test-gpu: torch finds no CUDA device here, so there is nothing to try (--device cpu: in miniature)."
 Result = dict[str, Any]
@@ -162,7 +163,7 @@ def chosen(card: Card, patterns: Sequence[str], on_cpu: bool) -> list[str]:
 
 def run_card(card: Card, names: Sequence[str], options: argparse.Namespace, results: Results) -> None:
     """Rows in turn, until the card's time is up."""
-    end = time.monotonic() + (options.seconds or card.seconds)
+    end = time.monotonic() + (options.seconds or (card.seconds if options.device == "cuda" else IN_MINIATURE))
     for name in names:
         if results.has(name) and not options.again:
             continue

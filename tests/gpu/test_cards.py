@@ -23,7 +23,6 @@ from tests.gpu.running import NotRunError, Run
 from tests.gpu.waiting import Waits
 
 ROOT = Path(__file__).parents[2]
-LONGEST = 600.0  # seconds of all cards in miniature, where the machine has other work as well
 
 
 @pytest.fixture
@@ -222,4 +221,3 @@ def test_every_card_in_miniature(tmp_path: Path) -> None:
     assert {name for name, result in results.items() if result["figures"]} >= {
         "vllm/speed-bytes-drafter", "vllm/answers", "train/fastmtp", "vllm/llama-3.1-8b-gumiho",
     }  # fmt: skip
-    assert sum(result["seconds"] for result in results.values()) < LONGEST
