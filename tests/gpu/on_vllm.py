@@ -40,12 +40,18 @@ def exactly(run: Run) -> bool:
 
 
 def judged(case: Case, said: dict[str, Any], exact_texts: bool = True) -> str:
-    """A case's session: greedy texts, the joint of the first tokens with its control, and nothing that waits."""
+    """A case's session: greedy texts, the joint of the first tokens with its control, and nothing that waits.
+
+    One without samples is judged by the rest.
+    """
     exact, asked = Reference(case.plain), case.prompts
     same = sum(exact.greedy(prompt, case.length) == text for prompt, text in zip(asked, said["greedy"], strict=True))
-    honest, misstated = p_of(case, said["samples"]), p_of(case, said["misstated"])
-    found = f"{same} of {len(asked)} greedy texts, p = {honest:.2g}, misstated {misstated:.0e}, "
-    found += f"{said['accepted']:.0f} of {said['drafted']:.0f} drafts accepted"
+    honest, misstated, drawn = 1.0, 0.0, "nothing sampled"
+    if case.samples:
+        honest, misstated = p_of(case, said["samples"]), p_of(case, said["misstated"])
+        drawn = f"p = {honest:.2g}, misstated {misstated:.0e}"
+    accepted = f"{said['accepted']:.0f} of {said['drafted']:.0f} drafts accepted"
+    found = f"{same} of {len(asked)} greedy texts, {drawn}, {accepted}"
     waits = said["waits"]
     if waits:
         found += f", waits in {', '.join(waits)}"
@@ -97,12 +103,13 @@ def graphs_and_eager(run: Run) -> str:
 
 
 def case_row(name: str, invariant: bool = False) -> Callable[[Run], str]:
-    """Row: a case; on a GPU with more samples.  invariant: whether vLLM computes a request as if it were alone."""
+    """Row: a case; on a CPU, where kernels are interpreted, without samples, which `tests.engine.test_runner_v2` takes.
+
+    invariant: whether vLLM computes a request as if it were alone.
+    """
 
     def row(run: Run) -> str:
-        case = ROWS[name](run.folder)
-        if run.on_gpu:
-            case = case._replace(samples=3000)
+        case = ROWS[name](run.folder)._replace(samples=3000 if run.on_gpu else 0)
         variables = {**environment(run), **(INVARIANT if invariant else {})}
         return judged(case, said_by(case, run.folder, *arguments(run), variables=variables), exactly(run))
 
