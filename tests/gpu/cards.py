@@ -121,8 +121,7 @@ CARDS = (
             },
             **{
                 f"sglang/speed-{pair}-{setup}": Row(
-                    "sglang", 40, "benchmarks.gpu.speed:measured", ("sglang", pair, setup),
-                    on_cpu=(pair, setup) == ("bytes", "drafter"),
+                    "sglang", 40, "benchmarks.gpu.speed:measured", ("sglang", pair, setup)
                 )
                 for pair in ("chat", "bytes")
                 for setup in SETUPS[:3]

@@ -44,5 +44,4 @@ def test_cards_in_miniature(tmp_path: Path) -> None:
     held = {name for name, row in results.items() if row["held"] == Held.YES}
     assert held == {
         "sglang/imports", "sglang/doctor", "sglang/answer", "sglang/mechanisms", "sglang/mtpc-tree",
-        "sglang/speed-bytes-drafter",
     }  # fmt: skip
