@@ -54,9 +54,10 @@ def _block(probs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _first(flags: Tensor) -> Tensor:
     """The index of the first that is set, int64 [..., 1], 0 if none is.
 
-    Converted, not viewed: of a view of bool as uint8, torch.compile makes an argmax of 0 on CPUs without AVX-512.
+    A view is one kernel less, but of one torch.compile makes an argmax of 0 on CPUs without AVX-512.
     """
-    return flags.to(torch.uint8).argmax(-1, keepdim=True)
+    numbers = flags.to(torch.uint8) if torch.compiler.is_compiling() else flags.view(torch.uint8)
+    return numbers.argmax(-1, keepdim=True)
 
 
 def choose(probs: Tensor, temperature: Tensor | None, uniforms: Tensor | None) -> Tensor:
