@@ -15,33 +15,29 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from mtpc.console import console
 from mtpc.provenance import hardware
-from mtpc.servers.server import last_error, tidy_end
+from mtpc.servers.server import tidy_end
 from mtpc.table import Table
 from tests.gpu.cards import CARDS, ROWS, Card, card_of
-from tests.gpu.row import FOUND, Held
-from tests.gpu.running import ROOT, Paths, Run, kept
+from tests.gpu.row import ENGINES, FOUND, Held
+from tests.gpu.running import LOG, ROOT, Paths, Run, kept
+from tests.gpu.warm import PATIENCE, Warm
 
-PATIENCE = 20.0  # seconds for a row that is stopped to end its servers
 LEAST = 15.0  # seconds for a row to begin at all
 IN_MINIATURE = 1800.0  # seconds of a card on a CPU, which may have other work as well
 LOGGED = 150  # lines of a failed row's log
@@ -94,28 +90,15 @@ class Results:
         return made
 
 
-def tried(name: str, start: Sequence[str], run: Run) -> Result:
+def tried(name: str, warm: Warm, run: Run) -> Result:
     """What a row finds in a process of its own, until its time is up."""
     shutil.rmtree(run.folder, ignore_errors=True)
     run.folder.mkdir(parents=True)
-    log, began = run.folder / "log", time.monotonic()
-    found: dict[str, Any] = {}
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [*start, "-m", "tests.gpu.row", name, str(run.save())],
-            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        try:
-            process.wait(run.seconds)
-        except subprocess.TimeoutExpired:
-            found = {"held": Held.STOPPED, "what": f"after {run.seconds:.0f} s: {last_error(log)}"}
-        finally:
-            ended(process)
+    began = time.monotonic()
+    found = warm.run(name, run)._asdict()
     file = run.folder / FOUND
     if file.exists():
         found = json.loads(file.read_text())
-    elif not found:
-        found = {"held": Held.NO, "what": f"ended with code {process.returncode}: {last_error(log)}"}
     return {
         "held": found["held"],
         "found": found["what"],
@@ -124,21 +107,6 @@ def tried(name: str, start: Sequence[str], run: Run) -> Result:
         **found.get("origin", {}),
         "figures": kept(run.folder),
     }
-
-
-def ended(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started and did not end itself, also where that is in a session of its own."""
-    started: list[psutil.Process] = []
-    with suppress(psutil.NoSuchProcess):
-        started = psutil.Process(process.pid).children(recursive=True)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE)
-    for each in started:
-        with suppress(psutil.NoSuchProcess):
-            each.kill()
 
 
 def listed() -> str:
@@ -161,7 +129,9 @@ def chosen(card: Card, patterns: Sequence[str], on_cpu: bool) -> list[str]:
     ]
 
 
-def run_card(card: Card, names: Sequence[str], options: argparse.Namespace, results: Results) -> None:
+def run_card(
+    card: Card, names: Sequence[str], options: argparse.Namespace, results: Results, warm: Mapping[str, Warm]
+) -> None:
     """Rows in turn, until the card's time is up."""
     end = time.monotonic() + (options.seconds or (card.seconds if options.device == "cuda" else IN_MINIATURE))
     for name in names:
@@ -176,9 +146,8 @@ def run_card(card: Card, names: Sequence[str], options: argparse.Namespace, resu
             device_name=options.device, folder=folder, out=options.out.resolve(), seconds=left, paths=paths(options),
             vllm=options.vllm_args, sglang=options.sglang_args,
         )  # fmt: skip
-        start = getattr(options, ROWS[name].engine)
-        result = tried(name, start, run)
-        results.add(name, result, folder / "log")
+        result = tried(name, warm[ROWS[name].engine], run)
+        results.add(name, result, folder / LOG)
         print(f"{name}: {result['held']}: {result['found']}", flush=True)
 
 
@@ -227,11 +196,15 @@ def main(given: Sequence[str] | None = None) -> int:
         print(NO_GPU)
         return 0
     results, names = Results(options.out), []
-    with tidy_end():
+    folder = options.work.resolve() / "engines"
+    warm = {engine: Warm(engine, getattr(options, engine), folder) for engine in ENGINES}
+    with tidy_end(), ExitStack() as ends:
+        for each in warm.values():
+            ends.enter_context(closing(each))
         for card in filter(None, cards):
             some = chosen(card, options.rows, options.device == "cpu")
             names += some
-            run_card(card, some, options, results)
+            run_card(card, some, options, results, warm)
     for table in results.tables():
         console().print(table.to_rich())
     return int(any(results.rows.get(name, {}).get("held") == Held.NO for name in names))

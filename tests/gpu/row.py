@@ -1,25 +1,33 @@
-"""Runs one row of a card in this process: ``python -m tests.gpu.row NAME RUN.json`` writes found.json beside that file.
+"""Runs rows of cards: ``python -m tests.gpu.row NAME RUN.json`` runs one, and writes found.json beside that file.
 
-What is printed is the row's log.
+What is printed is the row's log.  ``python -m tests.gpu.row --engine ENGINE FOLDER`` reads lines of such arguments from
+its input, and runs each row in a process forked from this one, which has imported the engine: that takes longer than
+most rows.  It prints the exit code of each when it has ended.  ``FOLDER`` is for its own files.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
+from contextlib import suppress
 from enum import StrEnum
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
+
+import torch
 
 from mtpc import provenance
 from mtpc.errors import first_line
 from mtpc.servers.server import tidy_end
 from tests.gpu.cards import ROWS
 from tests.gpu.checkout import put_on_the_path
-from tests.gpu.running import NotRunError, Run
+from tests.gpu.loads import MODULES
+from tests.gpu.running import LOG, NotRunError, Run
 
 FOUND = "found.json"
 ENGINES = ("vllm", "sglang")
@@ -79,18 +87,65 @@ def origin() -> dict[str, Any]:
     return {key: facts[key] for key in ("commit", "versions", "hardware", "python", "date")}
 
 
-def main() -> None:
-    """Of the command line."""
-    name, file = sys.argv[1], Path(sys.argv[2])
-    run = Run.load(file)
+def prepare(folder: Path) -> None:
+    """Of this process and those that it starts: variables, and where engines find this project."""
     for variable, value in ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
-    put_on_the_path(run.folder / "metadata")
+    put_on_the_path(folder)
+
+
+def run_row(name: str, run: Run) -> NoReturn:
+    """Run one row and end this process."""
     with tidy_end():
         found = tried(name, run)
     (run.folder / FOUND).write_text(json.dumps({"held": found.held, "what": found.what, "origin": origin()}))
     sys.stdout.flush()
     os._exit(0)  # an engine in this process may leave threads that wait for each other
+
+
+def run_forked(name: str, file: Path) -> NoReturn:
+    """`run_row` in a process that has just been forked, in a session of its own; anew where a GPU is in use already."""
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(file.parent / LOG, os.O_WRONLY | os.O_CREAT)
+    for stream, opened in enumerate((nothing, log, log)):
+        os.dup2(opened, stream)
+    if torch.cuda.is_initialized():
+        os.execv(sys.executable, [sys.executable, "-m", "tests.gpu.row", name, str(file)])
+    run_row(name, Run.load(file))
+
+
+def run_rows(engine: str) -> None:
+    """Run the rows that standard input names, with the engine imported once, as far as it can be."""
+    for module in MODULES[engine]:
+        with suppress(Exception):  # whoever needs it says why
+            import_module(module)
+    for line in sys.stdin:
+        name, _, file = line.strip().partition(" ")
+        sys.stdout.flush()
+        row = os.fork()
+        if not row:
+            try:
+                run_forked(name, Path(file))
+            finally:
+                traceback.print_exc()
+                os._exit(1)
+        code = os.waitstatus_to_exitcode(os.waitpid(row, 0)[1])
+        with suppress(ProcessLookupError):
+            os.killpg(row, signal.SIGKILL)  # what it left
+        print(code, flush=True)
+
+
+def main() -> None:
+    """Of the command line."""
+    words = sys.argv[1:]
+    if words[0] == "--engine":
+        prepare(Path(words[2]))
+        run_rows(words[1])
+    else:
+        run = Run.load(Path(words[1]))
+        prepare(run.folder / "metadata")
+        run_row(words[0], run)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from mtpc.servers.server import last_error
 
 ROOT = Path(__file__).parents[2]
 FIGURES = "figures.json"
+LOG = "log"
 # Of vLLM: whole steps in CUDA graphs, without torch.compile, which takes longer than what a card measures.
 CAPTURED = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
 # SGLang's own choice of kernels needs flashinfer, which compiles some of them on first use.
@@ -96,17 +96,20 @@ class Run(BaseModel):
         return cls.model_validate_json(file.read_text())
 
     def mtpc(self, words: Sequence[str]) -> None:
-        """Run the command line of this project.
+        """Run the command line of this project in this process.
 
         Errors: AssertionError with its last error where it fails.
         """
-        log = self.folder / "mtpc.log"
+        from mtpc.cli.main import app
+
         print(shlex.join(["mtpc", *words]), flush=True)
-        start = [sys.executable, "-m", "mtpc.cli.main"]
-        with log.open("w") as output:
-            done = subprocess.run([*start, *words], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False)
-        print(log.read_text(errors="replace"), flush=True)
-        assert done.returncode == 0, f"mtpc {words[0]} ended with code {done.returncode}: {last_error(log)}"
+        code = None
+        try:
+            app(words, prog_name="mtpc")
+        except SystemExit as end:
+            code = end.code
+        sys.stdout.flush()
+        assert not code, f"mtpc {words[0]} ended with code {code}: {last_error(self.folder / LOG)}"
 
     def chat_target(self) -> Path:
         """The chat target.

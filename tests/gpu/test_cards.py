@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import warnings
+from contextlib import closing
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +18,7 @@ import torch
 from benchmarks.gpu import speed
 from mtpc.families import session
 from tests.gpu import __main__ as runner
-from tests.gpu import cost, graphs, row
+from tests.gpu import cost, graphs, row, warm
 from tests.gpu.cards import CARDS, ROWS, Row, card_of
 from tests.gpu.row import Found, Held
 from tests.gpu.running import NotRunError, Run
@@ -28,12 +30,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(device_name="cpu", folder=tmp_path, out=tmp_path)
-
-
-def test_whole_drafts_of_every_family_in_fake_graphs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three requests; between replays nothing is a number that is not a buffer or the draft."""
-    monkeypatch.setattr(graphs, "ON_CPU", (3,))
-    assert graphs.replayed(run).endswith("tokens: all as called")
 
 
 def test_kernels_beyond_the_budget(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,19 +115,40 @@ FOUND = """{"held": "held", "what": "all", "origin": {"commit": "c"}}"""
 @pytest.mark.parametrize(
     ("script", "held", "found", "figures"),
     [
-        ("echo 'RuntimeError: out of memory.'; exit 3", Held.NO, "ended with code 3: RuntimeError: out of memory", []),
-        ("echo begins; cd $(dirname $3); echo '[{\"x\": 1}]' >figures.json; sleep 60", Held.STOPPED,
-         "after 1 s: begins", [{"x": 1}]),
-        (f"echo '{FOUND}' >$(dirname $3)/found.json; sleep 60", Held.YES, "all", []),
+        ("echo 'RuntimeError: out of memory.' >log; echo 3", Held.NO, "ended with code 3: RuntimeError: out of memory",
+         []),
+        ("echo 'OSError: no libcuda' >&2; exit 4", Held.NO, "ended with code 4: OSError: no libcuda", []),
+        ("echo begins >log; echo '[{\"x\": 1}]' >figures.json; sleep 60", Held.STOPPED, "after 1 s: begins",
+         [{"x": 1}]),
+        (f"echo '{FOUND}' >found.json; sleep 60", Held.YES, "all", []),
     ],
-    ids=["broken off", "too long", "held, then hangs"],
+    ids=["broken off", "the engine breaks off", "too long", "held, then hangs"],
 )  # fmt: skip
-def test_a_row_in_a_process_of_its_own(run: Run, script: str, held: Held, found: str, figures: list[Any]) -> None:
-    """What it had measured when it was stopped is kept."""
+def test_what_becomes_of_a_row(
+    run: Run, script: str, held: Held, found: str, figures: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had measured when it was stopped is kept, and the next row runs."""
+    monkeypatch.setattr(warm, "PATIENCE", 1.0)
     run = run.model_copy(update={"folder": run.folder / "row", "seconds": 1.0})
-    result = runner.tried("name", ["sh", "-c", script], run)
-    assert (result["held"], result["found"], result["figures"]) == (held, found, figures)
-    assert result["seconds"] < 30
+    rows = f'while read -r name file; do cd "$(dirname "$file")"; {script}; done'
+    with closing(warm.Warm("vllm", ["sh", "-c", rows], run.folder.parent / "engines")) as process:
+        for _ in range(2):
+            result = runner.tried("name", process, run)
+            assert (result["held"], result["found"], result["figures"]) == (held, found, figures)
+            assert result["seconds"] < 30
+
+
+def test_rows_are_forked_from_one_process(run: Run) -> None:
+    """A row of an engine that is not there, twice, and one that does not exist, whose error is in its log."""
+    missing = "sglang" if find_spec("sglang") is None else "vllm"
+    with closing(warm.Warm(missing, [sys.executable], run.folder / "engines")) as process:
+        for name, held, found in (
+            (f"{missing}/doctor", Held.UNTRIED, f"{missing} is not installed here"),
+            (f"{missing}/doctor", Held.UNTRIED, f"{missing} is not installed here"),
+            ("no-such-row", Held.NO, "KeyError: 'no-such-row'"),
+        ):
+            result = runner.tried(name, process, run.model_copy(update={"folder": run.folder / "row"}))
+            assert (result["held"], result["found"]) == (held, found)
 
 
 def speeds(setup: str, rate: float, **more: Any) -> dict[str, Any]:
@@ -140,15 +157,22 @@ def speeds(setup: str, rate: float, **more: Any) -> dict[str, Any]:
     return point | found | {"setup": setup} | more
 
 
-SCRIPT = """sh -c 'echo "$2" >>log; case "$2" in *drawn) exit 1;; esac; cd "$(dirname "$3")"
-case "$2" in *speed*none) echo '"'"'%s'"'"' >figures.json;; *speed*) echo '"'"'%s'"'"' >figures.json;; esac
-echo "{\\"held\\": \\"held\\", \\"what\\": \\"$2\\"}" >found.json'"""
+SCRIPT = """sh -c 'while read -r name file; do
+    echo "$name" >>log
+    cd "$(dirname "$file")"
+    case "$name" in *speed*none) echo '"'"'%s'"'"' >figures.json;; *speed*) echo '"'"'%s'"'"' >figures.json;; esac
+    case "$name" in
+        *drawn) : >"$(dirname "$file")/log"; echo 1;;
+        *) echo "{\\"held\\": \\"held\\", \\"what\\": \\"$name\\"}" >found.json; echo 0;;
+    esac
+    cd - >/dev/null
+done'"""
 
 
 def test_results_are_whole_after_every_row_and_are_gone_on_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    monkeypatch.setattr(warm, "ROOT", tmp_path)
     figures = [json.dumps([speeds(*each)]) for each in (("none", 100.0), ("drafter", 250.0))]
     start = SCRIPT % tuple(figures)
     folders = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work"), "--vllm", start, "--device", "cpu"]
@@ -206,17 +230,12 @@ def test_make_says_so_too(tmp_path: Path) -> None:
 
 @pytest.mark.engine
 def test_every_card_in_miniature(tmp_path: Path) -> None:
-    """In the environment of one engine, the rows of the other cannot be tried: those are `test_gpu_rows`."""
+    """The rows of this environment; SGLang's are in `tests.sglang_mtpc.test_gpu_rows`."""
+    asked = {name: asked for name, asked in ROWS.items() if asked.on_cpu and asked.engine == "vllm"}
     folders = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
-    runner.main(["--device", "cpu", *folders])
+    runner.main(["--device", "cpu", "--rows", *asked, *folders])
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    asked = {name: asked for name, asked in ROWS.items() if asked.on_cpu}
-    failed = {
-        name: result["found"]
-        for name, result in results.items()
-        if result["held"] != (Held.YES if find_spec(asked[name].engine) else Held.UNTRIED)
-    }
-    assert not failed
+    assert not {name: result["found"] for name, result in results.items() if result["held"] != Held.YES}
     assert set(results) == set(asked)
     assert {name for name, result in results.items() if result["figures"]} >= {
         "vllm/speed-bytes-drafter", "vllm/answers", "train/fastmtp", "vllm/llama-3.1-8b-gumiho",
