@@ -172,7 +172,25 @@ TABLE = (
     TouchPoint(SAMPLING, f"{_SRT}.runtime_context", "get_exec", "", "called", "what samples, and so filters"),
     TouchPoint(
         SAMPLING, f"{_SPEC}.eagle_worker_common", "eagle_sample", "verify_input batch logits_output",
-        "hooked", "the core's rules at temperatures above 0 on a CPU, and with min-p, where SGLang has none",
+        "hooked", "the core's rules at temperatures above 0 on a CPU, and with min-p, where SGLang has none; penalties",
+    ),
+    TouchPoint(
+        SAMPLING, f"{_SRT}.sampling.sampling_batch_info", "SamplingBatchInfo.__init__",
+        "self * acc_additive_penalties acc_scaling_penalties",
+        "read", "the penalties of a step's first token, which SGLang would apply to all of its drafts",
+    ),
+    TouchPoint(
+        SAMPLING, f"{_SRT}.sampling.sampling_params", "SamplingParams.normalize", "self tokenizer",
+        "read", "stop strings and patterns as lists, beside them penalties and min_new_tokens",
+    ),
+    TouchPoint(
+        SAMPLING, f"{_SRT}.managers.schedule_batch", "Req.__init__",
+        "self rid origin_input_text origin_input_ids * eos_token_ids",
+        "read", "the text that penalties are for, its retraction_count, and the tokens that may not end it yet",
+    ),
+    TouchPoint(
+        SAMPLING, f"{_SRT}.managers.schedule_batch", "Req.update_finish_state", "self new_accepted_len",
+        "hooked", "a step of many tokens ends a text where steps of one token would",
     ),
     TouchPoint(
         SERIAL, f"{_SRT}.models.registry", "_ModelRegistry.register", "self package_name overwrite strict",

@@ -2,7 +2,7 @@
 
 On a CPU SGLang takes the most likely tokens at any temperature, on no device does it apply min-p to drafts, and on CUDA
 drafts are filtered by top-p after top-k, where a request without drafts is filtered by both at once.  On CUDA, for all
-else, its own rules stand: rejection sampling for chains, target-only sampling for trees.
+else, its own rules stand: rejection sampling for chains, target-only sampling for trees.  Penalties are always ours.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from mtpc.verify.candidates import candidates, verify_rejection_among, verify_tr
 from mtpc.verify.filters import filtered, filtered_by_min_p
 from mtpc.verify.tree import verify_tree
 from mtpc.verify.verdict import PADDING
+from sglang_mtpc import finish
 from sglang_mtpc.hooks import put_around
 from sglang_mtpc.links import NOWHERE, chain_links, parents_of, tree_links
+from sglang_mtpc.penalties import asks_for_penalties, penalize
 from sglang_mtpc.shape import Shape
 
 # Which filter min-p after top-p after top-k; all else filters at once, PyTorch's sampling in any case.
@@ -43,8 +45,9 @@ _VERIFY_STREAM = 0x766572696679  # keeps these uniforms apart from those that th
 
 
 def install() -> None:
-    """Put `judge` around SGLang's rule."""
+    """Put `judge` around SGLang's rule, and `sglang_mtpc.finish` around what ends a text."""
     put_around(HOOKED, judge)
+    finish.install()
 
 
 def verify_input(batch: Any, draft_input: Any, drafts: Draft | TreeDraft, shape: Shape, target_worker: Any) -> Any:
@@ -104,17 +107,28 @@ def drafted(built: Any) -> Drafted:
 
 
 def judge(original: Any, verify_input: Any, batch: Any, logits_output: Any, *args: Any, **options: Any) -> Any:
-    """SGLang's verdict where it is right, else the core's.
+    """SGLang's verdict where it is right, else the core's, of logits that are penalized at each draft.
 
     Returns SGLang's three: predicted tokens int32 [B (N + 1)], each at the node that it follows; accepted lengths
     int32 [B], with the target's own token; accepted nodes int32 [B, depth + 1], numbered through the batch, then -1.
     """
+    if not asks_for_penalties(batch):
+        return _verdict(original, verify_input, batch, logits_output, *args, **options)
+    drafts, pending = drafted(verify_input), verify_input.draft_token.view(-1, verify_input.draft_token_num)[:, :1]
+    penalized = penalize(torch.cat([pending, drafts.tokens], 1), drafts.parents, batch, logits_output.next_token_logits)
+    verdict = _verdict(original, verify_input, penalized.batch, logits_output, *args, **options)
+    penalized.record(*verdict)
+    return verdict
+
+
+def _verdict(original: Any, verify_input: Any, batch: Any, logits_output: Any, *args: Any, **options: Any) -> Any:
+    """`judge` of logits as they are."""
     info = batch.sampling_info
     ours = info.need_min_p_sampling or (info.need_top_k_sampling and info.need_top_p_sampling)
     if info.is_all_greedy or (is_cuda() and not ours):
         return original(verify_input, batch, logits_output, *args, **options)
-    # Called for what it puts into the logits, in place: penalties, biases and grammars; as if all requests were greedy,
-    # where it verifies with one argmax.
+    # Called for what it puts into the logits, in place: biases and grammars; as if all requests were greedy, where it
+    # verifies with one argmax.
     greedy = copy(batch)
     greedy.sampling_info = copy(info)
     greedy.sampling_info.is_all_greedy = True

@@ -58,6 +58,8 @@ def batch_of(
         need_min_p_sampling=min_p is not None,
         is_all_greedy=False,
         sampling_seed=seed,
+        acc_additive_penalties=None,
+        acc_scaling_penalties=None,
     )
     reqs = [SimpleNamespace(sampling_params=SimpleNamespace(top_k=limit)) for limit in info.top_ks.tolist()]
     return SimpleNamespace(sampling_info=info, seq_lens=torch.arange(rows) + 9, reqs=reqs)

@@ -75,6 +75,19 @@ def node_depths(parents: Tensor) -> Tensor:
     return depth[:, 1:]
 
 
+def ancestors(parents: Tensor, itself: bool) -> Tensor:
+    """Which of the root and the nodes lead to each of them: int64 [B, N] -> bool [B, N + 1, N + 1], the root first.
+
+    itself: whether a node counts as one of those that lead to it.
+    """
+    size, above = parents.shape[1] + 1, _above(parents)
+    known = torch.eye(size, dtype=torch.bool, device=parents.device).expand(len(parents), size, size)
+    for _ in range(parents.shape[1].bit_length()):  # twice as far up each time
+        known = known | known.gather(1, above[..., None].expand_as(known))
+        above = above.gather(1, above)
+    return known if itself else known & ~torch.eye(size, dtype=torch.bool, device=parents.device)
+
+
 def _above(parents: Tensor) -> Tensor:
     """The row of each row's parent among the root and the nodes, [B, N + 1]; the root is its own."""
     return F.pad(parents + 1, (1, 0))
