@@ -26,7 +26,7 @@ from mtpc.bench.results import DRAFTER, NO_DRAFTER
 from mtpc.bench.run import Plan, run_plan
 from mtpc.distill.template import ChatTemplate
 from mtpc.errors import MTPCError
-from mtpc.prompts import Prompt, read_prompts
+from mtpc.prompts import SHIPPED, Prompt, read_prompts
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
 from mtpc.servers.load import Sampling, events
@@ -60,7 +60,7 @@ TEXT = Programme(
         ("code, greedy", "class Counter:\n    def __init__(self, values):\n", 0.0),
     ),
     200,
-    BENCHMARKS / "prompts.jsonl",
+    SHIPPED,
     Plan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=256, rounds=2, requests=4),
 )
 CHAT = Programme(

@@ -11,6 +11,7 @@ import typer
 from mtpc.cli.names import EngineName, address
 from mtpc.cli.numbers import MOST_DRAFTS, MOST_REQUESTS, MOST_TOKENS, TEMPERATURE, Bounds, Listed
 from mtpc.cli.paths import folder_to_write
+from mtpc.prompts import SHIPPED
 
 
 def bench(
@@ -52,8 +53,12 @@ def bench(
         int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens in each completion; of an answer to a chat, at most.")
     ] = 256,
     prompts: Annotated[
-        Path, typer.Option(help='JSON Lines with the field "text", or "user" for the chat template of the target.')
-    ] = Path("benchmarks/prompts.jsonl"),
+        Path,
+        typer.Option(
+            help='JSON Lines with the field "text", or "user" for the chat template of the target.',
+            show_default="60 texts of this package, half of them code",
+        ),
+    ] = SHIPPED,
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="Measurements of each point, all servers in turn.")] = 2,
     requests: Annotated[
         int, typer.Option(min=1, max=MOST_REQUESTS, help="Requests in each measurement, at least.")

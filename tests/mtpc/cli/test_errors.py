@@ -42,6 +42,8 @@ def run(*arguments: str) -> Result:
         (["bench", "--url", "http://x", "--baseline-url", "http://y", "--drafter", "z"], "give either"),
         (["bench", "--url", "x", "--baseline-url", "y"], "'x' is no address like http://127.0.0.1:8000."),
         (["bench", "--engine", "tgi"], "Invalid value for '--engine': 'tgi' is not one of 'vllm', 'sglang'."),
+        (["bench", "--url", "http://127.0.0.1:1", "--baseline-url", "http://127.0.0.1:1"], "does not answer"),
+        (["prove", "http://127.0.0.1:1", "--baseline-url", "http://127.0.0.1:1"], "does not answer"),
         (["bench", "--target", "a", "--drafter", "b", "--prompts", "nowhere"], "the prompts nowhere cannot be read"),
     ],
 )
