@@ -118,7 +118,7 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
         raise MTPCError(f"{target} is no chat model, but what is asked with --copying is for one.")
     programme = COPYING if copying else TEXT if chat is None else CHAT
     drafts = programme.drafts or drafts_of(drafter, None)
-    plain = ServerSettings(target, 1, MAX_LENGTH)
+    plain = ServerSettings(target, 1, MAX_LENGTH, plugin=False)  # the engine as it is released
     drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, drafts, programme.arguments)
     prompts = [prompt for prompt, _ in read_prompts(programme.prompts, target)]
     with tempfile.TemporaryDirectory(prefix="mtpc-demo-") as folder:

@@ -86,7 +86,8 @@ def bench(
 
     Three servers (with --offline, three processes that each hold an engine and nothing else) are started with the same
     settings but for what drafts, and are measured in turn, so that a machine that slows down slows all. On a GPU they
-    share its memory: give each a part, as in --server-arg=--gpu-memory-utilization=0.3 of vLLM.
+    share its memory: give each a part, as in --server-arg=--gpu-memory-utilization=0.3 of vLLM. Only the server with
+    the drafter loads this project's plugin; on a CPU above temperature 0 vLLM's n-gram drafter needs it, too.
 
     Reported are tokens/s, speed-up, the tokens that a step brings (those steps included in which nothing is drafted),
     marginal and conditional acceptance rates by position, the share of a step that drafting and each of its parts take
