@@ -109,7 +109,7 @@ def plugin_notes(engine: Engine, servers: Mapping[str, Server], temperatures: Se
     fixed = [name for name, server in servers.items() if server.plugin and name != DRAFTER]
     notes = []
     if released:
-        notes.append(f"Without this project's plugin, as {engine.title} is released: {', '.join(released)}.")
+        notes.append(f"Without this project's plugin, the engine as it is released: {', '.join(released)}.")
     if fixed:
         notes.append(f"With the plugin: {', '.join(fixed)}. {engine.ngram_fixes(temperatures) or ''}".rstrip())
     return notes

@@ -99,11 +99,11 @@ def test_the_baseline_is_the_engine_as_it_is_released(
 @pytest.mark.parametrize(
     ("fixes", "lines"),
     [
-        (None, ["Without this project's plugin, as Fake is released: no drafter, n-gram 2-4:5."]),
+        (None, ["Without this project's plugin, the engine as it is released: no drafter, n-gram 2-4:5."]),
         (
             "It is broken.",
             [
-                "Without this project's plugin, as Fake is released: no drafter.",
+                "Without this project's plugin, the engine as it is released: no drafter.",
                 "With the plugin: n-gram 2-4:5. It is broken.",
             ],
         ),
