@@ -177,7 +177,10 @@ class Benchmark:
         prompts = prompts_of_files(given.prompts, given.target, given.questions)
         self.asked, self.ignore_eos = prompts.by_kind, not prompts.answered
         longest = max(len(prompt) for of_kind in self.asked.values() for prompt in of_kind)
-        self.settings = contestants(given, longest)
+        self.settings = {
+            name: one if one.drafter is not None else engine.as_released(one, given.temperatures)
+            for name, one in contestants(given, longest).items()
+        }
         self.points: list[Point] = []
 
     def run(self) -> None:

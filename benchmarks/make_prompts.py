@@ -1,4 +1,4 @@
-"""Writes benchmarks/prompts.jsonl: prompts from the held-out documents of the corpus.
+"""Writes plugins/mtpc/data/prompts.jsonl: prompts from the held-out documents of the corpus.
 
     python benchmarks/make_prompts.py [CORPUS [OUT]]
 
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from mtpc.data.corpus import Corpus, StoredDocument
+from mtpc.prompts import SHIPPED
 
 EACH = 30  # prompts of each kind
 SHORTEST, LONGEST = 80, 200  # bytes
@@ -57,12 +58,12 @@ def one(tokens: np.ndarray, document: StoredDocument, generator: random.Random) 
 
 
 def main() -> None:
-    """Write the file beside this script, or OUT."""
+    """Write the file of the package, or OUT."""
     folder, out = [*sys.argv[1:], *[None] * 2][:2]
     corpus, split = Corpus(Path(folder or "corpus")), "train" if out else "heldout"
     prose, code = (prompts(corpus, split, kind, random.Random(f"{SEED} {kind}")) for kind in ("prose", "code"))
     lines = [json.dumps(prompt) for pair in zip(prose, code, strict=True) for prompt in pair]
-    Path(out or Path(__file__).parent / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+    Path(out or SHIPPED).write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@ r"""What a change costs: the same server out of two checkouts of this repository
 
     git worktree add ../before v0.1.0
     python -m benchmarks.two_versions ../before --engine sglang --target weights/byte-target \
-        --drafter weights/byte-mtpc-hmm-n8 --prompts benchmarks/prompts.jsonl --out runs/two-versions
+        --drafter weights/byte-mtpc-hmm-n8 --prompts plugins/mtpc/data/prompts.jsonl --out runs/two-versions
 
 Both are there at once, in the environment of this one, and answer every batch of prompts one after the other, in one
 round the first before the second, in the next the other way round, so that a machine whose speed drifts slows them

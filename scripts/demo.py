@@ -26,7 +26,7 @@ from mtpc.bench.results import DRAFTER, NO_DRAFTER
 from mtpc.bench.run import Plan, run_plan
 from mtpc.distill.template import ChatTemplate
 from mtpc.errors import MTPCError
-from mtpc.prompts import Prompt, read_prompts
+from mtpc.prompts import SHIPPED, Prompt, read_prompts
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.engines import find_engine, must_be_installed
 from mtpc.servers.load import Sampling, events
@@ -60,7 +60,7 @@ TEXT = Programme(
         ("code, greedy", "class Counter:\n    def __init__(self, values):\n", 0.0),
     ),
     200,
-    BENCHMARKS / "prompts.jsonl",
+    SHIPPED,
     Plan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=256, rounds=2, requests=4),
 )
 CHAT = Programme(
@@ -118,7 +118,7 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
         raise MTPCError(f"{target} is no chat model, but what is asked with --copying is for one.")
     programme = COPYING if copying else TEXT if chat is None else CHAT
     drafts = programme.drafts or drafts_of(drafter, None)
-    plain = ServerSettings(target, 1, MAX_LENGTH)
+    plain = ServerSettings(target, 1, MAX_LENGTH, plugin=False)  # the engine as it is released
     drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, drafts, programme.arguments)
     prompts = [prompt for prompt, _ in read_prompts(programme.prompts, target)]
     with tempfile.TemporaryDirectory(prefix="mtpc-demo-") as folder:

@@ -12,6 +12,7 @@ import pytest
 from mtpc.directory.target import Target
 from mtpc.families import family_of
 from mtpc.families.drafter import load_drafter
+from mtpc.prompts import SHIPPED
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import token_map
 
@@ -105,7 +106,7 @@ def test_make_takes_the_names_from_the_configurations(goal: str) -> None:
 
 
 def test_prompts_are_short_and_of_both_kinds() -> None:
-    lines = (ROOT / "benchmarks" / "prompts.jsonl").read_text().splitlines()
+    lines = SHIPPED.read_text().splitlines()
     prompts = [json.loads(line) for line in lines]
     assert len({prompt["text"] for prompt in prompts}) == 60
     assert sum(prompt["kind"] == "prose" for prompt in prompts) == 30

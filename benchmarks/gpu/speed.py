@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from benchmarks.gpu.completed import Engine
 from mtpc.draft_clock import VARIABLE
 from mtpc.evaluation.prompts import prompts_of_file
+from mtpc.prompts import SHIPPED
 from mtpc.servers.ngram import Ngram, ngram_arguments
 from mtpc.servers.speculation import drafts_of, speculative_arguments, speculative_values
 from mtpc.table import Table
-from tests.gpu.running import ROOT, Figures, Run
+from tests.gpu.running import Figures, Run
 from tests.support.random_models import make_drafter, make_target
 
 CONCURRENCY, TEMPERATURES, TOKENS = (1, 8, 32, 64), (0.0, 1.0), 128
@@ -40,11 +41,11 @@ def pair_of(name: str, run: Run) -> Pair:
     """
     if not run.on_gpu:
         target = make_target(run.folder / "target")
-        return Pair(target, make_drafter(run.folder / "drafter", target), ROOT / "benchmarks" / "prompts.jsonl")
+        return Pair(target, make_drafter(run.folder / "drafter", target), SHIPPED)
     weights = run.paths.weights
     if name == "bytes":
         shipped = weights / "byte-mtpc-hmm-n8"
-        return Pair(weights / "byte-target", shipped, ROOT / "benchmarks" / "prompts.jsonl")
+        return Pair(weights / "byte-target", shipped, SHIPPED)
     return Pair(run.chat_target(), weights / "smollm2-fastmtp", run.paths.prompts)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.ray_serve.clients import Clients, texts_of
 from benchmarks.ray_serve.cluster import Cluster
-from mtpc.prompts import read_prompts
+from mtpc.prompts import SHIPPED, read_prompts
 
 ROOT = Path(__file__).parents[2]
 DRAFTED, PLAIN = "byte", "byte-without-drafter"  # models of serve_configs/ray/byte.yaml
@@ -32,6 +32,6 @@ def drafted_model(config: dict[str, Any]) -> dict[str, Any]:
 
 def clients_of(served: Cluster, given: argparse.Namespace) -> Clients:
     """Clients of the model with the drafter; what they compare texts with, the model without one has just said."""
-    prompts = [str(prompt) for prompt, _ in read_prompts(ROOT / "benchmarks" / "prompts.jsonl")][: given.prompts]
+    prompts = [str(prompt) for prompt, _ in read_prompts(SHIPPED)][: given.prompts]
     expected = asyncio.run(texts_of(served.url, PLAIN, prompts))
     return Clients(served.url, DRAFTED, expected, given.clients)

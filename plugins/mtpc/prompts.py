@@ -10,6 +10,8 @@ from pydantic import BaseModel, Field
 from mtpc.declared import declared_json
 from mtpc.errors import MTPCError
 
+SHIPPED = Path(__file__).parent / "data" / "prompts.jsonl"  # as `benchmarks/make_prompts.py` writes them
+
 Prompt = str | list[int]  # text, or the ids of its tokens, with those of a chat template
 
 

@@ -13,7 +13,8 @@ Point = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1 << 20)], Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]],
     Field(strict=False),
 ]
-Curve = Annotated[tuple[Point, ...], Field(min_length=1, max_length=64, strict=False)]
+MOST_POINTS = 64  # of a curve
+Curve = Annotated[tuple[Point, ...], Field(min_length=1, max_length=MOST_POINTS, strict=False)]
 
 
 class StepCost(BaseModel):

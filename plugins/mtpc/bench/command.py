@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -80,10 +80,11 @@ def own_ngram(request: Request, plan: Plan, engine: Engine, console: Console) ->
 
 
 def server_settings(
-    request: Request, plan: Plan, longest_prompt: int, ngram: Ngram | None
+    request: Request, plan: Plan, engine: Engine, longest_prompt: int, ngram: Ngram | None
 ) -> dict[str, ServerSettings]:
     """What is started: without a drafter, with the drafter and with the engine's own, by name; equal but for that.
 
+    Without the drafter the engine is as it is released, without our plugin where it can do without.
     longest_prompt: in tokens.
 
     Errors: `MTPCError` for a target that is none, or a drafter of another one.
@@ -95,7 +96,23 @@ def server_settings(
     extra = plain.extra + request.drafter_arguments
     drafted = replace(plain, drafter=request.drafter, num_drafts=num_drafts, extra=extra)
     own = {} if ngram is None else {f"n-gram {ngram}": replace(plain, ngram=ngram)}
-    return {NO_DRAFTER: plain, DRAFTER: drafted, **own}
+    found = {NO_DRAFTER: plain, DRAFTER: drafted, **own}
+    return {
+        name: one if one.drafter is not None else engine.as_released(one, plan.temperatures)
+        for name, one in found.items()
+    }
+
+
+def plugin_notes(engine: Engine, servers: Mapping[str, Server], temperatures: Sequence[float]) -> list[str]:
+    """Sentences on which of the servers that were started load this project's plugin; none for running ones."""
+    released = [name for name, server in servers.items() if server.plugin is False]
+    fixed = [name for name, server in servers.items() if server.plugin and name != DRAFTER]
+    notes = []
+    if released:
+        notes.append(f"Without this project's plugin, the engine as it is released: {', '.join(released)}.")
+    if fixed:
+        notes.append(f"With the plugin: {', '.join(fixed)}. {engine.ngram_fixes(temperatures) or ''}".rstrip())
+    return notes
 
 
 @contextmanager
@@ -109,7 +126,7 @@ def servers_of(
         return
     must_be_installed(engine)
     ngram = own_ngram(request, plan, engine, console)
-    settings = server_settings(request, plan, max(map(prompt_length, prompts)), ngram)
+    settings = server_settings(request, plan, engine, max(map(prompt_length, prompts)), ngram)
     console.print(f"starting {engine.title} for each of: {', '.join(settings)} ...", highlight=False)
     with side_by_side(engine, settings, request.out, request.draft_times) as servers:
         yield servers
@@ -139,11 +156,13 @@ def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
         "plan": asdict(plan),
         "prompts": str(request.prompts),
         "servers": [shlex.join(server.command) for server in servers.values()],
+        "plugin": {name: server.plugin for name, server in servers.items()},
         "engine": request.engine,
         "target": None if request.target is None else str(request.target),
         "drafter": None if request.drafter is None else str(request.drafter),
     }
-    report.write(request.out, points, facts)
+    notes = plugin_notes(engine, servers, plan.temperatures)
+    report.write(request.out, points, facts | {"notes": notes}, notes)
     plot.save(request.out / "results.png", points)
-    report.show(points, console)
+    report.show(points, console, notes)
     console.print(f"written to {request.out}")

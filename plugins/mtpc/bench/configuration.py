@@ -14,7 +14,7 @@ import torch
 
 from mtpc.errors import MTPCError
 from mtpc.families import family_of
-from mtpc.json_file import read_json
+from mtpc.json_file import is_folder, read_json
 from mtpc.servers.speculation import speculative_values
 from mtpc.writable import try_file
 
@@ -46,6 +46,13 @@ def read_served(file: Path) -> Served:
             "running servers."
         )
     return Served(engine, target, drafter)
+
+
+def check_served(served: Served) -> None:
+    """Errors: `MTPCError` for a target or a drafter that is not where the benchmark found it."""
+    if not is_folder(served.target):
+        raise MTPCError(f"{served.target} is not a folder here, but the benchmark had the target in it.")
+    family_of(served.drafter).read_config(Path(served.drafter))
 
 
 def configuration(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:

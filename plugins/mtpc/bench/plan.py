@@ -13,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from mtpc.declared import declared
 from mtpc.errors import MTPCError
 from mtpc.json_file import read_json
-from mtpc.step_cost import StepCost
+from mtpc.step_cost import MOST_POINTS, StepCost
+
+OF_RESULTS = "what steps took in these results"
 
 
 class Timed(NamedTuple):
@@ -31,8 +33,9 @@ class Timed(NamedTuple):
     rates: tuple[float, ...]
 
 
-Above = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotBelow = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+LEAST, MOST = 1e-12, 1e12  # of a number: what follows from several of these is finite
+Above = Annotated[float, Field(ge=LEAST, le=MOST)]
+NotBelow = Annotated[float, Field(ge=0, le=MOST)]
 
 
 class PlainRound(BaseModel):
@@ -111,9 +114,11 @@ def measured(timed: Sequence[Timed]) -> Measured:
 
     Where it was measured at a temperature of 0 as well, these are the costs, and the others those of sampled batches.
 
-    Errors: `MTPCError` without batches of one request, or with one batch size alone.
+    Errors: `MTPCError` without batches of one request, of one batch size or too many, or for what no steps take.
     """
     sizes = {point.batch for point in timed}
+    if len(sizes) > MOST_POINTS:
+        raise MTPCError(f"these results are of {len(sizes)} batch sizes, but of {MOST_POINTS} at most costs are told.")
     if len(sizes) < 2 or min(sizes) > 1:
         raise MTPCError("give `mtpc bench` batches of one request and of more: what a step takes depends on them.")
     greedy, sampled = ([point for point in timed if (point.temperature == 0) == zero] for zero in (True, False))
@@ -134,9 +139,9 @@ def _cost(timed: Sequence[Timed], seconds: float) -> StepCost:
     (_, alone), *others = _curve(added)
     curves["verifying"] = ((tokens[1], max(1.0, curves["plain"][0][1] + alone)),)
     for batch, more in others:  # as `StepCost.verify` adds it to what such a batch takes without drafts
-        before = StepCost.model_validate(curves).read(batch)
+        before = declared(StepCost, curves, OF_RESULTS).read(batch)
         curves["verifying"] = _curve([*curves["verifying"], (tokens[batch], before + more - alone)])
-    return declared(StepCost, curves, "what steps took in these results")
+    return declared(StepCost, curves, OF_RESULTS)
 
 
 def _curve(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

@@ -85,14 +85,18 @@ def tables(points: Sequence[Point]) -> list[Table]:
     return [table for table in found if table is not None]
 
 
-def show(points: Sequence[Point], console: Console) -> None:
-    """Print the tables."""
-    for table in tables(points):
+def show(points: Sequence[Point], console: Console, notes: Sequence[str] = ()) -> None:
+    """Print the tables; notes: sentences below the first."""
+    first, *others = tables(points)
+    console.print(first.to_rich())
+    for note in notes:
+        console.print(note, highlight=False)
+    for table in others:
         console.print(table.to_rich())
 
 
-def write(folder: Path, points: Sequence[Point], settings: dict[str, Any]) -> None:
-    """Write ``results.json`` (with provenance and settings) and ``results.md``."""
+def write(folder: Path, points: Sequence[Point], settings: dict[str, Any], notes: Sequence[str] = ()) -> None:
+    """Write ``results.json`` (with provenance and settings) and ``results.md``, with notes below its first table."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = provenance.collect()
     results = {
@@ -102,4 +106,5 @@ def write(folder: Path, points: Sequence[Point], settings: dict[str, Any]) -> No
     }
     (folder / "results.json").write_text(json.dumps(results, indent=2, allow_nan=False) + "\n")
     command = f"Made by `{facts['command']}`."
-    (folder / "results.md").write_text("\n".join([*(table.to_markdown() for table in tables(points)), command]) + "\n")
+    first, *others = (table.to_markdown() for table in tables(points))
+    (folder / "results.md").write_text("\n".join([first, *(f"{note}\n" for note in notes), *others, command]) + "\n")

@@ -11,6 +11,7 @@ import typer
 from mtpc.cli.names import EngineName, address
 from mtpc.cli.numbers import MOST_DRAFTS, MOST_REQUESTS, MOST_TOKENS, TEMPERATURE, Bounds, Listed
 from mtpc.cli.paths import folder_to_write
+from mtpc.prompts import SHIPPED
 
 
 def bench(
@@ -52,8 +53,12 @@ def bench(
         int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens in each completion; of an answer to a chat, at most.")
     ] = 256,
     prompts: Annotated[
-        Path, typer.Option(help='JSON Lines with the field "text", or "user" for the chat template of the target.')
-    ] = Path("benchmarks/prompts.jsonl"),
+        Path,
+        typer.Option(
+            help='JSON Lines with the field "text", or "user" for the chat template of the target.',
+            show_default="60 texts of this package, half of them code",
+        ),
+    ] = SHIPPED,
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="Measurements of each point, all servers in turn.")] = 2,
     requests: Annotated[
         int, typer.Option(min=1, max=MOST_REQUESTS, help="Requests in each measurement, at least.")
@@ -81,7 +86,8 @@ def bench(
 
     Three servers (with --offline, three processes that each hold an engine and nothing else) are started with the same
     settings but for what drafts, and are measured in turn, so that a machine that slows down slows all. On a GPU they
-    share its memory: give each a part, as in --server-arg=--gpu-memory-utilization=0.3 of vLLM.
+    share its memory: give each a part, as in --server-arg=--gpu-memory-utilization=0.3 of vLLM. Only the server with
+    the drafter loads this project's plugin; on a CPU above temperature 0 vLLM's n-gram drafter needs it, too.
 
     Reported are tokens/s, speed-up, the tokens that a step brings (those steps included in which nothing is drafted),
     marginal and conditional acceptance rates by position, the share of a step that drafting and each of its parts take

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from mtpc.errors import MTPCError
+from mtpc.errors import MTPCError, one_line
 
 
 class Group(TyperGroup):
@@ -45,5 +45,5 @@ def sentences() -> Iterator[None]:
         sentence = f"{error.strerror}: {error.filename or 'a file'}"
     else:
         return
-    print(f"mtpc: {sentence.removesuffix('.')}.", file=sys.stderr)
+    print(f"mtpc: {one_line(sentence).removesuffix('.')}.", file=sys.stderr)
     raise typer.Exit(2)

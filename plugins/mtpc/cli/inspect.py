@@ -13,6 +13,7 @@ from rich.text import Text
 from mtpc.cli.numbers import MOST_NODES
 from mtpc.cli.paths import file_to_write
 from mtpc.console import console
+from mtpc.errors import MTPCError
 
 if TYPE_CHECKING:
     from mtpc.inspection import Inspection
@@ -56,6 +57,8 @@ def inspect(
 
     mtpc inspect weights/byte-mtpc-hmm-n8 --tree "It was the best of " --target weights/byte-target --borrow 6
     """
+    if out is not None and tree is None:
+        raise MTPCError("--out is the file that the tree of --tree is drawn in: give --tree, too.")
     if tree is not None:
         from mtpc.cli.tree import show_tree
         from mtpc.tree_step.step import Shape

@@ -67,6 +67,9 @@ def plan(
     elif engine is not None or copy or force:
         raise MTPCError("--engine, --copy and --force are about the file that --out writes: name one.")
     terminal, timed = console(), read_results(results)
+    served = None if out is None else configuration.read_served(results)
+    if served is not None:
+        configuration.check_served(served)
     found = measured(timed)
     rows = []
     for point in timed:
@@ -93,8 +96,7 @@ def plan(
     for title, values in (("In --speculative-config:", told), ("With copying, --additional-config:", copying)):
         terminal.print(title, highlight=False)
         terminal.out(json.dumps(values), highlight=False)
-    if out is not None:
-        served = configuration.read_served(results)
+    if out is not None and served is not None:
         served = served if engine is None else served._replace(engine=engine)
         settings = configuration.configuration(served, ranges, copying if copy else None)
         configuration.write(out, served.engine, settings)

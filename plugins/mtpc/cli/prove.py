@@ -10,6 +10,7 @@ import typer
 from mtpc.cli.names import address
 from mtpc.cli.numbers import MOST_PROMPTS, MOST_REQUESTS, MOST_SEED
 from mtpc.cli.paths import file_to_write, folder_to_write
+from mtpc.prompts import SHIPPED
 
 
 def prove(
@@ -24,8 +25,12 @@ def prove(
     ] = None,
     recorded: Annotated[Path | None, typer.Option(help="What --record wrote, in the place of a server.")] = None,
     prompts: Annotated[
-        Path, typer.Option(help='JSON Lines with the field "text", or "user" for the chat template of --target.')
-    ] = Path("benchmarks/prompts.jsonl"),
+        Path,
+        typer.Option(
+            help='JSON Lines with the field "text", or "user" for the chat template of --target.',
+            show_default="60 texts of this package, half of them code",
+        ),
+    ] = SHIPPED,
     target: Annotated[Path | None, typer.Option(help="The model that is served, for its chat template.")] = None,
     samplings: Annotated[
         str,

@@ -11,6 +11,8 @@ from mtpc.errors import MTPCError
 if TYPE_CHECKING:
     from mtpc.tree_step.step import Shape
 
+SUFFIX = ".png"  # of the one kind of file that a tree is drawn in
+
 
 def show_tree(folder: Path, target: Path | None, prompt: str, shape: Shape, out: Path | None) -> None:
     """Show a step's tree in the terminal, and draw it where a file is named.
@@ -22,7 +24,13 @@ def show_tree(folder: Path, target: Path | None, prompt: str, shape: Shape, out:
 
     if target is None:
         raise MTPCError("--tree needs --target, the folder of the model that the drafts are for.")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:
+        raise MTPCError(f"--tree is {prompt!r}, but text in UTF-8 is expected.") from None
     if out is not None:
+        if out.suffix.lower() != SUFFIX:
+            raise MTPCError(f"--out is {out}, but trees are drawn as PNG: name a file that ends in {SUFFIX}.")
         try:
             from mtpc.tree_step.picture import save
         except ImportError:

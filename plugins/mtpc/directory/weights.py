@@ -44,11 +44,18 @@ def check_tensor(path: Path, name: str, tensor: Tensor, expected: Tensor) -> Non
     if tensor.shape != expected.shape:
         shapes = f"{list(tensor.shape)}, but config.json makes it {list(expected.shape)}"
         raise MTPCError(f"{path}: the tensor {name!r} has shape {shapes}.")
+    check_type(path, name, tensor)
+    if not torch.isfinite(tensor).all():
+        raise MTPCError(f"{path}: the tensor {name!r} holds values that are not finite (NaN or infinity).")
+
+
+def check_type(path: Path, name: str, tensor: Tensor) -> None:
+    """Errors: `MTPCError` for a tensor that is no dense one of floating-point numbers."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        raise MTPCError(f"{path}: the tensor {name!r} is sparse, quantized or without values, but must be dense.")
     if not tensor.is_floating_point() or tensor.itemsize < 2:
         expected_type = "a floating-point type of at least 16 bits"
         raise MTPCError(f"{path}: the tensor {name!r} is of type {tensor.dtype}, but {expected_type} was expected.")
-    if not torch.isfinite(tensor).all():
-        raise MTPCError(f"{path}: the tensor {name!r} holds values that are not finite (NaN or infinity).")
 
 
 def write_directory(folder: Path, config: dict[str, Any], weights: dict[str, Tensor], facts: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prometheus_client.samples import Sample
@@ -27,6 +27,7 @@ class ServerSettings:
     num_drafts: int = 0
     extra: tuple[str, ...] = ()  # arguments passed on as they are
     ngram: Ngram | None = None
+    plugin: bool = True  # whether it loads this project's
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Engine:
     counters reads its page of metrics; None where its answers bring the counts of their own drafts.
     ngram is how its own n-gram drafter is set unless the user says otherwise, and ngram_obstacle why it cannot be
     measured so at some temperatures, None where it can: the rest of a sentence.
+    without_plugin are variables with which its processes load every plugin but this project's.  ngram_fixes is why its
+    n-gram drafter needs that plugin at some temperatures, as a sentence; None where it does not.
     forgets makes a server forget the texts of earlier requests, from which its n-gram drafter drafts as well; None
     where that does not.
     """
@@ -49,3 +52,10 @@ class Engine:
     ngram: Ngram = NGRAM
     ngram_obstacle: Callable[[Ngram, Sequence[float]], str | None] = lambda ngram, temperatures: None
     forgets: Callable[[str], None] | None = None  # of the server's URL
+    without_plugin: Callable[[], dict[str, str]] = dict
+    ngram_fixes: Callable[[Sequence[float]], str | None] = lambda temperatures: None
+
+    def as_released(self, settings: ServerSettings, temperatures: Sequence[float]) -> ServerSettings:
+        """Settings of a server without a drafter of ours: without our plugin, unless its n-gram drafter needs that."""
+        needed = settings.ngram is not None and self.ngram_fixes(temperatures) is not None
+        return replace(settings, plugin=needed)

@@ -76,7 +76,7 @@ class Server:
     """A running server.
 
     draft_times: where its adapter writes what drafting costs.  forgets: see `Engine`; None where nothing drafts from
-    the texts of earlier requests.
+    the texts of earlier requests.  plugin: whether it loads this project's; None where that is not known.
     """
 
     def __init__(
@@ -85,11 +85,13 @@ class Server:
         command: list[str],
         draft_times: Path | None = None,
         forgets: Callable[[str], None] | None = None,
+        plugin: bool | None = None,
     ) -> None:
         self.url = url
         self.command = command
         self.draft_times = draft_times
         self.forgets = forgets
+        self.plugin = plugin
 
     def forget(self) -> None:
         """Before a measurement: draft from no text of before."""
@@ -116,8 +118,11 @@ class Launch:
         port = free_port()
         self.log = log
         forgets = None if settings.ngram is None else engine.forgets
-        self.server = Server(f"http://127.0.0.1:{port}", engine.command(settings, port), draft_times, forgets)
+        url, command = f"http://127.0.0.1:{port}", engine.command(settings, port)
+        self.server = Server(url, command, draft_times, forgets, settings.plugin)
         environment = {**os.environ, **engine.environment()}
+        if not settings.plugin:
+            environment |= engine.without_plugin()
         if draft_times is not None:
             environment[VARIABLE] = str(draft_times.resolve())
         with log.open("w") as output:

@@ -20,6 +20,7 @@ from mtpc.servers.draft_counters import DraftCounters
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.load import CountsInAnswers, run_load
 from mtpc.servers.ngram import Ngram, ngram_arguments
+from mtpc.servers.plugins import without_plugin
 from mtpc.servers.server import fetch
 from mtpc.servers.speculation import speculative_arguments
 
@@ -95,6 +96,7 @@ def forget(url: str) -> None:
     fetch(f"{url}/flush_cache?timeout=10", timeout=30.0)
 
 
+GROUPS = ("sglang.srt.plugins", "sglang.srt.platforms")
 DETAILS = CountsInAnswers({"return_spec_tokens_details": True}, read_details)
 SGLANG = Engine(
     "sglang",
@@ -105,4 +107,5 @@ SGLANG = Engine(
     ngram=Ngram(1, 7, 11),  # SGLang's own numbers
     ngram_obstacle=ngram_obstacle,
     forgets=forget,
+    without_plugin=partial(without_plugin, "SGLANG_PLUGINS", GROUPS, "sglang_mtpc"),
 )

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import torch
 from prometheus_client.samples import Sample
 
 from mtpc.servers.draft_counters import DraftCounters
 from mtpc.servers.engine import Engine, ServerSettings
 from mtpc.servers.load import run_offline
 from mtpc.servers.ngram import ngram_config
+from mtpc.servers.plugins import without_plugin
 from mtpc.servers.prometheus import total, totals_by
 from mtpc.servers.speculation import speculative_config
 from mtpc.window.single import has_compiler
@@ -62,6 +66,13 @@ def vllm_offline_environment() -> dict[str, str]:
     return {**vllm_environment(), "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
+def ngram_fixes(temperatures: Sequence[float]) -> str | None:
+    """Why vLLM's n-gram drafter needs our plugin; None where it does not."""
+    if max(temperatures) > 0 and not torch.cuda.is_available():
+        return "vLLM alone verifies drafts wrongly on a CPU above temperature 0; the plugin does it faster, too."
+    return None
+
+
 def vllm_counters(samples: Sequence[Sample]) -> DraftCounters:
     """vLLM's ``vllm:spec_decode_*`` counters; all zero when it serves without a drafter."""
     prefix = "vllm:spec_decode_num"
@@ -74,7 +85,21 @@ def vllm_counters(samples: Sequence[Sample]) -> DraftCounters:
     )
 
 
-VLLM = Engine("vllm", "vLLM", vllm_command, vllm_counters, vllm_environment)
-VLLM_OFFLINE = Engine(
-    "vllm", "vLLM, offline", vllm_offline_command, vllm_counters, vllm_offline_environment, run_offline
+# Endpoint plugins are no part: vLLM loads those alone that are named.
+GROUPS = tuple(f"vllm.{name}_plugins" for name in ("general", "io_processor", "platform", "stat_logger"))
+VLLM = Engine(
+    "vllm",
+    "vLLM",
+    vllm_command,
+    vllm_counters,
+    vllm_environment,
+    without_plugin=partial(without_plugin, "VLLM_PLUGINS", GROUPS, "vllm_mtpc"),
+    ngram_fixes=ngram_fixes,
+)
+VLLM_OFFLINE = replace(
+    VLLM,
+    title="vLLM, offline",
+    command=vllm_offline_command,
+    environment=vllm_offline_environment,
+    load=run_offline,
 )

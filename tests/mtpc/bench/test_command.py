@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -20,7 +21,7 @@ from mtpc.errors import MTPCError
 from mtpc.servers import engines
 from mtpc.servers.engine import Engine
 from mtpc.servers.ngram import Ngram
-from mtpc.servers.vllm_engine import vllm_counters
+from mtpc.servers.vllm_engine import VLLM, vllm_counters
 
 WEIGHTS = Path(__file__).parents[3] / "weights"
 FAKE = Path(__file__).parents[1] / "servers" / "fake_server.py"
@@ -78,11 +79,47 @@ def test_running_servers_take_the_chat_template_of_a_target(request_: Request) -
 
 
 def test_servers_differ_in_what_drafts_alone(request_: Request) -> None:
-    plain, drafted, own = server_settings(request_, PLAN, 100, Ngram(2, 4, 9)).values()
+    plain, drafted, own = server_settings(request_, PLAN, VLLM, 100, Ngram(2, 4, 9)).values()
     assert plain.max_length == 100 + 4 + 9  # the longest draft of any
-    assert drafted == replace(plain, drafter=request_.drafter, num_drafts=7, extra=("--both", "--one"))
+    assert drafted == replace(plain, drafter=request_.drafter, num_drafts=7, extra=("--both", "--one"), plugin=True)
     assert own == replace(plain, ngram=Ngram(2, 4, 9))
-    assert list(server_settings(request_, PLAN, 100, None)) == ["no drafter", "drafter"]
+    assert list(server_settings(request_, PLAN, VLLM, 100, None)) == ["no drafter", "drafter"]
+
+
+@pytest.mark.parametrize("temperatures", [(0.0,), (0.0, 1.0)])
+def test_the_baseline_is_the_engine_as_it_is_released(
+    temperatures: tuple[float, ...], request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    settings = server_settings(request_, replace(PLAN, temperatures=temperatures), VLLM, 100, Ngram(2, 4, 9))
+    loaded = {name: one.plugin for name, one in settings.items()}
+    assert loaded == {"no drafter": False, "drafter": True, "n-gram 2-4:9": max(temperatures) > 0}
+
+
+@pytest.mark.parametrize(
+    ("fixes", "lines"),
+    [
+        (None, ["Without this project's plugin, the engine as it is released: no drafter, n-gram 2-4:5."]),
+        (
+            "It is broken.",
+            [
+                "Without this project's plugin, the engine as it is released: no drafter.",
+                "With the plugin: n-gram 2-4:5. It is broken.",
+            ],
+        ),
+    ],
+)
+def test_servers_without_the_plugin_are_named_below_the_figures(
+    fixes: str | None, lines: list[str], request_: Request, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(monkeypatch, ngram_fixes=lambda temperatures: fixes)
+    run_benchmark(request_, PLAN, console)
+    settings = json.loads((request_.out / "results.json").read_text())["settings"]
+    assert settings["notes"] == lines
+    assert settings["plugin"] == {"no drafter": False, "drafter": True, "n-gram 2-4:5": fixes is not None}
+    for text in (printed(console), (request_.out / "results.md").read_text()):
+        below = text.partition("Tokens/s")[2].partition("Each round")[0]
+        assert all(line in below for line in lines)
 
 
 def fake(monkeypatch: pytest.MonkeyPatch, **more: object) -> list[list[str]]:

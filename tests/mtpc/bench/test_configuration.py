@@ -22,11 +22,12 @@ yaml = pytest.importorskip("yaml", reason="the engine's environment brings it")
 
 WEIGHTS = Path(__file__).parents[3] / "weights"
 BYTES, CHAT = str(WEIGHTS / "byte-mtpc-hmm-n8"), str(WEIGHTS / "smollm2-fastmtp")
+TARGET = str(WEIGHTS / "byte-target")
 COPYING = {"mtpc": {"copy": True, "step_cost": COST.model_dump()}}
 
 
 def served(engine: str = "vllm", drafter: str = BYTES) -> Served:
-    return Served(engine, "a/target", drafter)
+    return Served(engine, TARGET, drafter)
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_vllm_drafts_by_batch_size(measured: Path) -> None:
     assert result.exit_code == 0
     assert f"written to {out}: vllm serve --config {out}\n" in result.output
     assert written(out) == {
-        "model": "a/target",
+        "model": TARGET,
         "max-num-seqs": 64,
         "speculative-config": {
             "method": "eagle",
@@ -98,7 +99,7 @@ def test_sglangs_drafts_have_the_length_that_pays_alone(measured: Path, monkeypa
     result = plan(measured, "--engine", "sglang", "--copy", "--out", out)
     assert f"python -m sglang.launch_server --config {out}\n" in result.output
     assert written(out) == {
-        "model-path": "a/target",
+        "model-path": TARGET,
         "max-running-requests": 16,
         "speculative-algorithm": "MTPC",
         "speculative-draft-model-path": BYTES,
@@ -143,7 +144,7 @@ def test_a_file_is_replaced_only_on_demand(measured: Path) -> None:
     assert "Speed-up" not in result.output  # it is tried first
     assert out.read_text() == "mine"
     assert plan(measured, "--out", out, "--force").exit_code == 0
-    assert written(out)["model"] == "a/target"
+    assert written(out)["model"] == TARGET
 
 
 def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
@@ -184,6 +185,18 @@ def test_results_that_do_not_name_what_was_served(settings: dict[str, Any], meas
     assert "does not name engine, target and drafter" in result.output
     with pytest.raises(MTPCError, match="does not name"):
         read_served(measured)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("what", ["target", "drafter"])
+def test_folders_that_are_not_there(what: str, engine: str, measured: Path) -> None:
+    gone = served(engine)._replace(**{what: "gone"})
+    measured.write_text(json.dumps(results(point(1), point(4)) | {"settings": gone._asdict()}))
+    result = plan(measured, "--out", measured.with_name("own.yaml"))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("mtpc: gone is not a ")
+    assert not measured.with_name("own.yaml").exists()
+    assert plan(measured).exit_code == 0
 
 
 def test_yaml_reads_what_was_written() -> None:

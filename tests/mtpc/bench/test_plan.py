@@ -95,6 +95,29 @@ def test_one_batch_size_is_not_enough() -> None:
             measured([point(batch) for batch in batches])
 
 
+@pytest.mark.parametrize("value", [0, 1e-320, 1e-300, 1e-5, 1e6, 1e300, 1e308, float("inf")])
+@pytest.mark.parametrize("place", [0, 2])
+@pytest.mark.parametrize(
+    ("rounds", "key"),
+    [("rounds_without", key) for key in ("seconds", "requests_in_flight", "tokens")]
+    + [("rounds_with", key) for key in ("seconds", "drafts", "draft_tokens", "seconds_of_a_drafting_call")],
+)
+def test_numbers_that_no_benchmark_measures(rounds: str, key: str, place: int, value: float, tmp_path: Path) -> None:
+    """Each ends in settings or in a sentence."""
+    written = results(point(1), point(4), point(16))
+    written["points"][place][rounds][0][key] = value
+    (tmp_path / "results.json").write_text(json.dumps(written))
+    result = CliRunner().invoke(app, ["plan", str(tmp_path / "results.json")])
+    assert result.exit_code in (0, 2), result.exception
+    assert result.exit_code == 0 or (result.stderr.startswith("mtpc: ") and result.stderr.count("\n") == 1)
+
+
+def test_more_batch_sizes_than_costs_are_told_of() -> None:
+    with pytest.raises(MTPCError, match="of 70 batch sizes, but of 64 at most costs are told"):
+        measured([point(batch) for batch in range(1, 71)])
+    assert len(measured([point(batch) for batch in range(1, 65)]).cost.plain) == 64
+
+
 def test_the_command_prints_settings(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text(json.dumps(results(point(1), point(4), point(16))))

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mtpc.cli.main import app
+from mtpc.errors import MTPCError
 
 
 def run(*arguments: str) -> Result:
@@ -42,6 +43,8 @@ def run(*arguments: str) -> Result:
         (["bench", "--url", "http://x", "--baseline-url", "http://y", "--drafter", "z"], "give either"),
         (["bench", "--url", "x", "--baseline-url", "y"], "'x' is no address like http://127.0.0.1:8000."),
         (["bench", "--engine", "tgi"], "Invalid value for '--engine': 'tgi' is not one of 'vllm', 'sglang'."),
+        (["bench", "--url", "http://127.0.0.1:1", "--baseline-url", "http://127.0.0.1:1"], "does not answer"),
+        (["prove", "http://127.0.0.1:1", "--baseline-url", "http://127.0.0.1:1"], "does not answer"),
         (["bench", "--target", "a", "--drafter", "b", "--prompts", "nowhere"], "the prompts nowhere cannot be read"),
     ],
 )
@@ -55,6 +58,40 @@ def test_one_sentence_and_exit_code_two(
     assert result.stderr.startswith("mtpc: ")
     assert result.stderr.count("\n") == 1
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "a" * 400_000],
+        ["inspect", "a/" * 3000],
+        ["inspect", "a " * 3000],
+        ["inspect", "two\nlines\r\nand\u2028more"],
+        ["evaluate", "a", "--target", "b", "--tree", "x" * 6000],
+        ["bench", "--url", "x" * 6000, "--baseline-url", "y"],
+        ["bench", "--engine", "x" * 6000],
+        ["train", "x" * 6000],
+        ["y\n" * 6000],
+        ["corpus", "a" * 6000],
+    ],
+    ids=range(10),
+)
+def test_long_names_and_lines_are_shortened(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2, result.exception
+    (sentence,) = result.stderr.splitlines()
+    assert sentence.startswith("mtpc: ")
+    assert len(sentence) < 1600
+
+
+def test_a_sentence_is_one_line_wherever_it_is_shown() -> None:
+    assert str(MTPCError("one\n  two\x85three")) == "one two three"
+    long = str(MTPCError(f"{'a' * 400_000} is missing, but {'b' * 300} is there."))
+    assert long.startswith("aaa") and long.endswith(f"... is missing, but {'b' * 300} is there.".replace("...", ""))
+    assert "aaa...aaa" in long and len(long) < 700
 
 
 def test_the_installed_command_behaves_the_same(tmp_path: Path) -> None:

@@ -138,6 +138,28 @@ def test_without_a_target_or_matplotlib(target: Path, tmp_path: Path, monkeypatc
     assert not (tmp_path / "tree.png").exists()
 
 
+@pytest.mark.parametrize("name", ["tree.zzz", "tree.pdf", "tree"])
+def test_a_picture_of_another_kind(name: str, tmp_path: Path) -> None:
+    arguments = ["inspect", "nowhere", "--tree", PROMPT, "--target", "nowhere", "--out", str(tmp_path / name)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.endswith("trees are drawn as PNG: name a file that ends in .png.\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_of_no_tree(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["inspect", "nowhere", "--out", str(tmp_path / "tree.png")])
+    assert result.exit_code == 2
+    assert "give --tree, too." in result.stderr
+
+
+def test_a_prompt_in_another_encoding() -> None:
+    prompt = b"caf\xe9".decode("utf-8", "surrogateescape")  # as Python reads its arguments
+    result = CliRunner().invoke(app, ["inspect", "nowhere", "--tree", prompt, "--target", "nowhere"])
+    assert result.exit_code == 2
+    assert result.stderr == "mtpc: --tree is 'caf\\udce9', but text in UTF-8 is expected.\n"
+
+
 def test_a_prompt_without_tokens(target: Path, tmp_path: Path) -> None:
     arguments = ["--tree", "", "--target", str(target)]
     result = CliRunner().invoke(app, ["inspect", str(make_drafter(tmp_path / "drafter", target)), *arguments])

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from mtpc.declared import declared
-from mtpc.directory.weights import check_tensor
+from mtpc.directory.weights import check_tensor, check_type
 from mtpc.errors import MTPCError, first_line
 from mtpc.families.drafter import Drafter, save_drafter
 from mtpc.families.gumiho.config import GumihoConfig
@@ -105,7 +105,7 @@ def convert_gumiho(source: Path, folder: Path, steps: int = 2) -> Drafter:
 def read_pickle(path: Path) -> dict[str, Tensor]:
     """The tensors of a file that torch has written; nothing in it is executed.
 
-    Errors: `MTPCError` for a file that is missing, damaged, or holds anything but tensors.
+    Errors: `MTPCError` for a file that is missing, damaged, or holds anything but tensors of numbers.
     """
     check_file(path)
     try:
@@ -114,6 +114,8 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
         raise MTPCError(f"{path} cannot be read as a file of tensors: {first_line(error)}.") from None
     if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
         raise MTPCError(f"{path} holds something else than tensors by their names.")
+    for name, tensor in loaded.items():
+        check_type(path, str(name), tensor)
     return {str(name): tensor for name, tensor in loaded.items()}
 
 

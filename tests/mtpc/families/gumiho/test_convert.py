@@ -166,6 +166,22 @@ class Hostile:
         return Path.touch, (Path("pwned"),)
 
 
+FORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sparse": Tensor.to_sparse,
+    "in sparse rows": Tensor.to_sparse_csr,
+    "quantized": lambda tensor: torch.quantize_per_tensor(tensor.float(), 0.1, 0, torch.qint8),
+    "without values": lambda tensor: tensor.to("meta"),
+    "complex": lambda tensor: tensor.to(torch.complex64),
+    "of whole numbers": lambda tensor: tensor.long(),
+    "of bytes": lambda tensor: tensor.to(torch.float8_e4m3fn),
+}
+PLACES = ("fc.weight", "layers.1.mlp.up_proj.weight", "mlp.0.0.linear.weight")
+
+
+def in_form(place: str, form: str) -> Callable[[Path], None]:
+    return of_tensors(lambda tensors: tensors.update({place: FORMS[form](tensors[place])}))
+
+
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (lambda folder: (folder / "pytorch_model.bin").unlink(), "pytorch_model.bin"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "config.json"),
@@ -194,6 +210,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "an unknown key": (of_config(colour="red"), "unknown key 'colour'"),
     "a stretched rope": (of_config(rope_scaling={"type": "linear", "factor": 2.0}), "rope_scaling"),
     "sizes that do not fit": (of_config(num_key_value_heads=3), "multiple of num_key_value_heads"),
+    **{f"{place} {form}": (in_form(place, form), "the tensor '") for place in PLACES for form in FORMS},
     "an absurd size": (of_config(intermediate_size=10**30), "intermediate_size"),
 }
 
