@@ -19,29 +19,24 @@ def install() -> None:
     put_around(HOOKED, one_by_one)
 
 
-def one_by_one(original: Callable[..., None], request: Any, new_accepted_len: int = 1) -> None:
+def one_by_one(original: Callable[..., None], self: Any, new_accepted_len: int = 1, *more: Any, **named: Any) -> None:
     """SGLang's search after each of a step's tokens, where a stop string or a pattern may come before the last one.
 
-    request: SGLang's ``Req``, with the step's tokens at the end of its ``output_ids``.
+    self: SGLang's ``Req``, with the step's tokens at the end of its ``output_ids``.
     """
-    asked = request.sampling_params
-    if (
-        new_accepted_len < 2
-        or not (asked.stop_strs or asked.stop_regex_strs)
-        or request.finished()
-        or request.to_finish
-    ):
-        original(request, new_accepted_len)
+    asked = self.sampling_params
+    if new_accepted_len < 2 or not (asked.stop_strs or asked.stop_regex_strs) or self.finished() or self.to_finish:
+        original(self, new_accepted_len, *more, **named)
         return
-    tokens = request.output_ids[-new_accepted_len:]
-    del request.output_ids[-new_accepted_len:]
-    grammar, request.grammar = request.grammar, None  # it has read all of the step's tokens already
-    while tokens and not request.finished():
-        request.output_ids.append(tokens.pop(0))
+    tokens = self.output_ids[-new_accepted_len:]
+    del self.output_ids[-new_accepted_len:]
+    grammar, self.grammar = self.grammar, None  # it has read all of the step's tokens already
+    while tokens and not self.finished():
+        self.output_ids.append(tokens.pop(0))
         if not tokens:
-            request.grammar = grammar
-        original(request, 1)
-        if request.finished() and request.finished_len is None:
-            request.finished_len = len(request.output_ids)
-    request.grammar = grammar
-    request.output_ids.extend(tokens)  # SGLang cuts them at `finished_len`
+            self.grammar = grammar
+        original(self, 1, *more, **named)
+        if self.finished() and self.finished_len is None:
+            self.finished_len = len(self.output_ids)
+    self.grammar = grammar
+    self.output_ids.extend(tokens)  # SGLang cuts them at `finished_len`

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+import torch
+from torch import Tensor
 
+from mtpc.statistics.chi_square import REJECT_BELOW
+from tests.engine.conftest import Models
+from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.prompts import prompts
 from tests.engine_sglang.server import SGLangServer, texts
 
@@ -40,9 +47,7 @@ def test_as_good_as_greedy(plain: SGLangServer, drafted: SGLangServer, sampling:
     "sampling",
     [
         {"temperature": 100.0},
-        {"frequency_penalty": 1.0, "presence_penalty": 0.5, "repetition_penalty": 1.2},
         {"frequency_penalty": 1.0, "temperature": 1.0, "min_p": 0.1, "top_p": 0.9},
-        {"min_new_tokens": 8},
         {"temperature": 1.0, "logit_bias": {str(token): -1e30 for token in range(200)}},
     ],
     ids=lambda sampling: "-".join(sampling),
@@ -52,6 +57,103 @@ def test_unusual_sampling(plain: SGLangServer, drafted: SGLangServer, sampling: 
     assert [len(text) for text in texts(answers)] == [24] * 3
     assert not {str(token) for text in texts(answers) for token in text} & sampling.get("logit_bias", {}).keys()
     assert drafted.generate(PROMPT, **REQUEST)["output_ids"] == plain.generate(PROMPT, **REQUEST)["output_ids"]
+
+
+class Penalized(Reference):
+    """The target whose tokens are penalized one at a time, as SGLang penalizes them without a drafter.
+
+    late: where steps overlap, a token counts one token later, and the prompt's last one counts from the second on.
+    """
+
+    def __init__(self, folder: Path, prompt: list[int], asked: dict[str, Any], late: bool) -> None:
+        super().__init__(folder)
+        self.prompt, self.asked, self.late = prompt, asked, late
+
+    def penalize(self, logits: Tensor, output: list[int]) -> Tensor:
+        """Logits [V] of the next token."""
+        known = output
+        if self.late and output:
+            known = [self.prompt[-1], *output[:-1]]
+        logits = logits.double()
+        for token in set(known):
+            logits[token] -= self.asked.get("frequency_penalty", 0.0) * known.count(token)
+            logits[token] -= self.asked.get("presence_penalty", 0.0)
+            logits[token] *= self.asked.get("repetition_penalty", 1.0) ** (1 if logits[token] < 0 else -1)
+        if len(output) < self.asked.get("min_new_tokens", 0):
+            logits[self.asked["stop_token_ids"]] = -torch.inf
+        return logits
+
+    @torch.inference_mode()
+    def after(self, output: list[int]) -> Tensor:
+        """Logits [V] after the prompt and an output."""
+        return self.penalize(self.model(input_ids=torch.tensor([self.prompt + output])).logits[0, -1], output)
+
+    def text(self, length: int) -> list[int]:
+        """The most likely output, until a stop token ends it."""
+        output: list[int] = []
+        while len(output) < length and output[-1:] not in [[token] for token in self.asked.get("stop_token_ids", ())]:
+            output.append(int(self.after(output).argmax()))
+        return output
+
+    def next_probs(self, texts: list[list[int]], sampling: Sampling) -> Tensor:
+        """As `Reference.next_probs`, of texts that begin with the prompt."""
+        outputs = [text[len(self.prompt) :] for text in texts]
+        return torch.stack([(self.after(output) / sampling.temperature).softmax(-1) for output in outputs])
+
+
+STOPS = [32, 101, 116]  # a blank, e and t: without min_new_tokens texts end at once
+PENALTIES: list[dict[str, Any]] = [
+    {},
+    {"frequency_penalty": 0.6},
+    {"presence_penalty": 0.8},
+    {"repetition_penalty": 1.1},
+    {"min_new_tokens": 16, "stop_token_ids": STOPS},
+    {"frequency_penalty": 0.4, "repetition_penalty": 1.1, "min_new_tokens": 9, "stop_token_ids": STOPS},
+]
+
+
+def test_penalties_of_one_batch(models: Models, drafted: SGLangServer, request: pytest.FixtureRequest) -> None:
+    """Each draft is penalized by its own path; engines' own drafters penalize all drafts of a step alike."""
+    late = "synchronous" not in request.node.callspec.params["drafted"]
+    asked = [{**each, "ignore_eos": "stop_token_ids" not in each} for each in PENALTIES]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        found = list(pool.map(lambda each: drafted.generate(PROMPT, max_new_tokens=48, **each)["output_ids"], asked))
+    prompt = list(PROMPT.encode())
+    expected = [Penalized(models.target, prompt, each, late).text(48) for each in PENALTIES]
+    assert found == expected
+    assert len(set(map(tuple, expected))) == len(PENALTIES)
+
+
+def test_a_penalty_and_a_temperature(models: Models, drafted: SGLangServer, request: pytest.FixtureRequest) -> None:
+    """The joint of the first tokens where repeating is rewarded, and that it is not the one without the reward."""
+    late = "synchronous" not in request.node.callspec.params["drafted"]
+    prompt, sampling, asked = PROMPT[:40], Sampling(temperature=0.9), {"presence_penalty": -2.0}
+    answers = drafted.generate(prompt, max_new_tokens=LENGTH, ignore_eos=True, temperature=0.9, n=1200, **asked)
+    windows = [tuple(text) for text in texts(answers)]
+    tokens = list(prompt.encode())
+    honest, control = (
+        p_value(windows, cells(Penalized(models.target, tokens, each, late), tokens, sampling, len(windows)))
+        for each in (asked, {})
+    )
+    assert honest > REJECT_BELOW > control
+
+
+STOPPED = [
+    ({"stop": ["ng ", "in"]}, 80),  # the first in the text ends it, not the first of the list
+    ({"stop": ["nd e", "zz"]}, 80),
+    ({"stop": ["e t", "the"]}, 30),
+    ({"stop_regex": ["[aeiou]n"], "stop": ["th"]}, 60),
+]
+
+
+def test_stop_strings(plain: SGLangServer, drafted: SGLangServer) -> None:
+    for sampling, length in STOPPED:
+        for limit in range(length - 4, length):  # so that one is cut off by the limit
+            asked = {"max_new_tokens": limit, "ignore_eos": True} | sampling
+            for prompt in prompts(4):
+                found, expected = (server.generate(prompt, **asked) for server in (drafted, plain))
+                assert found["text"] == expected["text"], (asked, prompt)
+                assert found["meta_info"]["finish_reason"] == expected["meta_info"]["finish_reason"]
 
 
 def test_the_prompt_alone(plain: SGLangServer, drafted: SGLangServer) -> None:
