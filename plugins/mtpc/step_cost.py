@@ -19,7 +19,8 @@ Curve = Annotated[tuple[Point, ...], Field(min_length=1, max_length=64, strict=F
 class StepCost(BaseModel):
     """What steps of the engine take, in steps that say one token to one request without a draft.
 
-    Points of curves that are straight between them, level before the first, and go on after the last as before it.
+    Points of curves that are straight between them, level before the first, and go on after the last as before it, or
+    level where they fall there.
     plain: a step without drafts, by requests.  verifying: one with drafts for one request, by tokens that it reads, the
     pending one and drafts; drafting apart.  What requests cost beside their tokens is in ``plain``: in a step of
     more of them, drafts add what as many tokens add here from the number of requests on, and what any drafts add.
@@ -45,7 +46,7 @@ class StepCost(BaseModel):
         for name in ("plain", "verifying", "drafting"):
             if any(first >= second for (first, _), (second, _) in pairwise(getattr(self, name))):
                 raise ValueError(f"the numbers of {name} must rise")
-        if not self.plain[0][1] or not self.verifying[0][1]:
+        if any(not seconds for _, seconds in (*self.plain, *self.verifying)):
             raise ValueError("a step takes time")
         if self.sampled is not None and self.sampled.sampled is not None:
             raise ValueError("sampled holds no sampled")
@@ -97,7 +98,8 @@ def _along(curve: Curve, first: int, count: int) -> np.ndarray:
     at, (places, values) = np.arange(first, first + count), np.array(curve).T
     beyond = 0.0
     if len(curve) > 1:
-        beyond = (values[-1] - values[-2]) / (places[-1] - places[-2]) * (at - places[-1]).clip(0)
+        rise = max(0.0, values[-1] - values[-2])  # one that falls would come to nothing, or to less
+        beyond = rise / (places[-1] - places[-2]) * (at - places[-1]).clip(0)
     return np.asarray(np.interp(at, places, values) + beyond)
 
 
