@@ -58,6 +58,10 @@ TABLE = (
         "wrapped", "a wrong drafter directory ends in one sentence before any engine process is started",
     ),
     TouchPoint(
+        START, "vllm.engine.arg_utils", "EngineArgs.create_engine_config", "self",
+        "wrapped", "so does a drafter as the model, and what vLLM decides itself and does not go with a drafter",
+    ),
+    TouchPoint(
         START, "vllm.config", "VllmConfig",
         "* model_config cache_config parallel_config scheduler_config compilation_config kv_transfer_config "
         "speculative_config additional_config",
