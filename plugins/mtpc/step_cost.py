@@ -92,7 +92,7 @@ MEASURED = StepCost(
 )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def _along(curve: Curve, first: int, count: int) -> np.ndarray:
     """A curve at so many successive numbers."""
     at, (places, values) = np.arange(first, first + count), np.array(curve).T
@@ -103,7 +103,7 @@ def _along(curve: Curve, first: int, count: int) -> np.ndarray:
     return np.asarray(np.interp(at, places, values) + beyond)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def _verify(cost: StepCost, rows: int, most: int) -> np.ndarray:
     """See `StepCost.verify`."""
     plain, any_drafts = cost.step(rows, 0), cost.read(1) - cost.step(1, 0)
