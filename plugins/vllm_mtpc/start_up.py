@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtpc.errors import MTPCError, show_sentences
+from mtpc.errors import MTPCError, await_sentences, show_sentences, tells
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import vocabulary_values
 from vllm_mtpc.native_settings import check_native
@@ -29,6 +29,8 @@ def install(arg_utils: Any) -> None:
         config = create_all(self, *others, **named)
         with refusing():
             check_complete(config)
+        if config.speculative_config is not None:
+            await_sentences()
         return config
 
     @functools.wraps(create)
@@ -56,6 +58,11 @@ def install(arg_utils: Any) -> None:
     args_class.create_speculative_config, args_class.create_engine_config = (
         create_speculative_config, create_engine_config,
     )  # fmt: skip
+
+
+def install_executor(executor: Any) -> None:
+    """Let the engine's process end without a trace where one that it has started has said why."""
+    executor.Executor.__init__ = tells(executor.Executor.__init__)
 
 
 @contextmanager
