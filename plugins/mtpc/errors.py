@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import parent_process
+from pathlib import Path
+from tempfile import gettempdir
 from types import TracebackType
+from typing import Any
+from uuid import uuid4
+
+VARIABLE = "MTPC_REFUSAL"  # file in which a process that this one starts says why it ends
 
 LONGEST_WORD, LONGEST = 300, 1500  # characters of a word and of a sentence that are shown whole
 _BREAK = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
@@ -42,9 +53,58 @@ def show_sentences() -> None:
     previous = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(error, MTPCError):
-            print(f"mtpc: {error}", file=sys.stderr)
-        else:
+        sentence = str(error) if isinstance(error, MTPCError) else _told()
+        if sentence is None:
             previous(kind, error, trace)
+        else:
+            print(f"mtpc: {sentence}", file=sys.stderr)
 
     sys.excepthook = show
+
+
+def await_sentences() -> None:
+    """The same, also with the sentence of a process that this one starts from now on, see `telling`."""
+    if parent_process() is not None:  # an engine's process, which looks at the settings again
+        return
+    os.environ[VARIABLE] = str(Path(gettempdir(), f"mtpc-refusal-{uuid4().hex}"))
+    show_sentences()
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """In a process that an engine starts: an `MTPCError` ends it with its sentence, for which the first process waits.
+
+    So does, without a word, whatever else is wrong after that: what processes say whose others are gone.
+    """
+    try:
+        yield
+    except Exception as error:
+        file = Path(os.environ.get(VARIABLE, os.devnull))
+        said = isinstance(error, MTPCError)
+        if said and VARIABLE in os.environ:
+            with suppress(OSError), file.open("x") as stream:
+                stream.write(str(error))
+        if not file.is_file():
+            raise
+        raise SystemExit(f"mtpc: {error}" if said else 1) from None
+
+
+def tells(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, `telling` why it ends."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **named: Any) -> Any:
+        with telling():
+            return function(*args, **named)
+
+    return run
+
+
+def _told() -> str | None:
+    """What a process that this one has started has said, once; None: nothing."""
+    file = Path(os.environ.get(VARIABLE, os.devnull))
+    if not file.is_file():
+        return None
+    sentence = file.read_text()
+    file.unlink()
+    return sentence

@@ -20,7 +20,8 @@ Curve = Annotated[tuple[Point, ...], Field(min_length=1, max_length=MOST_POINTS,
 class StepCost(BaseModel):
     """What steps of the engine take, in steps that say one token to one request without a draft.
 
-    Points of curves that are straight between them, level before the first, and go on after the last as before it.
+    Points of curves that are straight between them, level before the first, and go on after the last as before it, or
+    level where they fall there.
     plain: a step without drafts, by requests.  verifying: one with drafts for one request, by tokens that it reads, the
     pending one and drafts; drafting apart.  What requests cost beside their tokens is in ``plain``: in a step of
     more of them, drafts add what as many tokens add here from the number of requests on, and what any drafts add.
@@ -46,7 +47,7 @@ class StepCost(BaseModel):
         for name in ("plain", "verifying", "drafting"):
             if any(first >= second for (first, _), (second, _) in pairwise(getattr(self, name))):
                 raise ValueError(f"the numbers of {name} must rise")
-        if not self.plain[0][1] or not self.verifying[0][1]:
+        if any(not seconds for _, seconds in (*self.plain, *self.verifying)):
             raise ValueError("a step takes time")
         if self.sampled is not None and self.sampled.sampled is not None:
             raise ValueError("sampled holds no sampled")
@@ -92,17 +93,18 @@ MEASURED = StepCost(
 )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def _along(curve: Curve, first: int, count: int) -> np.ndarray:
     """A curve at so many successive numbers."""
     at, (places, values) = np.arange(first, first + count), np.array(curve).T
     beyond = 0.0
     if len(curve) > 1:
-        beyond = (values[-1] - values[-2]) / (places[-1] - places[-2]) * (at - places[-1]).clip(0)
+        rise = max(0.0, values[-1] - values[-2])  # one that falls would come to nothing, or to less
+        beyond = rise / (places[-1] - places[-2]) * (at - places[-1]).clip(0)
     return np.asarray(np.interp(at, places, values) + beyond)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def _verify(cost: StepCost, rows: int, most: int) -> np.ndarray:
     """See `StepCost.verify`."""
     plain, any_drafts = cost.step(rows, 0), cost.read(1) - cost.step(1, 0)

@@ -22,6 +22,7 @@ LONGEST = 2.0  # times what was expected: what takes longer has been interrupted
 FARTHEST = 10.0  # from the table
 FIRST, DRAFTED = 16, 200  # steps in a row with drafts, after which one goes by without: at first, and at most
 FIRST_TRIAL, SELDOM = 32, 512  # looks after which the drafter has drafted nothing until it tries: at first, at most
+WAITING = 128  # steps seen of a size that are still to be learned from, at most
 TRIAL = 4  # steps: what runs again after long takes longer
 
 
@@ -52,6 +53,12 @@ class Size:
     drafting: float = 0.0  # in steps that say one token to one request: sums of what it took,
     foretold: float = 0.0  # and of what the table says
     waiting: list[Callable[[], None]] = field(default_factory=list)  # what was seen and is to be learned from
+
+    def saw(self, seen: Callable[[], None]) -> None:
+        """Something to be learned from: when the cost is asked for, which of a size that always rests is never."""
+        self.waiting.append(seen)
+        if len(self.waiting) >= WAITING:
+            self.learn()
 
     def learn(self) -> None:
         """From all that waits: many steps at once take less time than each of them between two of a model's."""
@@ -140,7 +147,7 @@ class StepTimes:
         """
         now = self.clock()
         if over := self._verified(prices, greedy, names):
-            over.waiting.append(partial(over.looked, prices.drafting * share, now - self.began))
+            over.saw(partial(over.looked, prices.drafting * share, now - self.began))
         if share:
             size = self._size(len(names), greedy)
             size.untried, size.drafts = 0, size.drafts + 1
@@ -164,7 +171,7 @@ class StepTimes:
             size.undrafted += not verified
             times, plain = prices.drafted, prices.plain
             added, one = times[verified] - plain, times[len(names)] - plain
-            size.waiting.append(partial(size.verified, plain, added, one, self.began - self.ended))
+            size.saw(partial(size.verified, plain, added, one, self.began - self.ended))
         return size
 
     def cost(self, rows: int, greedy: bool) -> StepCost:

@@ -41,6 +41,7 @@ FIXED = {
     "pp_size": 1,
     "use_ray": False,  # SGLang loads no plugins in Ray's actors
 }
+AT_LEAST_ONE = ("tp_size", "max_running_requests")
 SAME = {"speculative_draft_model_quantization": "unquant"}  # SGLang's word for what a drafter is in any case
 TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # on a GPU: they verify trees with pages of any size
 
@@ -69,6 +70,9 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
         raise MTPCError(
             f"--speculative-algorithm {algorithm} needs --speculative-draft-model-path, a drafter's directory."
         )
+    for key in AT_LEAST_ONE:
+        if (value := getattr(settings, key)) is not None and value < 1:
+            raise MTPCError(f"{flag(key)} is {value}, but it must be at least 1.")
     family = family_of(folder)
     config = family.read_config(Path(folder))
     shape, model = draft_shape(settings, config), target()

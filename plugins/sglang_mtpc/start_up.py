@@ -8,7 +8,8 @@ from typing import Any
 from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
 from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
 
-from mtpc.errors import MTPCError, show_sentences
+from mtpc.after_import import after_import
+from mtpc.errors import MTPCError, await_sentences, show_sentences, tells
 from sglang_mtpc import native_settings
 from sglang_mtpc.settings import check_settings
 
@@ -19,6 +20,12 @@ def install() -> None:
     """Put the check before SGLang's handling of the speculative settings, and one around its choice of a worker."""
     register_resolution_hook(STAGE)(check_first)
     native_settings.install()
+    after_import("sglang.srt.managers.scheduler", install_scheduler)
+
+
+def install_scheduler(scheduler: Any) -> None:
+    """Let the engine's process say in one sentence why it ends."""
+    scheduler.Scheduler.__init__ = tells(scheduler.Scheduler.__init__)
 
 
 def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
@@ -28,4 +35,6 @@ def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
     except MTPCError:
         show_sentences()
         raise
+    if resolving_view(server_args).speculative_algorithm is not None:
+        await_sentences()
     previous(server_args)

@@ -78,6 +78,10 @@ TABLE = (
     ),
     TouchPoint(STEP, f"{_SRT}.runtime_context", "get_spec", "", "called", "the drafts' shape and the directory"),
     TouchPoint(
+        STEP, f"{_SRT}.managers.scheduler", "Scheduler.__init__", "self",
+        "wrapped", "what only the engine's process can know ends it with one sentence",
+    ),
+    TouchPoint(
         STEP, f"{_SRT}.distributed.parallel_state", "graph_capture", "",
         "called", "a window's graph may hold the exchange of logits between ranks",
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -22,7 +23,9 @@ from mtpc.metrics.tally import Counting
 
 VARIABLE = "MTPC_METRICS"  # the folder, for the processes that this one starts
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
+REMOVE = 'read -r nothing; rm -rf -- "$0"'
 TO_RAY = "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"  # vLLM's: names of variables that Ray's workers get as well
+_watching: list[Popen[bytes]] = []  # kept: what they read from is closed with them
 
 
 def show(args: Any) -> None:
@@ -39,8 +42,14 @@ def show(args: Any) -> None:
 
 @cache
 def _folder() -> TemporaryDirectory[str]:
-    """One for all engines of this process; it is gone when that ends."""
+    """One for all engines of this process; it is gone when that ends, in whatever way.
+
+    A process that a signal ends, as a server's usually is, removes nothing itself.  A shell does, which reads from this
+    process until there is nothing more to come.
+    """
     folder = TemporaryDirectory(prefix="mtpc-metrics-")
+    remove = ["sh", "-c", REMOVE, folder.name]
+    _watching.append(Popen(remove, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True))
     REGISTRY.register(Pages(Path(folder.name)))
     return folder
 

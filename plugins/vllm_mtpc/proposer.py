@@ -18,6 +18,7 @@ from mtpc.copying.passes import Enough
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Mode
 from mtpc.draft_clock import DraftClock
+from mtpc.errors import tells
 from mtpc.families.drafter import own_drafts
 from mtpc.window.single import drafting_for_one
 from vllm_mtpc import metrics
@@ -51,6 +52,7 @@ class Proposer(EagleProposer):
     watched = first = reads_other_states = looked = may_end = False
     goes_on: Callable[[Tensor, Tensor], bool] | None = None
 
+    @tells
     def __init__(self, vllm_config: Any, device: torch.device, *others: Any, **named: Any) -> None:
         check_ranks(vllm_config)
         super().__init__(vllm_config, device, *others, **named)
@@ -75,6 +77,7 @@ class Proposer(EagleProposer):
             # A GPU would have to be waited for after each pass, and ranks that draft for nobody join a known number.
             self.may_end = own.by_pass and device.type == "cpu" and vllm_config.parallel_config.data_parallel_size == 1
 
+    @tells
     def load_model(self, target_model: nn.Module, *others: Any, **named: Any) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""
         self.final_norm = final_norm(target_model, self.hidden_states[:1])

@@ -16,7 +16,8 @@ from mtpc.json_file import is_folder
 from mtpc.serial.config import SerialConfig
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc import touch_points
-from vllm_mtpc.additional import SECTION, copying_settings, static_copying, vocabulary_values
+from vllm_mtpc.additional import SECTION, copying_settings, host_copying, static_copying, vocabulary_values
+from vllm_mtpc.dispatch import drafter_of, serves
 
 METHOD = "eagle"
 SAMPLE_METHODS = ("greedy", "probabilistic")
@@ -47,8 +48,6 @@ def check_settings(
 
     Errors: `MTPCError` with one sentence.
     """
-    if (itself := recognised(target.model)) is not None:
-        raise MTPCError(f"{target.model} is {itself.title}, but a target was expected.")
     folder = drafter_folder(settings)
     if folder is None:
         return {}
@@ -77,6 +76,35 @@ def check_settings(
     _check_serial(folder, serial, settings, ranks)
     open_vocabularies(vocabulary_values(additional), folder, served.vocab_size)
     return {}
+
+
+def check_is_target(model: Any) -> None:
+    """Refuse a drafter of ours as the model, before vLLM looks for its tokenizer.
+
+    model: as the user named it.
+
+    Errors: `MTPCError`.
+    """
+    if isinstance(model, str | Path) and (family := recognised(model)) is not None:
+        raise MTPCError(f"--model {model} is {family.title}, but a target was expected.")
+
+
+def check_complete(vllm_config: Any) -> None:
+    """Check what vLLM decides itself after `check_settings`: the model runner, and whether steps overlap.
+
+    vllm_config: complete; one without a drafter of ours passes.
+
+    Errors: `MTPCError` with one sentence.
+    """
+    if vllm_config.speculative_config is None or not serves(vllm_config):
+        return
+    family, config = drafter_of(vllm_config)
+    speculative, additional = vllm_config.speculative_config, vllm_config.additional_config
+    if vllm_config.use_v2_model_runner:
+        folder = Path(speculative.draft_model_config.model)
+        static_copying(additional, family, config, speculative.num_speculative_tokens, folder)
+    else:
+        host_copying(additional, family, vllm_config.scheduler_config.async_scheduling)
 
 
 def target_of(model_config: Any) -> Target:

@@ -17,6 +17,7 @@ from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Known
 from mtpc.draft_clock import DraftClock
+from mtpc.errors import tells
 from mtpc.families.drafter import split_drafts
 from mtpc.noise import counter_uniforms
 from vllm_mtpc import metrics
@@ -48,6 +49,7 @@ class Speculator(EagleSpeculator):
 
     watched = first = False
 
+    @tells
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
         check_ranks(vllm_config)
         settings = vllm_config.speculative_config
@@ -86,6 +88,7 @@ class Speculator(EagleSpeculator):
             self.tokens = torch.zeros(rows, places, dtype=torch.int64, device=device)
             self.positions = torch.zeros(rows, dtype=torch.int64, device=device)
 
+    @tells
     def load_draft_model(
         self, target_model: nn.Module, target_attn_layer_names: set[str], *others: Any, **named: Any
     ) -> nn.Module:

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
-from mtpc.errors import MTPCError, show_sentences
+from mtpc.errors import MTPCError, await_sentences, show_sentences, tells
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import vocabulary_values
 from vllm_mtpc.native_settings import check_native
-from vllm_mtpc.settings import check_settings, drafter_folder
+from vllm_mtpc.settings import check_complete, check_is_target, check_settings, drafter_folder
 
 
 def install(arg_utils: Any) -> None:
-    """Wrap ``EngineArgs.create_speculative_config``, which every way of starting vLLM calls."""
+    """Wrap what every way of starting vLLM calls: before, while and after it makes its configuration."""
     args_class = arg_utils.EngineArgs
-    create = args_class.create_speculative_config
+    create, create_all = args_class.create_speculative_config, args_class.create_engine_config
+
+    @functools.wraps(create_all)
+    def create_engine_config(self: Any, *others: Any, **named: Any) -> Any:
+        with refusing():
+            check_is_target(self.model)
+        config = create_all(self, *others, **named)
+        with refusing():
+            check_complete(config)
+        if config.speculative_config is not None:
+            await_sentences()
+        return config
 
     @functools.wraps(create)
     def create_speculative_config(
@@ -27,7 +39,7 @@ def install(arg_utils: Any) -> None:
     ) -> Any:
         parallel = target_parallel_config
         created_by = partial(create, self, target_model_config, target_parallel_config, *others, **named)
-        try:
+        with refusing():
             settings = _settings(self)
             if drafter_folder(settings) is None:
                 created = created_by()
@@ -42,11 +54,25 @@ def install(arg_utils: Any) -> None:
             self.speculative_config = {**(self.speculative_config or {}), **added}
             metrics.show(self)
             return _created(created_by)
-        except MTPCError:
-            show_sentences()
-            raise
 
-    args_class.create_speculative_config = create_speculative_config
+    args_class.create_speculative_config, args_class.create_engine_config = (
+        create_speculative_config, create_engine_config,
+    )  # fmt: skip
+
+
+def install_executor(executor: Any) -> None:
+    """Let the engine's process end without a trace where one that it has started has said why."""
+    executor.Executor.__init__ = tells(executor.Executor.__init__)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """An `MTPCError` that nobody catches ends this process with its sentence."""
+    try:
+        yield
+    except MTPCError:
+        show_sentences()
+        raise
 
 
 def _created(create: Callable[[], Any]) -> Any:

@@ -36,6 +36,7 @@ _EAGLE, _V2 = "vllm.v1.spec_decode.eagle", "vllm.v1.worker.gpu.spec_decode"
 _PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", f"{_V2}.speculator"
 _LOOP_V2, _STATES = f"{_V2}.target_dependent_ar.speculator", "vllm.v1.worker.gpu.states"
 _LAYERS, _MODELS = "vllm.model_executor.layers", "vllm.model_executor.models"
+_EXECUTOR = "vllm.v1.executor.abstract"
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
 _CUDA, _SAMPLER = "vllm.v1.worker.gpu.cudagraph_utils", "vllm.v1.sample.rejection_sampler"
 _PROPOSE_V1 = (
@@ -56,6 +57,14 @@ TABLE = (
         START, "vllm.engine.arg_utils", "EngineArgs.create_speculative_config",
         "self target_model_config target_parallel_config",
         "wrapped", "a wrong drafter directory ends in one sentence before any engine process is started",
+    ),
+    TouchPoint(
+        START, "vllm.engine.arg_utils", "EngineArgs.create_engine_config", "self",
+        "wrapped", "so does a drafter as the model, and what vLLM decides itself and does not go with a drafter",
+    ),
+    TouchPoint(
+        START, _EXECUTOR, "Executor.__init__", "self vllm_config",
+        "wrapped", "what only the processes of ranks can know ends the engine's with their sentence alone",
     ),
     TouchPoint(
         START, "vllm.config", "VllmConfig",
@@ -427,6 +436,7 @@ class Patch(NamedTuple):
 
 PATCHES = (
     Patch(START, "vllm.engine.arg_utils", "start_up"),
+    Patch(START, _EXECUTOR, "start_up", "install_executor"),
     Patch(V1, _EAGLE, "dispatch", "install_v1"),
     Patch(V2, _V2, "dispatch", "install_v2"),
     Patch(V1_COPYING, _RUNNER, "undrafted"),

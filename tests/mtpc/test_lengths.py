@@ -151,6 +151,7 @@ def test_a_common_length_is_the_best_of_all() -> None:
         ({"verifying": [[2, float("nan")]]}, "costs is wrong at 'verifying.0.1'"),
         ({"verifying": [[2, 1.0], [2, 1.5]]}, "the numbers of verifying must rise"),
         ({"plain": [[1, 0.0]]}, "a step takes time"),
+        ({"plain": [[1, 1.0], [4, 0.0], [8, 1.0]]}, "a step takes time"),
         ({"sampled": {"sampled": {}}}, "sampled holds no sampled"),
         ({"sampled": {"plain": []}}, "costs is wrong at 'sampled.plain'"),
         ([], "costs is wrong: "),
@@ -159,3 +160,11 @@ def test_a_common_length_is_the_best_of_all() -> None:
 def test_what_is_no_cost(values: object, sentence: str) -> None:
     with pytest.raises(MTPCError, match=sentence):
         declared(StepCost, values, "costs")
+
+
+def test_a_measured_curve_that_falls_at_its_end_never_reaches_nothing() -> None:
+    cost = StepCost(plain=((1, 1.0), (2, 0.5)), verifying=((1, 1.0), (2, 0.5)), drafting=((1, 0.2), (2, 0.1)))
+    for rows in (1, 2, 3, 64):
+        prices = Prices(cost, rows, 8 * rows)
+        assert min(prices.drafted) > 0 and prices.drafting > 0
+        assert prices.undrafted_rate(0.0) > 0

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,3 +67,29 @@ def test_several_processes_that_serve_the_page_have_a_folder(monkeypatch: pytest
     metrics.show(SimpleNamespace(disable_log_stats=False))
     metrics.count(CONFIG, None, None)
     assert pages == [None]
+
+
+@pytest.mark.parametrize("how", [None, signal.SIGTERM, signal.SIGKILL], ids=["", "SIGTERM", "SIGKILL"])
+def test_nothing_is_left_when_the_process_ends(how: signal.Signals | None, tmp_path: Path) -> None:
+    """Not of one that forked, either."""
+    end = "" if how is None else f"os.kill(os.getpid(), {int(how)}); time.sleep(60)"
+    code = f"""
+import os, time
+from types import SimpleNamespace
+from vllm_mtpc import metrics
+metrics.show(SimpleNamespace(disable_log_stats=False))
+if not os.fork():
+    os._exit(0)
+os.wait()
+print(os.environ[metrics.VARIABLE], os.path.isdir(os.environ[metrics.VARIABLE]), flush=True)
+{end}
+"""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == (0 if how is None else -how)
+    assert done.stdout.split()[1] == "True"
+    folder = Path(done.stdout.split()[0])
+    deadline = time.monotonic() + 20
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert folder.parent == tmp_path and not folder.exists()

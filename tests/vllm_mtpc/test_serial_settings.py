@@ -17,6 +17,7 @@ from vllm.engine.arg_utils import EngineArgs
 from mtpc.errors import MTPCError
 from mtpc.families import family_of
 from tests.support.random_fastmtp import make_vocabulary
+from tests.vllm_mtpc.platforms import on_a_gpu
 from vllm_mtpc import touch_points
 from vllm_mtpc.additional import host_copying, static_copying, vocabulary_values
 from vllm_mtpc.settings import check_settings
@@ -125,12 +126,14 @@ def test_a_wrong_draft_vocabulary(
     assert message in refused(target, fastmtp, {"mtpc": values})
 
 
+@pytest.mark.parametrize("drafting", ["", "target", "fastmtp"])
 @pytest.mark.parametrize("target_is", ["fastmtp", "drafter"])
-def test_a_drafter_is_no_target(target_is: str, target: Path, fastmtp: Path, request: pytest.FixtureRequest) -> None:
-    config = engine_config(target, fastmtp, {}).model_config
-    config.model = str(request.getfixturevalue(target_is))
-    with pytest.raises(MTPCError, match="drafter, but a target was expected"):
-        check_settings({}, config)
+def test_a_drafter_is_no_target(target_is: str, drafting: str, request: pytest.FixtureRequest) -> None:
+    """Whatever is to draft: vLLM would say that it finds no tokenizer."""
+    model, drafter = (str(request.getfixturevalue(name)) if name else None for name in (target_is, drafting))
+    speculative = {"method": "eagle", "model": drafter, "num_speculative_tokens": 3} if drafter else None
+    with pytest.raises(MTPCError, match=f"^--model {model} is an? .* drafter, but a target was expected"):
+        EngineArgs(model, speculative_config=speculative).create_engine_config()
 
 
 def test_the_drafters_own_vocabulary_is_checked_unless_switched_off(target: Path, copy: Path) -> None:
@@ -147,6 +150,19 @@ def test_copying_makes_drafts_longer_than_the_drafters_own(target: Path, drafter
     assert "from 1 to 7" in refused(target, drafter, {"mtpc": {"copy": False}}, **longer)
     assert "from 1 to 256" in refused(target, drafter, {"mtpc": {"copy": True}}, num_speculative_tokens=0)
     assert "is for drafters with a serial part" in refused(target, drafter, {"mtpc": {"copy": True, "size": 40}})
+
+
+def test_what_vllm_decides_itself_is_checked_before_an_engine_starts(
+    target: Path, fastmtp: Path, drafter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_gpu(monkeypatch)  # vLLM lets no steps overlap on a CPU
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+    for folder in (fastmtp, drafter):
+        assert "requires --no-async-scheduling" in refused(target, folder, {"mtpc": {"copy": True}})
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER")
+    assert "is for answers on the host: only the V1 model runner" in refused(
+        target, fastmtp, {"mtpc": {"copy": True, "store": 5}}
+    )
 
 
 def test_the_v1_runner_copies_where_steps_do_not_overlap(fastmtp: Path) -> None:

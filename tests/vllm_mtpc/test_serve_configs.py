@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 from transformers import LlamaConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.cli.serve import ServeSubcommand
-from vllm.platforms.cpu import CpuPlatform
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+from tests.vllm_mtpc.platforms import on_a_gpu
 from vllm_mtpc import register
-from vllm_mtpc.additional import host_copying, static_copying
-from vllm_mtpc.dispatch import drafter_of
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "serve_configs").glob("vllm/*.yaml")) + sorted((ROOT / "serve_configs").glob("ray/*.yaml"))
@@ -43,14 +40,6 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     register()
 
 
-def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let vLLM choose what it chooses on a GPU: there is Triton, and steps overlap unless told otherwise."""
-    monkeypatch.setattr("vllm.triton_utils.HAS_TRITON", True)
-    monkeypatch.setattr("vllm.config.vllm.HAS_TRITON", True)
-    monkeypatch.setattr(CpuPlatform, "is_cpu", lambda self: False)
-    monkeypatch.setattr(CpuPlatform, "check_and_update_config", classmethod(lambda cls, vllm_config: None))
-
-
 def arguments(file: Path) -> Iterator[EngineArgs]:
     """Those of every engine that a file starts, as vLLM's command line or Ray's LLM serving makes them."""
     if file.parent.name == "vllm":
@@ -61,18 +50,6 @@ def arguments(file: Path) -> Iterator[EngineArgs]:
     (application,) = yaml.safe_load(text)["applications"]
     for served in application["args"]["llm_configs"]:
         yield EngineArgs(model=served["model_loading_config"]["model_source"], **served["engine_kwargs"])
-
-
-def check_as_engine(config: Any) -> None:
-    """Also pass what is checked where a drafter is built, in the engine process."""
-    if config.speculative_config is None:
-        return
-    (family, drafter), drafts = drafter_of(config), config.speculative_config.num_speculative_tokens
-    if config.use_v2_model_runner:
-        folder = Path(config.speculative_config.draft_model_config.model)
-        static_copying(config.additional_config, family, drafter, drafts, folder)
-    else:
-        host_copying(config.additional_config, family, config.scheduler_config.async_scheduling)
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -88,4 +65,3 @@ def test_it_is_accepted_to_the_end(file: Path, device: str, monkeypatch: pytest.
         config = engine.create_engine_config()
         assert config.use_v2_model_runner == v2
         assert config.scheduler_config.async_scheduling == v2
-        check_as_engine(config)

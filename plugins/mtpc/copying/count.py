@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mtpc.copying.match import History
+from mtpc.copying.match import REACH, History
 
 
 def count(texts: Iterable[tuple[list[int], int]], longest: int) -> np.ndarray:
@@ -17,7 +17,7 @@ def count(texts: Iterable[tuple[list[int], int]], longest: int) -> np.ndarray:
     """
     counts = np.zeros((longest + 1, 2), dtype=np.int64)
     for tokens, start in texts:
-        history = History(tokens[:start])
+        history = History(tokens[:start], at_once=REACH)
         for token in tokens[start:]:
             match = history.longest_match(longest)
             copied = match.length > 0 and history.continuation(match, 1) == [token]

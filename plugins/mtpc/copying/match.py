@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 REACH = 1 << 16  # tokens of a text, from its end, that are looked at; of one that grows, from where it began to
 NOTHING = -2  # before the first token: what is in no text
+AT_ONCE = 2048  # tokens that are indexed in one step: of a long prompt the last ones first, then as many before them
 PLACES = 64  # where its last two tokens were before, at most so many that are compared: the latest
 
 
@@ -21,30 +22,61 @@ class History:
     """A text that only grows, and where each of its tokens and pairs of tokens was last.
 
     So that a match is found in a few microseconds, however long the text is: what is appended costs a fraction of one
-    for each token, and some 200 bytes.
+    for each token, and some 200 bytes.  All requests of a batch wait for that.  So a long text that it begins with is
+    indexed from its end, a part with each `append`; until all is, what lies before does not match.
 
-    tokens: its ids.
+    tokens: its ids.  reach: of those at the beginning, how many are looked at in the end.  at_once: in one call.
     """
 
-    def __init__(self, tokens: Sequence[int] = (), reach: int = REACH) -> None:
+    def __init__(self, tokens: Sequence[int] = (), reach: int = REACH, at_once: int = AT_ONCE) -> None:
         self.tokens: list[int] = []
         self._token_at: dict[int, int] = {}  # the last place of each token
         self._pair_at: dict[int, int] = {}  # and of each pair: that of its second token
-        self._first = max(0, len(tokens) - reach)  # place that is looked at
+        self._at_once = max(2, at_once)
+        self._reaches = max(0, len(tokens) - reach)  # the first place that is looked at in the end
+        self._first = max(self._reaches, len(tokens) - self._at_once)  # and now
+        # The first place of each pair, while more places before it are to come.
+        self._pair_first: dict[int, int] | None = {} if self._first > self._reaches else None
         self._pair_before: list[int] = [-1] * self._first  # by place: the one before of the same pair
-        self.append(tokens)
+        self._append(tokens)
 
     def append(self, tokens: Sequence[int]) -> None:
         """More of the text.  What it ends with is only looked up until something follows it."""
+        self._append(tokens)
+        if self._pair_first is not None:
+            self._look_further_back(self._pair_first)
+
+    def _append(self, tokens: Sequence[int]) -> None:
         text, token_at, pair_at, pair_before = self.tokens, self._token_at, self._pair_at, self._pair_before
         text.extend(tokens)
-        known, end = len(pair_before), len(text) - 1
+        known, end, pair_first = len(pair_before), len(text) - 1, self._pair_first
         before = text[known - 1] if known > self._first else NOTHING
         for place, token in enumerate(text[known:end], known):
             pair = (before << 32) + token
-            pair_before.append(pair_at.get(pair, -1))
+            earlier = pair_at.get(pair, -1)
+            if earlier < 0 and pair_first is not None:
+                pair_first[pair] = place
+            pair_before.append(earlier)
             pair_at[pair] = token_at[token] = place
             before = token
+
+    def _look_further_back(self, pair_first: dict[int, int]) -> None:
+        """Index the tokens before the first one that is looked at, as if all were indexed from there on."""
+        text, token_at, pair_at, pair_before = self.tokens, self._token_at, self._pair_at, self._pair_before
+        first = max(self._reaches, self._first - self._at_once)
+        for place in range(self._first, first, -1):
+            token_at.setdefault(text[place], place)
+            pair = (text[place - 1] << 32) + text[place]
+            later = pair_first.get(pair, -1)
+            if later < 0:
+                pair_at[pair] = place
+            else:
+                pair_before[later] = place
+            pair_first[pair] = place
+        token_at.setdefault(text[first], first)
+        self._first = first
+        if first == self._reaches:
+            self._pair_first = None
 
     def longest_match(self, longest: int) -> Match:
         """The longest suffix, of at most ``longest`` tokens, that also ends before the end.

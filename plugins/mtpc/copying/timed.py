@@ -8,6 +8,8 @@ from mtpc.lengths import Prices
 from mtpc.step_cost import StepCost
 from mtpc.step_times import StepTimes
 
+KNOWN = 1 << 18  # numbers of all prices that are kept, of 32 bytes: of more, the last ones asked for
+
 
 class Timed:
     """Asked of steps of so many requests, all of which have a temperature of 0 or none has.
@@ -18,6 +20,7 @@ class Timed:
     def __init__(self, table: StepCost, longest: int, times: StepTimes | None) -> None:
         self.table, self.longest, self.times = table, longest, times
         self._known: dict[tuple[bool, bool, int], Prices] = {}
+        self._numbers = 0
 
     def begin(self, greedy: bool) -> None:
         """What the target has said in a step is known."""
@@ -40,9 +43,14 @@ class Timed:
 
     def _prices(self, cost: StepCost, rows: int, greedy: bool) -> Prices:
         key = cost is self.table.of(greedy), greedy, rows
-        known = self._known.get(key)
+        known = self._known.pop(key, None)
         if known is None or known.cost is not cost:
-            known = self._known[key] = Prices(cost, rows, rows * self.longest)
+            self._numbers -= 0 if known is None else len(known.drafted)
+            known = Prices(cost, rows, rows * self.longest)
+            self._numbers += len(known.drafted)
+            while self._known and self._numbers > KNOWN:
+                self._numbers -= len(self._known.pop(next(iter(self._known))).drafted)
+        self._known[key] = known  # the last one asked for is at the end
         return known
 
     def undrafted(self, rows: int) -> bool:

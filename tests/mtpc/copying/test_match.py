@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpc.copying.match import PLACES, History, Match
+from mtpc.copying.match import AT_ONCE, PLACES, REACH, History, Match
 
 
 def by_looking_everywhere(text: list[int], longest: int) -> Match:
@@ -72,3 +74,58 @@ def test_a_loop_goes_on() -> None:
 def test_a_continuation_may_lie_in_the_prompt() -> None:
     history = History([5, 6, 7, 8, 9, 5, 6])
     assert history.continuation(history.longest_match(8), 3) == [7, 8, 9]
+
+
+def of_last(text: list[int], count: int, longest: int) -> Match:
+    """As if a text were its last so many tokens."""
+    skipped = max(0, len(text) - count)
+    found = History(text[skipped:], at_once=REACH).longest_match(longest)
+    return found._replace(start=found.start + skipped) if found.length else found
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(0, 2), max_size=60),
+    st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=12),
+    st.integers(2, 20),
+    st.integers(2, 60),
+)
+def test_a_long_prompt_is_indexed_from_its_end_in_parts(
+    prompt: list[int], pieces: list[list[int]], at_once: int, reach: int
+) -> None:
+    """At any time as if the text began where the index does, which is a part farther back with each piece."""
+    history, text = History(prompt, reach, at_once), list(prompt)
+    for part, piece in enumerate([[], *pieces], start=1):
+        if part > 1:
+            history.append(piece)
+            text += piece
+        seen = min(reach, at_once * part, len(prompt)) + len(text) - len(prompt)
+        assert history.longest_match(6) == of_last(text, seen, 6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000, AT_ONCE - 1, AT_ONCE])
+def test_shorter_prompts_are_indexed_whole_at_once(size: int) -> None:
+    """Their drafts are what they were when every prompt was."""
+    generator = Random(size)
+    prompt = [generator.randrange(12) for _ in range(size)]
+    history, whole = History(prompt), History(prompt, at_once=REACH)
+    for _ in range(200):
+        match = history.longest_match(16)
+        assert match == whole.longest_match(16)
+        goes_on = generator.random() < 0.7 and match.length
+        piece = history.continuation(match, 3) if goes_on else [generator.randrange(12)]
+        history.append(piece)
+        whole.append(piece)
+
+
+def test_no_step_waits_for_a_whole_long_prompt() -> None:
+    text = list(range(REACH))
+    history, steps = History(text), 0
+    assert len(history._pair_at) <= AT_ONCE
+    while history._pair_first is not None:
+        indexed, steps = history._first, steps + 1
+        history.append([steps])
+        assert indexed - history._first <= AT_ONCE
+    assert steps == REACH // AT_ONCE - 1
+    history.append(text[100:116])
+    assert history.longest_match(16) == Match(16, 116)  # the beginning of the prompt is copied as well

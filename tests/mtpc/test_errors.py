@@ -1,0 +1,52 @@
+"""What an engine's process refuses is one sentence at the end of what the first process writes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import multiprocessing, sys
+from mtpc.errors import MTPCError, await_sentences, tells
+
+
+@tells
+def work(what):
+    if what == "refused":
+        raise MTPCError("the head is not plain.")
+    raise RuntimeError("broken")
+
+
+@tells
+def engine(what):
+    worker = multiprocessing.get_context("spawn").Process(target=work, args=[what])
+    worker.start()
+    worker.join()
+    raise RuntimeError("the worker is gone")
+
+
+if __name__ == "__main__":
+    await_sentences()
+    process = multiprocessing.get_context("spawn").Process(target=engine, args=sys.argv[1:])
+    process.start()
+    process.join()
+    raise RuntimeError(f"the engine is gone: {process.exitcode}")
+"""
+
+
+@pytest.mark.parametrize("what", ["refused", "broken"])
+def test_the_last_line(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    done = subprocess.run([sys.executable, str(file), what], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    if what == "refused":
+        assert done.stderr.splitlines() == ["mtpc: the head is not plain."] * 2  # by the process, and at the end
+    else:
+        assert done.stderr.endswith("RuntimeError: the engine is gone: 1\n")
+        assert done.stderr.count("Traceback") == 3
+    assert list(tmp_path.iterdir()) == [file]
