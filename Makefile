@@ -69,14 +69,14 @@ lint: test-env  ## ruff, mypy and hadolint
 	$(BIN)/mypy
 	$(BIN)/hadolint docker/*.Dockerfile
 
-test:  ## lint, then all tests, both engines side by side, each in its own environment
-	@scripts/test_both.sh
+test:  ## lint, then all tests, both engines side by side, each in its own environment (PYTEST=... passes arguments)
+	@PYTEST='$(PYTEST)' scripts/test_both.sh
 
 test-vllm: test-env  ## the tests of everything but the SGLang adapter (PYTEST=... passes arguments)
-	PATH=$(BIN):$$PATH $(BIN)/pytest $(PYTEST)
+	PATH=$(BIN):$$PATH $(BIN)/pytest --durations=30 $(PYTEST)
 
 test-sglang: test-env-sglang  ## the tests of the SGLang adapter (PYTEST=... passes arguments)
-	PATH=$(SGLANG_BIN):$$PATH $(SGLANG_BIN)/pytest $(SGLANG_TESTS) $(PYTEST)
+	PATH=$(SGLANG_BIN):$$PATH $(SGLANG_BIN)/pytest --durations=30 $(SGLANG_TESTS) $(PYTEST)
 
 test-gpu:  ## what only a GPU can show, card by card; without one it says so (CARDS='load core' for some, docs/gpu-cards.md)
 	@scripts/test_gpu.sh $(CARDS) $(if $(ROWS),--rows $(ROWS))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from mtpc.draft_clock import WRITE_EVERY
+from mtpc.servers.draft_times import read_draft_times
 
 
 class Completed(NamedTuple):
@@ -36,3 +41,10 @@ class Engine(Protocol):
 
     def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
         """So many prompts at a time, so many tokens after each, whatever the model says in them."""
+
+
+def seconds_of_drafting(times: Path) -> float:
+    """Inside drafting calls so far, from the file of a running engine's draft times."""
+    if times.exists():
+        time.sleep(WRITE_EVERY)  # until all is written
+    return read_draft_times(times).seconds

@@ -12,9 +12,7 @@ import sglang
 from sglang.srt.plugins import load_plugins
 from sglang.srt.server_args import prepare_server_args
 
-from benchmarks.gpu.completed import Completed
-from mtpc.draft_clock import WRITE_EVERY
-from mtpc.servers.draft_times import read_draft_times
+from benchmarks.gpu.completed import Completed, seconds_of_drafting
 from tests.gpu.running import Run
 
 ON_GPU = ("--mem-fraction-static", "0.6")
@@ -36,7 +34,7 @@ class SGLang:
     def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
         """So many prompts at a time, so many tokens after each."""
         sampling = {"temperature": temperature, "max_new_tokens": tokens, "ignore_eos": True}
-        before = self._drafting()
+        before = seconds_of_drafting(self.times)
 
         async def all_of_them() -> list[dict[str, Any]]:
             free = asyncio.Semaphore(concurrency)
@@ -54,10 +52,4 @@ class SGLang:
         said = sum(answer["completion_tokens"] for answer in answers)
         # The first token comes of the prompt's own pass.
         steps = sum(1 + answer.get("spec_verify_ct", answer["completion_tokens"] - 1) for answer in answers)
-        return Completed(said, steps, seconds, self._drafting() - before)
-
-    def _drafting(self) -> float:
-        """Seconds inside drafting calls, as far as they are written."""
-        if self.times.exists():
-            time.sleep(WRITE_EVERY)
-        return read_draft_times(self.times).seconds
+        return Completed(said, steps, seconds, seconds_of_drafting(self.times) - before)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from prometheus_client import generate_latest
 from vllm import EngineArgs, LLMEngine, SamplingParams, TokensPrompt
 
-from benchmarks.gpu.completed import Completed
-from mtpc.draft_clock import WRITE_EVERY
-from mtpc.servers.draft_times import read_draft_times
+from benchmarks.gpu.completed import Completed, seconds_of_drafting
 from mtpc.servers.prometheus import parse, total
 from tests.gpu.running import CAPTURED, Run
 from vllm_mtpc.offline import complete
@@ -63,17 +60,11 @@ class VLLM:
 
     def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
         """So many prompts at a time, so many tokens after each."""
-        drafting = self._drafting()
+        drafting = seconds_of_drafting(self.times)
         body = {
             "prompts": [{"prompt_token_ids": prompt} for prompt in prompts], "limits": [tokens] * len(prompts),
             "concurrency": concurrency, "temperature": temperature, "ignore_eos": True,
         }  # fmt: skip
         done = complete(self.engine, body)
         said, steps = (sum(one[key] for one in done["completions"]) for key in ("tokens", "steps"))
-        return Completed(said, steps, done["seconds"], self._drafting() - drafting)
-
-    def _drafting(self) -> float:
-        """Seconds inside drafting calls, as far as they are written."""
-        if self.times.exists():
-            time.sleep(WRITE_EVERY)
-        return read_draft_times(self.times).seconds
+        return Completed(said, steps, done["seconds"], seconds_of_drafting(self.times) - drafting)

@@ -84,21 +84,23 @@ class Penalized(Reference):
         return logits
 
     @torch.inference_mode()
-    def after(self, output: list[int]) -> Tensor:
-        """Logits [V] after the prompt and an output."""
-        return self.penalize(self.model(input_ids=torch.tensor([self.prompt + output])).logits[0, -1], output)
-
     def text(self, length: int) -> list[int]:
         """The most likely output, until a stop token ends it."""
-        output: list[int] = []
-        while len(output) < length and output[-1:] not in [[token] for token in self.asked.get("stop_token_ids", ())]:
-            output.append(int(self.after(output).argmax()))
+        past, step, output = None, torch.tensor([self.prompt]), []
+        while len(output) < length and not set(output[-1:]) & set(self.asked.get("stop_token_ids", ())):
+            out = self.model(input_ids=step, past_key_values=past, use_cache=True)
+            output.append(int(self.penalize(out.logits[0, -1], output).argmax()))
+            past, step = out.past_key_values, torch.tensor([output[-1:]])
         return output
 
+    @torch.inference_mode()
     def next_probs(self, texts: list[list[int]], sampling: Sampling) -> Tensor:
         """As `Reference.next_probs`, of texts that begin with the prompt."""
+        batches = torch.tensor(texts).split(256)
+        logits = torch.cat([self.model(input_ids=batch, use_cache=False).logits[:, -1] for batch in batches])
         outputs = [text[len(self.prompt) :] for text in texts]
-        return torch.stack([(self.after(output) / sampling.temperature).softmax(-1) for output in outputs])
+        penalized = [self.penalize(row, output) for row, output in zip(logits, outputs, strict=True)]
+        return (torch.stack(penalized) / sampling.temperature).softmax(-1)
 
 
 STOPS = [32, 101, 116]  # a blank, e and t: without min_new_tokens texts end at once
