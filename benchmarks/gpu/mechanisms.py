@@ -92,6 +92,8 @@ def verification(size: Size, top_k: int = ALL, top_p: float = 1.0, min_p: float 
         need_min_p_sampling=min_p > 0,
         is_all_greedy=False,
         sampling_seed=None,
+        acc_additive_penalties=None,
+        acc_scaling_penalties=None,
     )
     request = SimpleNamespace(sampling_params=SimpleNamespace(top_k=top_k))
     batch = SimpleNamespace(sampling_info=info, seq_lens=each(9), reqs=[request] * rows)
