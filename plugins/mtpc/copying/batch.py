@@ -48,7 +48,8 @@ class BatchCopying:
         numbered: Callable[[Any], int] = hash,
     ) -> None:
         self.table, self.own, self.longest, self.timed = table, own, longest, Timed(cost, longest, times)
-        self.store, self.rest, self.numbered = store, Rest(), numbered
+        self.store, self.numbered = store, numbered
+        self.rest, self._company = Rest(), set[int]()  # and the numbers of those that it is of
         # By what is believed: what is foreseen before the drafter drafts, what it says then, or copies alone.
         self.trust = {"foreseen": Trust(), "drafter": Trust(), "copying": Trust()}
         self.requests: MutableMapping[Any, Request] = {} if requests is None else requests
@@ -70,8 +71,10 @@ class BatchCopying:
 
         said: what the target has just said to each.  greedy: as in `begin`.
         """
-        if len(said) == 1:
-            self.rest.end()
+        company = set(map(self.numbered, said))
+        if len(company) == 1 or company != self._company:  # what nobody else had to copy tells nothing of a new one
+            self.rest = Rest()
+        self._company = company
         if not self.rest.step():
             return False
         for name, tokens in said.items():
@@ -276,7 +279,8 @@ class BatchCopying:
         if self._many:
             foretold = {"drafter": reached, "foreseen": self._foreseen(own, longest)} if own else {"copying": reached}
             self._expect(foretold, ends)
-        self.rest.looked(any(ends) and not self._tries)
+        if not self._tries:  # whose next step is to follow this one, and which drafts whatever it is worth
+            self.rest.looked(any(ends))
         self.reached = reached
         self._hand_out(ends, self.own.share(own))
         return [draft.tokens[:end] for draft, end in zip(drafts, ends, strict=True)]

@@ -17,10 +17,6 @@ class Rest:
         self._left -= rests
         return rests
 
-    def end(self) -> None:
-        """Look in the next step."""
-        self._left = 0
-
     def looked(self, drafted: bool) -> None:
         """What became of a look."""
         self._in_vain = 0 if drafted else self._in_vain + 1

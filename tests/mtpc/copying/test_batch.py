@@ -321,6 +321,28 @@ def test_a_batch_that_always_drafts_is_seen_without_drafts_now_and_then() -> Non
     assert not drafted_in(600, 0.1, alone=True).count(0)
 
 
+def test_a_trial_of_a_drafter_that_is_always_right_says_nothing_against_it() -> None:
+    """Its steps follow each other, so what became of one is learned in the next."""
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)), drafting=((1, 0.6),))
+    batch = BatchCopying(Own(2, serial=2), 6, cost, CopyTable((0.7,)), times=StepTimes(cost, clock=Clock(0.0)))
+    right, drafted, tried, rested = [50, 51], False, 0, 0
+    for step in range(400):
+        answers = dict.fromkeys(("one", "other"), [*right, 100 + step] if drafted else [100 + step])
+        drafted = False
+        if batch.rests(answers):
+            rested += 1
+            continue
+        batch.begin()
+        for name, tokens in answers.items():
+            batch.add(name, lambda: [1, 2], tokens, False)
+        own = batch.own_that_pay(6)
+        drafts = batch.lengths([right[:own]] * 2, [[0.6] * own] * 2, 6, [False, False])
+        drafted = any(drafts)
+        tried += drafted
+    assert tried and rested
+    assert all(request.sure.value >= 0 for request in batch.requests.values())
+
+
 @pytest.mark.parametrize("dear", [0.6, 8.0])
 def test_a_drafter_that_seems_to_be_worth_little_is_tried_and_all_of_its_drafts_verified(dear: float) -> None:
     """One whose drafts cannot be worth it is not; and what is tried does not end a rest."""

@@ -69,20 +69,31 @@ def test_a_request_by_itself_is_always_looked_at() -> None:
     assert served(["a"], NEW)[1] == list(range(80))
 
 
-def test_a_request_that_is_new_in_a_rest_is_asked_for_its_text_after_it() -> None:
-    batch, _ = served(["a", "b"], NEW)
-    while not batch.rests({"a": [7], "b": [8]}):  # until a rest begins
-        batch.begin()
-        for name in ("a", "b"):
-            batch.add(name, list, [7], False)
-        batch.lengths([[], []], [], 6, [False, False])
-    said = [7]
-    while batch.rests({"a": [9], "c": [said[-1]]}):
-        assert "c" not in batch.requests
-        said.append(said[-1] + 1)
+def look(batch: BatchCopying, said: dict[str, list[int]]) -> None:
+    """A step in which somebody looks and nothing is drafted."""
     batch.begin()
-    batch.add("c", lambda: [1, 2, *said[:-1]], said[-1:], False)
-    assert batch.requests["c"].copy.text == [1, 2, *said]
+    for name, tokens in said.items():
+        batch.add(name, list, tokens, False)
+    batch.lengths([[] for _ in said], [], 6, [False for _ in said])
+
+
+def test_a_request_that_joins_or_leaves_ends_the_rest() -> None:
+    batch, _ = served(["a", "b"], NEW)
+    while not batch.rests({"a": [7], "b": [8]}):
+        look(batch, {"a": [7], "b": [8]})
+    said = {"a": [9], "b": [9], "c": [1]}
+    assert not batch.rests(said)
+    look(batch, said)
+    assert not batch.rests({"a": [9], "c": [1]})
+
+
+def test_what_one_request_had_to_copy_alone_is_no_reason_for_two_to_rest() -> None:
+    batch, _ = served(["a"], NEW)
+    for step in range(PATIENCE + 1):
+        said = {"a": [300 + step], "b": [400 + step]}
+        assert not batch.rests(said)
+        look(batch, said)
+    assert batch.rests({"a": [305], "b": [405]})
 
 
 def test_an_answer_that_ends_in_a_rest_is_kept_whole() -> None:
