@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from mtpc.copying.rest import Rest
 from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
 from mtpc.own import Own
@@ -90,7 +91,7 @@ def test_a_rest_goes_on_without_a_look_at_what_was_said() -> None:
             for name, (token,) in zip(ids, said.tolist(), strict=True):
                 requests[name].output_token_ids.append(token)
             if step == 69:
-                copying.batch.rest.end()
+                copying.batch.rest = Rest()
         return rested, {name: request.copy.text for name, request in copying.batch.requests.items()}, rested_on
 
     rested, texts, rested_on = after(asks=True)
@@ -124,7 +125,7 @@ def test_a_name_that_is_used_again_is_another_request(rests: bool) -> None:
         step(100)
     requests["a"] = request("bob", [3])
     step(101)
-    copying.batch.rest.end()
+    copying.batch.rest = Rest()
     step(102)
     assert copying.batch.requests["a"].copy.text == [3, 101, 102]
     assert copying.batch.requests["a"].tenant == "bob"
