@@ -28,7 +28,7 @@ class MTPCError(ValueError):
     Raised by the core, shown as it is (no stack trace) by the command line and the engine adapters.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str = "") -> None:
         super().__init__(one_line(message))
 
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from mtpc.copying.table import FILE, Chances, CopyTable
 from mtpc.directory.target import TargetKeys
-from mtpc.errors import MTPCError
+from mtpc.errors import MTPCError, one_line
 from mtpc.families import families
 from mtpc.families.drafter import load_drafter
 from mtpc.families.family import Family
@@ -187,7 +187,7 @@ def assert_one_sentence(read: Callable[[Path], object], folder: Path, file: Path
     with pytest.raises(MTPCError) as caught:
         read(folder)
     message = str(caught.value)
-    assert str(file) in message
+    assert one_line(str(file)) in message
     assert "\n" not in message
     assert message.endswith(".")
     assert not re.search(r"\. [A-Z]", message)
