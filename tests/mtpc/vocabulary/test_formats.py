@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from mtpc.errors import MTPCError
+from mtpc.errors import MTPCError, one_line
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Ranking, Rankings
 
@@ -148,5 +148,5 @@ def test_one_sentence_for_a_broken_file(case: str, tmp_path: Path) -> None:
     with pytest.raises(MTPCError) as caught:
         read_rankings(tmp_path / file, VOCAB)
     assert message in str(caught.value)
-    assert str(tmp_path / file) in str(caught.value)
+    assert one_line(str(tmp_path / file)) in str(caught.value)
     assert "\n" not in str(caught.value)
