@@ -178,8 +178,7 @@ class Benchmark:
         self.asked, self.ignore_eos = prompts.by_kind, not prompts.answered
         longest = max(len(prompt) for of_kind in self.asked.values() for prompt in of_kind)
         self.settings = {
-            name: one if one.drafter is not None else engine.as_released(one, given.temperatures)
-            for name, one in contestants(given, longest).items()
+            name: engine.as_released(one, given.temperatures) for name, one in contestants(given, longest).items()
         }
         self.points: list[Point] = []
 

@@ -16,6 +16,7 @@ import torch
 from sglang.srt.runtime_context import get_schedule
 from torch import Tensor
 
+from mtpc.sent import sent
 from mtpc.verify import penalties
 
 
@@ -75,24 +76,25 @@ def penalize(tokens: Tensor, parents: Tensor, batch: Any, logits: Tensor) -> Pen
     device = logits.device
     late = not get_schedule().disable_overlap_schedule  # as where SGLang overlaps steps without drafts
 
-    early = [row for row, request in enumerate(batch.reqs) if _may_end_too_early(request)]
+    early = {row: ends for row, request in enumerate(batch.reqs) if (ends := _early_ends(request))}
     if early:
-        rows = _sent(early, torch.int64, device)
-        ends, least = zip(*(_ends_and_least(batch.reqs[row]) for row in early), strict=True)
-        most = max(map(len, ends))
-        padded = _sent([[*each, *each[:1] * (most - len(each))] for each in ends], torch.int64, device)
-        missing = _sent(least, torch.int64, device) - (batch.seq_lens[rows] + 1)
-        by_row[rows] = penalties.forbid_early_ends(by_row[rows], parents[rows], padded, missing)
+        rows, most = sent(torch.tensor(list(early)), device), max(map(len, early.values()))
+        padded = torch.tensor([[*each, *each[:1] * (most - len(each))] for each in early.values()])
+        least = [
+            len(batch.reqs[row].origin_input_ids) + batch.reqs[row].sampling_params.min_new_tokens for row in early
+        ]
+        missing = sent(torch.tensor(least), device) - (batch.seq_lens[rows] + 1)
+        by_row[rows] = penalties.forbid_early_ends(by_row[rows], parents[rows], sent(padded, device), missing)
 
     some = [row for row, request in enumerate(batch.reqs) if _is_penalized(request)]
-    rows, requests = _sent(some, torch.int64, device), [batch.reqs[row] for row in some]
+    rows, requests = sent(torch.tensor(some, dtype=torch.int64), device), [batch.reqs[row] for row in some]
     if not some:
         return Penalized(batch, rows, (), logits.new_empty(0), tokens[rows, 0])
     counts = torch.stack([_counts(request, logits, late) for request in requests])
     asked = [request.sampling_params for request in requests]
     strengths = penalties.Penalties(
         *(
-            _sent([getattr(each, f"{name}_penalty") for each in asked], torch.float32, device)
+            sent(torch.tensor([float(getattr(each, f"{name}_penalty")) for each in asked]), device)
             for name in penalties.Penalties._fields
         )
     )
@@ -105,18 +107,18 @@ def _is_penalized(request: Any) -> bool:
     return bool(asked.frequency_penalty or asked.presence_penalty or asked.repetition_penalty != 1.0)
 
 
-def _may_end_too_early(request: Any) -> bool:
-    """As far as the host knows, which with overlapping steps has not seen the last ones."""
-    return request.sampling_params.min_new_tokens > len(request.output_ids) and bool(_ends_and_least(request)[0])
+def _early_ends(request: Any) -> list[int]:
+    """The tokens that may not end a request's text yet; none where it is long enough, as far as the host knows.
 
-
-def _ends_and_least(request: Any) -> tuple[list[int], int]:
-    """The tokens that end a request's text, and how many tokens prompt and text must have."""
+    With overlapping steps the host has not seen the last tokens.
+    """
     asked, tokenizer = request.sampling_params, request.tokenizer
+    if asked.min_new_tokens <= len(request.output_ids):
+        return []
     ends = {*(asked.stop_token_ids or ()), *(request.eos_token_ids or ())}
     if tokenizer is not None:
         ends |= {*(tokenizer.additional_stop_token_ids or ()), tokenizer.eos_token_id} - {None}
-    return sorted(ends), len(request.origin_input_ids) + asked.min_new_tokens
+    return sorted(ends)
 
 
 def _counts(request: Any, logits: Tensor, late: bool) -> Tensor:
@@ -128,8 +130,3 @@ def _counts(request: Any, logits: Tensor, late: bool) -> Tensor:
     if late:
         counts[request.origin_input_ids[-1]] = 1
     return counts
-
-
-def _sent(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Values of the host on the device, without waiting for it."""
-    return torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda").to(device, non_blocking=True)

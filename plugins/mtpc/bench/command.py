@@ -97,10 +97,7 @@ def server_settings(
     drafted = replace(plain, drafter=request.drafter, num_drafts=num_drafts, extra=extra)
     own = {} if ngram is None else {f"n-gram {ngram}": replace(plain, ngram=ngram)}
     found = {NO_DRAFTER: plain, DRAFTER: drafted, **own}
-    return {
-        name: one if one.drafter is not None else engine.as_released(one, plan.temperatures)
-        for name, one in found.items()
-    }
+    return {name: engine.as_released(one, plan.temperatures) for name, one in found.items()}
 
 
 def plugin_notes(engine: Engine, servers: Mapping[str, Server], temperatures: Sequence[float]) -> list[str]:

@@ -56,6 +56,8 @@ class Engine:
     ngram_fixes: Callable[[Sequence[float]], str | None] = lambda temperatures: None
 
     def as_released(self, settings: ServerSettings, temperatures: Sequence[float]) -> ServerSettings:
-        """Settings of a server without a drafter of ours: without our plugin, unless its n-gram drafter needs that."""
+        """Settings without our plugin, where there is no drafter of ours and no n-gram drafter that needs it."""
+        if settings.drafter is not None:
+            return settings
         needed = settings.ngram is not None and self.ngram_fixes(temperatures) is not None
         return replace(settings, plugin=needed)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from mtpc.verify.tree import ancestors
+from mtpc.verify.tree import ancestors, node_depths
 
 
 class Penalties(NamedTuple):
@@ -59,7 +60,7 @@ def forbid_early_ends(logits: Tensor, parents: Tensor, ends: Tensor, missing: Te
     logits: float32 [B, N + 1, V].  parents: int64 [B, N].  ends: int64 [B, E], the tokens that end a request's text,
     some more than once where it has fewer.  missing: int64 [B], how many tokens after the root the text must have.
     """
-    early = ancestors(parents, itself=False).sum(2) < missing[:, None]  # [B, N + 1]
+    early = F.pad(node_depths(parents), (1, 0)) < missing[:, None]  # [B, N + 1]
     at = ends[:, None].expand(-1, early.shape[1], -1)
     return logits.scatter(2, at, logits.gather(2, at).masked_fill(early[..., None], -torch.inf))
 
