@@ -18,6 +18,7 @@ from tests.engine.conftest import Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.prompts import prompts
 from tests.engine_sglang.server import SGLangServer, texts
+from tests.oracles.penalties import counted_of, penalized
 
 one_of_each = pytest.mark.parametrize("drafted", ["chain", "tree, synchronous"], indirect=True)
 pytestmark = [pytest.mark.engine, one_of_each]
@@ -60,10 +61,7 @@ def test_unusual_sampling(plain: SGLangServer, drafted: SGLangServer, sampling: 
 
 
 class Penalized(Reference):
-    """The target whose tokens are penalized one at a time, as SGLang penalizes them without a drafter.
-
-    late: where steps overlap, a token counts one token later, and the prompt's last one counts from the second on.
-    """
+    """The target whose tokens are penalized one at a time; late: see `tests.oracles.penalties.counted_of`."""
 
     def __init__(self, folder: Path, prompt: list[int], asked: dict[str, Any], late: bool) -> None:
         super().__init__(folder)
@@ -71,14 +69,7 @@ class Penalized(Reference):
 
     def penalize(self, logits: Tensor, output: list[int]) -> Tensor:
         """Logits [V] of the next token."""
-        known = output
-        if self.late and output:
-            known = [self.prompt[-1], *output[:-1]]
-        logits = logits.double()
-        for token in set(known):
-            logits[token] -= self.asked.get("frequency_penalty", 0.0) * known.count(token)
-            logits[token] -= self.asked.get("presence_penalty", 0.0)
-            logits[token] *= self.asked.get("repetition_penalty", 1.0) ** (1 if logits[token] < 0 else -1)
+        logits = penalized(logits.double(), counted_of(self.prompt, output, self.late), **self.asked)
         if len(output) < self.asked.get("min_new_tokens", 0):
             logits[self.asked["stop_token_ids"]] = -torch.inf
         return logits
@@ -99,8 +90,8 @@ class Penalized(Reference):
         batches = torch.tensor(texts).split(256)
         logits = torch.cat([self.model(input_ids=batch, use_cache=False).logits[:, -1] for batch in batches])
         outputs = [text[len(self.prompt) :] for text in texts]
-        penalized = [self.penalize(row, output) for row, output in zip(logits, outputs, strict=True)]
-        return (torch.stack(penalized) / sampling.temperature).softmax(-1)
+        rows = [self.penalize(row, output) for row, output in zip(logits, outputs, strict=True)]
+        return (torch.stack(rows) / sampling.temperature).softmax(-1)
 
 
 STOPS = [32, 101, 116]  # a blank, e and t: without min_new_tokens texts end at once

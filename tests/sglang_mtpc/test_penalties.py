@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mtpc.draft import Draft, TreeDraft
 from sglang_mtpc import penalties, verify
+from tests.oracles.penalties import counted_of, penalized
 from tests.sglang_mtpc.test_verify import batch_of, built
 
 V, PROMPT = 9, [3, 1, 4]
@@ -46,12 +47,7 @@ def target(text: list[int]) -> Tensor:
 def token_after(output: list[int], asked: dict[str, Any], late: bool, first: int = 0) -> int:
     """The most likely token after an output, one at a time; first: where counting begins."""
     asked = NONE | asked
-    logits = target(PROMPT + output)
-    if len(output) > first:
-        known = [PROMPT[-1], *output[first:-1]] if late else output[first:]
-        for token in set(known):
-            logits[token] -= asked["frequency_penalty"] * known.count(token) + asked["presence_penalty"]
-            logits[token] *= asked["repetition_penalty"] ** (1 if logits[token] < 0 else -1)
+    logits = penalized(target(PROMPT + output), counted_of(PROMPT, output[first:], late), **asked)
     if len(output) < asked["min_new_tokens"]:
         logits[list(ENDS)] = -torch.inf
     return int(logits.argmax())

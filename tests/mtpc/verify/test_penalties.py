@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from mtpc.verify.penalties import Penalties, count, forbid_early_ends, penalize
 from mtpc.verify.verdict import PADDING
+from tests.oracles.penalties import penalized
 
 V = 7  # so few that trees repeat the text's tokens, and their own
 CHAIN = [-1, 0, 1, 2]
@@ -17,16 +17,6 @@ TREE = [-1, 0, -1, 2, 2, 4]
 def path(parents: list[int], node: int) -> list[int]:
     """From the root, numbered 0, to a node, itself included."""
     return ([*path(parents, parents[node - 1] + 1), node]) if node else [0]
-
-
-def penalized_one_by_one(logits: Tensor, text: list[int], penalties: list[float]) -> Tensor:
-    """The logits [V] after a text, as the engines document penalties."""
-    frequency, presence, repetition = penalties
-    found = logits.clone()
-    for token in set(text):
-        found[token] -= frequency * text.count(token) + presence
-        found[token] = found[token] * repetition if found[token] < 0 else found[token] / repetition
-    return found
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "one token late"])
@@ -47,7 +37,7 @@ def test_each_node_is_penalized_by_the_tokens_that_lead_to_it(parents: list[int]
             for node in range(width):
                 leading = [int(tokens[row, each]) for each in path(parents, node)]
                 known = text + (leading[:-1] if late else leading)
-                expected = penalized_one_by_one(logits[row, node], known, strengths[row])
+                expected = penalized(logits[row, node], known, *strengths[row])
                 assert torch.allclose(found[row, node], expected, atol=1e-6)
 
 
