@@ -52,7 +52,7 @@ class DraftVocabularies:
         if together:
             self.names, self.ids = (*self.names, TOGETHER), (*self.ids, union)
         self.detector = LanguageDetector(rankings, template, together=union.numpy() if together else None)
-        self.names, self.ids = (*self.names, ALL), (*self.ids, torch.arange(self.vocab_size))
+        self.names, self.ids = (*self.names, ALL), (*self.ids, torch.arange(self.vocab_size, device="cpu"))
 
     def together(self) -> DraftVocabularies | None:
         """Those of all languages as one, for all requests; None: that is all tokens, so nothing is gained."""

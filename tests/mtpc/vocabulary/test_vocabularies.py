@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.ranking import Ranking, Rankings
@@ -18,6 +19,15 @@ def test_every_language_has_a_vocabulary_of_the_size_that_was_asked_for() -> Non
     assert vocabularies.detector is not None
     assert vocabularies.detector.languages == vocabularies.names[:2]
     assert (vocabularies.detector.together, vocabularies.detector.everything) == (2, 3)
+
+
+def test_tokens_of_vocabularies_are_on_the_cpu_whatever_device_an_engine_loads_models_on() -> None:
+    """They are compared there before anything is on the device; vLLM makes the device of a GPU the default."""
+    with torch.device("meta"):
+        vocabularies = DraftVocabularies(RANKINGS, VocabularySettings(size=3))
+        together = vocabularies.together()
+    assert together is not None
+    assert {ids.device.type for ids in (*vocabularies.ids, *together.ids)} == {"cpu"}
 
 
 @pytest.mark.parametrize("languages", [("english",), ("english", "french")])
