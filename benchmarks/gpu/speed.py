@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ from tests.support.random_models import make_drafter, make_target
 CONCURRENCY, TEMPERATURES, TOKENS = (1, 8, 32, 64), (0.0, 1.0), 128
 CONTEXT = 2048
 NGRAM = {"vllm": Ngram(2, 4, 4), "sglang": Ngram(1, 7, 11)}
+AS_SERVED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}  # the engine in a process of its own, ahead of who asks
 SECONDS = 20.0  # that are left when a measurement begins
 
 
@@ -47,6 +49,11 @@ def pair_of(name: str, run: Run) -> Pair:
         shipped = weights / "byte-mtpc-hmm-n8"
         return Pair(weights / "byte-target", shipped, SHIPPED)
     return Pair(run.chat_target(), weights / "smollm2-fastmtp", run.paths.prompts)
+
+
+def longest_text(target: Path) -> int:
+    """Tokens that a target has positions for."""
+    return int(json.loads((target / "config.json").read_text())["max_position_embeddings"])
 
 
 def prompts_for(file: Path, target: Path, count: int, longest: int) -> list[list[int]]:
@@ -79,7 +86,7 @@ def words_of(setup: str, pair: Pair) -> list[str]:
 
 def started(engine: str, pair: Pair, setup: str, run: Run, requests: int, context: int) -> Engine:
     """An engine that runs so many requests at a time."""
-    os.environ[VARIABLE] = str(run.folder / "draft-times.json")
+    os.environ |= {VARIABLE: str(run.folder / "draft-times.json"), **AS_SERVED}
     if engine == "sglang":
         from benchmarks.gpu.on_sglang import SGLang
 
@@ -101,7 +108,7 @@ def measured(engine: str, name: str, setup: str) -> Callable[[Run], str]:
         end = time.monotonic() + run.seconds - SECONDS
         pair = pair_of(name, run)
         sizes = CONCURRENCY if run.on_gpu else (1, 2)
-        tokens, context = (TOKENS, CONTEXT) if run.on_gpu else (8, 256)
+        tokens, context = (TOKENS, min(CONTEXT, longest_text(pair.target))) if run.on_gpu else (8, 256)
         asked = prompts_for(pair.prompts, pair.target, 2 * max(sizes), context - tokens - 16)
         served = started(engine, pair, setup, run, max(sizes), context)
         found: Figures = []

@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("drafter", type=Path)
     parser.add_argument("prompts", type=json.loads, help="token ids of each")
+    parser.add_argument("--plain", action="store_true", help="without the drafter")
     parser.add_argument("--method", default="eagle")
     parser.add_argument("--drafts", type=int, default=5)
     parser.add_argument("--greedy-length", type=int, default=32)
@@ -89,6 +90,12 @@ def main() -> None:
     copies = Watched(waits).copies
     replays = replay_instead_of_capture((1, 2, 7)) if options.replay else Replays()
     room = {"max_num_seqs": options.max_num_seqs}
+    speculative = {
+        "method": options.method,
+        "model": str(options.drafter),
+        "num_speculative_tokens": options.drafts,
+        "draft_sample_method": options.draft_sample_method,
+    }
     llm = LLM(
         str(options.target),
         enforce_eager=not options.graphs,
@@ -96,12 +103,7 @@ def main() -> None:
         disable_log_stats=False,
         trust_remote_code=True,  # a MiMo target brings its configuration class
         additional_config=options.additional,
-        speculative_config={
-            "method": options.method,
-            "model": str(options.drafter),
-            "num_speculative_tokens": options.drafts,
-            "draft_sample_method": options.draft_sample_method,
-        },
+        speculative_config=None if options.plain else speculative,
         **{"dtype": "float32"} | (room if options.max_num_seqs else {}) | options.engine,
     )
     waits.count()
@@ -121,8 +123,8 @@ def main() -> None:
             said[name] = [list(choice.token_ids) for choice in llm.generate(prompts[:1], sampled)[0].outputs]
             said["copied"].append(sum(copies))
     counters = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
-    said["accepted"] = counters["vllm:spec_decode_num_accepted_tokens"]
-    said["drafted"] = counters["vllm:spec_decode_num_draft_tokens"]
+    said["accepted"] = counters.get("vllm:spec_decode_num_accepted_tokens", 0)
+    said["drafted"] = counters.get("vllm:spec_decode_num_draft_tokens", 0)
     time.sleep(EVERY + 0.5)  # until all is shown
     page = parse(generate_latest(REGISTRY).decode())
     said["counted"] = [total(page, f"mtpc_{what}_total") for what in ("accepted_tokens", "draft_tokens", "requests")]

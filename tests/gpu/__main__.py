@@ -8,12 +8,13 @@ r"""Run the cards: what only a GPU can show of this project, each card one comma
 A card ends by itself within its time.  What it has found by then is in --out: results.json, table.md, and log.txt with
 the logs of rows that failed.  A row that has a result there is not run again without --again, so the same command goes
 on where a card was stopped.  Every row runs in a process of its own, in the environment of its engine: --vllm and
---sglang are how Python is started in each, as in --vllm "env PYTHONPATH=$HOME/vllm-site python3".
+--sglang are how Python is started in each, as in --vllm "env PYTHONPATH=$HOME/vllm-site:plugins python3".
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import re
 import shlex
@@ -195,8 +196,15 @@ def main(given: Sequence[str] | None = None) -> int:
     if options.device == "cuda" and "gpu" not in hardware():
         print(NO_GPU)
         return 0
-    results, names = Results(options.out), []
     folder = options.work.resolve() / "engines"
+    folder.mkdir(parents=True, exist_ok=True)
+    held = (folder / "lock").open("w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"test-gpu: another run uses {options.work}; wait for its end, or name another --work.", file=sys.stderr)
+        return 2
+    results, names = Results(options.out), []
     warm = {engine: Warm(engine, getattr(options, engine), folder) for engine in ENGINES}
     with tidy_end(), ExitStack() as ends:
         for each in warm.values():

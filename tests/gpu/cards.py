@@ -69,8 +69,8 @@ CARDS = (
             "sglang/imports": Row("sglang", 25, "tests.gpu.loads:imports", ("sglang",), on_cpu=True),
             "vllm/doctor": Row("vllm", 20, "tests.gpu.loads:engine_fits", ("vllm",), on_cpu=True),
             "sglang/doctor": Row("sglang", 20, "tests.gpu.loads:engine_fits", ("sglang",), on_cpu=True),
-            "vllm/answer": Row("vllm", 45, "tests.gpu.loads:vllm_answers", ("TRITON_ATTN",), on_cpu=True),
-            "vllm/answer-flash-attention": Row("vllm", 45, "tests.gpu.loads:vllm_answers", ("FLASH_ATTN",)),
+            "vllm/answer": Row("vllm", 45, "tests.gpu.loads:vllm_answers", ("TRITON_ATTN", "float32"), on_cpu=True),
+            "vllm/answer-flash-attention": Row("vllm", 45, "tests.gpu.loads:vllm_answers", ("FLASH_ATTN", "bfloat16")),
             "sglang/answer": Row("sglang", 60, "tests.gpu.loads:sglang_answers", on_cpu=True),
         },
     ),
@@ -92,6 +92,7 @@ CARDS = (
     Card(
         "vllm", "is output lossless on vLLM's Model Runner V2 with CUDA graphs, and how much memory does it take?", 240,
         {
+            "vllm/none": Row("vllm", 35, "tests.gpu.on_vllm:without_drafter"),
             "vllm/graphs-and-eager": Row("vllm", 90, "tests.gpu.on_vllm:graphs_and_eager"),
             **{
                 f"vllm/{case}": Row("vllm", 35, "tests.gpu.on_vllm:case_row", (case,), on_cpu=case == "mtpc")

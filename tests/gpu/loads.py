@@ -64,18 +64,21 @@ def engine_fits(engine: str) -> Callable[[Run], str]:
     return row
 
 
-def told(run: Run, texts: list[list[int]], drafted: str) -> str:
-    """Whether greedy texts, tokens of the byte target, are those of the target in transformers."""
+def told(run: Run, texts: list[list[int]], drafted: str, exactly: bool = True) -> str:
+    """Whether greedy texts, tokens of the byte target, are those of the target in transformers.
+
+    exactly: whether they must be; in other types than float32 rounding decides between tokens now and then.
+    """
     exact = Reference(run.paths.weights / "byte-target")
     expected = [exact.greedy(list(prompt.encode()), LENGTH) for prompt in prompts(ASKED)]
     same = sum(a == b for a, b in zip(texts, expected, strict=True))
     found = f"{same} of {ASKED} greedy texts are the target's, {drafted}"
-    assert same == ASKED, found
+    assert same == ASKED or not exactly, found
     return found
 
 
-def vllm_answers(backend: str) -> Callable[[Run], str]:
-    """Row: a few greedy texts from what ships, without CUDA graphs, with one attention backend."""
+def vllm_answers(backend: str, dtype: str) -> Callable[[Run], str]:
+    """Row: a few greedy texts from what ships, without CUDA graphs, with one attention backend, in a type it has."""
 
     def row(run: Run) -> str:
         from benchmarks.gpu.on_vllm import built, counters, generated
@@ -86,13 +89,13 @@ def vllm_answers(backend: str) -> Callable[[Run], str]:
             "draft_sample_method": "probabilistic",
         }  # fmt: skip
         engine = built(
-            run, run.paths.weights / "byte-target", drafter, dtype="float32", max_model_len=256, max_num_seqs=8,
+            run, run.paths.weights / "byte-target", drafter, dtype=dtype, max_model_len=256, max_num_seqs=8,
             enforce_eager=True, **attention,
         )  # fmt: skip
         texts = generated(engine, [list(prompt.encode()) for prompt in prompts(ASKED)], LENGTH)
         found = counters()
         assert found.accepted, "no draft was accepted"
-        return told(run, texts, f"{found.accepted:.0f} of {found.drafted:.0f} drafts accepted")
+        return told(run, texts, f"{found.accepted:.0f} of {found.drafted:.0f} drafts accepted", dtype == "float32")
 
     return row
 

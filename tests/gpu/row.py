@@ -103,14 +103,14 @@ def run_row(name: str, run: Run) -> NoReturn:
     os._exit(0)  # an engine in this process may leave threads that wait for each other
 
 
-def run_forked(name: str, file: Path) -> NoReturn:
-    """`run_row` in a process that has just been forked, in a session of its own; anew where a GPU is in use already."""
+def run_forked(name: str, file: Path, anew: bool) -> NoReturn:
+    """`run_row` in a process that has just been forked, in a session of its own; ``anew``: in a new Python."""
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     log = os.open(file.parent / LOG, os.O_WRONLY | os.O_CREAT)
     for stream, opened in enumerate((nothing, log, log)):
         os.dup2(opened, stream)
-    if torch.cuda.is_initialized():
+    if anew:
         os.execv(sys.executable, [sys.executable, "-m", "tests.gpu.row", name, str(file)])
     run_row(name, Run.load(file))
 
@@ -123,10 +123,11 @@ def run_rows(engine: str) -> None:
     for line in sys.stdin:
         name, _, file = line.strip().partition(" ")
         sys.stdout.flush()
+        anew = torch.cuda.is_initialized()  # a forked process cannot use a device that this one has used
         row = os.fork()
         if not row:
             try:
-                run_forked(name, Path(file))
+                run_forked(name, Path(file), anew)
             finally:
                 traceback.print_exc()
                 os._exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from tests.gpu.running import NotRunError, Run
 from tests.gpu.waiting import Waits
 
 ROOT = Path(__file__).parents[2]
+MISSING = "sglang" if find_spec("sglang") is None else "vllm"  # its import takes no time
 
 
 @pytest.fixture
@@ -140,15 +142,31 @@ def test_what_becomes_of_a_row(
 
 def test_rows_are_forked_from_one_process(run: Run) -> None:
     """A row of an engine that is not there, twice, and one that does not exist, whose error is in its log."""
-    missing = "sglang" if find_spec("sglang") is None else "vllm"
-    with closing(warm.Warm(missing, [sys.executable], run.folder / "engines")) as process:
+    with closing(warm.Warm(MISSING, [sys.executable], run.folder / "engines")) as process:
         for name, held, found in (
-            (f"{missing}/doctor", Held.UNTRIED, f"{missing} is not installed here"),
-            (f"{missing}/doctor", Held.UNTRIED, f"{missing} is not installed here"),
+            (f"{MISSING}/doctor", Held.UNTRIED, f"{MISSING} is not installed here"),
+            (f"{MISSING}/doctor", Held.UNTRIED, f"{MISSING} is not installed here"),
             ("no-such-row", Held.NO, "KeyError: 'no-such-row'"),
         ):
             result = runner.tried(name, process, run.model_copy(update={"folder": run.folder / "row"}))
             assert (result["held"], result["found"]) == (held, found)
+
+
+# As torch has it: where the device has been used, and in no process that is forked from there.
+USED = """import os, sys, torch
+here = os.getpid()
+torch.cuda.is_initialized = lambda: os.getpid() == here
+from tests.gpu import row
+row.run_row = lambda *given: sys.exit("forked")
+del sys.argv[1:3]
+row.main()"""
+
+
+def test_where_the_import_has_used_the_device_a_row_is_run_by_a_new_python(run: Run) -> None:
+    """A forked process could not use it; SGLang's import does."""
+    with closing(warm.Warm(MISSING, [sys.executable, "-c", USED], run.folder / "engines")) as process:
+        result = runner.tried("no-such-row", process, run.model_copy(update={"folder": run.folder / "row"}))
+    assert result["found"] == "KeyError: 'no-such-row'"
 
 
 def speeds(setup: str, rate: float, **more: Any) -> dict[str, Any]:
@@ -197,6 +215,16 @@ def test_results_are_whole_after_every_row_and_are_gone_on_from(
     assert runner.main(["core", "--again", "--seconds", "1", *folders]) == 1
     assert "no time left" in capsys.readouterr().out
     assert len((tmp_path / "log").read_text().splitlines()) == 5
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One would delete what the other's rows read."""
+    options = ["core", "--device", "cpu", "--out", str(tmp_path / "out"), "--work", str(tmp_path), "--rows", "none"]
+    assert runner.main(options) == 0
+    with (tmp_path / "engines" / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert runner.main(options) == 2
+    assert f"another run uses {tmp_path};" in capsys.readouterr().err
 
 
 def test_cards_and_figures_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from mtpc.servers.server import last_error
 from tests.gpu.row import Found, Held
 from tests.gpu.running import LOG, ROOT, Run
 
+UNCOMPILED = "PYTHONDONTWRITEBYTECODE"  # Docker images set it; an engine's import then takes 20 s in every process
 PATIENCE = 20.0  # seconds for a row that is stopped to end its servers
 
 
@@ -64,8 +65,9 @@ class Warm:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             with self.log.open("w") as log:
                 self._process = subprocess.Popen(
-                    self.command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0
-                )
+                    self.command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0,
+                    env={name: value for name, value in os.environ.items() if name != UNCOMPILED},
+                )  # fmt: skip
         return self._process
 
     @staticmethod
