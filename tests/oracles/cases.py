@@ -105,5 +105,12 @@ def all_cases() -> list[Case]:
 
 
 ALL_CASES = all_cases()
+
+
+def cases_of(kind: str) -> list[Case]:
+    """All of one kind."""
+    return [case for case in ALL_CASES if case.kind == kind]
+
+
 # One of each kind, large enough that no level of the tree and no step of the chain is missing.
 ONE_OF_EACH = [Case(kind, 5, 1 if kind == "ff" else 3, 3) for kind in KINDS]

@@ -5,50 +5,58 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.oracles.cases import ALL_CASES, ONE_OF_EACH, Case, enumerate_rows, take_row
+from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, enumerate_rows, take_row
 
 TOLERANCE = 1e-9
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_conditioned_log_prob(case: Case) -> None:
-    windows = case.windows()
-    for first in range(case.vocabulary):
-        params = case.circuit.condition(case.params(), torch.tensor([first, first]))
-        for row, table in enumerate(case.tables()):
-            got = case.circuit.log_prob(take_row(params, row, len(windows)), windows)
-            expected = torch.from_numpy(table.condition(first).joint).log().flatten()
-            torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
-            assert got.exp().sum().item() == pytest.approx(1.0, abs=TOLERANCE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_conditioned_log_prob(kind: str, subtests: pytest.Subtests) -> None:
+    for case in cases_of(kind):
+        with subtests.test(str(case)):
+            windows = case.windows()
+            for first in range(case.vocabulary):
+                params = case.circuit.condition(case.params(), torch.tensor([first, first]))
+                for row, table in enumerate(case.tables()):
+                    got = case.circuit.log_prob(take_row(params, row, len(windows)), windows)
+                    expected = torch.from_numpy(table.condition(first).joint).log().flatten()
+                    torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
+                    assert got.exp().sum().item() == pytest.approx(1.0, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_conditioned_parameters_are_a_circuit_of_the_same_kind(case: Case) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_conditioned_parameters_are_a_circuit_of_the_same_kind(kind: str, subtests: pytest.Subtests) -> None:
     """Enumerated from its own parameters it is the conditional, and each distribution in it is normalised."""
-    first = torch.tensor([case.vocabulary - 1, 0])
-    params = case.circuit.condition(case.params(), first)
-    original = case.params()
-    assert params.leaves.shape == original.leaves.shape
-    assert [w.shape for w in params.sums] == [w.shape for w in original.sums]
-    for weights in (params.leaves, *params.sums):
-        torch.testing.assert_close(weights.exp().sum(-1), torch.ones(weights.shape[:-1], dtype=weights.dtype))
-    for token, table, conditioned in zip(first.tolist(), case.tables(), enumerate_rows(case.kind, params), strict=True):
-        assert abs(conditioned.joint - table.condition(token).joint).max() < TOLERANCE
+    for case in cases_of(kind):
+        with subtests.test(str(case)):
+            first = torch.tensor([case.vocabulary - 1, 0])
+            params = case.circuit.condition(case.params(), first)
+            original = case.params()
+            assert params.leaves.shape == original.leaves.shape
+            assert [w.shape for w in params.sums] == [w.shape for w in original.sums]
+            for weights in (params.leaves, *params.sums):
+                torch.testing.assert_close(weights.exp().sum(-1), torch.ones(weights.shape[:-1], dtype=weights.dtype))
+            for token, table, conditioned in zip(
+                first.tolist(), case.tables(), enumerate_rows(case.kind, params), strict=True
+            ):
+                assert abs(conditioned.joint - table.condition(token).joint).max() < TOLERANCE
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_conditioned_conditionals_and_prefixes(case: Case) -> None:
-    windows = case.windows()[:: max(len(case.windows()) // 20, 1)]
-    for row, table in enumerate(case.tables()):
-        params = case.circuit.condition(take_row(case.params(), row, len(windows)), windows[:, 0])
-        conditionals = case.circuit.conditionals(params, windows)
-        prefixes = case.circuit.prefix_log_probs(params, windows)
-        for x, got, got_prefixes in zip(windows.tolist(), conditionals, prefixes, strict=True):
-            conditioned = table.condition(x[0])
-            expected = torch.from_numpy(conditioned.conditionals(tuple(x))).log()
-            torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
-            expected = torch.from_numpy(conditioned.prefix_log_probs(tuple(x)))
-            torch.testing.assert_close(got_prefixes, expected, atol=TOLERANCE, rtol=0)
+@pytest.mark.parametrize("kind", KINDS)
+def test_conditioned_conditionals_and_prefixes(kind: str, subtests: pytest.Subtests) -> None:
+    for case in cases_of(kind):
+        with subtests.test(str(case)):
+            windows = case.windows()[:: max(len(case.windows()) // 20, 1)]
+            for row, table in enumerate(case.tables()):
+                params = case.circuit.condition(take_row(case.params(), row, len(windows)), windows[:, 0])
+                conditionals = case.circuit.conditionals(params, windows)
+                prefixes = case.circuit.prefix_log_probs(params, windows)
+                for x, got, got_prefixes in zip(windows.tolist(), conditionals, prefixes, strict=True):
+                    conditioned = table.condition(x[0])
+                    expected = torch.from_numpy(conditioned.conditionals(tuple(x))).log()
+                    torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
+                    expected = torch.from_numpy(conditioned.prefix_log_probs(tuple(x)))
+                    torch.testing.assert_close(got_prefixes, expected, atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)

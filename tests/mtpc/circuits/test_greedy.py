@@ -5,21 +5,25 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.oracles.cases import ALL_CASES, ONE_OF_EACH, Case, cast
+from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, cast
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_greedy(case: Case) -> None:
-    got = case.circuit.greedy(case.params())
-    assert got.dtype == torch.int64
-    assert got.tolist() == [list(table.greedy()) for table in case.tables()]
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy(kind: str, subtests: pytest.Subtests) -> None:
+    for case in cases_of(kind):
+        with subtests.test(str(case)):
+            got = case.circuit.greedy(case.params())
+            assert got.dtype == torch.int64
+            assert got.tolist() == [list(table.greedy()) for table in case.tables()]
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_greedy_after_a_first_token(case: Case) -> None:
-    for first in range(case.vocabulary):
-        got = case.circuit.greedy(case.params(), torch.tensor([first, first]))
-        assert got.tolist() == [list(table.greedy(first)) for table in case.tables()]
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_after_a_first_token(kind: str, subtests: pytest.Subtests) -> None:
+    for case in cases_of(kind):
+        with subtests.test(str(case)):
+            for first in range(case.vocabulary):
+                got = case.circuit.greedy(case.params(), torch.tensor([first, first]))
+                assert got.tolist() == [list(table.greedy(first)) for table in case.tables()]
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.oracles.cases import ALL_CASES, ONE_OF_EACH, Case, sum_shapes, take_row
+from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, sum_shapes, take_row
 
 TOLERANCE = 1e-9
 
@@ -16,43 +16,51 @@ def some_windows(case: Case) -> torch.Tensor:
     return windows[:: -(-len(windows) // 40)]
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_shapes_of_the_sum_weights(case: Case) -> None:
-    assert tuple(map(tuple, case.circuit.sum_shapes())) == sum_shapes(case.kind, case.window, case.rank)
+@pytest.mark.parametrize("kind", KINDS)
+def test_shapes_of_the_sum_weights(kind: str, subtests: pytest.Subtests) -> None:
+    for case in cases_of(kind):
+        with subtests.test(str(case)):
+            assert tuple(map(tuple, case.circuit.sum_shapes())) == sum_shapes(case.kind, case.window, case.rank)
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_log_prob_of_every_window(case: Case) -> None:
-    windows = case.windows()
-    for row, table in enumerate(case.tables()):
-        got = case.circuit.log_prob(take_row(case.params(), row, len(windows)), windows)
-        expected = torch.from_numpy(table.joint).log().flatten()
-        torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
-        assert got.exp().sum().item() == pytest.approx(1.0, abs=TOLERANCE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_log_prob_of_every_window(kind: str, subtests: pytest.Subtests) -> None:
+    for case in cases_of(kind):
+        with subtests.test(str(case)):
+            windows = case.windows()
+            for row, table in enumerate(case.tables()):
+                got = case.circuit.log_prob(take_row(case.params(), row, len(windows)), windows)
+                expected = torch.from_numpy(table.joint).log().flatten()
+                torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
+                assert got.exp().sum().item() == pytest.approx(1.0, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_prefix_log_probs(case: Case) -> None:
-    windows = some_windows(case)
-    for row, table in enumerate(case.tables()):
-        got = case.circuit.prefix_log_probs(take_row(case.params(), row, len(windows)), windows)
-        for x, prefixes in zip(windows.tolist(), got, strict=True):
-            expected = torch.from_numpy(table.prefix_log_probs(tuple(x)))
-            torch.testing.assert_close(prefixes, expected, atol=TOLERANCE, rtol=0)
+@pytest.mark.parametrize("kind", KINDS)
+def test_prefix_log_probs(kind: str, subtests: pytest.Subtests) -> None:
+    for case in cases_of(kind):
+        with subtests.test(str(case)):
+            windows = some_windows(case)
+            for row, table in enumerate(case.tables()):
+                got = case.circuit.prefix_log_probs(take_row(case.params(), row, len(windows)), windows)
+                for x, prefixes in zip(windows.tolist(), got, strict=True):
+                    expected = torch.from_numpy(table.prefix_log_probs(tuple(x)))
+                    torch.testing.assert_close(prefixes, expected, atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
-def test_conditionals(case: Case) -> None:
-    windows = some_windows(case)
-    for row, table in enumerate(case.tables()):
-        got = case.circuit.conditionals(take_row(case.params(), row, len(windows)), windows)
-        assert got.shape == (len(windows), case.window, case.vocabulary)
-        torch.testing.assert_close(
-            got.exp().sum(-1), torch.ones(got.shape[:2], dtype=got.dtype), atol=TOLERANCE, rtol=0
-        )
-        for x, conditionals in zip(windows.tolist(), got, strict=True):
-            expected = torch.from_numpy(table.conditionals(tuple(x))).log()
-            torch.testing.assert_close(conditionals, expected, atol=TOLERANCE, rtol=0)
+@pytest.mark.parametrize("kind", KINDS)
+def test_conditionals(kind: str, subtests: pytest.Subtests) -> None:
+    for case in cases_of(kind):
+        with subtests.test(str(case)):
+            windows = some_windows(case)
+            for row, table in enumerate(case.tables()):
+                got = case.circuit.conditionals(take_row(case.params(), row, len(windows)), windows)
+                assert got.shape == (len(windows), case.window, case.vocabulary)
+                torch.testing.assert_close(
+                    got.exp().sum(-1), torch.ones(got.shape[:2], dtype=got.dtype), atol=TOLERANCE, rtol=0
+                )
+                for x, conditionals in zip(windows.tolist(), got, strict=True):
+                    expected = torch.from_numpy(table.conditionals(tuple(x))).log()
+                    torch.testing.assert_close(conditionals, expected, atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mtpc.circuits import CircuitParams, temper
-from tests.oracles.cases import ALL_CASES, ONE_OF_EACH, Case, take_row
+from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, take_row
 from tests.oracles.enumeration import enumerate_windows
 
 
@@ -18,16 +18,17 @@ def sharpened(weights: torch.Tensor, temperature: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.7, 1.0, 1.7])
-@pytest.mark.parametrize("case", [c for c in ALL_CASES if c.window in (1, 2, 4)], ids=str)
-def test_tempered_circuit_equals_the_tempered_oracle(case: Case, temperature: float) -> None:
-    params, windows = case.params(rows=1), case.windows()
-    tempered = temper(params, torch.tensor([temperature], dtype=torch.float64))
-    got = case.circuit.log_prob(take_row(tempered, 0, len(windows)), windows).exp()
-    table = enumerate_windows(
-        case.kind, sharpened(params.leaves[0], temperature), [sharpened(w[0], temperature) for w in params.sums]
-    )
-    torch.testing.assert_close(got, torch.from_numpy(table).flatten(), atol=1e-9, rtol=0)
-    assert got.sum().item() == pytest.approx(1.0, abs=1e-9)
+@pytest.mark.parametrize("kind", KINDS)
+def test_tempered_circuit_equals_the_tempered_oracle(kind: str, temperature: float, subtests: pytest.Subtests) -> None:
+    for case in (case for case in cases_of(kind) if case.window in (1, 2, 4)):
+        with subtests.test(str(case)):
+            params, windows = case.params(rows=1), case.windows()
+            tempered = temper(params, torch.tensor([temperature], dtype=torch.float64))
+            got = case.circuit.log_prob(take_row(tempered, 0, len(windows)), windows).exp()
+            leaves, *sums = (sharpened(weights[0], temperature) for weights in (params.leaves, *params.sums))
+            expected = torch.from_numpy(enumerate_windows(case.kind, leaves, sums)).flatten()
+            torch.testing.assert_close(got, expected, atol=1e-9, rtol=0)
+            assert got.sum().item() == pytest.approx(1.0, abs=1e-9)
 
 
 def close(a: CircuitParams, b: CircuitParams, tolerance: float) -> None:

@@ -128,14 +128,15 @@ def assert_refused(folder: Path, expected: str, target: Target = FITTING) -> Non
 
 
 @examples
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_directory_gets_one_sentence(folder: Path, example: str, case: str) -> None:
-    drafter = saved(example, folder)
-    breaks, expected = BROKEN[case]
-    if "{tensor}" in expected and not drafter.tensors():
-        pytest.skip("it has no tensors")
-    breaks(folder, drafter)
-    assert_refused(folder, expected.format(name=drafter.family.name, tensor=max(drafter.tensors(), default="")))
+def test_a_broken_directory_gets_one_sentence(tmp_path: Path, example: str, subtests: pytest.Subtests) -> None:
+    for number, (case, (breaks, expected)) in enumerate(BROKEN.items()):
+        drafter = saved(example, folder := tmp_path / str(number))
+        if "{tensor}" in expected and not drafter.tensors():
+            continue  # there is none to break
+        with subtests.test(case):
+            breaks(folder, drafter)
+            tensor = max(drafter.tensors(), default="")
+            assert_refused(folder, expected.format(name=drafter.family.name, tensor=tensor))
 
 
 @examples
