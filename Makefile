@@ -69,8 +69,11 @@ lint: test-env  ## ruff, mypy and hadolint
 	$(BIN)/mypy
 	$(BIN)/hadolint docker/*.Dockerfile
 
-test:  ## lint, then all tests, both engines side by side, each in its own environment (PYTEST=... passes arguments)
+test:  ## lint, then the tests, both engines side by side, each in its own environment (PYTEST=... passes arguments)
 	@PYTEST='$(PYTEST)' scripts/test_both.sh
+
+test-all:  ## the same with every draft method, shape and executor in the real engines: hours
+	@PYTEST='--thorough $(PYTEST)' scripts/test_both.sh
 
 test-vllm: test-env  ## the tests of everything but the SGLang adapter (PYTEST=... passes arguments)
 	PATH=$(BIN):$$PATH $(BIN)/pytest --durations=30 $(PYTEST)

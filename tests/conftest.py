@@ -14,8 +14,15 @@ def _own_random_numbers() -> None:
     torch.manual_seed(0)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test-all` passes it."""
+    parser.addoption("--thorough", action="store_true", help="run the tests marked thorough as well")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes longest, unless `-m` names it."""
-    left_out = [] if "ray" in config.option.markexpr else [item for item in items if item.get_closest_marker("ray")]
+    """Leave out what takes longest."""
+    if config.getoption("--thorough"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("thorough")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]

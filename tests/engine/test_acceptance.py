@@ -36,6 +36,7 @@ def test_greedy(drafted: Server, loop: Loop) -> None:
         assert steps == counted(expected)
 
 
+@pytest.mark.thorough
 def test_sampled(drafted: Server, loop: Loop) -> None:
     asked = prompts(24)
     served = [serve(drafted, prompt, temperature=1.0, n=4)[1] for prompt in asked]

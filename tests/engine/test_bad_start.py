@@ -53,6 +53,7 @@ def test_one_sentence_and_no_process(tmp_path: Path, random_models: Models) -> N
             assert not survivors, case.name
 
 
+@pytest.mark.thorough
 def test_whatever_is_wrong_is_one_sentence(tmp_path: Path, random_models: Models) -> None:
     """Every broken directory and setting, vocabularies that hold nothing, and what is no section or configuration."""
     target, good, _ = random_models

@@ -26,6 +26,7 @@ TOKENS, REQUESTS = 24, 4
 END = 257  # ends an answer
 
 
+@pytest.mark.thorough
 def test_offline_engines_are_measured(tmp_path: Path, random_models: Models) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"text": f"number {i}: "}) + "\n" for i in range(REQUESTS)))

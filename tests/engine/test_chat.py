@@ -13,7 +13,7 @@ from tests.engine.exact import Reference
 from tests.engine.server import Server, speculative_config, tokens
 from tests.support.dashboard import missing
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 EACH, LENGTH, DRAFTS = 1, 40, 3
 
 

@@ -13,7 +13,7 @@ from tests.engine.test_native import serving, vocabularies_used
 from tests.engine.test_ranks import ASKED, ask_for_sampled_texts
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 
 
 def test_a_drafter_of_vllms_own_drafts_by_language_and_alike_on_both_ranks(tmp_path: Path) -> None:

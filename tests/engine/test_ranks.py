@@ -1,8 +1,8 @@
 """Two tensor-parallel ranks through `vllm serve`, as README writes it: the same text, and the same drafts on both,
 though the second one's states are off by an ulp.
 
-Processes of vLLM's own, and Ray's workers with both of vLLM's executors for these: all families where `-m ray` asks for
-them.  Few requests: two ranks on two cores wait for each other busily.
+Processes of vLLM's own, and Ray's workers with both of vLLM's executors for these: all families where `--thorough` asks
+for them.  Few requests: two ranks on two cores wait for each other busily.
 """
 
 from __future__ import annotations

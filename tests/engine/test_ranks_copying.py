@@ -13,7 +13,7 @@ from tests.engine.ranks import serving
 from tests.engine.server import tokens
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 LENGTH, ASKED = 24, 4
 
 

@@ -1,6 +1,6 @@
 """Ranks over Ray: sampled texts have the target's distribution, and what goes wrong on one of two machines is said.
 
-A machine is a node of Ray with a file system of its own, in a namespace of mounts.  `-m ray` asks for these tests.
+A machine is a node of Ray with a file system of its own, in a namespace of mounts.  `--thorough` asks for these tests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.on_ranks import FAMILIES
 
 __all__ = ["ray"]  # a fixture
 
-pytestmark = [pytest.mark.engine, pytest.mark.ray]
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 PROMPT, SAMPLES = "It was the best of ", 3000
 ON_A_CPU = [SUPPORT / "ray_on_cpu"]
 OVER_RAY = ("--distributed-executor-backend", "ray")

@@ -40,6 +40,7 @@ def test_greedy(drafted: SGLangServer, loop: Loop, tree: Tree | None) -> None:
         assert steps(answer) == counted(expected)
 
 
+@pytest.mark.thorough
 def test_sampled(drafted: SGLangServer, loop: Loop, tree: Tree | None) -> None:
     asked = prompts(24 if tree is None else 16)  # growing a tree takes the plain loop as long as three chains
     request = {"max_new_tokens": TOKENS, "ignore_eos": True, "temperature": 1.0, "n": 4}

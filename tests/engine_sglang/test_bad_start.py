@@ -65,6 +65,7 @@ def test_one_sentence_and_no_process(tmp_path: Path, random_models: Models) -> N
             result.result()
 
 
+@pytest.mark.thorough
 def test_whatever_is_wrong_is_one_sentence(tmp_path: Path, random_models: Models) -> None:
     """Every broken directory and setting, and vocabularies that hold nothing or are no token map."""
     target, good, _ = random_models

@@ -12,7 +12,7 @@ from tests.engine.exact import Reference
 from tests.engine_sglang.server import SGLangServer, drafting, texts
 from tests.support.dashboard import missing
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 EACH, LENGTH = 1, 40
 CAPACITY = ("--max-total-tokens", "4096", "--max-running-requests", "8")
 

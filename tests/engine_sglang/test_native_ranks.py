@@ -24,7 +24,7 @@ from tests.support.random_models import make_target
 from tests.support.random_native import make_eagle
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 
 
 def test_a_layer_of_sglangs_own_drafts_by_language_and_alike_on_both_ranks(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Two tensor-parallel ranks through `sglang.launch_server`: the same text, and the same drafts on both, though the
 second one's states are off by an ulp.
 
-Families beside two are served where `-m ray` asks for them.  Few requests: two ranks on two cores wait for each other
-busily.
+Families beside two are served where `--thorough` asks for them.  Few requests: two ranks on two cores wait for each
+other busily.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.engine_sglang.test_ranks import ASKED, LENGTH, serving
 from tests.support.on_ranks import FAMILIES
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 
 
 def test_ranks_copy_the_same(tmp_path: Path) -> None:

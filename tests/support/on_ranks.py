@@ -53,8 +53,8 @@ FAMILIES: dict[str, Callable[[Path], Made]] = {
 
 
 def each(often: tuple[str, ...], ways: tuple[str, ...] = ("",)) -> Iterator[Any]:
-    """Parameters: every family and every way to serve it; those that are not tested ``often`` have the mark `ray`."""
+    """Parameters: every family and every way to serve it, `thorough` where it is not tested ``often``."""
     for way in ways:
         for family in FAMILIES:
             name = f"{family}, {way}" if way else family
-            yield pytest.param((family, way), id=name, marks=() if name in often else pytest.mark.ray)
+            yield pytest.param((family, way), id=name, marks=() if name in often else pytest.mark.thorough)
