@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mtpc.statistics.chi_square import REJECT_BELOW
+from mtpc.statistics.windows import Window
 from tests.engine.conftest import Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.prompts import prompts
@@ -121,8 +122,12 @@ def test_a_penalty_and_a_temperature(models: Models, drafted: SGLangServer, requ
     """The joint of the first tokens where repeating is rewarded, and that it is not the one without the reward."""
     late = "synchronous" not in request.node.callspec.params["drafted"]
     prompt, sampling, asked = PROMPT[:40], Sampling(temperature=0.9), {"presence_penalty": -2.0}
-    answers = drafted.generate(prompt, max_new_tokens=LENGTH, ignore_eos=True, temperature=0.9, n=1200, **asked)
-    windows = [tuple(text) for text in texts(answers)]
+    retracted = drafted.metric("sglang:num_retracted_requests_total")
+    windows: list[Window] = []
+    for _ in range(40):  # few at a time: after a retraction penalties are counted from zero
+        answers = drafted.generate(prompt, max_new_tokens=LENGTH, ignore_eos=True, temperature=0.9, n=30, **asked)
+        windows += [tuple(text) for text in texts(answers)]
+    assert drafted.metric("sglang:num_retracted_requests_total") == retracted
     tokens = list(prompt.encode())
     honest, control = (
         p_value(windows, cells(Penalized(models.target, tokens, each, late), tokens, sampling, len(windows)))
