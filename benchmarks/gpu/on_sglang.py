@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from sglang.srt.plugins import load_plugins
 from sglang.srt.server_args import prepare_server_args
 
 from benchmarks.gpu.completed import Completed, seconds_of_drafting
+from mtpc.draft_clock import VARIABLE
 from tests.gpu.running import Run
 
 ON_GPU = ("--mem-fraction-static", "0.6")
@@ -29,7 +31,9 @@ class SGLang:
         load_plugins()
         words = ["--model-path", str(target), "--log-level", "warning", *(ON_GPU if run.on_gpu else ON_CPU)]
         settings = prepare_server_args([*words, "--disable-radix-cache", *arguments, *run.sglang_words])
-        self.engine, self.times = sglang.Engine(server_args=settings), run.folder / "draft-times.json"
+        self.times = run.folder / "draft-times.json"
+        os.environ[VARIABLE] = str(self.times)
+        self.engine = sglang.Engine(server_args=settings)
 
     def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
         """So many prompts at a time, so many tokens after each."""

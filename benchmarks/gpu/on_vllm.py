@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,10 +10,12 @@ from prometheus_client import generate_latest
 from vllm import EngineArgs, LLMEngine, SamplingParams, TokensPrompt
 
 from benchmarks.gpu.completed import Completed, seconds_of_drafting
+from mtpc.draft_clock import VARIABLE
 from mtpc.servers.prometheus import parse, total
 from tests.gpu.running import CAPTURED, Run
 from vllm_mtpc.offline import complete
 
+AS_SERVED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}  # the engine in a process of its own
 ON_CPU = {"enforce_eager": True, "dtype": "float32", "gpu_memory_utilization": 0.2}
 
 
@@ -56,7 +59,9 @@ class VLLM:
     """See `benchmarks.gpu.completed.Engine`."""
 
     def __init__(self, run: Run, target: Path, speculative: dict[str, Any] | None, **more: Any) -> None:
-        self.engine, self.times = built(run, target, speculative, **more), run.folder / "draft-times.json"
+        self.times = run.folder / "draft-times.json"
+        os.environ |= {VARIABLE: str(self.times), **AS_SERVED}
+        self.engine = built(run, target, speculative, **more)
 
     def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
         """So many prompts at a time, so many tokens after each."""

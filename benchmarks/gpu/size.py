@@ -5,7 +5,6 @@ Only the time of a step counts, of its drafts and of their verification: how man
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
 
-from benchmarks.gpu.speed import AS_SERVED
-from mtpc.draft_clock import VARIABLE
 from mtpc.families.drafter import Drafter, save_drafter
 from mtpc.families.fastmtp.config import config_for
 from mtpc.families.fastmtp.family import FastMTP
@@ -88,7 +85,6 @@ def measured(size: str, name: str) -> Callable[[Run], str]:
     def row(run: Run) -> str:
         from benchmarks.gpu.on_vllm import VLLM
 
-        os.environ |= {VARIABLE: str(run.folder / "draft-times.json"), **AS_SERVED}
         config = make_target(run.folder / "target", size, small=not run.on_gpu)
         speculative = None
         if name != "none":

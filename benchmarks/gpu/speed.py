@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.gpu.completed import Engine
-from mtpc.draft_clock import VARIABLE
 from mtpc.evaluation.prompts import prompts_of_file
 from mtpc.prompts import SHIPPED
 from mtpc.servers.ngram import Ngram, ngram_arguments
@@ -24,7 +22,6 @@ from tests.support.random_models import make_drafter, make_target
 CONCURRENCY, TEMPERATURES, TOKENS = (1, 8, 32, 64), (0.0, 1.0), 128
 CONTEXT = 2048
 NGRAM = {"vllm": Ngram(2, 4, 4), "sglang": Ngram(1, 7, 11)}
-AS_SERVED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}  # the engine in a process of its own, ahead of who asks
 SECONDS = 20.0  # that are left when a measurement begins
 
 
@@ -86,7 +83,6 @@ def words_of(setup: str, pair: Pair) -> list[str]:
 
 def started(engine: str, pair: Pair, setup: str, run: Run, requests: int, context: int) -> Engine:
     """An engine that runs so many requests at a time."""
-    os.environ |= {VARIABLE: str(run.folder / "draft-times.json"), **AS_SERVED}
     if engine == "sglang":
         from benchmarks.gpu.on_sglang import SGLang
 

@@ -23,7 +23,7 @@ from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.loop import Loop
 from tests.engine.prompts import prompts
 from tests.engine.server import Server, speculative_config, tokens
-from tests.support.often import each
+from tests.support.often import each_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import know_the_family, make_hybrid
@@ -128,7 +128,7 @@ class Served(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each(CASES, ("mtpc", "hybrid, copying")))
+@pytest.fixture(scope="module", params=each_of(CASES, ("mtpc", "hybrid, copying")))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("served")

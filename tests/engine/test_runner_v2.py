@@ -24,7 +24,7 @@ from tests.engine.conftest import Models
 from tests.engine.exact import Reference, Sampling, cells, p_value
 from tests.engine.loop import Loop
 from tests.engine.prompts import prompts
-from tests.support.often import each
+from tests.support.often import each_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import know_the_family, make_hybrid
@@ -151,7 +151,7 @@ def said_by(case: Case, folder: Path, *arguments: str, variables: Mapping[str, s
     return session(case.models, case.prompts, *asked, *arguments, variables=variables)
 
 
-@pytest.fixture(scope="module", params=each(CASES, ("fastmtp, MiMo", "gumiho")))
+@pytest.fixture(scope="module", params=each_of(CASES, ("fastmtp, MiMo", "gumiho")))
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
     """The whole session of a drafter, with its graphs replayed."""
     folder = tmp_path_factory.mktemp(request.param)

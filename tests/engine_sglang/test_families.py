@@ -28,7 +28,7 @@ from tests.engine_sglang.conftest import LARGE, SYNCHRONOUS
 from tests.engine_sglang.loop import SteppedLoop
 from tests.engine_sglang.reference import JointReference, JointSampling
 from tests.engine_sglang.server import Answer, SGLangServer, drafting, texts
-from tests.support.often import each
+from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_mimo import make_mimo
@@ -183,7 +183,7 @@ def serving(case: Case, folder: Path, *arguments: str) -> Iterator[Served]:
         yield Served(case, server, loop, exact, folder)
 
 
-@pytest.fixture(scope="module", params=each(CASES, OFTEN))
+@pytest.fixture(scope="module", params=each_of(CASES, OFTEN))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("served")

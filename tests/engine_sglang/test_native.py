@@ -22,7 +22,7 @@ from tests.engine.prompts import prompts
 from tests.engine_sglang.conftest import LARGE
 from tests.engine_sglang.reference import JointReference, JointSampling
 from tests.engine_sglang.server import SGLangServer, texts
-from tests.support.often import each
+from tests.support.often import each_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_target
@@ -75,7 +75,7 @@ class Served(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each(CASES, ("NEXTN, MiMo",)))
+@pytest.fixture(scope="module", params=each_of(CASES, ("NEXTN, MiMo",)))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a layout."""
     folder = tmp_path_factory.mktemp("native")

@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from tests.engine.conftest import Models
+from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_hybrid
@@ -54,7 +53,5 @@ FAMILIES: dict[str, Callable[[Path], Made]] = {
 
 def each(often: tuple[str, ...], ways: tuple[str, ...] = ("",)) -> Iterator[Any]:
     """Parameters: every family and every way to serve it, `thorough` where it is not tested ``often``."""
-    for way in ways:
-        for family in FAMILIES:
-            name = f"{family}, {way}" if way else family
-            yield pytest.param((family, way), id=name, marks=() if name in often else pytest.mark.thorough)
+    served = {f"{family}, {way}" if way else family: (family, way) for way in ways for family in FAMILIES}
+    return each_of(served, often, served.__getitem__)
