@@ -63,10 +63,11 @@ serve: env  ## leave a server with the drafter running (CONFIG=serve_configs/vll
 serve-sglang: env-sglang  ## the same with SGLang (SGLANG_CONFIG=serve_configs/sglang/...)
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(SGLANG_BIN)/python -m sglang.launch_server --config $(SGLANG_CONFIG)
 
-lint: test-env  ## ruff, mypy and hadolint
+lint: test-env  ## ruff, mypy, import-linter and hadolint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/*.Dockerfile
 
 test:  ## lint, then the tests, both engines side by side, each in its own environment (PYTEST=... passes arguments)

@@ -27,17 +27,17 @@ from rich.progress import track
 
 from benchmarks.arguments import one_sentence
 from benchmarks.plain_loop import Clock, steps
-from mtpc.copying.batch import BatchCopying
-from mtpc.copying.shift import LARGEST, SMALLEST
-from mtpc.copying.table import CopyTable
-from mtpc.evaluation.decoding import speculate
-from mtpc.evaluation.prompts import prompts_of_file
-from mtpc.evaluation.texts import Text, write_texts
-from mtpc.families.drafter import Drafter, load_drafter, own_drafts
-from mtpc.step_cost import MEASURED
-from mtpc.table import Table
+from mtpc.draft_length.batch import BatchCopying
+from mtpc.draft_length.cost import MEASURED
+from mtpc.lab.evaluation.decoding import speculate
+from mtpc.lab.evaluation.prompts import prompts_of_file
+from mtpc.lab.evaluation.texts import Text, write_texts
+from mtpc.lab.table import Table
+from mtpc.lab.targets.frozen import FrozenTarget, default_device
+from mtpc.methods.drafter import Drafter, load_drafter, own_drafts
+from mtpc.prompt_lookup.shift import LARGEST, SMALLEST
+from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
-from mtpc.targets.frozen import FrozenTarget, default_device
 
 
 class Token(NamedTuple):

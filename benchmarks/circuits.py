@@ -21,8 +21,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from mtpc import provenance
 from mtpc.circuits import CIRCUITS, Circuit, CircuitParams, build_circuit, temper
+from mtpc.files import provenance
 
 REPEATS = 20
 SEED = 0

@@ -34,20 +34,20 @@ from rich.console import Console
 from benchmarks.arguments import one_sentence
 from benchmarks.in_turn import in_order, in_turn
 from benchmarks.questions import prompts_of_files
-from mtpc import provenance
-from mtpc.bench.configuration import token_map
-from mtpc.bench.measure import Measurement
-from mtpc.bench.report import speed_cell
-from mtpc.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, rate, tokens_per_step
-from mtpc.declared import declared_json
-from mtpc.servers.engine import Engine, ServerSettings
-from mtpc.servers.engines import find_engine, must_be_installed
-from mtpc.servers.load import Sampling
-from mtpc.servers.ngram import Ngram
-from mtpc.servers.server import Server, side_by_side
-from mtpc.servers.speculation import drafts_of
-from mtpc.step_cost import StepCost
-from mtpc.table import Table
+from mtpc.draft_length.cost import StepCost
+from mtpc.files import provenance
+from mtpc.files.config_model import declared_json
+from mtpc.lab.bench.configuration import token_map
+from mtpc.lab.bench.measure import Measurement
+from mtpc.lab.bench.report import speed_cell
+from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, rate, tokens_per_step
+from mtpc.lab.servers.engine import Engine, ServerSettings
+from mtpc.lab.servers.engines import find_engine, must_be_installed
+from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.ngram import Ngram
+from mtpc.lab.servers.server import Server, side_by_side
+from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.table import Table
 
 ALL = "all"
 QUEUE = 4  # questions for each of several requests at a time

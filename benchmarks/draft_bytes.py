@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from mtpc.table import Table
+from mtpc.lab.table import Table
 
 BYTES, MEGA = 2, 1e6
 

@@ -3,7 +3,7 @@ r"""Acceptance of drafters by kind of question, as chains, as trees and as trees
     python -m benchmarks.drafters --target runs/smollm2 --drafter one=runs/one --drafter other=runs/other \
         --prompts spec_bench.jsonl --data runs/distilled --trees 16,32 --borrow 8 --max-children 4 --out runs/drafters
 
-Acceptance lengths are the core's (`mtpc.evaluation`), expected along what the target answers in float32, which is
+Acceptance lengths are the core's (`mtpc.lab.evaluation`), expected along what the target answers in float32, which is
 written once.  Beside them stands the accuracy of each draft of a chain, given everything before it right: of its most
 probable token, at temperature 0 (the Gumiho paper's figure 6).  What is found is kept in the folder as it comes: the
 same command goes on where it was, and with one drafter more scores that one alone.
@@ -25,14 +25,14 @@ from benchmarks.arguments import listed, named_folder, named_number, one_sentenc
 from benchmarks.drafters_tables import Cell, Found, Row, draw_accuracy, make_tables
 from benchmarks.kept import Kept, digest, digest_of
 from benchmarks.questions import asked, read_questions
-from mtpc import provenance
-from mtpc.evaluation.evaluate import Plan, Scored, counts_of
-from mtpc.evaluation.prompts import Prompts, check
-from mtpc.evaluation.texts import Text, write_texts
-from mtpc.evaluation.trees import Trees
-from mtpc.families.drafter import load_drafter
+from mtpc.files import provenance
+from mtpc.lab.evaluation.evaluate import Plan, Scored, counts_of
+from mtpc.lab.evaluation.prompts import Prompts, check
+from mtpc.lab.evaluation.texts import Text, write_texts
+from mtpc.lab.evaluation.trees import Trees
+from mtpc.lab.targets.frozen import FrozenTarget, default_device
+from mtpc.methods.drafter import load_drafter
 from mtpc.target_head.shared import SharedHead
-from mtpc.targets.frozen import FrozenTarget, default_device
 
 SHIPPED = Path(__file__).parent / "chat_prompts.jsonl"
 WIDTH = 180  # columns of a terminal that the tables fit

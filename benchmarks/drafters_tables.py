@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from mtpc.table import Table
+from mtpc.lab.table import Table
 
 MISSING = "-"
 

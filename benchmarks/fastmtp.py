@@ -6,7 +6,7 @@ r"""Acceptance length and tokens/s of FastMTP drafters by kind of text: the tabl
 One run measures every drafter with K = 1, 2 and 3 drafts, and the last one with draft vocabularies (FR): by the
 language of each request, in several sizes, and with that of one language for all.
 
-Acceptance lengths are the core's (`mtpc.evaluation`): expected along answers that the target gives in float32.
+Acceptance lengths are the core's (`mtpc.lab.evaluation`): expected along answers that the target gives in float32.
 Tokens/s are those of an engine, one process without and one with a drafter, measured in turn (as `mtpc bench
 --offline` does), one request at a time by default.  results.json and results.md are written anew after each setup.
 """
@@ -27,17 +27,17 @@ from benchmarks.fastmtp_acceptance import Acceptance
 from benchmarks.fastmtp_setups import Setup, Tables, tables
 from benchmarks.fastmtp_tables import Found, make_tables
 from benchmarks.questions import asked, of_kind, read_questions
-from mtpc import provenance
-from mtpc.bench.results import DRAFTER, NO_DRAFTER
-from mtpc.bench.run import Plan, run_plan
 from mtpc.errors import MTPCError
-from mtpc.evaluation.texts import write_texts
-from mtpc.families.drafter import load_drafter
-from mtpc.prompts import Prompt, prompt_length
-from mtpc.servers.engine import Engine, ServerSettings
-from mtpc.servers.engines import find_engine, must_be_installed
-from mtpc.servers.server import Server, running, tidy_end
-from mtpc.targets.frozen import FrozenTarget
+from mtpc.files import provenance
+from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
+from mtpc.lab.bench.run import Plan, run_plan
+from mtpc.lab.evaluation.texts import write_texts
+from mtpc.lab.servers.engine import Engine, ServerSettings
+from mtpc.lab.servers.engines import find_engine, must_be_installed
+from mtpc.lab.servers.server import Server, running, tidy_end
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.text.prompts import Prompt, prompt_length
+from mtpc.methods.drafter import load_drafter
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Rankings
 from mtpc.vocabulary.template import read_template

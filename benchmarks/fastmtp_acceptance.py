@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.fastmtp_setups import DRAFTS, Setup
-from mtpc.evaluation.acceptance import counts_along
-from mtpc.evaluation.scorer import step_acceptance
-from mtpc.evaluation.texts import Text, view
-from mtpc.families.drafter import Drafter
+from mtpc.lab.evaluation.acceptance import counts_along
+from mtpc.lab.evaluation.scorer import step_acceptance
+from mtpc.lab.evaluation.texts import Text, view
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.methods.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
-from mtpc.targets.frozen import FrozenTarget
 from mtpc.verify import Rates
 from mtpc.vocabulary.ranking import Rankings
 from mtpc.vocabulary.requests import RequestLanguages

@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.fastmtp_setups import Setup, Tables
-from mtpc.bench.results import Point
-from mtpc.table import Table
+from mtpc.lab.bench.results import Point
+from mtpc.lab.table import Table
 from mtpc.verify import Rates
 
 MISSING = "-"

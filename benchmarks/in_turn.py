@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from mtpc.bench.measure import Measurement, measure
-from mtpc.prompts import Prompt
-from mtpc.servers.engine import Engine
-from mtpc.servers.load import Sampling
-from mtpc.servers.server import Server
+from mtpc.lab.bench.measure import Measurement, measure
+from mtpc.lab.servers.engine import Engine
+from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.server import Server
+from mtpc.lab.text.prompts import Prompt
 
 WARM_UP = 32  # tokens
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtpc.json_file import read_json
+from mtpc.files.json_file import read_json
 
 
 class Kept:

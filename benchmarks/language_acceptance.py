@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mtpc.evaluation.acceptance import counts_along
-from mtpc.evaluation.scorer import step_acceptance
-from mtpc.evaluation.texts import Text, view
-from mtpc.families.drafter import Drafter
-from mtpc.table import Table
+from mtpc.lab.evaluation.acceptance import counts_along
+from mtpc.lab.evaluation.scorer import step_acceptance
+from mtpc.lab.evaluation.texts import Text, view
+from mtpc.lab.table import Table
+from mtpc.lab.targets.answers import write_answers
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.methods.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
-from mtpc.targets.answers import write_answers
-from mtpc.targets.frozen import FrozenTarget
 from mtpc.vocabulary.ranking import Rankings
 from mtpc.vocabulary.settings import OWN_SIZE
 from mtpc.vocabulary.vocabularies import ALL, DraftVocabularies, VocabularySettings

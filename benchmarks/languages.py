@@ -26,10 +26,10 @@ from rich.console import Console
 
 from benchmarks.arguments import one_sentence
 from benchmarks.language_acceptance import acceptance
-from mtpc.distill.template import ChatTemplate
-from mtpc.families.drafter import load_drafter
-from mtpc.table import Table
-from mtpc.targets.frozen import FrozenTarget, default_device
+from mtpc.lab.table import Table
+from mtpc.lab.targets.frozen import FrozenTarget, default_device
+from mtpc.lab.text.chat_template import ChatTemplate
+from mtpc.methods.drafter import load_drafter
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Rankings

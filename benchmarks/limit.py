@@ -29,18 +29,18 @@ from rich.progress import track
 from benchmarks.arguments import one_sentence
 from benchmarks.plain_loop import steps
 from benchmarks.questions import prompts_of_files
-from mtpc.copying.batch import BatchCopying
-from mtpc.copying.match import History
-from mtpc.copying.table import CopyTable
-from mtpc.declared import declared_json
-from mtpc.evaluation.scorer import step_acceptance
-from mtpc.evaluation.texts import Text, view, write_texts
-from mtpc.families.drafter import Drafter, load_drafter, own_drafts
-from mtpc.own import Own
-from mtpc.step_cost import MEASURED, StepCost
-from mtpc.table import Table
+from mtpc.draft_length.batch import BatchCopying
+from mtpc.draft_length.budget import Own
+from mtpc.draft_length.cost import MEASURED, StepCost
+from mtpc.files.config_model import declared_json
+from mtpc.lab.evaluation.scorer import step_acceptance
+from mtpc.lab.evaluation.texts import Text, view, write_texts
+from mtpc.lab.table import Table
+from mtpc.lab.targets.frozen import FrozenTarget, default_device
+from mtpc.methods.drafter import Drafter, load_drafter, own_drafts
+from mtpc.prompt_lookup.match import History
+from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
-from mtpc.targets.frozen import FrozenTarget, default_device
 
 ALL = "all"
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.questions import KINDS
-from mtpc.distill.conversations import Conversation, read_conversations
+from mtpc.lab.text.conversations import Conversation, read_conversations
 
 EACH = 12  # questions of each kind
 SHORTEST, LONGEST = 20, 500  # characters of a question

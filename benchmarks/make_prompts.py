@@ -1,4 +1,4 @@
-"""Writes plugins/mtpc/data/prompts.jsonl: prompts from the held-out documents of the corpus.
+"""Writes plugins/mtpc/lab/text/prompts.jsonl: prompts from the held-out documents of the corpus.
 
     python benchmarks/make_prompts.py [CORPUS [OUT]]
 
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mtpc.data.corpus import Corpus, StoredDocument
-from mtpc.prompts import SHIPPED
+from mtpc.lab.text.corpus import Corpus, StoredDocument
+from mtpc.lab.text.prompts import SHIPPED
 
 EACH = 30  # prompts of each kind
 SHORTEST, LONGEST = 80, 200  # bytes

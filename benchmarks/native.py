@@ -25,7 +25,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from benchmarks.arguments import one_sentence
-from mtpc.table import Table
+from mtpc.lab.table import Table
 
 WEIGHTS = "model.safetensors"
 QUESTIONS = (

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import torch
 
-from mtpc.copying.batch import BatchCopying
-from mtpc.copying.mixture import Copied
-from mtpc.evaluation.texts import Text, view
-from mtpc.families.drafter import Drafter
-from mtpc.families.session import GoesOn, Session
+from mtpc.draft_length.batch import BatchCopying
+from mtpc.lab.evaluation.texts import Text, view
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.methods.drafter import Drafter
+from mtpc.methods.reference import GoesOn, Session
+from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
-from mtpc.targets.frozen import FrozenTarget
 
 
 class Step(NamedTuple):

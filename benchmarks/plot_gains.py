@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.arguments import one_sentence
 from mtpc.errors import MTPCError
-from mtpc.json_file import read_json
+from mtpc.files.json_file import read_json
 
 WITHOUT, WITH, SUBDUED = "#b8bec7", "#1f6feb", "#57606a"
 WIDTH = 0.38  # of a bar; two stand on each temperature

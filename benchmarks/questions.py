@@ -8,9 +8,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from mtpc.distill.conversations import read_conversations
 from mtpc.errors import MTPCError
-from mtpc.evaluation.prompts import Prompts, prompts_of_file
+from mtpc.lab.evaluation.prompts import Prompts, prompts_of_file
+from mtpc.lab.text.conversations import read_conversations
 
 KINDS = {"source": "code"}  # kinds of conversations that are one kind of text; the others keep their names
 # Spec-Bench's first group; its others are each one kind.
@@ -27,7 +27,7 @@ class Question(NamedTuple):
 def read_questions(data: Path | None, file: Path, target: Path, count: int) -> list[Question]:
     """So many questions of each kind: the held-out ones of a folder of conversations, else those of a prompts file.
 
-    Errors: `MTPCError` where there is none, or what `mtpc.evaluation.prompts.prompts_of_file` raises.
+    Errors: `MTPCError` where there is none, or what `mtpc.lab.evaluation.prompts.prompts_of_file` raises.
     """
     if data is not None:
         conversations = (one for one in read_conversations(data) if one.heldout)
@@ -43,7 +43,7 @@ def read_questions(data: Path | None, file: Path, target: Path, count: int) -> l
 
 
 def prompts_of_files(files: Sequence[Path], target: Path, count: int) -> Prompts:
-    """As `mtpc.evaluation.prompts.prompts_of_file`, of several files: of a kind in two of them, the last one's."""
+    """As `mtpc.lab.evaluation.prompts.prompts_of_file`, of several files: of a kind in two of them, the last one's."""
     read = [prompts_of_file(file, target, count) for file in files]
     by_kind = {kind: asked for prompts in read for kind, asked in prompts.by_kind.items()}
     return Prompts(by_kind, answered=all(prompts.answered for prompts in read))

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from mtpc.table import Table
+from mtpc.lab.table import Table
 from mtpc.target_head.rows import Ranks
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.formats import read_rankings

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from benchmarks.arguments import one_sentence
 from benchmarks.kept import digest
-from mtpc import provenance
 from mtpc.errors import MTPCError
-from mtpc.families.drafter import Drafter, load_drafter, save_drafter
-from mtpc.families.gumiho.config import GumihoConfig
+from mtpc.files import provenance
+from mtpc.methods.drafter import Drafter, load_drafter, save_drafter
+from mtpc.methods.gumiho import GumihoConfig
 
 
 def serial_alone(whole: Drafter) -> Drafter:

@@ -28,14 +28,14 @@ from benchmarks.kept import Kept, digest, digest_of
 from benchmarks.questions import Question, asked, read_questions
 from benchmarks.speed_contestants import Contestant, contestants
 from benchmarks.speed_tables import ALL, Found, draw_speedups, make_tables
-from mtpc import provenance
-from mtpc.bench.measure import Measurement
-from mtpc.bench.results import Point
-from mtpc.prompts import Prompt
-from mtpc.servers.engine import Engine
-from mtpc.servers.engines import find_engine, must_be_installed
-from mtpc.servers.load import Sampling
-from mtpc.servers.server import Server, running, tidy_end
+from mtpc.files import provenance
+from mtpc.lab.bench.measure import Measurement
+from mtpc.lab.bench.results import Point
+from mtpc.lab.servers.engine import Engine
+from mtpc.lab.servers.engines import find_engine, must_be_installed
+from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.server import Server, running, tidy_end
+from mtpc.lab.text.prompts import Prompt
 
 SHIPPED = Path(__file__).parent / "chat_prompts.jsonl"
 WIDTH = 180  # columns of a terminal that the tables fit

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from benchmarks.kept import digest
 from mtpc.errors import MTPCError
-from mtpc.evaluation.trees import Trees
-from mtpc.servers.engine import Engine, ServerSettings
-from mtpc.servers.ngram import Ngram
-from mtpc.servers.speculation import drafts_of
-from mtpc.targets.folder import stated_sizes
+from mtpc.lab.evaluation.trees import Trees
+from mtpc.lab.servers.engine import Engine, ServerSettings
+from mtpc.lab.servers.ngram import Ngram
+from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.targets.folder import stated_sizes
 
 
 class Contestant(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from mtpc.bench.report import speed_cell
-from mtpc.table import Table
+from mtpc.lab.bench.report import speed_cell
+from mtpc.lab.table import Table
 
 ALL, MISSING = "all", "-"
 # Wall time of a step in milliseconds by its parts, in the Gumiho paper's table 3 (Vicuna 7B on one GPU).

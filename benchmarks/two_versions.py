@@ -2,7 +2,7 @@ r"""What a change costs: the same server out of two checkouts of this repository
 
     git worktree add ../before v0.1.0
     python -m benchmarks.two_versions ../before --engine sglang --target weights/byte-target \
-        --drafter weights/byte-mtpc-hmm-n8 --prompts plugins/mtpc/data/prompts.jsonl --out runs/two-versions
+        --drafter weights/byte-mtpc-hmm-n8 --prompts plugins/mtpc/lab/text/prompts.jsonl --out runs/two-versions
 
 Both are there at once, in the environment of this one, and answer every batch of prompts one after the other, in one
 round the first before the second, in the next the other way round, so that a machine whose speed drifts slows them
@@ -26,17 +26,17 @@ from rich.console import Console
 
 from benchmarks.arguments import one_sentence
 from benchmarks.in_turn import in_order, in_turn
-from mtpc import provenance
-from mtpc.bench.measure import Measurement
-from mtpc.bench.results import measurement_to_json, rate, tokens_per_step
 from mtpc.errors import MTPCError
-from mtpc.evaluation.prompts import prompts_of_file
-from mtpc.servers.engine import Engine, ServerSettings
-from mtpc.servers.engines import find_engine, must_be_installed
-from mtpc.servers.load import Sampling
-from mtpc.servers.server import Server, running, tidy_end
-from mtpc.servers.speculation import drafts_of
-from mtpc.table import Table
+from mtpc.files import provenance
+from mtpc.lab.bench.measure import Measurement
+from mtpc.lab.bench.results import measurement_to_json, rate, tokens_per_step
+from mtpc.lab.evaluation.prompts import prompts_of_file
+from mtpc.lab.servers.engine import Engine, ServerSettings
+from mtpc.lab.servers.engines import find_engine, must_be_installed
+from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.server import Server, running, tidy_end
+from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.table import Table
 
 HERE = Path(__file__).parents[1]
 BEFORE, NOW = "before", "now"  # the fields of a pair
@@ -130,7 +130,7 @@ def out_of(checkout: Path, engine: Engine) -> Engine:
 
 
 def commit_at(checkout: Path) -> str:
-    """The commit of a checkout, see `mtpc.provenance.commit_of`."""
+    """The commit of a checkout, see `mtpc.files.provenance.commit_of`."""
     return provenance.commit_of(checkout.resolve() / "pyproject.toml")
 
 

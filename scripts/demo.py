@@ -21,17 +21,17 @@ from rich.console import Console
 from rich.rule import Rule
 from transformers import AutoTokenizer
 
-from mtpc.bench import report
-from mtpc.bench.results import DRAFTER, NO_DRAFTER
-from mtpc.bench.run import Plan, run_plan
-from mtpc.distill.template import ChatTemplate
 from mtpc.errors import MTPCError
-from mtpc.prompts import SHIPPED, Prompt, read_prompts
-from mtpc.servers.engine import Engine, ServerSettings
-from mtpc.servers.engines import find_engine, must_be_installed
-from mtpc.servers.load import Sampling, events
-from mtpc.servers.server import Server, side_by_side
-from mtpc.servers.speculation import drafts_of
+from mtpc.lab.bench import report
+from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
+from mtpc.lab.bench.run import Plan, run_plan
+from mtpc.lab.servers.engine import Engine, ServerSettings
+from mtpc.lab.servers.engines import find_engine, must_be_installed
+from mtpc.lab.servers.load import Sampling, events
+from mtpc.lab.servers.server import Server, side_by_side
+from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.text.chat_template import ChatTemplate
+from mtpc.lab.text.prompts import SHIPPED, Prompt, read_prompts
 
 MAX_LENGTH = 1024
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from mtpc.cli.main import app
+from mtpc.lab.cli.main import app
 from mtpc.metrics.exporter import METRICS
 
 ROOT = Path(__file__).parent.parent

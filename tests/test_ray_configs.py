@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from mtpc.families import family_of
+from mtpc.methods import family_of
 from tests.test_shipped import ROOT, Served, read
 
 llm = pytest.importorskip("ray.serve.llm", reason="the environment of vLLM's tests brings Ray")

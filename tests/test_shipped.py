@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from mtpc.directory.target import Target
-from mtpc.families import family_of
-from mtpc.families.drafter import load_drafter
-from mtpc.prompts import SHIPPED
+from mtpc.files.target import Target
+from mtpc.lab.text.prompts import SHIPPED
+from mtpc.methods import family_of
+from mtpc.methods.drafter import load_drafter
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import token_map
 

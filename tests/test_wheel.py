@@ -55,7 +55,7 @@ def test_what_it_holds(wheel: Path) -> None:
     modules = {
         str(file.relative_to(ROOT / "plugins")) for name in PACKAGES for file in (ROOT / "plugins" / name).rglob("*.py")
     }
-    assert {name for name in held if not name.startswith(INFO)} == {*modules, "mtpc/data/prompts.jsonl"}
+    assert {name for name in held if not name.startswith(INFO)} == {*modules, "mtpc/lab/text/prompts.jsonl"}
     assert f"{INFO}/licenses/LICENSE" in held
 
 
@@ -76,10 +76,10 @@ def test_it_is_all_that_a_clean_environment_needs_beside_an_engine(wheel: Path, 
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path)
     python = tmp_path / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel)
-    script = "import mtpc, vllm_mtpc, sglang_mtpc\nfrom mtpc.cli.main import app\nprint(mtpc.__file__)"
+    script = "import mtpc, vllm_mtpc, sglang_mtpc\nfrom mtpc.lab.cli.main import app\nprint(mtpc.__file__)"
     others = sysconfig.get_path("purelib")
     assert run(python, "-c", script, PYTHONPATH=others).startswith(str(tmp_path))
-    script = "from mtpc.prompts import SHIPPED, read_prompts\nprint(SHIPPED, len(read_prompts(SHIPPED)))"
+    script = "from mtpc.lab.text.prompts import SHIPPED, read_prompts\nprint(SHIPPED, len(read_prompts(SHIPPED)))"
     default, count = run(python, "-c", script, PYTHONPATH=others).split()
     assert Path(default).is_relative_to(tmp_path)
     assert count == "60"

@@ -27,8 +27,8 @@ from benchmarks.at_scale.drafters import DRAFTERS, break_even
 from benchmarks.at_scale.machines import H100, LLAMA70, MIMO
 from benchmarks.at_scale.plot import draw
 from benchmarks.at_scale.step import Batch
-from mtpc.bench.plan import measured, read_results
-from mtpc.table import Table
+from mtpc.lab.bench.plan import measured, read_results
+from mtpc.lab.table import Table
 
 
 def tables() -> list[Table]:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from benchmarks.at_scale.drafters import FASTMTP, Drafter, break_even
 from benchmarks.at_scale.machines import A10, BYTES_TARGET, CPU, H100, LLAMA8, MIMO, SMOLLM2
 from benchmarks.at_scale.step import Batch
-from mtpc.step_cost import StepCost
-from mtpc.table import Table
+from mtpc.draft_length.cost import StepCost
+from mtpc.lab.table import Table
 
 CONTEXT = 256  # tokens of a question and half its answer
 ALONE = 1 / 83.1  # docs/measurements.md, FastMTP: seconds of a step of a server without a drafter

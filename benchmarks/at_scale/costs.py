@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.at_scale.drafters import DRAFTERS, FASTMTP, LANGUAGES, Drafter, break_even
 from benchmarks.at_scale.machines import ASSUMPTIONS, H100, LLAMA70, MIMO
 from benchmarks.at_scale.step import Batch, Machine, Target
-from mtpc.table import Table
+from mtpc.lab.table import Table
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = (1024, 8192)

@@ -12,7 +12,7 @@ from math import nan
 from benchmarks.at_scale.step import Batch, Machine, Target, layers, logits
 from benchmarks.draft_bytes import BYTES, Shape
 
-FEATURES = 64  # of what a component adds to a position's state (`mtpc.window.config.ParallelConfig`)
+FEATURES = 64  # of what a component adds to a position's state (`mtpc.parallel.config.ParallelConfig`)
 KERNELS = {1: 84, 4: 186}  # of a sampled window's draft by components: independent heads, an HMM
 
 

@@ -10,8 +10,8 @@ from benchmarks.at_scale.costs import BATCHES, LAYOUTS, SHORT, SHOWN, along, cel
 from benchmarks.at_scale.drafters import FASTMTP, GUMIHO, Drafter, break_even
 from benchmarks.at_scale.machines import H100, LLAMA70, MIMO
 from benchmarks.at_scale.step import Batch, Target
-from mtpc.step_cost import StepCost
-from mtpc.table import Table
+from mtpc.draft_length.cost import StepCost
+from mtpc.lab.table import Table
 
 # Acceptance lengths by K: the FastMTP paper's table 1 (MiMo-7B, means), and this project's SmolLM2 on Spec-Bench.
 PAPER_ALL, PAPER, SMOLLM2 = (1.81, 2.37, 2.73), (1.79, 2.33, 2.66), (1.39, 1.55, 1.62)

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from mtpc.distill.conversations import FILE, read_conversations
+from mtpc.lab.text.conversations import FILE, read_conversations
 from tests.gpu.running import Run
 from tests.support.random_chat import make_chat_target
 

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from mtpc.draft_clock import WRITE_EVERY
-from mtpc.servers.draft_times import read_draft_times
+from mtpc.lab.servers.draft_times import read_draft_times
+from mtpc.metrics.draft_clock import WRITE_EVERY
 
 
 class Completed(NamedTuple):

@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.mechanisms [--device cuda] [--vocabulary 152000] [--batches 1,32] [--only NAME ...]
 
 Time is the median of several calls, on CUDA between events.  Peak memory is what a call allocates beyond its arguments
-(see `benchmarks.circuits`).  Operators are kernels on CUDA, and on a CPU what `tests.mtpc.window.trace` counts.  For
+(see `benchmarks.circuits`).  Operators are kernels on CUDA, and on a CPU what `tests.mtpc.parallel.trace` counts.  For
 another commit put its plugins in front: `PYTHONPATH=../before/plugins python -m benchmarks.gpu.mechanisms`.
 """
 
@@ -26,11 +26,11 @@ from torch import Tensor
 
 from benchmarks.arguments import listed, one_sentence
 from benchmarks.circuits import peak_bytes
-from mtpc import provenance
-from mtpc.copying.on_device import Texts, longest_matches
 from mtpc.draw import draw
 from mtpc.errors import MTPCError
-from mtpc.table import Table
+from mtpc.files import provenance
+from mtpc.lab.table import Table
+from mtpc.prompt_lookup.on_device import Texts, longest_matches
 from tests.gpu.running import Figures, Run
 from tests.gpu.timing import kernels
 from tests.support.tiny_models import make_window

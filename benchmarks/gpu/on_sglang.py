@@ -14,7 +14,7 @@ from sglang.srt.plugins import load_plugins
 from sglang.srt.server_args import prepare_server_args
 
 from benchmarks.gpu.completed import Completed, seconds_of_drafting
-from mtpc.draft_clock import VARIABLE
+from mtpc.metrics.draft_clock import VARIABLE
 from tests.gpu.running import Run
 
 ON_GPU = ("--mem-fraction-static", "0.6")

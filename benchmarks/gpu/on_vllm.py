@@ -10,8 +10,8 @@ from prometheus_client import generate_latest
 from vllm import EngineArgs, LLMEngine, SamplingParams, TokensPrompt
 
 from benchmarks.gpu.completed import Completed, seconds_of_drafting
-from mtpc.draft_clock import VARIABLE
-from mtpc.servers.prometheus import parse, total
+from mtpc.lab.servers.prometheus import parse, total
+from mtpc.metrics.draft_clock import VARIABLE
 from tests.gpu.running import CAPTURED, Run
 from vllm_mtpc.offline import complete
 

@@ -12,15 +12,13 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
 
-from mtpc.families.drafter import Drafter, save_drafter
-from mtpc.families.fastmtp.config import config_for
-from mtpc.families.fastmtp.family import FastMTP
-from mtpc.families.gumiho.family import Gumiho
-from mtpc.families.gumiho.recipe import config_for as gumiho_config
-from mtpc.families.mtpc.config import MTPCConfig
-from mtpc.families.mtpc.family import MTPC
-from mtpc.servers.speculation import drafts_of, speculative_values
-from mtpc.table import Table
+from mtpc.lab.servers.speculation import drafts_of, speculative_values
+from mtpc.lab.table import Table
+from mtpc.lab.training.recipes.gumiho_recipe import config_for as gumiho_config
+from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.methods.fastmtp import FastMTP, config_for
+from mtpc.methods.gumiho import Gumiho
+from mtpc.methods.mtpc import MTPC, MTPCConfig
 from tests.gpu.running import Figures, Run
 
 CONCURRENCY, TOKENS, PROMPT = (1, 8, 32, 64), 96, 256

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.gpu.completed import Engine
-from mtpc.evaluation.prompts import prompts_of_file
-from mtpc.prompts import SHIPPED
-from mtpc.servers.ngram import Ngram, ngram_arguments
-from mtpc.servers.speculation import drafts_of, speculative_arguments, speculative_values
-from mtpc.table import Table
+from mtpc.lab.evaluation.prompts import prompts_of_file
+from mtpc.lab.servers.ngram import Ngram, ngram_arguments
+from mtpc.lab.servers.speculation import drafts_of, speculative_arguments, speculative_values
+from mtpc.lab.table import Table
+from mtpc.lab.text.prompts import SHIPPED
 from tests.gpu.running import Figures, Run
 from tests.support.random_models import make_drafter, make_target
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.answers import folder_of
-from mtpc.distill.conversations import FILE
+from mtpc.lab.text.conversations import FILE
 from tests.gpu.running import NotRunError, Run
 from tests.support.random_chat import make_chat_target, make_conversations
 

@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
 
 from mtpc.errors import MTPCError
-from mtpc.servers.server import free_port
+from mtpc.lab.servers.server import free_port
 
 # Ray gives its workers the lowest priority but four: beside any other work on the machine they would starve.
 VARIABLES = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.ray_serve.clients import Clients, texts_of
 from benchmarks.ray_serve.cluster import Cluster
-from mtpc.prompts import SHIPPED, read_prompts
+from mtpc.lab.text.prompts import SHIPPED, read_prompts
 
 ROOT = Path(__file__).parents[2]
 DRAFTED, PLAIN = "byte", "byte-without-drafter"  # models of serve_configs/ray/byte.yaml

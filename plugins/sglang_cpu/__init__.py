@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from mtpc.after_import import after_import
+from mtpc.serving.after_import import after_import
 
 MENDS = {"torchvision.extension": "image_operators"}
 CPU_MENDS = {

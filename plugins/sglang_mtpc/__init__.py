@@ -20,7 +20,7 @@ def register() -> None:
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
     from sglang.srt.speculative.spec_registry import CustomSpecAlgo, get_spec
 
-    from mtpc.families import families
+    from mtpc.methods import families
 
     names = [family.algorithm for family in families()]
     if get_spec(names[0]) is not None:

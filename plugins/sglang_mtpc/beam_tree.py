@@ -10,11 +10,11 @@ from torch import Tensor
 
 from mtpc.draft import Known, TreeDraft
 from mtpc.draw import at_temperature
-from mtpc.heads.head import normalised
-from mtpc.window.beams import Beams, Growth
-from mtpc.window.borrow import borrowed
-from mtpc.window.joint import JointWindow
-from mtpc.window.part import WindowPart
+from mtpc.parallel.beams import Beams, Growth
+from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.circuit_head import normalised
+from mtpc.parallel.joint import JointWindow
+from mtpc.parallel.part import WindowPart
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step
 

@@ -12,16 +12,16 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from mtpc.copying.mixture import Copied
-from mtpc.copying.one_length import OneLength, Way
-from mtpc.copying.request import Request
-from mtpc.copying.table import CopyTable
+from mtpc.autoregressive.config import SerialConfig
 from mtpc.draft import Draft, Mode, certain, concatenated
-from mtpc.families.drafter import own_drafts
-from mtpc.own import Own
-from mtpc.serial.config import SerialConfig
-from mtpc.step_cost import MEASURED, StepCost
-from mtpc.step_times import StepTimes
+from mtpc.draft_length.budget import Own
+from mtpc.draft_length.cost import MEASURED, StepCost
+from mtpc.draft_length.measured import StepTimes
+from mtpc.draft_length.one_length import OneLength, Way
+from mtpc.draft_length.request import Request
+from mtpc.methods.drafter import own_drafts
+from mtpc.prompt_lookup.mixture import Copied
+from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc import served
 from sglang_mtpc.ranks import told_by_first_rank
 

@@ -16,13 +16,13 @@ import torch
 from sglang.srt.distributed.parallel_state import graph_capture
 from torch import Tensor
 
-from mtpc.copying.mixture import Copied, Copying
 from mtpc.cuda_graph import record
 from mtpc.draft import Draft, Known, Mode, TreeDraft, batched
 from mtpc.noise import counter_uniforms
-from mtpc.window.borrow import borrowed
-from mtpc.window.part import WindowPart
-from mtpc.window.single import drafting_for_one
+from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.compiled import drafting_for_one
+from mtpc.parallel.part import WindowPart
+from mtpc.prompt_lookup.mixture import Copied, Copying
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from mtpc.copying.mixture import Copied
 from mtpc.draw import at_temperature, choose
 from mtpc.noise import counter_uniforms
+from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc.mixing import GoesOn, Mixing
 from sglang_mtpc.models.serial import SerialModel
 from sglang_mtpc.step import Step

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sglang.srt.runtime_context import get_observability, get_parallel, get_serving
 
-from mtpc.draft_clock import DraftClock
+from mtpc.metrics.draft_clock import DraftClock
 from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.ranking import ALL
 from mtpc.vocabulary.vocabularies import DraftVocabularies

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mtpc.copying.mixture import Copied, Copying
-from mtpc.copying.passes import Enough
 from mtpc.draft import Draft
+from mtpc.draft_length.passes import Enough
 from mtpc.draw import at_temperature
+from mtpc.prompt_lookup.mixture import Copied, Copying
 from sglang_mtpc.finite import finite
 
 GoesOn = Callable[[Tensor, Tensor], bool]  # of tokens, int64 [B], and the largest probability of each, float32 [B]

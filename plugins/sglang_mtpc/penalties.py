@@ -16,7 +16,7 @@ import torch
 from sglang.srt.runtime_context import get_schedule
 from torch import Tensor
 
-from mtpc.sent import sent
+from mtpc.to_device import sent
 from mtpc.verify import penalties
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from sglang.srt.runtime_context import get_parallel, get_spec
 from torch import Tensor
 
-from mtpc import alike
+from mtpc.serving import ranks as alike
 from mtpc.target_head.rows import Ranks
 from sglang_mtpc.token_map import vocabulary_values
 
@@ -34,7 +34,7 @@ def head_ranks() -> Ranks:
 def check_ranks(folder: Path) -> None:
     """Whether all ranks draft with the same files; folder: of the drafter.
 
-    Errors: `MTPCError`, see `mtpc.alike.check_ranks`.
+    Errors: `MTPCError`, see `mtpc.serving.ranks.check_ranks`.
     """
     group = get_parallel().tp_group
     if group.world_size > 1:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.window.borrow import borrowed
-from mtpc.window.tree import Level, best_nodes
+from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.tree import Level, best_nodes
 from sglang_mtpc import served
 from sglang_mtpc.hooks import put_around
 

@@ -21,13 +21,13 @@ from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 from torch import Tensor
 
-from mtpc.copying.passes import Enough
 from mtpc.draft import Draft, Known, TreeDraft, concatenated
-from mtpc.draft_clock import DraftClock
-from mtpc.families.drafter import split_drafts
-from mtpc.sent import sent
+from mtpc.draft_length.passes import Enough
+from mtpc.methods.drafter import split_drafts
+from mtpc.metrics.draft_clock import DraftClock
+from mtpc.parallel.beams import Beams
+from mtpc.to_device import sent
 from mtpc.vocabulary.settings import open_vocabularies
-from mtpc.window.beams import Beams
 from sglang_mtpc import serial_tree, served, verify
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.copying import WorkerCopying, nothing

@@ -11,13 +11,13 @@ import torch
 from sglang.srt.model_executor.cuda_graph_config import Backend, Phase, check_cuda_graph_backend
 from sglang.srt.runtime_context import get_device, get_parallel, get_schedule, get_spec
 
-from mtpc.directory.target import Target
-from mtpc.families import DrafterConfig, Family, family_of
-from mtpc.families.announced import Shares, announced
-from mtpc.families.drafter import load_drafter
+from mtpc.draft_length.cost import StepCost
+from mtpc.files.target import Target
 from mtpc.memory import FLOAT, of_drafts
-from mtpc.step_cost import StepCost
-from mtpc.window.part import WindowPart
+from mtpc.methods import DrafterConfig, Family, family_of
+from mtpc.methods.drafter import load_drafter
+from mtpc.parallel.part import WindowPart
+from mtpc.serving.announcement import Shares, announced
 from sglang_mtpc import token_map
 from sglang_mtpc.shape import Shape
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(f"sglang.{__name__}")
 def read(folder: str) -> tuple[Family, DrafterConfig]:
     """The family and the strictly read configuration of a drafter directory, which does not change while it is served.
 
-    Errors: `MTPCError`, see `mtpc.families.family_of` and `Family.read_config`.
+    Errors: `MTPCError`, see `mtpc.methods.family_of` and `Family.read_config`.
     """
     family = family_of(folder)
     return family, family.read_config(Path(folder))
@@ -106,7 +106,7 @@ def window(model_config: Any, device: torch.device) -> WindowPart:
 
     model_config: SGLang's ``ModelConfig`` of the target.
 
-    Errors: `MTPCError`, see `mtpc.families.drafter.load_drafter`.
+    Errors: `MTPCError`, see `mtpc.methods.drafter.load_drafter`.
     """
     target = Target(model_config.hidden_size, model_config.vocab_size)
     part = load_drafter(folder(), target, dtype=model_config.dtype).window

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mtpc.copying.table import CopyTable
-from mtpc.directory.target import Target
 from mtpc.errors import MTPCError
-from mtpc.families import Family, families, family_of, recognised
-from mtpc.families.drafter import load_drafter
+from mtpc.files.target import Target
+from mtpc.methods import Family, families, family_of, recognised
+from mtpc.methods.drafter import load_drafter
+from mtpc.prompt_lookup.table import CopyTable
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import touch_points
 from sglang_mtpc.native_settings import check_native

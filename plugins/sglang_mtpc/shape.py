@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtpc.declared import shown
 from mtpc.draft import MOST_NODES
 from mtpc.errors import MTPCError
-from mtpc.families import DrafterConfig, family_of
-from mtpc.families.drafter import check_drafts, split_drafts
-from mtpc.window.borrow import check_borrowed
-from mtpc.window.tree import level_widths
+from mtpc.files.config_model import shown
+from mtpc.methods import DrafterConfig, family_of
+from mtpc.methods.drafter import check_drafts, split_drafts
+from mtpc.parallel.borrow import check_borrowed
+from mtpc.parallel.tree import level_widths
 from sglang_mtpc.token_map import copies, read
 
 SERIAL_STEPS = 2  # before a window, of a tree: which beams SGLang's loop goes on from after that it does not tell
@@ -22,7 +22,7 @@ class Shape(NamedTuple):
     """What is drafted for each request: a chain where children is 1, else a tree.
 
     depth: longest path.  children: most children of a node.  nodes: drafted tokens.  borrowed: nodes of a tree that
-    are borrowed, see `mtpc.window.borrow`.
+    are borrowed, see `mtpc.parallel.borrow`.
     """
 
     depth: int

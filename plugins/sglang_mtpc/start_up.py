@@ -8,8 +8,8 @@ from typing import Any
 from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
 from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
 
-from mtpc.after_import import after_import
 from mtpc.errors import MTPCError, await_sentences, show_sentences, tells
+from mtpc.serving.after_import import after_import
 from sglang_mtpc import native_settings
 from sglang_mtpc.settings import check_settings
 

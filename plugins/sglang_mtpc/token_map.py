@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field
 
-from mtpc.declared import declared
 from mtpc.draft import MOST_NODES
+from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.step_cost import StepCost
+from mtpc.files.config_model import declared
 from mtpc.vocabulary.settings import VocabularyChoice
 
 COPY, COST = "copy", "step_cost"
@@ -21,7 +21,7 @@ class TokenMap(VocabularyChoice):
     """What it says.
 
     copy_: whether drafts are copied; None: where the drafter does nothing else.  borrow: nodes of a tree that are
-    borrowed, see `mtpc.window.borrow`.  step_cost: what steps take, for drafts that are copied and as long as pays;
+    borrowed, see `mtpc.parallel.borrow`.  step_cost: what steps take, for drafts that are copied and as long as pays;
     None: all have one length.
     """
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from mtpc.doctor.finding import Finding
-from mtpc.doctor.touch_point import TouchPoint, findings, sentences
-from mtpc.families import DrafterConfig
-from mtpc.families.drafter import split_drafts
+from mtpc.methods import DrafterConfig
+from mtpc.methods.drafter import split_drafts
+from mtpc.serving.finding import Finding
+from mtpc.serving.integration_point import TouchPoint, findings, sentences
 
 VERSIONS = ">=0.5.21,<0.5.24"
 MEND = f"install an SGLang version {VERSIONS}, or a release of mtpc-plugins made for the installed one"

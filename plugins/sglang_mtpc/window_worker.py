@@ -16,7 +16,7 @@ from sglang.srt.speculative.spec_utils import get_plan_stream
 from torch import Tensor
 
 from mtpc.draft import Draft, Known, TreeDraft
-from mtpc.draft_clock import DraftClock
+from mtpc.metrics.draft_clock import DraftClock
 from sglang_mtpc import served, verify
 from sglang_mtpc.copying import WorkerCopying, nothing
 from sglang_mtpc.drafting import Drafting, Inputs

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from mtpc.copying.match import REACH
-from mtpc.declared import Strict, declared
+from mtpc.draft_length.cost import MEASURED, StepCost
 from mtpc.errors import MTPCError
-from mtpc.families import DrafterConfig, Family
-from mtpc.step_cost import MEASURED, StepCost
+from mtpc.files.config_model import Strict, declared
+from mtpc.methods import DrafterConfig, Family
+from mtpc.prompt_lookup.match import REACH
 from mtpc.vocabulary.settings import VocabularyChoice
 
 SECTION = "mtpc"

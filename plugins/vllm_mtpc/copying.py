@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.copying.batch import BatchCopying
-from mtpc.copying.mixture import Copied
-from mtpc.copying.store import Store
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, certain
-from mtpc.own import Own
-from mtpc.step_times import StepTimes
+from mtpc.draft_length.batch import BatchCopying
+from mtpc.draft_length.budget import Own
+from mtpc.draft_length.measured import StepTimes
+from mtpc.prompt_lookup.mixture import Copied
+from mtpc.prompt_lookup.store import Store
+from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.additional import TENANT, CopySettings
 from vllm_mtpc.ranks import told_by_first_rank
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from vllm.v1.worker.gpu.buffer_utils import StagedWriteTensor
 
-from mtpc.copying.mixture import Copied, Copying
-from mtpc.copying.slots import SlotCopying
-from mtpc.copying.table import CopyTable
 from mtpc.draw import at_temperature
+from mtpc.prompt_lookup.mixture import Copied, Copying
+from mtpc.prompt_lookup.slots import SlotCopying
+from mtpc.prompt_lookup.table import CopyTable
 
 
 def texts_on_device(req_states: Any, device: torch.device) -> Tensor:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mtpc.families import DrafterConfig, Family, families, family_of
+from mtpc.methods import DrafterConfig, Family, families, family_of
 
 MODEL = "vllm_mtpc.model:DrafterForCausalLM"
 RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
@@ -27,7 +27,7 @@ def serves(vllm_config: Any) -> bool:
 def drafter_of(vllm_config: Any) -> tuple[Family, DrafterConfig]:
     """The drafter that vLLM's configuration asks for.
 
-    Errors: `MTPCError`, see `mtpc.families.family_of` and `Family.read_config`.
+    Errors: `MTPCError`, see `mtpc.methods.family_of` and `Family.read_config`.
     """
     folder = Path(vllm_config.speculative_config.draft_model_config.model)
     family = family_of(folder)

@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
-from mtpc.draft_clock import DraftClock
+from mtpc.metrics.draft_clock import DraftClock
 from mtpc.metrics.exporter import Exporter
 from mtpc.metrics.pages import Pages
 from mtpc.metrics.tally import Counting

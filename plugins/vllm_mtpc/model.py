@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
-from mtpc.copying.mixture import Copying
 from mtpc.draft import Known
 from mtpc.draw import at_temperature, choose, draw_tokens, most_probable
 from mtpc.errors import MTPCError
-from mtpc.families import family_of
-from mtpc.families.announced import Shares, announced
-from mtpc.families.drafter import load_drafter, split_drafts
 from mtpc.memory import of_drafts
+from mtpc.methods import family_of
+from mtpc.methods.drafter import load_drafter, split_drafts
+from mtpc.prompt_lookup.mixture import Copying
+from mtpc.serving.announcement import Shares, announced
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.union import UnionLogits
@@ -78,7 +78,7 @@ class DrafterForCausalLM(nn.Module):
         """Load the directory strictly; vLLM's own iterator over its tensors would not see what is missing.
 
         Positions of the window that are never drafted are left out.  Returns the names of all tensors.
-        Errors: `MTPCError`, see `mtpc.families.drafter.load_drafter`.
+        Errors: `MTPCError`, see `mtpc.methods.drafter.load_drafter`.
         """
         placed = next(self.parameters(), None)
         drafter, loaded = load_drafter(self.folder, self.target), set()

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from mtpc.noise import counter_uniforms
-from mtpc.sent import sent
+from mtpc.to_device import sent
 
 
 def draft_noise(positions: Tensor, size: int, generators: dict[int, Generator]) -> Tensor:

@@ -13,14 +13,14 @@ from vllm.config import CompilationMode
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.spec_decode.eagle import EagleProposer
 
-from mtpc.copying.mixture import Copied, Copying
-from mtpc.copying.passes import Enough
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Mode
-from mtpc.draft_clock import DraftClock
+from mtpc.draft_length.passes import Enough
 from mtpc.errors import tells
-from mtpc.families.drafter import own_drafts
-from mtpc.window.single import drafting_for_one
+from mtpc.methods.drafter import own_drafts
+from mtpc.metrics.draft_clock import DraftClock
+from mtpc.parallel.compiled import drafting_for_one
+from mtpc.prompt_lookup.mixture import Copied, Copying
+from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import host_copying
 from vllm_mtpc.backlog import LONGEST, MEMORY, Backlog, Pass

@@ -17,7 +17,7 @@ from vllm.distributed import (
     tensor_model_parallel_all_gather,
 )
 
-from mtpc import alike
+from mtpc.serving import ranks as alike
 from mtpc.target_head.rows import Ranks
 from vllm_mtpc.additional import vocabulary_values
 
@@ -41,7 +41,7 @@ def head_ranks() -> Ranks:
 def check_ranks(vllm_config: Any) -> None:
     """Whether all ranks draft with the same files.
 
-    Errors: `MTPCError`, see `mtpc.alike.check_ranks`.
+    Errors: `MTPCError`, see `mtpc.serving.ranks.check_ranks`.
     """
     group = get_tp_group()
     if group.world_size > 1:

@@ -13,7 +13,7 @@ from vllm.model_executor.models.llama import LlamaDecoderLayer
 from vllm.model_executor.models.qwen2 import Qwen2DecoderLayer
 from vllm.model_executor.models.utils import WeightsMapper
 
-from mtpc.serial.config import SerialConfig
+from mtpc.autoregressive.config import SerialConfig
 
 STACKED = WeightsMapper(
     orig_to_new_stacked={  # vLLM keeps these matrices as one
@@ -35,7 +35,7 @@ class LlamaBlock(LlamaDecoderLayer):
 
 @support_torch_compile(dynamic_arg_dims={"input_ids": 0, "positions": 0, "hidden_states": 0})
 class SerialPart(nn.Module):
-    """`mtpc.serial.layer.SerialLayer` of vLLM's layers.  ``embed_tokens`` is the target's; vLLM puts it here."""
+    """`mtpc.autoregressive.layer.SerialLayer` of vLLM's layers.  vLLM sets ``embed_tokens``, the target's."""
 
     embed_tokens: Any
 

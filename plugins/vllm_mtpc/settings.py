@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtpc.copying.table import CopyTable
-from mtpc.directory.target import Target
+from mtpc.autoregressive.config import SerialConfig
 from mtpc.errors import MTPCError
-from mtpc.families import family_of, recognise, recognised
-from mtpc.families.drafter import check_drafts, load_drafter
-from mtpc.json_file import is_folder
-from mtpc.serial.config import SerialConfig
+from mtpc.files.json_file import is_folder
+from mtpc.files.target import Target
+from mtpc.methods import family_of, recognise, recognised
+from mtpc.methods.drafter import check_drafts, load_drafter
+from mtpc.prompt_lookup.table import CopyTable
 from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc import touch_points
 from vllm_mtpc.additional import SECTION, copying_settings, host_copying, static_copying, vocabulary_values

@@ -14,12 +14,12 @@ from vllm.model_executor.model_loader import get_model
 from vllm.model_executor.model_loader.utils import get_draft_load_config
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Known
-from mtpc.draft_clock import DraftClock
 from mtpc.errors import tells
-from mtpc.families.drafter import split_drafts
+from mtpc.methods.drafter import split_drafts
+from mtpc.metrics.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
+from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import static_copying
 from vllm_mtpc.device_copying import DeviceCopying, texts_on_device

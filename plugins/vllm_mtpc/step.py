@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.copying.mixture import Copying
 from mtpc.draft import Draft, Known, Mode, concatenated
+from mtpc.prompt_lookup.mixture import Copying
 
 
 @dataclass

@@ -14,9 +14,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
 
-from mtpc.after_import import after_import
-from mtpc.doctor.finding import Finding
-from mtpc.doctor.touch_point import TouchPoint, findings, sentences
+from mtpc.serving.after_import import after_import
+from mtpc.serving.finding import Finding
+from mtpc.serving.integration_point import TouchPoint, findings, sentences
 
 VERSIONS = ">=0.32,<0.34"
 MEND = f"install a vLLM version {VERSIONS}, or a release of mtpc-plugins made for the installed one"

@@ -18,8 +18,8 @@ from benchmarks.at_scale.gains import beyond, computed
 from benchmarks.at_scale.machines import H100, LLAMA70, MIMO
 from benchmarks.at_scale.plot import draw
 from benchmarks.at_scale.step import Batch
-from mtpc.bench import report
-from tests.mtpc.bench.figures import point
+from mtpc.lab.bench import report
+from tests.mtpc.lab.bench.figures import point
 
 PAGE = Path(__file__).parents[2] / "docs" / "at-scale.md"
 

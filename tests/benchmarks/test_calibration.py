@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.calibration import Clock, Token, calibration, drafted, drawn, fitted, regression
-from mtpc.copying.table import CopyTable
-from mtpc.evaluation.texts import Text
-from mtpc.families.drafter import load_drafter
-from mtpc.targets.frozen import FrozenTarget
+from mtpc.lab.evaluation.texts import Text
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.methods.drafter import load_drafter
+from mtpc.prompt_lookup.table import CopyTable
 from tests.support.random_models import make_copying, make_drafter, make_target
 
 TEXT = [*range(40, 60), *range(40, 60), 1]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.copying import ALL, ALONE, BOTH, FREE, OF_ONE_LENGTH, Found, Point, contestants
-from mtpc.bench.measure import Measurement
+from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.servers.draft_counters import NO_DRAFTS, DraftCounters
-from mtpc.servers.ngram import Ngram
-from mtpc.step_cost import StepCost
+from mtpc.lab.bench.measure import Measurement
+from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
+from mtpc.lab.servers.ngram import Ngram
 from sglang_mtpc.token_map import read
 
 DRAFTER = Path(__file__).parents[2] / "weights" / "byte-mtpc-hmm-n8"

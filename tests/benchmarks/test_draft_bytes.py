@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from benchmarks.draft_bytes import TARGETS, main, rows
-from mtpc.serial.config import SerialConfig
-from mtpc.serial.layer import SerialLayer
+from mtpc.autoregressive.config import SerialConfig
+from mtpc.autoregressive.layer import SerialLayer
 
 
 def test_the_layer_of_mimo() -> None:

@@ -10,9 +10,9 @@ from transformers import GenerationConfig
 
 from benchmarks import drafters
 from benchmarks.kept import Kept
-from mtpc.evaluation.evaluate import counts_of
-from mtpc.targets.byte_llama import ByteTargetConfig, build_byte_llama
-from tests.mtpc.chat_folder import make_chat_folder
+from mtpc.lab.evaluation.evaluate import counts_of
+from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, build_byte_llama
+from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_gumiho import make_gumiho
 

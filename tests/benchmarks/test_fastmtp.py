@@ -15,26 +15,25 @@ from benchmarks.fastmtp_setups import Setup, tables
 from benchmarks.fastmtp_tables import Found, make_tables
 from benchmarks.make_chat_prompts import choose
 from benchmarks.questions import MT_BENCH, Question, read_questions
-from mtpc.data.byte_tokenizer import VOCAB_SIZE
-from mtpc.distill.conversations import FILE, Conversation
-from mtpc.distill.template import ChatTemplate
 from mtpc.errors import MTPCError
-from mtpc.evaluation.acceptance import counts_along
-from mtpc.evaluation.scorer import step_acceptance
-from mtpc.evaluation.texts import Text, view
-from mtpc.families.drafter import Drafter, save_drafter
-from mtpc.families.fastmtp.config import config_for
-from mtpc.families.fastmtp.family import FastMTP
-from mtpc.serial.start import start_from_target
-from mtpc.servers.engine import Engine, ServerSettings
-from mtpc.servers.vllm_engine import vllm_counters
+from mtpc.lab.evaluation.acceptance import counts_along
+from mtpc.lab.evaluation.scorer import step_acceptance
+from mtpc.lab.evaluation.texts import Text, view
+from mtpc.lab.servers.engine import Engine, ServerSettings
+from mtpc.lab.servers.vllm_engine import vllm_counters
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.text.byte_tokenizer import VOCAB_SIZE
+from mtpc.lab.text.chat_template import ChatTemplate
+from mtpc.lab.text.conversations import FILE, Conversation
+from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, build_byte_llama
+from mtpc.lab.training.start import start_from_target
+from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.methods.fastmtp import FastMTP, config_for
 from mtpc.target_head.shared import SharedHead
-from mtpc.targets.byte_llama import ByteTargetConfig, build_byte_llama
-from mtpc.targets.frozen import FrozenTarget
 from mtpc.verify import rates_from_marginal
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from tests.mtpc.bench.figures import point
-from tests.mtpc.chat_folder import make_chat_folder
+from tests.mtpc.lab.bench.figures import point
+from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.support.tiny_models import VOCAB, make_fastmtp, make_target
 
 FAKE = Path(__file__).parents[1] / "mtpc" / "servers" / "fake_server.py"

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from benchmarks.limit import NGRAM, Choice, Chosen, Right, Row, always, right, soonest, speedups, table
-from mtpc.copying.table import CopyTable
-from mtpc.evaluation.texts import Text
-from mtpc.families.drafter import load_drafter
-from mtpc.own import Own
-from mtpc.step_cost import StepCost
-from mtpc.targets.frozen import FrozenTarget
+from mtpc.draft_length.budget import Own
+from mtpc.draft_length.cost import StepCost
+from mtpc.lab.evaluation.texts import Text
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.methods.drafter import load_drafter
+from mtpc.prompt_lookup.table import CopyTable
 from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_models import make_drafter, make_target
 

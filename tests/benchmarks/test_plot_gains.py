@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.plot_gains import draw, main, read_panel
-from mtpc.bench import report
 from mtpc.errors import MTPCError
-from tests.mtpc.bench.figures import point
+from mtpc.lab.bench import report
+from tests.mtpc.lab.bench.figures import point
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from benchmarks import serial_alone
-from mtpc.families.drafter import load_drafter
-from mtpc.targets.byte_llama import ByteTargetConfig, build_byte_llama
+from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, build_byte_llama
+from mtpc.methods.drafter import load_drafter
 from tests.support.random_gumiho import make_gumiho
 
 

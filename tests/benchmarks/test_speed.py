@@ -13,12 +13,12 @@ from benchmarks import speed
 from benchmarks.speed_contestants import contestants
 from benchmarks.speed_tables import ALL, Found, make_tables
 from mtpc.errors import MTPCError
-from mtpc.servers.engine import Engine, ServerSettings
-from mtpc.servers.ngram import Ngram
-from mtpc.servers.sglang_engine import SGLANG, sglang_command
-from mtpc.servers.vllm_engine import VLLM, vllm_counters
-from tests.mtpc.bench.figures import measurement, point
-from tests.mtpc.chat_folder import make_chat_folder
+from mtpc.lab.servers.engine import Engine, ServerSettings
+from mtpc.lab.servers.ngram import Ngram
+from mtpc.lab.servers.sglang_engine import SGLANG, sglang_command
+from mtpc.lab.servers.vllm_engine import VLLM, vllm_counters
+from tests.mtpc.lab.bench.figures import measurement, point
+from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.support.random_models import make_copying
 
 FAKE = Path(__file__).parents[1] / "mtpc" / "servers" / "fake_server.py"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.two_versions import HERE, Found, Pair, commit_at, make_table, out_of
-from mtpc.bench.measure import Measurement
 from mtpc.errors import MTPCError
-from mtpc.servers.draft_counters import NO_DRAFTS
-from mtpc.servers.engines import find_engine
+from mtpc.lab.bench.measure import Measurement
+from mtpc.lab.servers.draft_counters import NO_DRAFTS
+from mtpc.lab.servers.engines import find_engine
 
 
 def measured(tokens: int, seconds: float, text: str = "a") -> Measurement:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scipy.stats import t
 
-from mtpc.statistics.chi_square import REJECT_BELOW
+from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from tests.engine.loop import TOKENS, Loop, Tree
 from tests.oracles.decoding import Decoded
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mtpc.distill.template import ChatTemplate
-from mtpc.targets.smollm2 import make_smollm2
+from mtpc.lab.targets.smollm2 import make_smollm2
+from mtpc.lab.text.chat_template import ChatTemplate
 from tests.engine.conftest import WEIGHTS
 
 DRAFTER = WEIGHTS / "smollm2-fastmtp"

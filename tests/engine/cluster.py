@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mtpc.servers.server import free_port
+from mtpc.lab.servers.server import free_port
 from tests.engine.server import ENVIRONMENT, NONE
 
 START_UP = 300.0  # seconds

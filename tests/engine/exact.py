@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from mtpc.statistics import windows
-from mtpc.statistics.windows import Window
+from mtpc.lab.statistics import windows
+from mtpc.lab.statistics.windows import Window
 
 LENGTH = 3  # tokens whose joint is compared
 

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mtpc.copying.batch import BatchCopying
-from mtpc.copying.mixture import Copied
-from mtpc.copying.request import CopyRequest, beside_drafter
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
-from mtpc.families.drafter import load_drafter, own_drafts
-from mtpc.families.session import Session
-from mtpc.own import Own
-from mtpc.step_cost import StepCost
+from mtpc.draft_length.batch import BatchCopying
+from mtpc.draft_length.budget import Own
+from mtpc.draft_length.cost import StepCost
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.methods.drafter import load_drafter, own_drafts
+from mtpc.methods.reference import Session
+from mtpc.prompt_lookup.mixture import Copied
+from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
+from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
-from mtpc.targets.frozen import FrozenTarget
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from tests.oracles.decoding import Decoded, decode_speculatively, decode_with_trees

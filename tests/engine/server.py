@@ -21,9 +21,9 @@ from urllib.request import Request, urlopen
 
 from prometheus_client.samples import Sample
 
+from mtpc.lab.servers.prometheus import parse, total, totals_by
+from mtpc.lab.servers.server import free_port
 from mtpc.metrics.exporter import EVERY
-from mtpc.servers.prometheus import parse, total, totals_by
-from mtpc.servers.server import free_port
 
 NONE: Mapping[str, str] = {}
 START_UP = 600.0  # seconds

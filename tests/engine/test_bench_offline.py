@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from mtpc.distill.client import Completion, Sampling, complete
 from mtpc.errors import MTPCError
-from mtpc.servers.engine import ServerSettings
-from mtpc.servers.server import running
-from mtpc.servers.vllm_engine import VLLM_OFFLINE
+from mtpc.lab.distill.client import Completion, Sampling, complete
+from mtpc.lab.servers.engine import ServerSettings
+from mtpc.lab.servers.server import running
+from mtpc.lab.servers.vllm_engine import VLLM_OFFLINE
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference
 from tests.engine.server import ENVIRONMENT

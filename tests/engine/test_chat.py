@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtpc.servers.vllm_engine import vllm_counters
+from mtpc.lab.servers.vllm_engine import vllm_counters
 from tests.engine.chat import ACCEPTANCE_LENGTH, DRAFTER, chat_prompts, make_chat_model
 from tests.engine.exact import Reference
 from tests.engine.server import Server, speculative_config, tokens

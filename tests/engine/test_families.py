@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mtpc.families import families, family_of
-from mtpc.statistics.chi_square import REJECT_BELOW
-from mtpc.statistics.windows import Window
+from mtpc.lab.statistics.chi_square import REJECT_BELOW
+from mtpc.lab.statistics.windows import Window
+from mtpc.methods import families, family_of
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import CAPACITY, Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value

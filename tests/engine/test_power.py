@@ -12,12 +12,12 @@ from torch import Tensor
 
 from mtpc.draft import Known
 from mtpc.draw import draw
-from mtpc.families.drafter import load_drafter
-from mtpc.statistics.chi_square import REJECT_BELOW
-from mtpc.statistics.power import power_against
-from mtpc.statistics.windows import Window
+from mtpc.lab.statistics.chi_square import REJECT_BELOW
+from mtpc.lab.statistics.power import power_against
+from mtpc.lab.statistics.windows import Window
+from mtpc.methods.drafter import load_drafter
+from mtpc.parallel.circuit_window import CircuitWindow
 from mtpc.verify import verify_rejection
-from mtpc.window.circuit import CircuitWindow
 from tests.engine.conftest import Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 

@@ -18,8 +18,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import mtpc
-from mtpc.directory.weights import WEIGHTS
-from mtpc.statistics.chi_square import REJECT_BELOW
+from mtpc.files.weights import WEIGHTS
+from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from tests.engine.cluster import Cluster, cluster
 from tests.engine.conftest import CAPACITY, Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mtpc.families import families, family_of
-from mtpc.statistics.chi_square import REJECT_BELOW
+from mtpc.lab.statistics.chi_square import REJECT_BELOW
+from mtpc.methods import families, family_of
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference, Sampling, cells, p_value

@@ -19,8 +19,8 @@ from prometheus_client import REGISTRY, generate_latest
 from torch import Tensor
 from vllm import LLM, SamplingParams, TokensPrompt
 
+from mtpc.lab.servers.prometheus import parse, total
 from mtpc.metrics.exporter import EVERY
-from mtpc.servers.prometheus import parse, total
 from tests.gpu.waiting import Waits
 from tests.support.replayed_graphs import Replays, replay_instead_of_capture
 from vllm_mtpc.speculator import Speculator

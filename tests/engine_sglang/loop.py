@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mtpc.copying.mixture import Copied
-from mtpc.copying.request import CopyRequest, beside_drafter
 from mtpc.draft import MOST, Draft, TreeDraft
-from mtpc.families.session import Session
-from mtpc.own import Own
+from mtpc.draft_length.budget import Own
+from mtpc.methods.reference import Session
+from mtpc.parallel.borrow import borrowed
+from mtpc.prompt_lookup.mixture import Copied
+from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
-from mtpc.window.borrow import borrowed
 from sglang_mtpc.copying import SPARED, drafted, remembers
 from tests.engine.loop import Loop, Tree
 from tests.oracles.decoding import decode_speculatively, decode_with_trees

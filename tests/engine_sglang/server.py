@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from mtpc.families import family_of
-from mtpc.servers.server import free_port
+from mtpc.lab.servers.server import free_port
+from mtpc.methods import family_of
 from tests.engine.server import NONE, Server
 
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}

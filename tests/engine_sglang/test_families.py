@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from mtpc.families import families
-from mtpc.statistics.chi_square import REJECT_BELOW
-from mtpc.statistics.windows import Window
+from mtpc.lab.statistics.chi_square import REJECT_BELOW
+from mtpc.lab.statistics.windows import Window
+from mtpc.methods import families
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc.token_map import copies, read, vocabulary_values
 from tests.engine.conftest import Models

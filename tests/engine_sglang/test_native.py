@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mtpc.statistics.chi_square import REJECT_BELOW
+from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.exact import LENGTH, cells, p_value

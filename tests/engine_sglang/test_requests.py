@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.statistics.chi_square import REJECT_BELOW
-from mtpc.statistics.windows import Window
+from mtpc.lab.statistics.chi_square import REJECT_BELOW
+from mtpc.lab.statistics.windows import Window
 from tests.engine.conftest import Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.prompts import prompts

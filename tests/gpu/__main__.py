@@ -30,10 +30,10 @@ from typing import Any
 
 import torch
 
-from mtpc.console import console
-from mtpc.provenance import hardware
-from mtpc.servers.server import tidy_end
-from mtpc.table import Table
+from mtpc.files.provenance import hardware
+from mtpc.lab.console import console
+from mtpc.lab.servers.server import tidy_end
+from mtpc.lab.table import Table
 from tests.gpu.cards import CARDS, ROWS, Card, card_of
 from tests.gpu.row import ENGINES, FOUND, Held
 from tests.gpu.running import LOG, ROOT, Paths, Run, kept

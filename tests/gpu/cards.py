@@ -50,7 +50,7 @@ class Row(NamedTuple):
 class Card(NamedTuple):
     """A question, and the rows that answer it.
 
-    seconds: after which it ends.  table: "module:name" of a function that makes a `mtpc.table.Table` of the rows'
+    seconds: after which it ends.  table: "module:name" of a function that makes a `mtpc.lab.table.Table` of the rows'
     figures, given by row name; None: the rows' own lines say all.
     """
 

@@ -10,13 +10,12 @@ from torch import nn
 from transformers import LlamaConfig
 
 from mtpc.draft import Known
-from mtpc.families.drafter import Drafter, load_drafter
-from mtpc.families.fastmtp.config import config_for
-from mtpc.families.fastmtp.family import FastMTP
+from mtpc.methods.drafter import Drafter, load_drafter
+from mtpc.methods.fastmtp import FastMTP, config_for
 from mtpc.noise import counter_uniforms
+from mtpc.parallel.part import WindowPart
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from mtpc.window.part import WindowPart
 from tests.gpu.running import Run
 from tests.gpu.timing import bytes_per_second, kernels, microseconds
 from tests.gpu.whole import Batch, Example, OwnVocabularies

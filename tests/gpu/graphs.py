@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from mtpc.cuda_graph import record
-from mtpc.families.session import Session
+from mtpc.methods.reference import Session
 from tests.gpu.running import NotRunError, Run
 from tests.gpu.waiting import Waits
 from tests.gpu.whole import Batch, Drafts, differing, examples

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from mtpc.doctor import examine
+from mtpc.lab.doctor import examine
 from tests.engine.exact import Reference
 from tests.engine.prompts import prompts
 from tests.gpu.running import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from mtpc.statistics.chi_square import REJECT_BELOW
+from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from tests.engine.loop import Tree
 from tests.engine.prompts import prompts
 from tests.engine_sglang.server import texts

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mtpc.statistics.chi_square import REJECT_BELOW
+from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference
 from tests.engine.test_runner_v2 import CASES, PROMPTS, SAMPLING, Case, drafts_of, loop_of, p_of, said_by, session

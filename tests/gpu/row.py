@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from mtpc import provenance
 from mtpc.errors import first_line
-from mtpc.servers.server import tidy_end
+from mtpc.files import provenance
+from mtpc.lab.servers.server import tidy_end
 from tests.gpu.cards import ROWS
 from tests.gpu.checkout import put_on_the_path
 from tests.gpu.loads import MODULES

@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from mtpc.servers.server import last_error
+from mtpc.lab.servers.server import last_error
 
 ROOT = Path(__file__).parents[2]
 FIGURES = "figures.json"
@@ -100,7 +100,7 @@ class Run(BaseModel):
 
         Errors: AssertionError with its last error where it fails.
         """
-        from mtpc.cli.main import app
+        from mtpc.lab.cli.main import app
 
         print(shlex.join(["mtpc", *words]), flush=True)
         code = None

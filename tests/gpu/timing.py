@@ -10,7 +10,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from mtpc.cuda_graph import record
-from tests.mtpc.window.trace import Trace
+from tests.mtpc.parallel.trace import Trace
 
 TIMES = 20
 

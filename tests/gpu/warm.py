@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from mtpc.servers.server import last_error
+from mtpc.lab.servers.server import last_error
 from tests.gpu.row import Found, Held
 from tests.gpu.running import LOG, ROOT, Run
 

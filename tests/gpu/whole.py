@@ -8,16 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mtpc.copying.mixture import Copied
 from mtpc.draft import Draft, Mode, TreeDraft
-from mtpc.families.drafter import Drafter
-from mtpc.families.session import Session
+from mtpc.methods.drafter import Drafter
+from mtpc.methods.reference import Session
 from mtpc.noise import counter_uniforms
+from mtpc.parallel.borrow import borrowed
+from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from mtpc.window.borrow import borrowed
 from tests.support.random_hybrid import forget_the_family, know_the_family
 from tests.support.tiny_families import EXAMPLES, WITH_PARTS, tiny_target
 from tests.support.tiny_models import VOCAB, make_fastmtp, make_target

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from inspect import Parameter, Signature
 from pathlib import Path
 
-from mtpc.doctor.touch_point import Lookup, TouchPoint
+from mtpc.serving.integration_point import Lookup, TouchPoint
 from sglang_mtpc import touch_points as of_sglang
 from tests.integration_points.sources import parameters_of
 from vllm_mtpc import touch_points as of_vllm

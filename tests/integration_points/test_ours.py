@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtpc.doctor.touch_point import TouchPoint
+from mtpc.serving.integration_point import TouchPoint
 from tests.integration_points.records import ENGINES
 from tests.integration_points.sources import parameters_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtpc.doctor.touch_point import installed
+from mtpc.serving.integration_point import installed
 from tests.integration_points.records import parsed, shown
 from tests.integration_points.sources import Sources
 

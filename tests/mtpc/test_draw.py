@@ -9,7 +9,7 @@ import torch
 
 from mtpc import draw as drawing
 from mtpc.draw import at_temperature, draw, draw_mixed, draw_tokens
-from mtpc.window.single import has_compiler
+from mtpc.parallel.compiled import has_compiler
 from tests.gpu.exactness import law_error
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mtpc.families.drafter import Drafter
+from mtpc.methods.drafter import Drafter
+from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.independent import ParallelWindow
 from mtpc.target_head.shared import SharedHead
-from mtpc.window.circuit import CircuitWindow
-from mtpc.window.parallel import ParallelWindow
 from tests.oracles.circuit_window import CircuitWindowOracle
 from tests.oracles.parallel_window import ParallelOracle
 from tests.oracles.serial import SerialOracle

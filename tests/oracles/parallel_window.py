@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.window.config import ParallelConfig
+from mtpc.parallel.config import ParallelConfig
 from tests.oracles.cases import sum_shapes
 from tests.oracles.enumeration import enumerate_windows
 from tests.oracles.serial import Row, SerialOracle

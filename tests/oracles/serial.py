@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mtpc.serial.config import SerialConfig
+from mtpc.autoregressive.config import SerialConfig
 
 PREFIX = "model.mtp_layers.0."  # of a published checkpoint
 OUTER = ("token_layernorm.", "hidden_layernorm.", "input_proj.", "final_layernorm.", "blocks.")

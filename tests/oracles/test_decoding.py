@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from mtpc.families.drafter import Drafter
-from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.methods.drafter import Drafter
 from tests.oracles.decoding import DraftsTokens, Target, decode, decode_speculatively
 from tests.oracles.toy import (
     CIRCUIT_RUNS,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import TreeDraft
-from mtpc.families.drafter import Drafter
-from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.methods.drafter import Drafter
 from mtpc.verify import verify_tree_greedy
 from tests.oracles.decoding import Target, decode, decode_with_trees
 from tests.oracles.toy import CIRCUIT_RUNS, DRAFTS, START, STATES, TARGET, circuit_drafter, session
@@ -32,7 +32,7 @@ class WholeTree:
     def draft_tree(
         self, hidden: Tensor, following: Tensor, size: int, temperature: Tensor | None, max_children: int | None
     ) -> TreeDraft:
-        """As `mtpc.families.session.Session.draft_tree`; the arguments are not needed."""
+        """As `mtpc.methods.reference.Session.draft_tree`; the arguments are not needed."""
         return self.draft
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from mtpc.copying.mixture import Copied
-from mtpc.copying.table import CopyTable
-from mtpc.own import Own
+from mtpc.draft_length.budget import Own
+from mtpc.prompt_lookup.mixture import Copied
+from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc.copying import WorkerCopying
 
 CHANCES, VOCAB = torch.tensor([0.7, 0.9, 0.8, 0.6, 0.5, 0.4]), 258

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mtpc import alike
-from mtpc.draft_clock import DraftClock
 from mtpc.errors import MTPCError
+from mtpc.metrics.draft_clock import DraftClock
+from mtpc.serving import ranks as alike
 from sglang_mtpc import native, ranks, served
 from sglang_mtpc.native import NativeDraftWorker
 from sglang_mtpc.serial_worker import SerialDraftWorker

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import Known
-from mtpc.families.session import Session
+from mtpc.methods.reference import Session
+from mtpc.parallel.beams import Beams
+from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.completed import completed
 from mtpc.target_head.shared import SharedHead
-from mtpc.window.beams import Beams
-from mtpc.window.borrow import borrowed
-from mtpc.window.completed import completed
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from mtpc.copying.mixture import Copied, doubted
-from mtpc.copying.request import CopyRequest
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
-from mtpc.own import Own
-from mtpc.step_cost import StepCost
+from mtpc.draft_length.budget import Own
+from mtpc.draft_length.cost import StepCost
+from mtpc.prompt_lookup.mixture import Copied, doubted
+from mtpc.prompt_lookup.request import CopyRequest
+from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc.copying import Chosen, WorkerCopying, drafted, lengthened, nothing
 
 CPU, TABLE = torch.device("cpu"), CopyTable((0.2, 0.5, 0.8))

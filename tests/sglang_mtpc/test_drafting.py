@@ -13,23 +13,23 @@ import pytest
 import torch
 
 from mtpc.draft import Draft, Mode, TreeDraft
-from mtpc.families.drafter import load_drafter
-from mtpc.families.session import Session
 from mtpc.memory import DRAFTED, STATED
+from mtpc.methods.drafter import load_drafter
+from mtpc.methods.reference import Session
 from mtpc.noise import counter_uniforms
+from mtpc.parallel import part
+from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.compiled import has_compiler
+from mtpc.parallel.completed import completed
+from mtpc.parallel.part import WindowPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from mtpc.window import part
-from mtpc.window.borrow import borrowed
-from mtpc.window.completed import completed
-from mtpc.window.part import WindowPart
-from mtpc.window.single import has_compiler
 from sglang_mtpc.drafting import Drafting, Drafts, Inputs, Replay
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.vocabulary_head import VocabularyHead
-from tests.mtpc.window.trace import Trace
+from tests.mtpc.parallel.trace import Trace
 from tests.support.fake_graphs import record
 from tests.support.random_hybrid import forget_the_family, know_the_family
 from tests.support.random_models import make_drafter

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-from mtpc.families import families, family_of
+from mtpc.methods import families, family_of
 from sglang_mtpc import _worker, served
 from sglang_mtpc.algorithm import DrafterAlgorithm
 from sglang_mtpc.shape import Shape

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtpc.families import family_of
+from mtpc.methods import family_of
 from tests.engine_sglang.server import ARGUMENTS, drafting
 from tests.gpu import __main__ as runner
 from tests.gpu.cards import ON_SGLANG

@@ -10,7 +10,7 @@ from sglang.kernels.ops.speculative import spec_tree
 from sglang.srt.speculative.eagle_utils import TreeMaskMode, build_tree_kernel_efficient
 
 from mtpc.draft import TreeDraft
-from mtpc.window.borrow import borrowed
+from mtpc.parallel.borrow import borrowed
 from sglang_mtpc.links import NOWHERE, Links, chain_links, parents_of, tree_links
 from sglang_mtpc.shape import Shape
 from tests.support.cuda_on_host import compile_builder

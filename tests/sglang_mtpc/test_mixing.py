@@ -6,8 +6,8 @@ import pytest
 import torch
 from sglang.srt.speculative.spec_utils import sample_draft_proposal
 
-from mtpc.copying.mixture import Copied, Copying
-from mtpc.copying.passes import Enough
+from mtpc.draft_length.passes import Enough
+from mtpc.prompt_lookup.mixture import Copied, Copying
 from sglang_mtpc.mixing import Mixing
 
 ROWS, DRAFTS, VOCAB = 6, 4, 5

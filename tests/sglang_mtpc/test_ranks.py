@@ -12,8 +12,8 @@ from sglang.srt.distributed.parallel_state import get_world_group, init_distribu
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from torch import Tensor, multiprocessing, nn
 
-from mtpc.draft_clock import DraftClock
-from mtpc.families.drafter import load_drafter
+from mtpc.methods.drafter import load_drafter
+from mtpc.metrics.draft_clock import DraftClock
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.rows import ALONE
 from mtpc.vocabulary.ranking import Ranking, Rankings

@@ -13,8 +13,8 @@ from urllib.parse import quote_plus
 import pytest
 from safetensors.torch import load_file, save_file
 
+from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.step_cost import StepCost
 from sglang_mtpc.token_map import TokenMap, copies, read, vocabulary_values
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_fastmtp import make_vocabulary

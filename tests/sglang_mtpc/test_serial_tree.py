@@ -13,7 +13,7 @@ from torch import Tensor
 from mtpc.draft import TreeDraft
 from sglang_mtpc import serial_tree, served
 from sglang_mtpc.shape import Shape
-from tests.mtpc.window.test_tree import rows_of
+from tests.mtpc.parallel.test_tree import rows_of
 from tests.oracles.beams import beam_tree
 from tests.oracles.borrowing import with_borrowed
 from tests.oracles.processes import random_process

@@ -13,15 +13,15 @@ from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import nn
 
-from mtpc.copying.mixture import Copying
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft, Known
-from mtpc.draft_clock import DraftClock
+from mtpc.draft_length.budget import Own
+from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.families.drafter import load_drafter
+from mtpc.methods.drafter import load_drafter
+from mtpc.metrics.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
-from mtpc.own import Own
-from mtpc.step_cost import StepCost
+from mtpc.prompt_lookup.mixture import Copying
+from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings

@@ -13,8 +13,8 @@ from sglang.srt.speculative import spec_registry
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 import sglang_mtpc
-from mtpc.doctor.touch_point import installed
 from mtpc.errors import MTPCError
+from mtpc.serving.integration_point import installed
 from sglang_mtpc import start_up, touch_points
 from sglang_mtpc.algorithm import DrafterAlgorithm
 from sglang_mtpc.served import read

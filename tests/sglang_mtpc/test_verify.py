@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtpc.draft import Draft, TreeDraft
-from mtpc.statistics.chi_square import chi_square_p_value
+from mtpc.lab.statistics.chi_square import chi_square_p_value
 from mtpc.verify.filters import filtered
 from sglang_mtpc import verify
 from sglang_mtpc.links import chain_links, tree_links
-from tests.mtpc.window.trace import Trace
+from tests.mtpc.parallel.trace import Trace
 
 V, ALL = 6, 1 << 30
 CHAIN = Draft(torch.tensor([[1, 2, 3]]), torch.full((1, 3, V), 1 / V))

@@ -11,8 +11,8 @@ import pytest
 from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
 from sglang.srt.server_args import prepare_server_args
 
-from mtpc.bench.configuration import Served, configuration, write
 from mtpc.errors import MTPCError
+from mtpc.lab.bench.configuration import Served, configuration, write
 from sglang_mtpc.settings import check_settings
 from sglang_mtpc.token_map import copies, read
 from tests.sglang_mtpc.resolving import refused, resolved

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtpc.copying.mixture import Copied
 from mtpc.draft import Draft, Known, Mode
-from mtpc.draft_clock import DraftClock
-from mtpc.families.drafter import load_drafter
+from mtpc.methods.drafter import load_drafter
+from mtpc.metrics.draft_clock import DraftClock
+from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Steps

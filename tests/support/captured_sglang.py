@@ -146,7 +146,7 @@ def _capture(arguments: list[str], first: bool) -> Captured:
     from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-    from mtpc.servers.server import free_port
+    from mtpc.lab.servers.server import free_port
 
     server_args = prepare_server_args(arguments)
     server_args.resolve_once()

@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from tests.mtpc.window.trace import EMPTY
+from tests.mtpc.parallel.trace import EMPTY
 
 Made = TypeVar("Made")
 NO_NUMBER = 0x7FFF  # of 16 bits: a NaN in every floating-point type, far outside of any index in every integer one

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from mtpc.data.byte_tokenizer import VOCAB_SIZE, build_byte_tokenizer
-from mtpc.distill.conversations import FILE, Conversation
-from tests.mtpc.chat_folder import TEMPLATE
+from mtpc.lab.text.byte_tokenizer import VOCAB_SIZE, build_byte_tokenizer
+from mtpc.lab.text.conversations import FILE, Conversation
+from tests.mtpc.lab.chat_folder import TEMPLATE
 from tests.support.random_models import make_target
 
 START, LENGTH = 12, 48  # tokens of a question, and of a conversation

@@ -7,10 +7,9 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from mtpc.families.drafter import Drafter, save_drafter
-from mtpc.families.fastmtp.config import config_for
-from mtpc.families.fastmtp.family import FastMTP
-from mtpc.serial.start import start_from_target
+from mtpc.lab.training.start import start_from_target
+from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.methods.fastmtp import FastMTP, config_for
 from mtpc.vocabulary.ranking import Ranking, Rankings
 
 NOISE = 0.3  # of a tensor's mean size: enough for every weight to matter, too little to be always wrong

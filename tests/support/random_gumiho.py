@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from mtpc.families.drafter import Drafter, save_drafter
-from mtpc.families.gumiho.family import Gumiho
-from mtpc.families.gumiho.recipe import config_for
-from mtpc.serial.start import start_from_target
-from mtpc.window.parallel import ParallelWindow
+from mtpc.lab.training.recipes.gumiho_recipe import config_for
+from mtpc.lab.training.start import start_from_target
+from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.methods.gumiho import Gumiho
+from mtpc.parallel.independent import ParallelWindow
 
 NOISE = 0.3  # of a tensor's mean size: enough for every weight to matter, too little to be always wrong
 

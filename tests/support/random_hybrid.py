@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from mtpc.families import families
-from mtpc.families.drafter import Drafter, save_drafter
-from mtpc.serial.config import layer_of
-from mtpc.serial.start import start_from_target
+from mtpc.autoregressive.config import layer_of
+from mtpc.lab.training.start import start_from_target
+from mtpc.methods import families
+from mtpc.methods.drafter import Drafter, save_drafter
 
 FOLDER = Path(__file__).parent / "hybrid"  # on the PYTHONPATH of processes that are to know the family
 NOISE = 0.3  # of a tensor's mean size: enough for every weight to matter, too little to be always wrong

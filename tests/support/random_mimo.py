@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from mtpc.data.byte_tokenizer import save_byte_tokenizer
-from mtpc.families.fastmtp.convert import convert_fastmtp
-from tests.mtpc.families.fastmtp.mimo_checkpoint import FASTMTP, write_checkpoint
+from mtpc.lab.convert.fastmtp import convert_fastmtp
+from mtpc.lab.text.byte_tokenizer import save_byte_tokenizer
+from tests.mtpc.lab.convert.mimo_checkpoint import FASTMTP, write_checkpoint
 
 END = 256  # the byte tokenizer's end of text
 CONFIG = {

@@ -8,14 +8,12 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from mtpc.data.byte_tokenizer import save_byte_tokenizer
-from mtpc.families.copying.config import CopyingConfig
-from mtpc.families.copying.family import CopyingAlone
-from mtpc.families.drafter import Drafter, save_drafter
-from mtpc.families.mtpc.config import MTPCConfig
-from mtpc.families.mtpc.family import MTPC
-from mtpc.targets.byte_llama import ByteTargetConfig, build_byte_llama
-from mtpc.window.circuit import CircuitWindow
+from mtpc.lab.text.byte_tokenizer import save_byte_tokenizer
+from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, build_byte_llama
+from mtpc.methods.copying import CopyingAlone, CopyingConfig
+from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.methods.mtpc import MTPC, MTPCConfig
+from mtpc.parallel.circuit_window import CircuitWindow
 
 SHARPNESS = 12.0  # makes the next-token distributions of a random model as peaked as a trained one's
 

@@ -8,14 +8,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from mtpc.declared import declared
-from mtpc.families import families
-from mtpc.families.copying.config import CopyingConfig
-from mtpc.families.copying.family import CopyingAlone
-from mtpc.families.drafter import Drafter
-from mtpc.families.gumiho.config import GumihoConfig
-from mtpc.families.gumiho.family import Gumiho
-from mtpc.serial.config import layer_of
+from mtpc.autoregressive.config import layer_of
+from mtpc.files.config_model import declared
+from mtpc.methods import families
+from mtpc.methods.copying import CopyingAlone, CopyingConfig
+from mtpc.methods.drafter import Drafter
+from mtpc.methods.gumiho import Gumiho, GumihoConfig
 from tests.support.random_hybrid import know_the_family
 from tests.support.tiny_models import SIZE, make_fastmtp, make_mtpc, make_target, randomise_layer
 

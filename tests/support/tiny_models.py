@@ -6,14 +6,12 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from mtpc.families.drafter import Drafter
-from mtpc.families.fastmtp.config import config_for
-from mtpc.families.fastmtp.family import FastMTP
-from mtpc.families.mtpc.config import MTPCConfig
-from mtpc.families.mtpc.family import MTPC
-from mtpc.serial.layer import SerialLayer
+from mtpc.autoregressive.layer import SerialLayer
+from mtpc.methods.drafter import Drafter
+from mtpc.methods.fastmtp import FastMTP, config_for
+from mtpc.methods.mtpc import MTPC, MTPCConfig
+from mtpc.parallel.circuit_window import CircuitWindow
 from mtpc.target_head.shared import SharedHead
-from mtpc.window.circuit import CircuitWindow
 from tests.oracles.serial import SerialOracle
 
 VOCAB, SIZE = 23, 16

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from mtpc import alike
 from mtpc.errors import MTPCError
+from mtpc.serving import ranks as alike
 from vllm_mtpc import native, ranks
 from vllm_mtpc.proposer import Proposer
 from vllm_mtpc.speculator import Speculator

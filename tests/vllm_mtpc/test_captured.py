@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
-from mtpc.copying.table import CopyTable
 from mtpc.draw import draw_tokens
 from mtpc.noise import counter_uniforms
-from mtpc.window import part
-from mtpc.window.completed import completed
+from mtpc.parallel import part
+from mtpc.parallel.completed import completed
+from mtpc.prompt_lookup.table import CopyTable
 from tests.gpu.whole import Example, OwnVocabularies, examples
 from tests.support.fake_graphs import record
 from vllm_mtpc.device_copying import DeviceCopying

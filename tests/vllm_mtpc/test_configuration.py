@@ -9,8 +9,8 @@ import pytest
 from vllm.engine.arg_utils import EngineArgs
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-from mtpc.bench.configuration import Served, configuration, write
-from mtpc.step_cost import StepCost
+from mtpc.draft_length.cost import StepCost
+from mtpc.lab.bench.configuration import Served, configuration, write
 from vllm_mtpc.additional import copying_settings
 
 COST = StepCost(plain=((1, 1.0), (4, 1.2)), verifying=((4, 1.25), (16, 2.1)), drafting=((1, 0.2),))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from mtpc.copying.rest import Rest
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Draft
-from mtpc.own import Own
-from mtpc.step_cost import StepCost
+from mtpc.draft_length.budget import Own
+from mtpc.draft_length.cost import StepCost
+from mtpc.draft_length.rest import Rest
+from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.additional import CopySettings
 from vllm_mtpc.copying import RunnerCopying
 

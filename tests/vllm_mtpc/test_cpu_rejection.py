@@ -13,7 +13,7 @@ from vllm.v1.sample.logits_processor import LogitsProcessors, MinTokensLogitsPro
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
-from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from vllm_mtpc.cpu_rejection import _in_one_go
 
 DRAFTS, NOBODY = [[3, 1], [], [2]], torch.zeros(0)

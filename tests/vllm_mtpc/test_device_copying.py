@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
-from mtpc.copying.mixture import Copied, Copying
-from mtpc.copying.request import CopyRequest, beside_drafter
-from mtpc.copying.table import CopyTable
 from mtpc.draft import Known
 from mtpc.noise import counter_uniforms
-from mtpc.window.circuit import CircuitWindow
-from mtpc.window.config import CircuitConfig
+from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.config import CircuitConfig
+from mtpc.prompt_lookup.mixture import Copied, Copying
+from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
+from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.device_copying import DeviceCopying
 from vllm_mtpc.new_requests import follow
 from vllm_mtpc.speculator import Speculator

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY, generate_latest
 
-from mtpc.draft_clock import DraftClock
+from mtpc.metrics.draft_clock import DraftClock
 from mtpc.metrics.tally import Tally
 from vllm_mtpc import metrics
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.models import mimo_mtp
 
-from mtpc.families.drafter import load_drafter
-from mtpc.serial.layer import SerialLayer
+from mtpc.autoregressive.layer import SerialLayer
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.methods.drafter import load_drafter
 from mtpc.target_head.shared import SharedHead
-from mtpc.targets.frozen import FrozenTarget
 from tests.support.random_mimo import make_mimo
 
 LENGTH = 48

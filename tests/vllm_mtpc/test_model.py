@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtpc.copying.mixture import Copied, Copying
 from mtpc.draw import draw_tokens, most_probable
 from mtpc.errors import MTPCError
+from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.target_head.rows import ALONE
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings

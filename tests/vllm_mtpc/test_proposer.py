@@ -10,10 +10,10 @@ import pytest
 import torch
 from vllm.v1.spec_decode.eagle import EagleProposer
 
-from mtpc.copying.mixture import Copied
 from mtpc.draft import Draft
-from mtpc.draft_clock import DraftClock
-from mtpc.own import Own
+from mtpc.draft_length.budget import Own
+from mtpc.metrics.draft_clock import DraftClock
+from mtpc.prompt_lookup.mixture import Copied
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from vllm_mtpc.proposer import Proposer

@@ -13,11 +13,11 @@ from torch import Tensor, multiprocessing
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import init_distributed_environment, initialize_model_parallel
 
+from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.config import CircuitConfig
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from mtpc.window.circuit import CircuitWindow
-from mtpc.window.config import CircuitConfig
 from vllm_mtpc import proposer, ranks, speculator
 from vllm_mtpc.model import DrafterForCausalLM
 from vllm_mtpc.proposer import Proposer

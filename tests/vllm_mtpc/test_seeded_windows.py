@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from mtpc.draft import Draft
-from mtpc.families.drafter import load_drafter
-from mtpc.window.single import drafting_for_one
+from mtpc.methods.drafter import load_drafter
+from mtpc.parallel.compiled import drafting_for_one
 from vllm_mtpc.proposer import Proposer
 
 SHIPPED = Path(__file__).parents[2] / "weights" / "byte-mtpc-hmm-n8"

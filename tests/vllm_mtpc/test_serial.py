@@ -19,7 +19,7 @@ from vllm.forward_context import set_forward_context
 from vllm.model_executor.model_loader.utils import process_weights_after_loading
 from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
 
-from mtpc.families.drafter import load_drafter
+from mtpc.methods.drafter import load_drafter
 from vllm_mtpc.serial import SerialPart
 
 TOKENS, BLOCKS, BLOCK = 21, 5, 16

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from vllm.engine.arg_utils import EngineArgs
 
 from mtpc.errors import MTPCError
-from mtpc.families import family_of
+from mtpc.methods import family_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.vllm_mtpc.platforms import on_a_gpu
 from vllm_mtpc import touch_points

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
-from mtpc.families import family_of
 from mtpc.memory import DRAFTED, STATED
-from tests.mtpc.window.trace import Trace
+from mtpc.methods import family_of
+from tests.mtpc.parallel.trace import Trace
 from tests.support.tiny_models import make_window
 from vllm_mtpc import model, speculator
 from vllm_mtpc.model import DrafterForCausalLM

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
-from mtpc.copying.mixture import Copied, Copying
 from mtpc.draft import Draft, Known
-from mtpc.draft_clock import DraftClock
+from mtpc.metrics.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
-from mtpc.window.circuit import CircuitWindow
-from mtpc.window.config import CircuitConfig
+from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.config import CircuitConfig
+from mtpc.prompt_lookup.mixture import Copied, Copying
 from vllm_mtpc.speculator import Speculator
 from vllm_mtpc.step import Step
 

@@ -12,9 +12,9 @@ import vllm
 from vllm import ModelRegistry
 
 import vllm_mtpc
-from mtpc.doctor.touch_point import installed
 from mtpc.errors import MTPCError
-from mtpc.families import families
+from mtpc.methods import families
+from mtpc.serving.integration_point import installed
 from tests.integration_points import records
 from vllm_mtpc import touch_points
 from vllm_mtpc.settings import check_settings

@@ -79,7 +79,7 @@ class Circuit(nn.Module, ABC):
         return (state[-1].softmax(-1) @ probs)[:, 0]
 
     # Operations.  Drafting goes from left to right as `sample` and `greedy` do, but need not hold all leaves at once
-    # (see `mtpc.window.joint`); all others are for scores, for training and for anyone who asks a circuit.
+    # (see `mtpc.parallel.joint`); all others are for scores, for training and for anyone who asks a circuit.
 
     def prefix_log_probs(self, params: CircuitParams, x: Tensor) -> Tensor:
         """log q(x_1..x_i) for i = 1..n: x int64 [B, n] -> [B, n].

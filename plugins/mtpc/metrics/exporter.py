@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
-from mtpc.draft_clock import DraftClock
+from mtpc.metrics.draft_clock import DraftClock
 from mtpc.metrics.tally import Counting, Totals
 
 EVERY = 1.0  # seconds

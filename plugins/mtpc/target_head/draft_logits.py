@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mtpc.draw import draw_mixed, draw_tokens, most_probable
-from mtpc.sent import sent
 from mtpc.target_head.rows import ALONE, Ranks, Rows
 from mtpc.target_head.shared import Head, places
+from mtpc.to_device import sent
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtpc.int8 import Int8Linear, fits
+from mtpc.target_head.int8 import Int8Linear, fits
 
 
 @dataclass(frozen=True)

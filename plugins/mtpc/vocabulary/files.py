@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, RootModel
 
-from mtpc.declared import Strict
+from mtpc.files.config_model import Strict
 from mtpc.vocabulary.ranking import FORMAT_VERSION
 
 Token = Annotated[int, Field(ge=0)]

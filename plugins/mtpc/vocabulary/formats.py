@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mtpc.declared import declared
 from mtpc.errors import MTPCError
-from mtpc.json_file import check_file, read_any
+from mtpc.files.config_model import declared
+from mtpc.files.json_file import check_file, read_any
 from mtpc.vocabulary.files import OwnFile, TokenCounts, TokenList
 from mtpc.vocabulary.ranking import Ranking, Rankings
 

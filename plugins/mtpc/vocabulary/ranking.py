@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mtpc.declared import shown
 from mtpc.errors import MTPCError
+from mtpc.files.config_model import shown
 
 FORMAT_VERSION = 1
 AUTO, NONE = "auto", "none"  # in place of a language: find it for each request, draft from the whole vocabulary

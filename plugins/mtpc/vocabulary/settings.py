@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mtpc.declared import Strict, declared
 from mtpc.errors import MTPCError
-from mtpc.json_file import is_there
+from mtpc.files.config_model import Strict, declared
+from mtpc.files.json_file import is_there
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.template import read_template
 from mtpc.vocabulary.vocabularies import AUTO, NONE, DraftVocabularies, VocabularySettings

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mtpc.copying.on_device import Texts
 from mtpc.metrics.slot_tally import SlotTally
+from mtpc.prompt_lookup.on_device import Texts
 from mtpc.vocabulary.language import BEGINS, LanguageDetector
 
 

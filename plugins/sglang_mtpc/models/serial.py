@@ -16,11 +16,11 @@ from sglang.srt.model_loader.weight_utils import default_weight_loader
 from sglang.srt.models.llama import LlamaMLP
 from torch import Tensor, nn
 
+from mtpc.autoregressive.config import SerialConfig
 from mtpc.draft import Known
 from mtpc.errors import MTPCError
-from mtpc.families import DrafterConfig, Family, families
-from mtpc.families.drafter import Drafter
-from mtpc.serial.config import SerialConfig
+from mtpc.methods import DrafterConfig, Family, families
+from mtpc.methods.drafter import Drafter
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.rows import Rows, plain_weight
 from mtpc.target_head.shared import Head
@@ -83,7 +83,7 @@ class Block(nn.Module):
 
 
 class SerialPart(nn.Module):
-    """`mtpc.serial.layer.SerialLayer` in SGLang's layers, with keys and values in SGLang's pages.
+    """`mtpc.autoregressive.layer.SerialLayer` in SGLang's layers, with keys and values in SGLang's pages.
 
     ``embed_tokens`` is the target's, put here once that is loaded.
     """

@@ -11,11 +11,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mtpc.circuits import CircuitParams, temper
+from mtpc.parallel.beams import Growth
+from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.tree import grow_tree
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import verify_tree
-from mtpc.window.beams import Growth
-from mtpc.window.borrow import borrowed
-from mtpc.window.tree import grow_tree
 from tests.oracles.cases import Case, cast, sum_shapes
 
 CASES = [

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mtpc.circuits import CircuitParams, temper
-from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from tests.oracles.cases import ONE_OF_EACH, Case, cast, enumerate_rows, take_row
 from tests.oracles.windows import WindowTable
 

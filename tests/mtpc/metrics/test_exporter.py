@@ -9,13 +9,13 @@ import pytest
 import torch
 from prometheus_client import CollectorRegistry, generate_latest
 
-from mtpc.draft_clock import DraftClock
+from mtpc.lab.servers.prometheus import parse, total, totals_by
 from mtpc.metrics import exporter
+from mtpc.metrics.draft_clock import DraftClock
 from mtpc.metrics.exporter import METRICS, Exporter
 from mtpc.metrics.pages import Pages
 from mtpc.metrics.slot_tally import SlotTally
 from mtpc.metrics.tally import Tally, Totals
-from mtpc.servers.prometheus import parse, total, totals_by
 
 LABELS = {"model_name": "target", "engine": "0"}
 NAMES = ("english", "code")

@@ -17,8 +17,8 @@ from mtpc.target_head.rows import Ranks
 from mtpc.target_head.union import FEW, UnionLogits, shared_out
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
+from tests.mtpc.parallel.trace import Trace
 from tests.mtpc.target_head.ranks import HEAD, SIZE, VOCAB, on_ranks
-from tests.mtpc.window.trace import Trace
 
 LANGUAGES = {"english": Ranking(tuple(range(9))), "french": Ranking((17, 3, 15, 5, 12, 11, 0))}
 VOCABULARIES = DraftVocabularies(Rankings(VOCAB, LANGUAGES), VocabularySettings(size=7))

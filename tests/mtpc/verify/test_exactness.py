@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.verify import verify_block, verify_rejection
 from tests.mtpc.verify.rules import RULES
 from tests.oracles.processes import Process, emitted_joint, random_process, sample_paths

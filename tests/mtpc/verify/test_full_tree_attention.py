@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mtpc.draft import TreeDraft
-from mtpc.evaluation.trees import matches
+from mtpc.lab.evaluation.trees import matches
+from mtpc.parallel.borrow import borrowed
 from mtpc.verify import verify_tree_greedy
-from mtpc.window.borrow import borrowed
 from tests.mtpc.verify.test_exactness import distance
 from tests.mtpc.verify.test_tree import emitted_joint, judged_by
 from tests.oracles.processes import Process, random_process

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.verify import PADDING, node_depths, verify_greedy, verify_tree, verify_tree_greedy
 from mtpc.verify.tree import follow
 from tests.mtpc.verify.test_exactness import distance

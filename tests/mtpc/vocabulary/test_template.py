@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtpc.distill.template import ChatTemplate
+from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.vocabulary.template import Template, read_template
-from tests.mtpc.chat_folder import END, make_chat_folder
+from tests.mtpc.lab.chat_folder import END, make_chat_folder
 
 TEMPLATE = Template(((1, 2, 3), (9, 2), (7,)), special=(0,))
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import field_validator
 
-from mtpc.families.drafter import Drafter
-from mtpc.families.family import Family
-from mtpc.serial.config import SerialConfig
-from mtpc.window.circuit import CircuitWindow
-from mtpc.window.config import CircuitConfig
+from mtpc.autoregressive.config import SerialConfig
+from mtpc.methods.contract import Family
+from mtpc.methods.drafter import Drafter
+from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.config import CircuitConfig
 
 
 class HybridConfig(SerialConfig):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.after_import import after_import
+from mtpc.serving.after_import import after_import
 
 SWITCH = "MISSTATED_DRAFTS"  # names a file: drafters misstate as long as it is there
 CLAIMED = 1e-9  # the chance of each token drawn

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.after_import import after_import
+from mtpc.serving.after_import import after_import
 
 VARIABLE = "STATED_DRAFTS"  # names the file; ranks after the first have files of their own
 

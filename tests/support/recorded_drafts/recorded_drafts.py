@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mtpc.after_import import after_import
+from mtpc.serving.after_import import after_import
 
 VARIABLE = "RECORDED_DRAFTS"  # names the file
 V2_LOOP = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator"

@@ -1,0 +1,105 @@
+"""The layers of a serial part: a state and the next token in, the next state out.
+
+One pre-norm layer is FastMTP's (section 2.1 of its paper); two without the outer norms are Gumiho's (section 3.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache, LlamaConfig, Qwen2Config
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding
+
+from mtpc.autoregressive.config import SHARED_KEYS, SerialConfig
+
+
+class Parts(NamedTuple):
+    """What transformers builds a target's layers of."""
+
+    config: type
+    layer: type[nn.Module]
+    norm: type[nn.Module]
+    rotary: type[nn.Module]
+
+
+PARTS = {
+    "llama": Parts(LlamaConfig, LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding),
+    "qwen2": Parts(Qwen2Config, Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding),
+}
+
+
+class SerialLayer(nn.Module):
+    """Decoder layers behind a projection of the previous state and the token's embedding.
+
+    All steps share their weights.  Embedding and output head are the target's (`mtpc.target_head.shared.SharedHead`).
+    """
+
+    def __init__(self, config: SerialConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.parts = PARTS[config.layer]
+        size = config.hidden_size
+        self.token_layernorm, self.hidden_layernorm = self._norm(), self._norm()
+        self.input_proj = nn.Linear(2 * size, size, bias=not config.normed)
+        layers = config.num_hidden_layers
+        self.blocks = nn.ModuleList(self.parts.layer(self._layer_config(), layer_idx=i) for i in range(layers))
+        if not config.normed:
+            self.blocks[0].input_layernorm = nn.Identity()
+        self.final_layernorm = self._norm()
+        # Apart from the module, whose conversion to bfloat16 would round the frequencies.
+        self._rotary: dict[torch.device, Any] = {}
+
+    def _norm(self) -> nn.Module:
+        """One of the outer norms."""
+        if not self.config.normed:
+            return nn.Identity()
+        return self.parts.norm(self.config.hidden_size, self.config.rms_norm_eps)
+
+    def _layer_config(self) -> Any:
+        values = {key: getattr(self.config, key) for key in SHARED_KEYS}
+        return self.parts.config(attn_implementation="sdpa", **values)
+
+    def rotary(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of positions int64 [B, T], in the type of x: [B, T, head_dim] each."""
+        if x.device not in self._rotary:
+            self._rotary[x.device] = self.parts.rotary(self._layer_config()).to(x.device)
+        cosine, sine = self._rotary[x.device](x, positions)
+        return cosine, sine
+
+    def inputs(self, embeddings: Tensor, previous: Tensor) -> Tensor:
+        """What the layers read of a position, [..., d]: see `forward`."""
+        both = torch.cat([self.hidden_layernorm(previous), self.token_layernorm(embeddings)], -1)
+        z: Tensor = self.input_proj(both)
+        return z
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        previous: Tensor,
+        positions: Tensor,
+        mask: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """The states after one step: [B, T, d], after the final norm, where there is one.
+
+        embeddings: [B, T, d], of the token after each position.  previous: [B, T, d], the state of the position: the
+        target's after its final norm in the first step, this module's own output after that.  positions: int64 [B, T].
+        mask: bool [B or 1, 1, T, S], which of the S keys (those in the cache come first) a position attends to; None,
+        where no key is in the cache: those up to itself; where T is 1: all.  cache: takes up the T new keys and values.
+        """
+        z = self.inputs(embeddings, previous)
+        rotary = self.rotary(z, positions)
+        for block in self.blocks:
+            z = block(
+                z,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=cache is not None,
+                position_embeddings=rotary,
+            )
+        out: Tensor = self.final_layernorm(z)
+        return out

@@ -1,1 +1,0 @@
-"""The command line `mtpc`: one module for each command, gathered in `mtpc.cli.main`."""

@@ -1,1 +1,0 @@
-"""Text: a corpus of clear licence as bytes."""

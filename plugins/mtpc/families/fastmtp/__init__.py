@@ -1,1 +1,0 @@
-"""FastMTP (Cai et al. 2025): one MTP layer, applied recursively, drafts several tokens (no window part)."""

@@ -1,0 +1,67 @@
+"""The files of a drafter directory beside its configuration: model.safetensors, read strictly, and provenance.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from mtpc.errors import MTPCError
+from mtpc.files import provenance
+from mtpc.files.json_file import check_file
+
+WEIGHTS = "model.safetensors"
+
+
+def read_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
+    """All tensors of ``model.safetensors``, checked against the keys and shapes of ``expected``.
+
+    Errors: `MTPCError` for a file that is missing or damaged, a key that is missing or unknown, a wrong
+    shape or type, or a value that is not finite.
+    """
+    path = Path(folder) / WEIGHTS
+    check_file(path)
+    try:
+        stored = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise MTPCError(f"{path} is damaged or not a safetensors file: {error}.") from None
+    for key in sorted(set(expected) - set(stored)):
+        raise MTPCError(f"{path}: the tensor {key!r} is missing.")
+    for key in sorted(set(stored) - set(expected)):
+        raise MTPCError(f"{path}: the tensor {key!r} is unknown to a drafter of this configuration.")
+    for key, tensor in stored.items():
+        check_tensor(path, key, tensor, expected[key])
+    return stored
+
+
+def check_tensor(path: Path, name: str, tensor: Tensor, expected: Tensor) -> None:
+    """Errors: `MTPCError` for another shape, another kind of number, or a value that is not finite."""
+    if tensor.shape != expected.shape:
+        shapes = f"{list(tensor.shape)}, but config.json makes it {list(expected.shape)}"
+        raise MTPCError(f"{path}: the tensor {name!r} has shape {shapes}.")
+    check_type(path, name, tensor)
+    if not torch.isfinite(tensor).all():
+        raise MTPCError(f"{path}: the tensor {name!r} holds values that are not finite (NaN or infinity).")
+
+
+def check_type(path: Path, name: str, tensor: Tensor) -> None:
+    """Errors: `MTPCError` for a tensor that is no dense one of floating-point numbers."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        raise MTPCError(f"{path}: the tensor {name!r} is sparse, quantized or without values, but must be dense.")
+    if not tensor.is_floating_point() or tensor.itemsize < 2:
+        expected_type = "a floating-point type of at least 16 bits"
+        raise MTPCError(f"{path}: the tensor {name!r} is of type {tensor.dtype}, but {expected_type} was expected.")
+
+
+def write_directory(folder: Path, config: dict[str, Any], weights: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """config.json, the weights in bfloat16, and provenance.json with ``facts``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    stored = {key: tensor.detach().to("cpu", torch.bfloat16).contiguous() for key, tensor in weights.items()}
+    save_file(stored, folder / WEIGHTS, metadata={"format": "pt"})
+    provenance.write(folder, **facts)

@@ -1,1 +1,0 @@
-"""Heads: neural networks from the target's hidden state to the parameters of a circuit."""

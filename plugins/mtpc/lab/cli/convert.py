@@ -1,0 +1,19 @@
+"""`mtpc convert FAMILY`."""
+
+from __future__ import annotations
+
+import typer
+
+from mtpc.lab.cli.methods import method_commands
+
+HELP = """Turn published checkpoints of a family into drafter directories.
+
+Example: mtpc convert fastmtp downloads/FastMTP runs/mimo-fastmtp
+"""
+
+app = typer.Typer(cls=method_commands("mtpc.convert"), help=HELP, no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@app.callback()
+def options() -> None:
+    """No options before the family."""

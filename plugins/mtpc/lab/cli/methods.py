@@ -1,0 +1,50 @@
+"""A command for each draft method that brings one: `mtpc train NAME`, `mtpc convert NAME`.
+
+They are entry points of the groups ``mtpc.train`` and ``mtpc.convert``, under the method's name in the registry.  Each
+is a function whose parameters typer reads as the command's options, and whose docstring is its help.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+
+def method_commands(group: str) -> type[TyperGroup]:
+    """The commands of an entry point group, in the registry's order; nothing is loaded before it is needed."""
+
+    class MethodCommands(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            """The names of the methods that have the command."""
+            return list(_summaries(group))
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            """The command of a method; None where there is none."""
+            summary = _summaries(group).get(cmd_name)
+            return None if summary is None else _command(group, cmd_name, summary)
+
+    return MethodCommands
+
+
+def _entries(group: str) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in metadata.entry_points(group=group)}
+
+
+def _summaries(group: str) -> dict[str, str]:
+    """One line for each method that has the command, by name."""
+    from mtpc.methods import families  # and with it torch: only where it is needed
+
+    entries = _entries(group)
+    return {family.name: family.summary for family in families() if family.name in entries}
+
+
+@cache
+def _command(group: str, name: str, summary: str) -> Any:
+    app = typer.Typer(rich_markup_mode="markdown")
+    app.command(name, short_help=summary)(_entries(group)[name].load())
+    return typer.main.get_command(app)

@@ -1,0 +1,1 @@
+"""The options of `mtpc train` and `mtpc convert` for each draft method."""

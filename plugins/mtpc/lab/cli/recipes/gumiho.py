@@ -1,0 +1,165 @@
+"""`mtpc train gumiho`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtpc.lab.cli import training_options as options
+from mtpc.lab.options.names import Named
+from mtpc.lab.options.numbers import MOST_DRAFTS
+from mtpc.lab.options.paths import folder_to_write
+from mtpc.lab.training.choices import Loss
+
+CIRCUITS = ("ff", "cp", "hmm", "btree", "none")
+
+
+def train(
+    target: options.Target,
+    data: options.Data,
+    out: Annotated[
+        Path, typer.Option(callback=folder_to_write, help="Where each drafter gets a directory, OUT/gumiho-CIRCUIT.")
+    ],
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Go on from the serial layers of this drafter, FastMTP's or Gumiho's of no more layers [default: the "
+            "target's own last layers]; from all of it where it is the very same kind."
+        ),
+    ] = None,
+    circuits: Annotated[
+        Sequence[str],
+        typer.Option(
+            metavar="ff,hmm,...",
+            parser=Named(CIRCUITS),
+            help="Drafters to train: 'ff' is Gumiho's independent heads; with 'cp', 'hmm' or 'btree' the heads know of "
+            "each other; 'none' has no heads, every draft is a step of the layers (EAGLE).",
+        ),
+    ] = ("ff",),
+    layers: Annotated[int, typer.Option(min=1, max=64, help="Layers of the serial part.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts of the serial part.")] = 2,
+    positions: Annotated[int, typer.Option(min=1, max=MOST_DRAFTS, help="Heads in parallel, one draft each.")] = 5,
+    blocks: Annotated[int, typer.Option(min=0, max=64, help="Residual layers of each head.")] = 5,
+    rank: Annotated[int, typer.Option(min=2, max=256, help="Components of each position where heads are joint.")] = 4,
+    normed: Annotated[
+        bool, typer.Option(help="Norms around the layers and behind the heads, as those of the target; else none.")
+    ] = True,
+    regression: Annotated[
+        float, typer.Option(min=0, max=1000, help="Weight of the distance from the target's states (smooth L1).")
+    ] = 1.0,
+    classification: Annotated[
+        float, typer.Option(min=0, max=1000, help="Weight of the distance from the target's distributions.")
+    ] = 0.1,
+    beta: Annotated[float, typer.Option(min=0.001, max=1, help="The loss of draft k weighs beta^(k-1).")] = 1.0,
+    epochs: options.Epochs = 10,
+    batch: options.BatchSize = 4,
+    learning_rate: options.LearningRate = 2e-4,
+    warmup: options.Warmup = 0.05,
+    weight_decay: options.WeightDecay = 0.1,
+    optimizer: options.Optimizer = "adamw",
+    loss: Annotated[
+        Loss,
+        typer.Option(help="'kl' to the target's distribution, 'ce' of its token, or 'lk', -log of what it accepts."),
+    ] = "kl",
+    learn_from: options.Learnt = "answers",
+    head_rows: options.HeadRows = 0,
+    context: options.Context = 1024,
+    starts: options.Starts = 1.0,
+    micro_batch: options.MicroBatch = 1,
+    states: options.States = None,
+    resume: options.Resume = None,
+    minutes: options.Minutes = None,
+    questions: options.Questions = 16,
+    seed: options.Seed = 0,
+) -> None:
+    """Train serial layers for the first drafts, and heads in parallel for those after them (Gumiho).
+
+    The target stays frozen; its hidden states are computed on the way. The defaults are the paper's (table 5): distance
+    from the target's states, and a tenth of the distance from its distributions. Several drafters train side by side on
+    the same batches, so that their table is fair. Each starts from the target's own last layers and ends as a drafter
+    directory, its acceptance on held-out questions in provenance.json; embedding and output head are the target's.
+
+    Examples:
+
+    mtpc train gumiho --target runs/smollm2 --data runs/distilled --out runs/trained
+
+    mtpc train gumiho --target runs/smollm2 --data runs/distilled --out runs/trained --circuits ff,hmm,none
+    --regression 0 --classification 1 --optimizer muon --learning-rate 3e-3 --head-rows 8192 --epochs 2
+    """
+    from mtpc.lab.cli.train_and_score import train_and_score
+    from mtpc.lab.evaluation.prompts import heldout_questions
+    from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
+    from mtpc.lab.text.conversations import file_digest, read_conversations
+    from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, Settings, config_for
+    from mtpc.lab.training.states import HiddenStates
+    from mtpc.methods.drafter import load_drafter
+
+    settings = Settings(
+        num_drafts=steps + positions,
+        regression=regression,
+        classification=classification,
+        beta=beta,
+        epochs=epochs,
+        batch=batch,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        weight_decay=weight_decay,
+        optimizer=optimizer,
+        loss=loss,
+        learn_from=learn_from,
+        head_rows=head_rows,
+        context=context,
+        starts=starts,
+        micro_batch=micro_batch,
+        seed=seed,
+    )
+    conversations = list(read_conversations(data))
+    device = default_device()
+    frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
+    serial = {"num_hidden_layers": layers, "normed": normed, "steps": steps}
+    heads = {"positions": positions, "blocks": blocks}
+    configs = {}
+    for circuit in circuits:
+        parallel = None if circuit == "none" else {**heads, "circuit": circuit, "rank": 1 if circuit == "ff" else rank}
+        configs[f"gumiho-{circuit}"] = config_for(frozen.model.config, parallel, **serial)
+    learnt = [conversation for conversation in conversations if not conversation.heldout]
+    kept = None if states is None else HiddenStates(states, frozen)
+    first = None if start is None else load_drafter(start, frozen.facts)
+    recipe = GumihoRecipe(frozen, learnt, configs, settings, start=first, states=kept)
+    prompts = heldout_questions(conversations, questions)
+    heldout = prompts if any(prompts.by_kind.values()) else None
+    facts = {"data_sha256": file_digest(data)}
+    train_and_score(recipe, target, lambda name: out / name, facts, heldout, resume, minutes)
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="The downloaded checkpoint: a Hugging Face folder.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter directory that is written.")
+    ],
+    steps: Annotated[
+        int,
+        typer.Option(min=1, max=MOST_DRAFTS, help="Drafts of the serial part, behind which the heads were trained."),
+    ] = 2,
+) -> None:
+    """Take a published Gumiho checkpoint over (amd/Gumiho-*): two layers without outer norms, and five heads.
+
+    Its config.json and pytorch_model.bin are read, the latter without executing anything; embedding and output head are
+    the target's. A checkpoint of another layout, or one that holds anything unknown, is refused with one sentence.
+
+    Examples:
+
+    mtpc convert gumiho downloads/Gumiho-llama3-8b runs/llama3-gumiho
+    """
+    from mtpc.lab.convert.gumiho import convert_gumiho
+
+    drafter = convert_gumiho(source, folder, steps)
+    config = drafter.config
+    parameters = sum(weight.numel() for weight in drafter.parameters())
+    typer.echo(
+        f"{folder}: serial layers and heads of {parameters:,} parameters for a target of hidden size "
+        f"{config.hidden_size} and vocabulary {config.vocab_size}, {config.num_drafts} drafts a step"
+    )

@@ -1,0 +1,153 @@
+"""`mtpc train mtpc`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from mtpc.lab.cli import training_options as options
+from mtpc.lab.options.names import Named, file_name
+from mtpc.lab.options.numbers import (
+    LEAST_RATE,
+    MOST_DRAFTS,
+    MOST_PROMPTS,
+    MOST_RATE,
+    MOST_SEED,
+    MOST_UPDATES,
+    MOST_WIDTH,
+    Bounds,
+    Listed,
+)
+from mtpc.lab.options.paths import file_to_write, folder_to_write
+
+
+def train(
+    target: Annotated[Path, typer.Option(help="The frozen target, a Hugging Face folder.")],
+    corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
+    out: Annotated[
+        Path,
+        typer.Option(callback=folder_to_write, help="Each drafter goes into OUT/PREFIX-CIRCUIT-nWINDOW."),
+    ] = Path("runs"),
+    prefix: Annotated[str, typer.Option(callback=file_name, help="First part of the drafters' names.")] = "mtpc",
+    circuits: Annotated[
+        Sequence[str],
+        typer.Option(metavar="ff,cp,hmm,btree", parser=Named(("ff", "cp", "hmm", "btree")), help="Circuits to train."),
+    ] = ("btree",),
+    windows: Annotated[
+        Sequence[int],
+        typer.Option(
+            metavar="8,16,...",
+            parser=Listed(Bounds(2, MOST_DRAFTS)),
+            help="Windows n to train; a drafter drafts n - 1 tokens.",
+        ),
+    ] = (8,),
+    rank: Annotated[int, typer.Option(min=1, max=4096, help="Components per position (FF always has 1).")] = 16,
+    leaves: Annotated[
+        Literal["shared", "table"], typer.Option(help="One unembedding for all, or the paper's.")
+    ] = "shared",
+    leaf_features: Annotated[
+        int, typer.Option(min=1, max=MOST_WIDTH, help="Features m that shared leaves unembed.")
+    ] = 128,
+    component_features: Annotated[
+        int, typer.Option(min=1, max=MOST_WIDTH, help="Contextual features k of a component.")
+    ] = 32,
+    sum_features: Annotated[
+        int, typer.Option(min=0, max=MOST_WIDTH, help="Features behind the sum weights; 0: the hidden state.")
+    ] = 32,
+    trunk_size: Annotated[
+        int, typer.Option(min=0, max=MOST_WIDTH, help="Width of the residual layer in front; 0: none.")
+    ] = 768,
+    token_input: Annotated[
+        bool,
+        typer.Option("--token-input", help="Let the trunk read the target's own token; the circuit starts after it."),
+    ] = False,
+    updates: Annotated[
+        int, typer.Option(min=1, max=MOST_UPDATES, help="Updates, of TEXTS x POSITIONS windows each.")
+    ] = 1000,
+    texts: Annotated[
+        int, typer.Option(min=1, max=4096, help="Texts of 512 tokens that the target reads for an update.")
+    ] = 4,
+    positions: Annotated[
+        int, typer.Option(min=1, max=512, help="Positions of each text that a window starts after.")
+    ] = 128,
+    learning_rate: Annotated[
+        float, typer.Option(min=LEAST_RATE, max=MOST_RATE, help="Peak rate: warm-up, constant, linear decay.")
+    ] = 2e-3,
+    loss: Annotated[
+        Literal["nll", "kl"], typer.Option(help="Of the text (paper, eq. 4), or to the target's distribution (eq. 5).")
+    ] = "nll",
+    gamma: Annotated[
+        float | None, typer.Option(min=0.01, max=1, help="Discount; default 0.8 for n <= 8, else 0.9.")
+    ] = None,
+    prompts: Annotated[
+        int, typer.Option(min=0, max=MOST_PROMPTS, help="Held-out prompts of each kind to score on; 0: none.")
+    ] = 64,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MOST_SEED, help="Seed of the weights and of the order of the text.")
+    ] = 0,
+    resume: Annotated[
+        Path | None,
+        typer.Option(callback=file_to_write, help="State file: written on the way, continued from if there."),
+    ] = None,
+    minutes: options.Minutes = None,
+) -> None:
+    """Train circuits over a window of tokens, drafted in one shot (MTPC).
+
+    Several circuits and windows train side by side on the same batches, so that one pass through the target serves
+    them all and their table is fair. Each ends as a drafter directory with its expected acceptance on held-out text in
+    provenance.json: the figures that `mtpc evaluate` prints of it.
+
+    Examples:
+
+    mtpc train mtpc --target weights/byte-target --circuits btree --windows 8 --out runs
+
+    mtpc train mtpc --target weights/byte-target --circuits ff,cp,hmm,btree --windows 8,16 --loss kl
+    --resume heads.state
+    """
+    from mtpc.files.config_model import declared
+    from mtpc.lab.cli.train_and_score import train_and_score
+    from mtpc.lab.evaluation.prompts import corpus_prompts
+    from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
+    from mtpc.lab.text.corpus import Corpus
+    from mtpc.lab.training.recipes.mtpc_batches import BatchShape
+    from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe, Settings
+    from mtpc.methods.mtpc import MTPCConfig
+
+    settings = Settings(
+        updates=updates,
+        learning_rate=learning_rate,
+        loss=loss,
+        gamma=gamma,
+        seed=seed,
+        batch=BatchShape(texts=texts, positions=positions),
+    )
+    text, device = Corpus(corpus), default_device()
+    text.check_target(target)
+    frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
+    configs = {
+        f"{prefix}-{circuit}-n{window}": declared(
+            MTPCConfig,
+            {
+                "circuit": circuit,
+                "window": window,
+                "rank": 1 if circuit == "ff" else rank,
+                "hidden_size": frozen.facts.hidden_size,
+                "vocab_size": frozen.facts.vocab_size,
+                "leaves": leaves,
+                "leaf_features": leaf_features,
+                "component_features": component_features,
+                "sum_features": sum_features,
+                "trunk_size": trunk_size,
+                "token_input": token_input,
+            },
+            "the drafter that is asked for",
+        )
+        for circuit in circuits
+        for window in windows
+    }
+    recipe = CircuitRecipe(frozen, text, configs, settings)
+    heldout = corpus_prompts(text, prompts) if prompts else None
+    train_and_score(recipe, target, lambda name: out / name, {}, heldout, resume, minutes)

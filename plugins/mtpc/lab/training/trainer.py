@@ -1,0 +1,188 @@
+"""The one loop that trains drafters, of whatever family, side by side on the same batches."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtpc.errors import MTPCError
+from mtpc.files.config_model import declared
+from mtpc.lab.targets.frozen import training_dtype
+from mtpc.lab.training.held import LearnerState, TrainingState
+from mtpc.lab.training.optimizers import take_up
+from mtpc.lab.training.recipe import Batch, Recipe
+from mtpc.lab.training.state import StateFile
+from mtpc.methods.drafter import Drafter
+
+LARGEST_NORM = 1.0  # of the gradient of a drafter; a larger one is scaled down to it
+LAST = 20  # updates whose mean loss provenance.json states
+
+# The number of updates that are done, and each drafter's loss in the last.
+Progress = Callable[[int, dict[str, float]], None]
+
+
+@dataclass
+class Learner:
+    """A drafter in training.
+
+    weights: [n], of the positions.  losses: by update, the mean over its examples of the loss of each position.
+    """
+
+    name: str
+    drafter: Drafter
+    weights: Tensor
+    optimizers: list[torch.optim.Optimizer]
+    losses: list[list[float]] = field(default_factory=list)
+
+    def loss(self, losses: list[float]) -> float:
+        """The loss that is made smaller: the positions' by their weights."""
+        return math.fsum(weight * loss for weight, loss in zip(self.weights.tolist(), losses, strict=True))
+
+    def to_state(self) -> dict[str, Any]:
+        """What a state on disk holds of it."""
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        return {"weights": self.drafter.state_dict(), "optimizers": optimizers, "losses": self.losses}
+
+    def take_up(self, held: LearnerState, update: int) -> None:
+        """Go on from what a state on disk holds of it after so many updates.
+
+        Errors: RuntimeError or ValueError for the state of another drafter.
+        """
+        self.drafter.load_state_dict(held.weights)
+        take_up(self.optimizers, held.optimizers, update)
+        if [len(losses) for losses in held.losses] != [len(self.weights)] * update:
+            raise ValueError("it has other losses")
+        self.losses = held.losses
+
+
+class Trainer:
+    """A training, from its start or from where it was left.
+
+    resume: a state file, written every ``save_every`` updates (by default as often as the recipe says) and after the
+    last, and taken up when it exists.  minutes: of training, earlier runs included, after which it ends; the learning
+    rate has then come down as far as it would have after the last update.
+
+    Errors: `MTPCError` for a state that is damaged or of another training.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        resume: Path | None = None,
+        save_every: int | None = None,
+        minutes: float | None = None,
+    ) -> None:
+        self.recipe, self.schedule, self.minutes = recipe, recipe.schedule, minutes
+        self.save_every = save_every or recipe.save_every
+        self.learners = [
+            Learner(name, drafter.train(), recipe.weights(drafter), recipe.optimizers(drafter))
+            for name, drafter in recipe.drafters().items()
+        ]
+        self.update, self.seconds = 0, 0.0  # updates that are done, and the time that they took
+        self.state = None if resume is None else StateFile(resume, self._identity())
+        saved = None if self.state is None else self.state.read()
+        if saved is not None:
+            self._take_up(saved)
+
+    @property
+    def updates(self) -> int:
+        """All updates, those that are done included."""
+        return self.schedule.updates
+
+    @property
+    def position(self) -> float:
+        """The update that the learning rate is at: the next one, or a later one where time is shorter than updates."""
+        if self.minutes is None:
+            return self.update
+        return max(self.update, self.updates * self.seconds / (60 * self.minutes))
+
+    def run(self, progress: Progress = lambda update, losses: None) -> None:
+        """Train to the last update, or until the time is up.
+
+        Errors: `MTPCError` where a loss is no longer finite.
+        """
+        started = time.monotonic() - self.seconds
+        while self.position < self.updates:
+            self._learn(self.recipe.batch(self.update))
+            self.update += 1
+            self.seconds = time.monotonic() - started
+            progress(self.update, {learner.name: learner.loss(learner.losses[-1]) for learner in self.learners})
+            ends = self.position >= self.updates
+            if self.state is not None and (ends or self.update % self.save_every == 0):
+                self.state.write(self._to_state())
+
+    def _learn(self, batch: Batch) -> None:
+        """One update of every drafter."""
+        totals = [torch.zeros(len(learner.weights)) for learner in self.learners]
+        for part in batch.parts:
+            for learner, total in zip(self.learners, totals, strict=True):
+                device = learner.weights.device
+                with torch.autocast(device.type, torch.bfloat16, training_dtype(device) == torch.bfloat16):
+                    losses = self.recipe.losses(learner.drafter, part)  # [n]
+                ((losses * learner.weights).sum() / batch.examples).backward()
+                total += losses.detach().cpu() / batch.examples
+        rate = self.schedule.rate(self.position)
+        for learner, total in zip(self.learners, totals, strict=True):
+            if not torch.isfinite(total).all():
+                raise MTPCError(
+                    f"the loss of {learner.name} became {learner.loss(total.tolist())} at update {self.update + 1}; "
+                    "a smaller learning rate may keep it finite."
+                )
+            learner.losses.append(total.tolist())
+            nn.utils.clip_grad_norm_(learner.drafter.parameters(), LARGEST_NORM)
+            for optimizer in learner.optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+
+    def _identity(self) -> dict[str, Any]:
+        drafters = {
+            learner.name: {"family": learner.drafter.family.name, **learner.drafter.config.model_dump()}
+            for learner in self.learners
+        }
+        return {
+            "target_sha256": self.recipe.target.digest(),
+            "recipe": asdict(self.recipe.settings),
+            "data": self.recipe.data(),
+            "drafters": drafters,
+        }
+
+    def _to_state(self) -> dict[str, Any]:
+        learners = {learner.name: learner.to_state() for learner in self.learners}
+        return {"update": self.update, "seconds": self.seconds, "learners": learners}
+
+    def _take_up(self, saved: dict[str, Any]) -> None:
+        assert self.state is not None
+        held = declared(TrainingState, saved, str(self.state.path))
+        try:
+            if held.update > self.updates:
+                raise ValueError("it has more updates")
+            for learner in self.learners:
+                learner.take_up(held.learners[learner.name], held.update)
+        except (KeyError, RuntimeError, ValueError):
+            raise self.state.foreign("does not hold the weights of these drafters") from None
+        self.update, self.seconds = held.update, held.seconds
+
+    def facts(self, learner: Learner) -> dict[str, Any]:
+        """What provenance.json says of a drafter's training."""
+        last = learner.losses[-LAST:]
+        final = [math.fsum(position) / len(last) for position in zip(*last, strict=True)]
+        return {
+            **asdict(self.recipe.settings),
+            **self.recipe.facts(learner.drafter),
+            **self.recipe.data(),
+            "updates": self.update,
+            "planned_updates": self.updates,
+            "final_loss": learner.loss(final),
+            "final_losses": final,
+            "seconds": round(self.seconds, 1),
+        }

@@ -1,0 +1,124 @@
+"""What a family of drafters provides, and what every drafter of it can be asked: the contract.
+
+A drafter has a serial part, which engines run step by step, and a window part, drafted in one shot after it; each may
+be empty, and where both are, all drafts are copied.  Adapters, `mtpc inspect` and the benchmark know these two and
+never a family's name: they find a family in the registry (`mtpc.methods`) and ask it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from mtpc.autoregressive.config import SHARED_KEYS, SerialConfig
+from mtpc.files.config_json import FORMAT_VERSION, read_section
+
+if TYPE_CHECKING:
+    from mtpc.methods.drafter import Drafter
+    from mtpc.parallel.part import WindowPart
+
+# Keys that the engines' model configuration reads of a drafter without a serial part.
+WINDOW_KEYS: dict[str, Any] = {
+    "model_type": "llama",
+    "num_hidden_layers": 0,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "intermediate_size": 1,
+    "max_position_embeddings": 1 << 20,
+}
+
+
+class DrafterConfig(Protocol):
+    """What the configuration of any drafter says: a `Strict` model whose fields are the keys of its section."""
+
+    def model_dump(self) -> dict[str, Any]:
+        """The keys and their values."""
+
+    @property
+    def hidden_size(self) -> int:
+        """d of the target."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V of the target."""
+
+    @property
+    def serial(self) -> SerialConfig | None:
+        """The layers of the serial part; None: there is none."""
+
+    @property
+    def serial_steps(self) -> int | None:
+        """s, drafts of the serial part; 0 without one, None: as many as are asked for."""
+
+    @property
+    def num_drafts(self) -> int:
+        """K, drafts of a step unless the user says otherwise."""
+
+    @property
+    def max_drafts(self) -> int:
+        """Drafts of a step at most, no more than `mtpc.draft.MOST`."""
+
+
+class WithoutSerialPart:
+    """What the configuration of a drafter says that has no serial part."""
+
+    @property
+    def serial(self) -> None:
+        """There is none."""
+        return
+
+    @property
+    def serial_steps(self) -> int:
+        """None."""
+        return 0
+
+
+class Family(ABC):
+    """A kind of drafter.  One object of each is in the registry."""
+
+    name: ClassVar[str]  # of its section in config.json, and on the command line
+    title: ClassVar[str]  # "an MTPC drafter"
+    summary: ClassVar[str]  # one line for a user who chooses
+    architecture: ClassVar[str]  # in config.json; engines know their model classes by it
+    algorithm: ClassVar[str]  # the name in SGLang
+    config: ClassVar[type[Any]]  # a `DrafterConfig`
+    copies: ClassVar[bool] = (
+        False  # its drafters have nothing of their own to draft: all is copied (`mtpc.prompt_lookup`)
+    )
+
+    def to_json(self, config: DrafterConfig) -> dict[str, Any]:
+        """The whole of config.json: what engines read, and the drafter's own section."""
+        if config.serial is None:
+            sizes = {"hidden_size": config.hidden_size, "vocab_size": config.vocab_size}
+            layers = {**WINDOW_KEYS, **sizes, "head_dim": config.hidden_size}
+        else:
+            shared = {key: getattr(config.serial, key) for key in SHARED_KEYS}
+            layers = {"model_type": config.serial.layer, "hidden_act": "silu", **shared}
+        engine = {"architectures": [self.architecture], "tie_word_embeddings": False, "dtype": "bfloat16"}
+        return {**engine, **layers, self.name: {"version": FORMAT_VERSION, **config.model_dump()}}
+
+    def read_config(self, folder: Path) -> Any:
+        """Read and check ``config.json``: a `DrafterConfig` of this family.
+
+        Errors: `MTPCError` with one sentence that names the file, the key, what was found and what was expected.
+        """
+        return read_section(folder, self.name, self.config, self.to_json, self.title)
+
+    def describes(self, values: Mapping[str, Any]) -> bool:
+        """Whether a ``config.json`` says that it is such a drafter."""
+        named = values.get("architectures")
+        return self.name in values or (isinstance(named, list) and self.architecture in named)
+
+    def window(self, config: Any) -> WindowPart | None:
+        """The untrained window part of a drafter; None: it has none."""
+        return None
+
+    def tensor_name(self, name: str) -> str:
+        """The name in ``model.safetensors`` of a tensor of a `Drafter`."""
+        return name
+
+    @abstractmethod
+    def facts(self, drafter: Drafter) -> dict[str, str]:
+        """What `mtpc inspect` tells of a drafter beside its parts, by name."""

@@ -1,0 +1,112 @@
+"""Prompt lookup alone: neither an autoregressive part nor a parallel part with weights (section "copying")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from mtpc.draft import MOST, Draft, Known, Mode, TreeDraft, certain
+from mtpc.errors import MTPCError
+from mtpc.files.config_model import Strict
+from mtpc.files.target import HiddenSize, VocabSize
+from mtpc.methods.contract import Family, WithoutSerialPart
+from mtpc.parallel.part import WindowPart
+from mtpc.prompt_lookup.mixture import Copying
+
+if TYPE_CHECKING:
+    from mtpc.methods.drafter import Drafter
+
+
+class CopyingConfig(WithoutSerialPart, Strict):
+    """What is drafted, and for which target."""
+
+    hidden_size: HiddenSize  # d of the target, which engines ask for
+    vocab_size: VocabSize  # V of the target
+    num_drafts: Annotated[int, Field(ge=1, le=MOST)] = 10  # K, drafts of a step unless the user says otherwise
+
+    @property
+    def max_drafts(self) -> int:
+        """As many as are ever copied."""
+        return MOST
+
+
+class CopiedWindow(WindowPart):
+    """What would be copied, for certain: where the drafter has no part, the mixture has no other component.
+
+    How long a draft is worth verifying is decided elsewhere (`mtpc.draft_length`).  Where there is nothing to copy the
+    drafts are token 0, which a target may accept as any other.
+    """
+
+    def __init__(self, vocab_size: int, num_drafts: int) -> None:
+        super().__init__()
+        self.vocab_size, self.num_drafts = vocab_size, num_drafts
+
+    @property
+    def max_drafts(self) -> int:
+        """As many as its drafter drafts unless the user says otherwise; a text can be gone on with for longer."""
+        return self.num_drafts
+
+    @property
+    def leaf_shape(self) -> tuple[int, int, int]:
+        """There are no distributions to mix."""
+        return 0, 0, self.vocab_size
+
+    def draft(
+        self,
+        known: Known,
+        temperature: Tensor | None,
+        noise: Tensor | None,
+        num_drafts: int,
+        mode: Mode,
+        copying: Copying | None = None,
+    ) -> Draft:
+        """See `WindowPart.draft`; the distributions are one-hot, and the peaks are the chances that copying goes on."""
+        if copying is None:
+            tokens = known.tokens.new_zeros(len(known.tokens), num_drafts)
+            chances = torch.zeros(tokens.shape, device=tokens.device)
+        else:
+            tokens, chances = (rest[:, :num_drafts] for rest in copying.rest()[:2])
+        return Draft(tokens, None if mode == "greedy" else certain(tokens, self.vocab_size), chances)
+
+    def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+        """Errors: `MTPCError`, as without the text before it a token has no probability here."""
+        raise MTPCError(
+            "a drafter that only copies has no distribution of its own; `mtpc bench` measures what it drafts."
+        )
+
+    def likeliest(self, known: Known, tokens: Tensor) -> Tensor:
+        return self.draft(known, None, None, tokens.shape[1], "greedy").tokens
+
+    def draft_tree(
+        self,
+        known: Known,
+        temperature: Tensor | None,
+        size: int,
+        max_children: int | None = None,
+        *,
+        depth: int | None = None,
+        width: int | None = None,
+    ) -> TreeDraft:
+        """Errors: `MTPCError`, as there is one continuation and no other."""
+        raise MTPCError("a drafter that only copies drafts chains, no trees.")
+
+
+class CopyingAlone(Family):
+    """Neither part: the component that copies (see `mtpc.prompt_lookup`) has no other beside it."""
+
+    name = "copying"
+    title = "a copying drafter"
+    summary = "no trained part: what the request's own text went on with before"
+    architecture = "EagleCopyingForCausalLM"
+    algorithm = "COPYING"
+    config = CopyingConfig
+    copies = True
+
+    def window(self, config: CopyingConfig) -> WindowPart:
+        return CopiedWindow(config.vocab_size, config.num_drafts)
+
+    def facts(self, drafter: Drafter) -> dict[str, str]:
+        return {"drafts": f"at most {drafter.config.num_drafts}, copied from the request's own text"}

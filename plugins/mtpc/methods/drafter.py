@@ -1,0 +1,129 @@
+"""A drafter of any family: its serial part, its window part, and how both are read from and written to a directory."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from mtpc.autoregressive.config import SerialConfig
+from mtpc.draft import MOST
+from mtpc.draft_length.budget import Own
+from mtpc.errors import MTPCError
+from mtpc.files.config_model import shown
+from mtpc.files.target import Target, check_target
+from mtpc.files.weights import read_weights, write_directory
+from mtpc.memory import must_fit
+from mtpc.methods import DrafterConfig, Family, family_of
+from mtpc.parallel.part import WindowPart
+
+if TYPE_CHECKING:
+    from mtpc.autoregressive.layer import SerialLayer
+
+
+class Drafter(nn.Module):
+    """The two parts of a drafter; each may be None.
+
+    Of a family that only copies the window is one without weights.
+    """
+
+    def __init__(self, family: Family, config: DrafterConfig) -> None:
+        super().__init__()
+        self.family, self.config = family, config
+        self.serial = None if config.serial is None else serial_layer(config.serial)
+        self.window: WindowPart | None = family.window(config)
+
+    @classmethod
+    def planned(cls, family: Family, config: DrafterConfig, name: str) -> Self:
+        """One without memory: its tensors have names and shapes.  name: of what asks for it, for the error.
+
+        Errors: `MTPCError` for one that the machine has no memory for.
+        """
+        with torch.device("meta"):
+            drafter = cls(family, config)
+        numbers = [parameter.numel() for parameter in drafter.parameters()]
+        if config.serial is not None:
+            numbers.append(config.serial.max_position_embeddings * config.serial.head_dim)  # its rotary embedding
+        if drafter.window is not None:
+            numbers.append(math.prod(drafter.window.leaf_shape))
+        must_fit(sum(numbers), name)
+        return drafter
+
+    def split(self, num_drafts: int) -> tuple[int, int]:
+        """How many of K drafts are the serial part's, and how many the window part's."""
+        return split_drafts(self.config, num_drafts)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights by their names in ``model.safetensors``."""
+        return {self.family.tensor_name(name): tensor for name, tensor in self.state_dict().items()}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Take over weights by these names; there must be no more and no fewer."""
+        self.load_state_dict({name: tensors[self.family.tensor_name(name)] for name in self.state_dict()})
+
+
+def serial_layer(config: SerialConfig) -> SerialLayer:
+    """An untrained serial part; transformers, which it is built of, is imported only here."""
+    from mtpc.autoregressive.layer import SerialLayer
+
+    return SerialLayer(config)
+
+
+def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
+    """How many of K drafts are the serial part's, and how many the window part's."""
+    steps = num_drafts if config.serial_steps is None else min(config.serial_steps, num_drafts)
+    return steps, num_drafts - steps
+
+
+def own_drafts(family: Family, config: DrafterConfig, num_drafts: int) -> Own:
+    """Which of K drafts are the drafter's own where others are copied: those that it was made for.
+
+    A serial part without a window after it may go on where that pays.
+    """
+    count = 0 if family.copies else min(config.num_drafts, num_drafts)
+    further = min(config.max_drafts, num_drafts) - count if config.serial_steps is None and count else 0
+    return Own(count, split_drafts(config, count)[0], further)
+
+
+def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path | str, copies: bool = False) -> None:
+    """Whether a drafter drafts so many tokens in a step.
+
+    setting: what the user sets the number with, for the error.  copies: whether more tokens than it drafts are copied,
+    `MOST` at most.
+
+    Errors: `MTPCError` for what is no whole number, or none that the drafter allows.
+    """
+    most = MOST if copies else config.max_drafts
+    if type(drafts) is not int or not 1 <= drafts <= most:
+        raise MTPCError(f"{setting} is {shown(drafts)}, but with {drafter} it must be a whole number from 1 to {most}.")
+
+
+def load_drafter(
+    folder: Path | str,
+    target: Target | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Drafter:
+    """Read a drafter directory strictly; ``target``, where given, must fit.
+
+    Errors: `MTPCError` (see `mtpc.methods.family_of`, `Family.read_config`, `check_target` and `read_weights`).
+    """
+    folder = Path(folder)
+    family = family_of(folder)
+    config = family.read_config(folder)
+    if target is not None:
+        check_target(folder, config, target)
+    planned = Drafter.planned(family, config, str(folder / "config.json"))
+    tensors = read_weights(folder, planned.tensors())
+    drafter = Drafter(family, config)
+    drafter.load_tensors(tensors)
+    return drafter.to(device=device, dtype=dtype).requires_grad_(False).eval()
+
+
+def save_drafter(folder: Path, drafter: Drafter, facts: dict[str, Any]) -> None:
+    """Write a drafter directory, weights in bfloat16; ``facts`` go into provenance.json."""
+    write_directory(folder, drafter.family.to_json(drafter.config), drafter.tensors(), facts)

@@ -1,0 +1,87 @@
+"""Trees of both parts of a drafter, level by level, whoever keeps what the serial part has read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from mtpc.draft import Known
+from mtpc.draw import at_temperature
+from mtpc.methods.drafter import Drafter
+from mtpc.parallel.beams import Growth
+from mtpc.parallel.circuit_head import normalised
+from mtpc.parallel.completed import completed
+from mtpc.parallel.joint import JointWindow
+from mtpc.target_head.shared import SharedHead
+
+# One more step of the serial part: the states [B k, d] of k prefixes of each text, their last tokens int64 [B k], and
+# which of the rows of the step before each goes on from, int64 [B k] -> the states after it, [B k, d].
+Step = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Limits(NamedTuple):
+    """Of a tree.  depth: tokens of one path.
+
+    beams: prefixes of a level that the serial part goes on from, and children of a node.  width: nodes of a level of
+    the window that are kept.
+    """
+
+    depth: int
+    beams: int
+    width: int
+
+    @classmethod
+    def of(cls, size: int, depth: int, max_children: int | None, width: int | None = None) -> Self:
+        """As wide as a tree of ``size`` nodes can use where nothing is said."""
+        return cls(min(size, depth), max_children or size, width or size)
+
+
+def grow(
+    drafter: Drafter,
+    head: SharedHead,
+    known: Known,
+    states: Tensor,
+    step: Step,
+    limits: Limits,
+    temperature: Tensor | None,
+) -> Growth:
+    """The levels of a tree after each of B texts: those of the serial part, and under its last beams the window's.
+
+    known: what is without a serial part, see `Known.of_target`.  states: after the first serial step, [B, d].
+    temperature: [B], at 0 and where it is None 1: only the order of the probabilities counts.
+    """
+    serial, depth = drafter.split(limits.depth)
+    requests, beams = len(states), min(limits.beams, len(head.rows))
+    if temperature is not None:
+        temperature = temperature.masked_fill(temperature <= 0, 1.0)
+    growth, rows = None, torch.arange(requests, device=states.device)
+    for _ in range(serial):
+        if growth is not None:
+            states = step(states, known.tokens[:, -1], rows)
+        log_q = at_temperature(head.logits(states), _of_rows(temperature, states)).log()
+        if growth is None:
+            growth = Growth.begin(log_q, beams, head)
+        else:
+            growth = growth.widened(log_q.unflatten(0, (requests, -1)), beams, head)
+        before = len(states) // requests
+        rows = (growth.beams.parents + before * torch.arange(requests, device=states.device)[:, None]).flatten()
+        states = states[rows]
+        tokens = torch.cat([known.tokens[rows], growth.beams.tokens.view(-1, 1)], 1)
+        known = Known(torch.cat([known.states[rows], states[:, None].to(known.states.dtype)], 1), tokens)
+    assert growth is not None  # a drafter with a serial part drafts one token with it at least
+    if not depth:
+        return growth
+    assert drafter.serial is not None and isinstance(drafter.window, JointWindow)  # the only ones behind a serial part
+    if drafter.window.reads_serial:
+        known = completed(known, drafter.serial, head)
+    params = normalised(*drafter.window.logits(known), _of_rows(temperature, states))
+    given = known.tokens[:, -1] if drafter.window.given else None
+    return growth.continued(drafter.window.circuit, params, known.head, depth, limits.beams, limits.width, given)
+
+
+def _of_rows(temperature: Tensor | None, rows: Tensor) -> Tensor | None:
+    """Of each row, as many for each text."""
+    return None if temperature is None else temperature.repeat_interleave(len(rows) // len(temperature))

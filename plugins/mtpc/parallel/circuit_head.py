@@ -1,0 +1,104 @@
+"""The whole head: hidden state in, circuit parameters out."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mtpc.circuits import Circuit, CircuitParams
+from mtpc.parallel.config import CircuitConfig
+from mtpc.parallel.leaves import SharedLeaves, TableLeaves
+from mtpc.parallel.sums import SumHead
+
+IDENTITY_BIAS = 4.0
+
+
+class Trunk(nn.Module):
+    """A residual layer in front of the head: h + W2 silu(W1 h + E x), x the target's own token where it is an input.
+
+    The token costs one row of a table and no multiplication.
+    """
+
+    def __init__(self, hidden_size: int, size: int, vocab_size: int | None = None) -> None:
+        super().__init__()
+        self.up = nn.Linear(hidden_size, size, bias=False)
+        self.down = nn.Linear(size, hidden_size, bias=False)
+        self.token = None if vocab_size is None else nn.Embedding(vocab_size, size)
+
+    def forward(self, hidden: Tensor, token: Tensor) -> Tensor:
+        """hidden [B, d], token int64 [B] -> [B, d]."""
+        inner = self.up(hidden)
+        if self.token is not None:
+            inner = inner + self.token(token)
+        return hidden + self.down(F.silu(inner))
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """The layer starts as the identity."""
+        self.up.weight.normal_(std=self.up.in_features**-0.5)
+        self.down.weight.zero_()
+        if self.token is not None:
+            self.token.weight.normal_(std=0.5)
+
+
+class CircuitHead(nn.Module):
+    """Maps the target's hidden state, and its own next token where configured, to the parameters of a circuit."""
+
+    def __init__(self, config: CircuitConfig, circuit: Circuit) -> None:
+        super().__init__()
+        d, n, r, v = config.hidden_size, config.circuit_window, config.rank, config.vocab_size
+        self.trunk = Trunk(d, config.trunk_size, v if config.token_input else None) if config.trunk_size else None
+        self.leaves: TableLeaves | SharedLeaves
+        if config.leaves == "table":
+            self.leaves = TableLeaves(n, r, v, d)
+        else:
+            self.leaves = SharedLeaves(n, r, v, d, config.leaf_features, config.component_features)
+        self.sums = SumHead(circuit.sum_shapes(), d, config.sum_features) if circuit.sum_shapes() else None
+
+    def states(self, hidden: Tensor, token: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """What the leaves are made of, position by position, [B, n, ...], and unnormalised sums, float32.
+
+        hidden: [B, d] after the target's final norm; token: int64 [B], x_{t+1}, read where it is an input.
+        """
+        features = hidden if self.trunk is None else self.trunk(hidden, token)
+        sums = self.sums(features) if self.sums is not None else ()
+        return self.leaves.states(features), tuple(weights.float() for weights in sums)
+
+    def logits(self, hidden: Tensor, token: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Unnormalised leaves [B, n, R, V] and sums, float32, of what `states` reads."""
+        states, sums = self.states(hidden, token)
+        return self.leaves.logits(states, slice(None)).float(), sums
+
+    def forward(self, hidden: Tensor, token: Tensor, temperature: Tensor | None = None) -> CircuitParams:
+        """Circuit parameters, see `logits`; a temperature [B] > 0 tempers them as `mtpc.circuits.temper` does."""
+        return normalised(*self.logits(hidden, token), temperature)
+
+    def leading(self, circuit: Circuit, window: int) -> dict[str, Tensor]:
+        """The weights of the first positions of a chain alone, by their names; the trunk's are of none."""
+        parts = {"leaves": self.leaves.leading(window)}
+        if self.sums is not None:
+            parts["sums"] = self.sums.leading(circuit, window)
+        if self.trunk is not None:
+            parts["trunk"] = self.trunk.state_dict()
+        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+
+    @torch.no_grad()
+    def initialise(self, unembedding: Tensor) -> None:
+        """Start of training; unembedding [V, d] is the target's own head, as which the leaves of x_{t+1} start."""
+        if self.trunk is not None:
+            self.trunk.initialise()
+        self.leaves.initialise(unembedding, own_first=self.trunk is None or self.trunk.token is None)
+        if self.sums is not None:
+            self.sums.initialise(IDENTITY_BIAS)
+
+
+def normalised(leaves: Tensor, sums: tuple[Tensor, ...], temperature: Tensor | None = None) -> CircuitParams:
+    """Circuit parameters from the logits of a head, at a temperature [B] > 0 where one is given."""
+    leaves, *sums_at = (torch.log_softmax(tempered(weights, temperature), -1) for weights in (leaves, *sums))
+    return CircuitParams(leaves, tuple(sums_at))
+
+
+def tempered(logits: Tensor, temperature: Tensor | None) -> Tensor:
+    """Logits [B, ...] over a temperature [B] > 0 where one is given."""
+    return logits if temperature is None else logits / temperature.view(-1, *[1] * (logits.ndim - 1))

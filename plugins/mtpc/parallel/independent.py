@@ -1,0 +1,90 @@
+"""Heads in parallel as the window part of a drafter: what its serial part has seen in, a draft out (Gumiho)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from mtpc.circuits import build_circuit
+from mtpc.draft import Known
+from mtpc.parallel.circuit_head import IDENTITY_BIAS
+from mtpc.parallel.config import ParallelConfig
+from mtpc.parallel.independent_heads import Components, ParallelHeads, StackedLinear
+from mtpc.parallel.joint import JointWindow
+from mtpc.parallel.sums import SumHead
+
+
+class ParallelWindow(JointWindow):
+    """A circuit over n tokens, whose leaves are distributions of the target's own output head.
+
+    Every position has a head that reads what the serial part's last step has read and what a further step would read:
+    the projections of (state, draft) of the last two places.  The drafts of the serial part are thereby known to it.
+    With "ff" the positions are independent (Gumiho paper, equation 10); with any other circuit they know of each other,
+    and each conditional is exact.
+    """
+
+    reads_serial: ClassVar[bool] = True
+
+    def __init__(self, config: ParallelConfig, hidden_size: int, vocab_size: int, eps: float | None) -> None:
+        """eps: of the norm behind the heads; None: there is none."""
+        super().__init__()
+        self.config, self.vocab_size, self.sizes = config, vocab_size, (hidden_size, eps)
+        n, rank = config.positions, config.rank
+        self.circuit = build_circuit(config.circuit, n, rank)
+        self.heads = ParallelHeads(n, hidden_size, config.blocks)
+        self.norm = nn.Identity() if eps is None else nn.RMSNorm(hidden_size, eps)
+        shapes = self.circuit.sum_shapes()
+        self.components = Components(n, rank, hidden_size, config.component_features) if rank > 1 else None
+        self.sums = SumHead(shapes, 2 * hidden_size, config.sum_features) if shapes else None
+
+    @property
+    def max_drafts(self) -> int:
+        """One of each head."""
+        return self.config.positions
+
+    @property
+    def leaf_shape(self) -> tuple[int, int, int]:
+        """Of the distributions over tokens that one draft of one row mixes: [n, R, V]."""
+        return self.config.positions, self.config.rank, self.vocab_size
+
+    def states(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
+        assert known.inputs is not None  # part of the contract, see `reads_serial`
+        inputs = known.inputs[:, -2:].flatten(1)
+        states = self.heads(inputs)
+        whole: Tensor = states[:, :, None] if self.components is None else self.components(states)
+        if isinstance(self.norm, nn.RMSNorm):
+            whole = self.norm(whole.to(self.norm.weight.dtype))
+        return whole, () if self.sums is None else tuple(weights.float() for weights in self.sums(inputs))
+
+    def leaves(self, known: Known, states: Tensor, positions: slice) -> Tensor:
+        assert known.head is not None  # part of the contract
+        return known.head.logits(states)
+
+    @torch.no_grad()
+    def initialise(self, norm: Tensor) -> None:
+        """Start of training; norm: [d], the weights of the target's own, which its output head expects."""
+        self.heads.initialise()
+        if self.components is not None:
+            self.components.initialise()
+        if self.sums is not None:
+            self.sums.initialise(IDENTITY_BIAS)
+        if isinstance(self.norm, nn.RMSNorm):
+            self.norm.weight.copy_(norm)
+
+    def shortened(self, num_drafts: int) -> Self:
+        """A window of the first tokens alone: a chain keeps its leading parameters, a BTree stays as it is."""
+        if num_drafts == self.config.positions or not self.circuit.is_chain:
+            return self
+        like, (size, eps) = next(self.parameters()), self.sizes
+        short = type(self)(self.config.model_copy(update={"positions": num_drafts}), size, self.vocab_size, eps)
+        weights = self.state_dict()
+        for name, module in self.named_modules():
+            if isinstance(module, StackedLinear):
+                for own in ("weight", "bias"):
+                    weights[f"{name}.{own}"] = weights[f"{name}.{own}"][:num_drafts]
+        if self.sums is not None:
+            weights |= {f"sums.{name}": value for name, value in self.sums.leading(self.circuit, num_drafts).items()}
+        short.load_state_dict(weights)
+        return short.to(like.device, like.dtype).requires_grad_(like.requires_grad).train(self.training)

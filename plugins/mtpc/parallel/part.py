@@ -1,0 +1,104 @@
+"""What a window part is: the contract between a window and the adapters, sessions and scorers that draft with it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar, Self
+
+from torch import Tensor, nn
+
+from mtpc.draft import Draft, Known, Mode, TreeDraft
+from mtpc.memory import STATED
+from mtpc.prompt_lookup.mixture import Copying
+
+
+def in_parts(rows: int, most: int) -> Iterator[slice]:
+    """Slices of so many rows, none longer than ``most``, of lengths as equal as may be."""
+    size = math.ceil(rows / math.ceil(rows / most))
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+class WindowPart(nn.Module, ABC):
+    """A joint distribution over the tokens after those that are known, conditioned exactly on these.
+
+    vocab_size: V.  reads_serial: whether it needs `Known.inputs` and `Known.head`.
+    """
+
+    vocab_size: int
+    reads_serial: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def max_drafts(self) -> int:
+        """Tokens one draft can hold."""
+
+    @property
+    def given(self) -> int:
+        """Tokens that its own distribution begins with and that are evidence: 1, the last that is known, or 0."""
+        return 0
+
+    @property
+    @abstractmethod
+    def leaf_shape(self) -> tuple[int, int, int]:
+        """Of the distributions over tokens that one draft of one row mixes: positions, components, V."""
+
+    @abstractmethod
+    def draft(
+        self,
+        known: Known,
+        temperature: Tensor | None,
+        noise: Tensor | None,
+        num_drafts: int,
+        mode: Mode,
+        copying: Copying | None = None,
+    ) -> Draft:
+        """Draft ``num_drafts`` <= max_drafts tokens after those that are known.
+
+        copying: what would be copied instead of them, at least as many tokens; None: the window alone drafts.
+        temperature: float32 [B].  noise: float64 [B, K], uniforms in [0, 1), one for each draft.  mode: "sampled" when
+        every temperature is positive, "greedy" when none is (then temperature and noise may be None), "mixed"
+        otherwise.  Shapes are static and nothing waits for the host.
+        """
+
+    def parts(self, rows: int, num_drafts: int) -> Iterator[slice]:
+        """The rows to draft at a time, no more than `STATED` probabilities of drafts."""
+        return in_parts(rows, max(1, STATED // (num_drafts * self.vocab_size)))
+
+    @abstractmethod
+    def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+        """log q(x_i | known, x_<i) of the tokens x after those that are known, as they would be drafted: [B, k].
+
+        tokens: int64 [B, k], k <= max_drafts.  temperature: positive.  conditioned: False leaves out what is evidence
+        (see `given`), which is summed out instead: what a drafter that ignores it would do.
+        """
+
+    @abstractmethod
+    def likeliest(self, known: Known, tokens: Tensor) -> Tensor:
+        """The most probable token at the place of each, given those before it: int64 [B, k], as for `log_probs`.
+
+        Up to the first that is another than the text's they are the greedy draft.
+        """
+
+    @abstractmethod
+    def draft_tree(
+        self,
+        known: Known,
+        temperature: Tensor | None,
+        size: int,
+        max_children: int | None = None,
+        *,
+        depth: int | None = None,
+        width: int | None = None,
+    ) -> TreeDraft:
+        """Draft a tree of ``size`` nodes after the tokens that are known, the most probable continuations.
+
+        temperature: float32 [B]; rows at 0, and all where it is None, are drafted at temperature 1: only the order of
+        the probabilities counts.  depth: tokens of one path at most, max_drafts by default.  max_children, width, cost
+        and errors: see `mtpc.parallel.tree.grow_tree`.  Verified by the rules of `mtpc.verify.tree`.
+        """
+
+    def shortened(self, num_drafts: int) -> Self:
+        """A window with the same distribution of its first tokens that computes no more than these, where it can."""
+        return self

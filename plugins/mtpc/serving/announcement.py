@@ -1,0 +1,42 @@
+"""The one line in an engine's log that says what drafts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from mtpc.methods.contract import Family
+
+
+class Shares(NamedTuple):
+    """How many tokens of a draft come from where.
+
+    copied: beyond the drafter's own.  further: whether the serial part may draft these in further passes instead.
+    """
+
+    serial: int
+    window: int
+    copied: int = 0
+    further: bool = False
+
+
+def announced(folder: Path, family: Family, shares: Shares, vocabularies: str, *more: str) -> str:
+    """The line.
+
+    vocabularies: what is drafted from.  more: what else there is to say.
+    """
+    named = {
+        "by its serial part": shares.serial,
+        "by its window part": shares.window,
+        f"copied{' or drafted' * shares.further} beyond those": shares.copied,
+    }
+    parts = ", ".join(f"{count} {what}" for what, count in named.items() if count)
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    facts = [
+        f"{folder} is {family.title} and drafts up to {sum(shares[:3])} tokens",
+        parts,
+        vocabularies,
+        f"its file of weights is of {size / 1e6:.1f} MB",
+        *more,
+    ]
+    return f"{'; '.join(facts)}."

@@ -1,0 +1,43 @@
+"""Which numbers of tensor-parallel ranks can share a serial layer."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtpc.autoregressive.config import SerialConfig
+from mtpc.errors import MTPCError
+
+
+def config(heads: int, keys: int, intermediate: int) -> SerialConfig:
+    """Of a layer with these sizes."""
+    return SerialConfig(
+        layer="llama",
+        hidden_size=64,
+        vocab_size=258,
+        intermediate_size=intermediate,
+        num_attention_heads=heads,
+        num_key_value_heads=keys,
+        head_dim=16,
+        attention_bias=False,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+        max_position_embeddings=512,
+    )
+
+
+@pytest.mark.parametrize("sizes", [(4, 2, 128), (4, 1, 128), (8, 8, 96), (2, 2, 2)])
+def test_ranks_share_evenly_or_have_the_same_keys(sizes: tuple[int, int, int]) -> None:
+    config(*sizes).check_ranks(1, "drafter")
+    config(*sizes).check_ranks(2, "drafter")
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 128), (4, 2, 127), (6, 3, 128)], ids=["heads", "intermediate", "keys"])
+def test_what_ranks_cannot_share_is_one_sentence(sizes: tuple[int, int, int]) -> None:
+    heads, keys, intermediate = sizes
+    sentence = (
+        f"drafter has {heads} attention heads, {keys} key-value heads and an intermediate_size of {intermediate}, "
+        "which 2 tensor-parallel ranks cannot share evenly."
+    )
+    with pytest.raises(MTPCError) as caught:
+        config(*sizes).check_ranks(2, "drafter")
+    assert str(caught.value) == sentence

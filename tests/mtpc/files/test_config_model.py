@@ -1,0 +1,60 @@
+"""What is wrong with values, as one sentence that says where it is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from mtpc.errors import MTPCError
+from mtpc.files.config_model import Strict, declared, shown
+
+
+class Left(Strict):
+    """One of two kinds."""
+
+    side: Literal["left"]
+    size: Annotated[int, Field(ge=1, le=5)]
+
+
+class Right(Strict):
+    """The other."""
+
+    side: Literal["right"]
+
+
+class Both(Strict):
+    """What is tried."""
+
+    of: list[Annotated[Left | Right, Field(discriminator="side")]] = Field(min_length=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({}, "it is wrong at 'of': the key 'of' is missing."),
+        ({"of": []}, "it is wrong at 'of': list should have at least 1 item, not 0."),
+        ({"of": [{"side": "right"}], "at": 1}, "it is wrong at 'at': unknown key 'at'; the keys are of."),
+        ({"of": [{"side": "right", "at": 1}]}, "it is wrong at 'of.0.at': unknown key 'at'."),
+        ({"of": [{"side": "right"}, {"side": "left"}]}, "it is wrong at 'of.1.size': the key 'size' is missing."),
+        (
+            {"of": [{"side": "left", "size": 9}]},
+            "it is wrong at 'of.0.size': it is 9, but should be less than or equal to 5.",
+        ),
+        ({"of": [{}]}, "it is wrong at 'of.0': the key 'side' is missing."),
+        ({"of": [{"side": "up"}]}, "it is wrong at 'of.0': its 'side' is 'up', but should be of 'left', 'right'."),
+    ],
+)
+def test_where_and_what(values: Any, sentence: str) -> None:
+    with pytest.raises(MTPCError) as caught:
+        declared(Both, values, "it")
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "value", ["a" * 10**6, "a\nb", 10**4000, [[[["deep"] * 99] * 99] * 99], {"a": {"b": "c" * 999}}]
+)
+def test_values_are_shown_on_one_short_line(value: object) -> None:
+    assert len(shown(value)) < 1000
+    assert "\n" not in shown(value)

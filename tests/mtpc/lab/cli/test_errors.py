@@ -1,0 +1,159 @@
+"""What the command line says when something is wrong: one sentence, exit code 2, no stack trace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from mtpc.errors import MTPCError
+from mtpc.lab.cli.main import app
+
+
+def run(*arguments: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "nowhere"], "nowhere is not a directory"),
+        (["target", "bytes", "--corpus", "nowhere"], "nowhere is not a corpus folder"),
+        (["target", "smollm2", "out", "--package", "nowhere.gguf"], "nowhere.gguf is missing"),
+        (["distill", "--target", "nowhere", "--out", "out"], "nowhere is not a model folder with a tokenizer"),
+        (["train", "copying", "--target", "nowhere", "--out", "out"], "nowhere is not a model folder"),
+        (["train", "fastmtp", "--target", "a", "--data", "nowhere", "--out", "b"], "nowhere holds no conversations"),
+        (["evaluate", "a", "--target", "b"], "one of --corpus, --data and --prompts"),
+        (["evaluate", "a", "--target", "b", "--corpus", "c", "--data", "d"], "one of --corpus, --data and --prompts"),
+        (["evaluate", "a", "--target", "b", "--corpus", "nowhere"], "nowhere is not a corpus folder"),
+        (["evaluate", "a", "--target", "b", "--data", "nowhere"], "nowhere holds no conversations"),
+        (["evaluate", "a", "--target", "b", "--prompts", "nowhere"], "the prompts nowhere cannot be read"),
+        (["evaluate", "a", "--target", "b", "--tree", "7,x"], "'--tree': 'x' is not a whole number from 1 to 4096."),
+        (["evaluate", "a", "--target", "b", "--temperatures", "x"], "'x' is not a number from 0.01 to 100.0 or 0."),
+        (["evaluate", "a"], "Missing option '--target'."),
+        (["nothing"], "No such command 'nothing'."),
+        (["--nothing"], "No such option: --nothing."),
+        (["convert", "fastmtp", "nowhere", "out"], "config.json is missing"),
+        (["bench"], "give --target and --drafter"),
+        (["bench", "--url", "http://127.0.0.1:1"], "go together"),
+        (["bench", "--url", "http://x", "--baseline-url", "http://y", "--drafter", "z"], "give either"),
+        (["bench", "--url", "x", "--baseline-url", "y"], "'x' is no address like http://127.0.0.1:8000."),
+        (["bench", "--engine", "tgi"], "Invalid value for '--engine': 'tgi' is not one of 'vllm', 'sglang'."),
+        (["bench", "--url", "http://127.0.0.1:1", "--baseline-url", "http://127.0.0.1:1"], "does not answer"),
+        (["prove", "http://127.0.0.1:1", "--baseline-url", "http://127.0.0.1:1"], "does not answer"),
+        (["bench", "--target", "a", "--drafter", "b", "--prompts", "nowhere"], "the prompts nowhere cannot be read"),
+    ],
+)
+def test_one_sentence_and_exit_code_two(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("mtpc: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "a" * 400_000],
+        ["inspect", "a/" * 3000],
+        ["inspect", "a " * 3000],
+        ["inspect", "two\nlines\r\nand\u2028more"],
+        ["evaluate", "a", "--target", "b", "--tree", "x" * 6000],
+        ["bench", "--url", "x" * 6000, "--baseline-url", "y"],
+        ["bench", "--engine", "x" * 6000],
+        ["train", "x" * 6000],
+        ["y\n" * 6000],
+        ["corpus", "a" * 6000],
+    ],
+    ids=range(10),
+)
+def test_long_names_and_lines_are_shortened(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2, result.exception
+    (sentence,) = result.stderr.splitlines()
+    assert sentence.startswith("mtpc: ")
+    assert len(sentence) < 1600
+
+
+def test_a_sentence_is_one_line_wherever_it_is_shown() -> None:
+    assert str(MTPCError("one\n  two\x85three")) == "one two three"
+    long = str(MTPCError(f"{'a' * 400_000} is missing, but {'b' * 300} is there."))
+    assert long.startswith("aaa") and long.endswith(f"... is missing, but {'b' * 300} is there.".replace("...", ""))
+    assert "aaa...aaa" in long and len(long) < 700
+
+
+def test_the_installed_command_behaves_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mtpc.lab.cli.main", "inspect", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("mtpc: nowhere is not a directory")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"), [("{", "line 2"), ('{"prompt": "x"}', 'field "text"'), ('["x"]', 'field "text"')]
+)
+def test_prompts_are_checked_line_by_line(line: str, message: str, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(f'{{"text": "fine"}}\n{line}\n')
+    result = run("bench", "--target", "a", "--drafter", "b", "--prompts", str(prompts))
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_file_without_prompts(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("\n")
+    assert "holds no prompt" in run("bench", "--target", "a", "--drafter", "b", "--prompts", str(prompts)).stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["corpus", "distill", "train", "evaluate", "convert", "vocab", "inspect", "bench", "doctor", "prove", "target"],
+)
+def test_every_command_has_help(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert len(result.output) > 200
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["corpus"],
+        ["distill"],
+        ["train"],
+        ["train", "mtpc"],
+        ["train", "fastmtp"],
+        ["evaluate"],
+        ["convert"],
+        ["convert", "fastmtp"],
+        ["inspect"],
+        ["bench"],
+        ["doctor"],
+        ["prove"],
+        ["target", "bytes"],
+        ["target", "smollm2"],
+        ["vocab", "build"],
+    ],
+)
+def test_help_teaches_by_example(command: list[str]) -> None:
+    output = run(*command, "--help").output
+    assert "Example" in output
+    assert f"mtpc {' '.join(command)}" in output.split("Example", 1)[1]
+
+
+def test_version() -> None:
+    assert run("--version").output.startswith("mtpc-plugins ")

@@ -1,0 +1,143 @@
+"""`mtpc doctor` on environments with something wrong."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from importlib.machinery import ModuleSpec
+from importlib.metadata import EntryPoint
+
+import pytest
+from typer.testing import CliRunner
+
+from mtpc import methods as families
+from mtpc.lab.cli.main import app
+from mtpc.lab.doctor import Finding, checks
+from mtpc.methods.fastmtp import FastMTP
+from mtpc.methods.mtpc import MTPC
+
+
+def good_check() -> list[Finding]:
+    """An adapter whose engine is as expected."""
+    return [Finding("fake: Proposer.propose", True, "called: drafts")]
+
+
+def bad_check() -> list[Finding]:
+    """An adapter whose engine has changed."""
+    return [*good_check(), Finding("fake: Sampler", False, "takes (a b) where (a) is expected", "Install fake 1.0.")]
+
+
+def broken_check() -> list[Finding]:
+    """An adapter that cannot even look."""
+    raise AttributeError("module fake has no Proposer")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Adapters of the engine "fake", by the name of the check; versions of what is installed."""
+    installed = {"torch": "2.9", "safetensors": "0.6", "transformers": "5.0", "numpy": "2.0", "fake": "1.1"}
+    monkeypatch.setattr(checks, "version", installed.get)
+    monkeypatch.setattr(checks, "ENGINES", {"fake": ("fake",)})
+    monkeypatch.setattr(families, "families", lambda: (MTPC(), FastMTP()))
+    return installed
+
+
+def use_adapter(monkeypatch: pytest.MonkeyPatch, check: str, engine: str = "fake") -> None:
+    """Register one of the checks above as an adapter's."""
+    entry = EntryPoint(engine, f"{__name__}:{check}", checks.ADAPTERS)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry] if group == checks.ADAPTERS else [])
+    monkeypatch.setattr(EntryPoint, "load", lambda self: globals()[check])
+
+
+def test_all_is_well(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    use_adapter(monkeypatch, "good_check")
+    result = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0
+    assert "fake: Proposer.propose" in result.output
+    assert "failed" not in result.output
+
+
+def test_a_failing_touch_point_fails_the_command_and_names_the_mend(
+    machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_adapter(monkeypatch, "bad_check")
+    result = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "160"})
+    assert result.exit_code == 1
+    assert "takes (a b) where (a) is expected" in result.output
+    assert "Install fake 1.0." in result.output
+    assert "1 of 11 failed" in result.output
+
+
+def test_a_check_that_breaks_is_a_finding(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    use_adapter(monkeypatch, "broken_check")
+    finding = checks.examine()[-1]
+    assert not finding.ok
+    assert finding.detail == "AttributeError: module fake has no Proposer"
+    assert finding.mend
+
+
+def test_an_adapter_without_its_engine_is_not_asked(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    use_adapter(monkeypatch, "broken_check", engine="other")
+    assert all(finding.ok for finding in checks.examine())
+
+
+def test_no_engine_at_all(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    del machine["fake"]
+    use_adapter(monkeypatch, "broken_check")
+    failed = [finding for finding in checks.examine() if not finding.ok]
+    assert [finding.subject for finding in failed] == ["engine"]
+    assert "make_env.sh" in failed[0].mend
+
+
+@pytest.mark.parametrize(
+    ("installed", "gpu", "kernels", "expected"),
+    [
+        ("0.5.23", None, True, [True]),
+        ("0.5.23", None, False, [False]),
+        ("0.5.23", "H200", False, []),
+        (None, None, False, []),
+    ],
+)
+def test_kernels_that_sglang_needs_on_a_cpu(
+    installed: str | None, gpu: str | None, kernels: bool, expected: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "version", {"sglang": installed}.get)
+    monkeypatch.setattr(checks.provenance, "hardware", lambda: {"gpu": gpu})
+    monkeypatch.setattr(checks, "find_spec", lambda name: ModuleSpec(name, None, origin="there") if kernels else None)
+    findings = list(checks.kernels())
+    assert [finding.ok for finding in findings] == expected
+    assert all(finding.ok or "make_env.sh sglang" in finding.mend for finding in findings)
+
+
+def test_every_family_has_a_line_that_says_where_it_comes_from(
+    machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_adapter(monkeypatch, "good_check")
+    lines = {finding.subject: finding.detail for finding in checks.examine()}
+    for family in (MTPC(), FastMTP()):
+        assert family.summary in lines[f"family: {family.name}"]
+        assert type(family).__module__ in lines[f"family: {family.name}"]
+
+
+def test_a_family_that_cannot_be_loaded_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families, "problems", lambda: {"gumiho": "ModuleNotFoundError: No module named 'gumiho'"})
+    *known, broken = checks.drafter_families()
+    assert all(finding.ok for finding in known)
+    assert not broken.ok
+    assert "gumiho" in broken.detail
+    assert broken.mend
+
+
+def test_a_missing_library(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    del machine["safetensors"]
+    use_adapter(monkeypatch, "good_check")
+    assert [finding[2:] for finding in checks.examine() if not finding.ok] == [
+        ("not installed", "Run `pip install safetensors`.")
+    ]
+    assert checks.library("numpy") == Finding("numpy", True, "2.0", "")
+
+
+@pytest.mark.parametrize(("running", "ok"), [((3, 10), False), ((3, 11), True), ((3, 13), True), ((3, 14), False)])
+def test_python_versions(running: tuple[int, int], ok: bool) -> None:
+    finding = checks.python(running)
+    assert finding.ok is ok
+    assert bool(finding.mend) is not ok

@@ -1,0 +1,54 @@
+"""A tiny drafter of every family for one tiny target, now and then right: for what holds of all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from mtpc.autoregressive.config import layer_of
+from mtpc.lab.training.start import start_from_target
+from mtpc.methods import families
+from mtpc.methods.drafter import Drafter
+from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.config import ParallelConfig
+from mtpc.parallel.independent import ParallelWindow
+from tests.support.random_hybrid import know_the_family
+from tests.support.tiny_models import SIZE, VOCAB
+
+NOISE = 0.3  # of a tensor's mean size
+CIRCUIT: dict[str, Any] = {"circuit": "hmm", "window": 4, "rank": 3, "leaves": "table", "sum_features": 0}
+PARALLEL: dict[str, Any] = {"positions": 2, "blocks": 1, "circuit": "hmm", "rank": 2}
+NAMES = ("mtpc", "fastmtp", "gumiho", "hybrid")
+
+
+def config_of(name: str, model: PreTrainedModel) -> dict[str, Any]:
+    """The keys of a drafter's section."""
+    return {
+        "mtpc": {**CIRCUIT, "hidden_size": SIZE, "vocab_size": VOCAB},
+        "fastmtp": {**layer_of(model.config), "num_drafts": 3},
+        "gumiho": {**layer_of(model.config), "num_hidden_layers": 2, "parallel": ParallelConfig(**PARALLEL)},
+        "hybrid": {**layer_of(model.config), "circuit": CIRCUIT},
+    }[name]
+
+
+@torch.no_grad()
+def tiny_drafter(name: str, model: PreTrainedModel, noise: float = NOISE) -> Drafter:
+    """It starts as training would start it, with noise on everything."""
+    know_the_family()
+    torch.manual_seed(1)
+    family = next(family for family in families() if family.name == name)
+    drafter = Drafter(family, family.config(**config_of(name, model)))
+    if drafter.serial is not None:
+        start_from_target(drafter.serial, model)
+    if isinstance(drafter.window, CircuitWindow):
+        unembedding = model.get_output_embeddings().weight
+        drafter.window.head.initialise(unembedding)
+        for weight in drafter.window.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position
+            weight.copy_(unembedding)
+    if isinstance(drafter.window, ParallelWindow):
+        drafter.window.initialise(model.model.norm.weight)
+    for weight in drafter.parameters():
+        weight.add_(torch.randn_like(weight) * weight.abs().mean() * noise)
+    return drafter.requires_grad_(False).eval()

@@ -1,0 +1,65 @@
+"""What the target goes on with: out of a corpus, out of conversations, out of a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mtpc.errors import MTPCError
+from mtpc.lab.evaluation.prompts import corpus_prompts, heldout_questions, prompts_of_file
+from mtpc.lab.text.conversations import Conversation
+from tests.mtpc.lab.chat_folder import make_chat_folder
+from tests.mtpc.lab.corpus_folder import make_corpus
+
+
+def test_evenly_spaced_prompts_of_the_heldout_split(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, 50)
+    prompts = corpus_prompts(corpus, 4, 30)
+    assert not prompts.answered
+    assert list(prompts.by_kind) == ["prose", "code"]
+    for kind, found in prompts.by_kind.items():
+        text = corpus.heldout(kind).tolist()
+        assert found == [text[start : start + 30] for start in (0, 189, 379, 569)]
+
+
+def conversation(number: int, kind: str) -> Conversation:
+    return Conversation(number, kind, f"question {number}", "x", tuple(range(number, number + 9)), 5, "stop")
+
+
+def test_questions_that_are_held_out_by_kind() -> None:
+    every = [conversation(number, ("code", "chat")[number % 2]) for number in range(200)]
+    heldout = [each for each in every if each.heldout]
+    prompts = heldout_questions(every, 2)
+    assert prompts.answered
+    assert list(prompts.by_kind) == ["chat", "code"]
+    for kind, found in prompts.by_kind.items():
+        assert found == [list(each.tokens[:5]) for each in heldout if each.kind == kind][:2]
+    assert heldout_questions([], 2).by_kind == {}
+
+
+def test_a_file_of_questions(tmp_path: Path) -> None:
+    lines = [{"kind": "code", "user": "a"}, {"user": "b"}, {"kind": "chat", "user": "c"}, {"kind": "code", "user": "d"}]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    target = make_chat_folder(tmp_path / "target")
+    prompts = prompts_of_file(file, target, 1)
+    assert prompts.answered
+    assert {kind: len(found) for kind, found in prompts.by_kind.items()} == {"chat": 1, "code": 1, "other": 1}
+    whole = prompts_of_file(file, target)
+    assert len(whole.by_kind["code"]) == 2
+    assert whole.by_kind["code"][0] == prompts.by_kind["code"][0]
+
+
+def test_a_file_of_text(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"kind": "prose", "text": "And it came"}\n')
+    prompts = prompts_of_file(file, make_chat_folder(tmp_path / "target"))
+    assert not prompts.answered
+    assert prompts.by_kind == {"prose": [list(b"And it came")]}
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(MTPCError, match="cannot be read"):
+        prompts_of_file(tmp_path / "nowhere", tmp_path)

@@ -1,0 +1,160 @@
+"""`mtpc prove` finds a server that verifies drafts wrongly, whatever is wrong, and no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import pytest
+from typer.testing import CliRunner
+
+from mtpc.lab.cli.main import app
+from mtpc.lab.prove.ask import Said, ask
+from mtpc.lab.prove.client import Client
+from mtpc.lab.prove.command import Baseline, ask_baseline, judge
+from mtpc.lab.prove.found import Found
+from mtpc.lab.prove.greedy import Difference, Greedy
+from mtpc.lab.prove.plan import Plan, parse_samplings
+from mtpc.lab.prove.report import Report, verdict_of
+from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
+from tests.support.table_model import Fault, TableModel
+from tests.support.table_server import serving
+
+PLAN = Plan(
+    samplings=parse_samplings("1,0.7/10/0.9"), samples=1000, texts=300, length=16, greedy=30, repeats=4, concurrency=1
+)
+PROMPTS = tuple(tuple((7 * i + j) % 40 for j in range(4 + i % 3)) for i in range(10))
+
+
+class Sought(NamedTuple):
+    """The sampling and the texts that a fault is sought with, and what finds it at least."""
+
+    sampling: str
+    texts: int
+    finds: set[str]
+
+
+FAULTS: dict[Fault, Sought] = {
+    "misstated draft": Sought("1", 1000, {"every token"}),
+    "wrong temperature": Sought("0.7/10/0.9", 600, {"every token"}),
+    "top-p ignored": Sought("0.7/10/0.9", 300, {"outside of top-k and top-p"}),
+    "bonus from the wrong row": Sought("1", 300, {"every token", "tokens by place"}),
+    "frozen noise": Sought("1", 300, {"first tokens", "the same request again"}),
+}
+
+
+@pytest.fixture(scope="module")
+def baseline() -> Iterator[Baseline]:
+    """The server without drafts."""
+    with serving(TableModel(drafts=False)) as url:
+        yield ask_baseline(said_at(url), url)
+
+
+def said_at(url: str, plan: Plan = PLAN) -> Said:
+    """By a server."""
+    return ask(Client(url, plan.concurrency), plan, PROMPTS)
+
+
+def report_of(model: TableModel, baseline: Baseline, plan: Plan = PLAN) -> Report:
+    """On a server of this model."""
+    with serving(model) as url:
+        return judge(said_at(url, plan), baseline, 0.25)
+
+
+def test_the_faults_are_all_sought() -> None:
+    assert set(FAULTS) == set(get_args(Fault))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault: Fault, baseline: Baseline) -> None:
+    sampling, texts, finds = FAULTS[fault]
+    plan = PLAN.model_copy(update={"samplings": parse_samplings(sampling), "texts": texts})
+    report = report_of(TableModel(fault), baseline, plan)
+    assert report.verdict == "not the same"
+    found = {one.test for one in report.tests if one.wrong}
+    assert found >= finds
+    assert bool(report.greedy.wrong) == (fault == "bonus from the wrong row")
+
+
+def test_an_honest_server_passes(baseline: Baseline) -> None:
+    report = report_of(TableModel(), baseline)
+    assert report.verdict == "the same", report.sentence
+    assert report.greedy.same == report.greedy.texts
+    assert report.seeds and report.baseline_seeds
+    assert report.drafts.drafts > 1000
+    assert 0.2 < report.drafts.marginal_rates[0] < 0.95
+    assert report.tests[0].sees is not None and 0.05 < report.tests[0].sees < 0.2
+
+
+def test_a_baseline_that_does_not_sample_what_it_states_proves_nothing() -> None:
+    with serving(TableModel("wrong temperature")) as url:
+        said = said_at(url, PLAN.model_copy(update={"samplings": PLAN.samplings[:1]}))
+        report = judge(said, ask_baseline(said, url), 0.25)
+    assert report.verdict == "nothing proved"
+
+
+def test_the_verdict() -> None:
+    """Differences that rounding explains are none; without drafts nothing is said of a drafter."""
+    near = Difference(prompt=0, alone=True, place=3, said=5, expected=7, gap=0.1, rounding=True)
+    far = near.model_copy(update={"gap": None, "rounding": False})
+    right = Found(test="every token", of="1/0/1", samples=100, cells=16, p=0.5)
+    wrong, drafts = right.model_copy(update={"adjusted": 1e-4}), DraftCounters(9, 27, 9, (9.0,))
+    verdicts = {
+        name: verdict_of(Greedy(texts=2, same=1, tokens=50, differences=greedy), (right, *tests), (own,), counted)
+        for name, (greedy, tests, own, counted) in {
+            "right": ((near,), (), right, drafts),
+            "undrafted": ((near,), (), right, NO_DRAFTS),
+            "greedy": ((near, far), (), right, drafts),
+            "sampled": ((), (wrong,), right, drafts),
+            "baseline": ((far,), (wrong,), wrong, drafts),
+        }.items()
+    }
+    assert {name: verdict for name, (verdict, _) in verdicts.items()} == {
+        "right": "the same",
+        "undrafted": "the same",
+        "greedy": "not the same",
+        "sampled": "not the same",
+        "baseline": "nothing proved",
+    }
+    assert "of a drafter this proves nothing" in verdicts["undrafted"][1]
+    assert "1 greedy tokens" in verdicts["greedy"][1] and "every token" in verdicts["sampled"][1]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """Recorded by a server, then compared with the other; SGLang's way of asking."""
+    prompts, record, out = tmp_path / "prompts.jsonl", tmp_path / "said.json", tmp_path / "out"
+    prompts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("some words", "others", "and more")))
+    few = ["--prompts", str(prompts), "--samples", "400", "--texts", "20", "--length", "8", "--samplings", "1"]
+    with serving(TableModel(), sglang=True) as url:
+        assert CliRunner().invoke(app, ["prove", url, *few, "--record", str(record)]).exit_code == 0
+    recorded = ["prove", "--recorded", str(record), "--out", str(out)]
+    with serving(TableModel(drafts=False), sglang=True) as url:
+        assert CliRunner().invoke(app, [*recorded, "--baseline-url", url]).exit_code == 0
+    report = Report.model_validate_json((out / "report.json").read_bytes())
+    assert report.verdict == "the same" and report.engine == "sglang"
+    page = (out / "report.html").read_text()
+    assert report.sentence.split(":")[0] in page and "data:image/png;base64," in page
+    with serving(TableModel(drafts=False)) as url:
+        other = CliRunner().invoke(app, [*recorded, "--baseline-url", url])
+    assert other.exit_code == 2 and "runs vllm" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ([], "give the address of a server"),
+        (["http://127.0.0.1:1"], "give --baseline-url"),
+        (["--recorded", "nowhere", "--baseline-url", "http://127.0.0.1:1"], "nowhere is missing"),
+        (["http://127.0.0.1:1", "--baseline-url", "http://127.0.0.1:1"], "does not answer"),
+        (["http://127.0.0.1:1", "--samplings", "1/2/3/4"], "temperature/top-k/top-p"),
+        (["http://127.0.0.1:1", "--samplings", "0"], "temperature/top-k/top-p"),
+        (["http://127.0.0.1:1", "--samplings", "1/20"], "is wrong at 'top_k'"),
+    ],
+)
+def test_one_sentence(line: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["prove", *line])
+    assert result.exit_code == 2
+    assert message in result.stderr and result.stderr.count("\n") == 1

@@ -1,0 +1,66 @@
+"""Servers go with whoever started them, however that one ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+FAKE = Path(__file__).parent / "fake_server.py"
+ROOT = Path(__file__).parents[3]
+
+# A benchmark's part: two servers, each with a child; it says when they answer, and waits.
+STARTER = f"""
+import sys, time
+from pathlib import Path
+from mtpc.lab.servers.engine import Engine, ServerSettings
+from mtpc.lab.servers.server import side_by_side
+script = "sleep 300 & echo $! >> pids; echo $$ >> pids; exec {sys.executable} {FAKE} PORT"
+engine = Engine("fake", "Fake", lambda settings, port: ["bash", "-c", script.replace("PORT", str(port))])
+settings = dict.fromkeys(("one", "other"), ServerSettings(Path("target"), max_batch=4, max_length=512))
+with side_by_side(engine, settings, Path(".")):
+    print("answering", flush=True)
+    time.sleep(300)
+"""
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("times", [1, 3])
+def test_servers_are_gone_after_any_signal(number: signal.Signals, times: int, tmp_path: Path) -> None:
+    path = os.pathsep.join((str(ROOT / "plugins"), os.environ.get("PYTHONPATH", "")))
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert starter.stdout is not None
+    try:
+        assert starter.stdout.readline() == b"answering\n"
+        processes = [int(line) for line in (tmp_path / "pids").read_text().split()]
+        assert len(processes) == 4 and all(map(alive, processes))
+        for _ in range(times):  # an impatient user's, too
+            starter.send_signal(number)
+            time.sleep(0.05)
+        assert starter.wait(60) in (128 + number, -number)
+        deadline = time.monotonic() + 30
+        while any(map(alive, processes)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(map(alive, processes))
+    finally:
+        starter.kill()
+        starter.stdout.close()

@@ -1,0 +1,26 @@
+"""Conversations of a tiny target, as if distilled: questions at random, answered by itself."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel
+
+from mtpc.lab.text.conversations import Conversation
+from tests.support.tiny_models import VOCAB
+
+QUESTION, ANSWER = 5, 20
+
+
+def make_conversations(target: PreTrainedModel, count: int, seed: int = 0) -> list[Conversation]:
+    """Answers of twenty tokens, sampled from the target."""
+    torch.manual_seed(seed)
+    found = []
+    for index in range(count):
+        tokens = torch.randint(VOCAB, (1, QUESTION))
+        for _ in range(ANSWER):
+            p = target(input_ids=tokens).logits[:, -1].softmax(-1)
+            tokens = torch.cat([tokens, torch.multinomial(p, 1)], 1)
+        kind = ("chat", "code")[index % 2]
+        text = tuple(tokens[0].tolist())
+        found.append(Conversation(index, kind, f"question {index}", "answer", text, QUESTION, "length"))
+    return found

@@ -1,0 +1,218 @@
+"""What holds of every family's recipe in the one trainer: it learns, it resumes, it stops where it must."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtpc.errors import MTPCError
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
+from mtpc.lab.training.trainer import Trainer
+from tests.mtpc.lab.training.tiny_recipes import CIRCUITS, RECIPES, tiny_target
+from tests.support.tiny_models import make_target
+
+FAMILIES = sorted(RECIPES)
+
+
+def test_every_family_that_is_trained_has_a_recipe_here() -> None:
+    """Of a family that only copies nothing is learned, it is counted."""
+    assert {entry.name for entry in entry_points(group="mtpc.train")} - {"copying"} == set(RECIPES)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
+    return tiny_target(tmp_path_factory.mktemp("target"))
+
+
+def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {
+        f"{learner.name}.{name}": weight
+        for learner in trainer.learners
+        for name, weight in learner.drafter.state_dict().items()
+    }
+
+
+class StoppedError(Exception):
+    """The training is ended from outside."""
+
+
+def stop_after(last: int) -> Callable[[int, dict[str, float]], None]:
+    def stop(update: int, losses: dict[str, float]) -> None:
+        if update == last:
+            raise StoppedError
+
+    return stop
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_resumed_training_ends_as_one_that_was_not_stopped(target: FrozenTarget, tmp_path: Path, family: str) -> None:
+    make = RECIPES[family]
+    whole = Trainer(make(target, tmp_path))
+    told: list[int] = []
+    whole.run(lambda update, losses: told.append(update))
+    assert told == list(range(1, whole.updates + 1))
+    state = tmp_path / "state"
+    with pytest.raises(StoppedError):
+        Trainer(make(target, tmp_path), resume=state, save_every=3).run(stop_after(8))
+    resumed = Trainer(make(target, tmp_path), resume=state, save_every=3)
+    assert resumed.update == 6
+    resumed.run()
+    for one, other in zip(resumed.learners, whole.learners, strict=True):
+        assert one.losses == other.losses
+    expected = weights_of(whole)
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights_of(resumed).items())
+    finished = Trainer(make(target, tmp_path), resume=state)
+    assert finished.update == finished.updates
+    finished.run(lambda update, losses: pytest.fail("it is at its end"))
+
+
+def test_a_training_ends_when_its_time_is_up(
+    target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the rate that its last update would have had; without a limit it goes on from there."""
+    clock = count(0.0, 6.0)  # an update takes six seconds
+    monkeypatch.setattr("mtpc.lab.training.trainer.time.monotonic", lambda: next(clock))
+    state, rates = tmp_path / "state", list[float]()
+    trainer = Trainer(RECIPES["fastmtp"](target, tmp_path), resume=state, minutes=0.5)
+    (learner,) = trainer.learners
+    trainer.run(lambda update, losses: rates.append(learner.optimizers[0].param_groups[0]["lr"]))
+    assert trainer.update == len(rates) == 5 < trainer.updates
+    assert rates == [trainer.schedule.rate(trainer.updates * done / 5) for done in range(5)]
+    facts = trainer.facts(learner)
+    assert (facts["updates"], facts["planned_updates"], facts["seconds"]) == (5, trainer.updates, 30.0)
+    over = Trainer(RECIPES["fastmtp"](target, tmp_path), resume=state, minutes=0.5)
+    over.run(lambda update, losses: pytest.fail("its time is up"))
+    longer = Trainer(RECIPES["fastmtp"](target, tmp_path), resume=state)
+    longer.run()
+    assert longer.update == longer.updates
+
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "a setting": ({"seed": 5}, "its recipe.seed is 0, but 5"),
+    "the rate": ({"learning_rate": 1.0}, "its recipe.learning_rate is"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_state_of_another_recipe_is_refused(target: FrozenTarget, tmp_path: Path, family: str, case: str) -> None:
+    make, (change, message) = RECIPES[family], CHANGES[case]
+    state = tmp_path / "state"
+    with pytest.raises(StoppedError):
+        Trainer(make(target, tmp_path), resume=state, save_every=1).run(stop_after(2))
+    with pytest.raises(MTPCError, match=message):
+        Trainer(make(target, tmp_path, **change), resume=state)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_state_of_another_target_is_refused(target: FrozenTarget, tmp_path: Path, family: str) -> None:
+    make, state = RECIPES[family], tmp_path / "state"
+    with pytest.raises(StoppedError):
+        Trainer(make(target, tmp_path), resume=state, save_every=1).run(stop_after(2))
+    other = make_target("llama", seed=1)
+    other.save_pretrained(tmp_path / "other")
+    with pytest.raises(MTPCError, match=r"belongs to another training: its target_sha256 is"):
+        Trainer(make(FrozenTarget(tmp_path / "other"), tmp_path), resume=state)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_state_of_other_data_or_other_drafters_is_refused(target: FrozenTarget, tmp_path: Path, family: str) -> None:
+    make, state = RECIPES[family], tmp_path / "state"
+    with pytest.raises(StoppedError):
+        Trainer(make(target, tmp_path), resume=state, save_every=1).run(stop_after(2))
+    with pytest.raises(MTPCError, match=r"its data\.\w+ is"):
+        Trainer(make(target, tmp_path, seed_of_data=1), resume=state)
+    recipe = make(target, tmp_path)
+    config = next(iter(recipe.drafters().values())).config
+    saved = torch.load(state, weights_only=True)
+    (name, *_) = saved["identity"]["drafters"]
+    saved["identity"]["drafters"][name]["vocab_size"] = 99
+    torch.save(saved, state)
+    with pytest.raises(MTPCError, match=rf"drafters\.{name}\.vocab_size is 99, but {config.vocab_size} was asked for"):
+        Trainer(recipe, resume=state)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_state_without_the_weights_gets_a_sentence(target: FrozenTarget, tmp_path: Path, family: str) -> None:
+    make, state = RECIPES[family], tmp_path / "state"
+    with pytest.raises(StoppedError):
+        Trainer(make(target, tmp_path), resume=state, save_every=1).run(stop_after(2))
+    saved = torch.load(state, weights_only=True)
+    next(iter(saved["state"]["learners"].values()))["weights"].popitem()
+    torch.save(saved, state)
+    with pytest.raises(MTPCError, match="does not hold the weights of these drafters"):
+        Trainer(make(target, tmp_path), resume=state)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_loss_that_is_not_finite_ends_the_training(
+    target: FrozenTarget, tmp_path: Path, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = RECIPES[family](target, tmp_path)
+    losses = recipe.losses
+    monkeypatch.setattr(recipe, "losses", lambda drafter, part: losses(drafter, part) * math.nan)
+    trainer = Trainer(recipe, resume=tmp_path / "state", save_every=1)
+    before = copy.deepcopy(weights_of(trainer))
+    with pytest.raises(MTPCError, match=r"became nan at update 1; a smaller learning rate may keep it finite\.$"):
+        trainer.run()
+    assert all(torch.equal(weight, before[name]) for name, weight in weights_of(trainer).items())
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_target_is_left_alone(target: FrozenTarget, tmp_path: Path, family: str) -> None:
+    before = [weight.clone() for weight in target.model.parameters()]
+    Trainer(RECIPES[family](target, tmp_path)).run()
+    assert all(torch.equal(a, b) for a, b in zip(before, target.model.parameters(), strict=True))
+    assert all(weight.grad is None for weight in target.model.parameters())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_provenance_tells_the_recipe_the_data_and_the_loss(target: FrozenTarget, tmp_path: Path, family: str) -> None:
+    recipe = RECIPES[family](target, tmp_path)
+    trainer = Trainer(recipe)
+    trainer.run()
+    for learner in trainer.learners:
+        facts = trainer.facts(learner)
+        assert (
+            facts.items()
+            >= {**dataclasses.asdict(recipe.settings), **recipe.data(), **recipe.facts(learner.drafter)}.items()
+        )
+        assert facts["updates"] == trainer.updates
+        assert len(facts["final_losses"]) == len(learner.weights)
+        assert facts["final_loss"] == pytest.approx(
+            sum(learner.loss(losses) for losses in learner.losses[-20:]) / len(learner.losses[-20:])
+        )
+
+
+def test_drafters_side_by_side_learn_as_they_do_alone(target: FrozenTarget, tmp_path: Path) -> None:
+    """As long as the longest window is theirs, which the texts' positions hang on."""
+    recipe = RECIPES["mtpc"](target, tmp_path)
+    assert isinstance(recipe, CircuitRecipe)
+    both = Trainer(recipe)
+    both.run()
+    alone = Trainer(CircuitRecipe(target, recipe.corpus, {"hmm": CIRCUITS["hmm"]}, recipe.settings))
+    alone.run()
+    assert alone.learners[0].losses == both.learners[0].losses
+    expected = weights_of(both)
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights_of(alone).items())
+
+
+def test_all_drafters_read_the_target_once(
+    target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(RECIPES["mtpc"](target, tmp_path))
+    reads, features = [], target.features
+    monkeypatch.setattr(target, "features", lambda tokens: reads.append(1) or features(tokens))
+    trainer.run()
+    assert len(reads) == trainer.updates

@@ -1,0 +1,79 @@
+"""A small recipe of every family that is trained here, for the contract that all recipes keep."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.text.conversations import Conversation
+from mtpc.lab.training.recipe import Recipe
+from mtpc.lab.training.recipes import fastmtp_recipe as fastmtp
+from mtpc.lab.training.recipes import gumiho_recipe as gumiho
+from mtpc.lab.training.recipes import mtpc_recipe as mtpc
+from mtpc.lab.training.recipes.mtpc_batches import BatchShape
+from mtpc.methods.mtpc import MTPCConfig
+from tests.mtpc.lab.corpus_folder import make_corpus
+from tests.mtpc.lab.training.conversations import make_conversations
+from tests.support.tiny_models import SIZE, VOCAB, make_target
+
+MTPC = mtpc.Settings(
+    updates=12, warmup_updates=3, micro_batch=5, loss="kl", batch=BatchShape(texts=2, context=20, positions=6)
+)
+GUMIHO = gumiho.Settings(num_drafts=4, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
+FASTMTP = fastmtp.Settings(num_drafts=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
+
+
+def circuit(kind: str, window: int, **options: Any) -> MTPCConfig:
+    """A circuit for the tiny targets."""
+    sizes = {"hidden_size": SIZE, "vocab_size": VOCAB, "leaf_features": 8, "component_features": 4, "sum_features": 4}
+    return MTPCConfig(circuit=kind, window=window, rank=1 if kind == "ff" else 3, **sizes, **options)
+
+
+CIRCUITS = {"hmm": circuit("hmm", 4), "ff": circuit("ff", 3)}
+
+
+def tiny_target(folder: Path) -> FrozenTarget:
+    """A Llama of two layers."""
+    make_target("llama").save_pretrained(folder)
+    return FrozenTarget(folder)
+
+
+def of_mtpc(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> Recipe:
+    """Two circuits with windows of their own."""
+    settings = dataclasses.replace(MTPC, **changes)
+    return mtpc.CircuitRecipe(
+        target, make_corpus(folder / f"corpus {seed_of_data}", VOCAB, seed=seed_of_data), CIRCUITS, settings
+    )
+
+
+@cache
+def conversations_of(target: FrozenTarget, seed: int) -> list[Conversation]:
+    """Forty conversations."""
+    return make_conversations(target.model, 40, seed=seed)
+
+
+def of_fastmtp(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> Recipe:
+    """A layer and forty conversations."""
+    return fastmtp.FastMTPRecipe(
+        target, conversations_of(target, seed_of_data), dataclasses.replace(FASTMTP, **changes)
+    )
+
+
+def of_gumiho(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> Recipe:
+    """Independent heads, a joint window and a drafter without heads, on forty conversations."""
+    config, small = target.model.config, {"positions": 2, "blocks": 1, "component_features": 4, "sum_features": 4}
+    configs = {
+        "heads": gumiho.config_for(config, small, num_hidden_layers=2),
+        "joint": gumiho.config_for(config, {**small, "circuit": "hmm", "rank": 3}),
+        "eagle": gumiho.config_for(config, None, normed=False),
+    }
+    settings = dataclasses.replace(GUMIHO, **changes)
+    return gumiho.GumihoRecipe(target, conversations_of(target, seed_of_data), configs, settings)
+
+
+# Of each family: (target, a folder for its data, the seed of its data, changes of its settings) -> a recipe.
+RECIPES: dict[str, Callable[..., Recipe]] = {"mtpc": of_mtpc, "fastmtp": of_fastmtp, "gumiho": of_gumiho}

@@ -1,0 +1,64 @@
+"""The registry: what other distributions bring is known, and breaks nothing where it is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from mtpc.errors import MTPCError
+from mtpc.methods import GROUP, families, family_of, problems
+from mtpc.methods.fastmtp import FastMTP
+
+OWN = ["mtpc", "fastmtp", "gumiho", "copying"]
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Entry points of the group, as NAME=OBJECT, that a test may fill; the registry is asked anew."""
+    values: list[str] = []
+
+    def entry_points(group: str) -> list[EntryPoint]:
+        return [EntryPoint(*value.split("="), group) for value in values] if group == GROUP else []
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    families.cache_clear()
+    yield values
+    families.cache_clear()
+
+
+class Another(FastMTP):
+    """A family of another distribution."""
+
+    name = "another"
+    architecture = "EagleAnotherForCausalLM"
+
+
+def test_families_of_other_distributions(registered: list[str]) -> None:
+    registered.append(f"another={__name__}:Another")
+    assert [family.name for family in families()] == [*OWN, "another"]
+    assert problems() == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("nowhere.at.all:Family", "No module named"),
+        ("mtpc.errors:MTPCError", "is no Family"),
+        ("mtpc.errors:None_", ""),
+    ],
+)
+def test_a_broken_one_is_told_and_leaves_the_others(
+    registered: list[str], tmp_path: Path, value: str, reason: str
+) -> None:
+    registered.append(f"broken={value}")
+    assert [family.name for family in families()] == OWN
+    assert reason in problems()["broken"]
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(
+        MTPCError, match=r"no section 'mtpc', 'fastmtp', 'gumiho', 'copying'; the family 'broken' cannot be loaded"
+    ):
+        family_of(tmp_path)
