@@ -27,14 +27,14 @@ from rich.progress import track
 
 from benchmarks.arguments import one_sentence
 from benchmarks.plain_loop import Clock, steps
-from mtpc.draft_length.batch import BatchCopying
+from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import MEASURED
 from mtpc.lab.evaluation.decoding import speculate
 from mtpc.lab.evaluation.prompts import prompts_of_file
 from mtpc.lab.evaluation.texts import Text, write_texts
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
-from mtpc.methods.drafter import Drafter, load_drafter, own_drafts
+from mtpc.methods.drafter import Drafter, draft_budget, load_drafter
 from mtpc.prompt_lookup.shift import LARGEST, SMALLEST
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
@@ -53,7 +53,7 @@ def drafted(
     target: FrozenTarget, drafter: Drafter, table: CopyTable, text: Text, longest: int, clock: Clock
 ) -> Iterator[Token]:
     """What is drafted along a greedy text, up to the first token of each draft that is wrong."""
-    copying = BatchCopying(own_drafts(drafter.family, drafter.config, longest), longest, MEASURED, table)
+    copying = DraftLengths(draft_budget(drafter.family, drafter.config, longest, True), longest, MEASURED, table)
     for step in steps(target, drafter, copying, text, clock):
         for place, (foretold, right) in enumerate(zip(step.chances, step.right, strict=False)):
             yield Token(place + 1, "drafter" if place < step.own else "copying", foretold, right)
@@ -63,7 +63,7 @@ def drawn(
     target: FrozenTarget, drafter: Drafter, table: CopyTable, texts: Sequence[Text], given: argparse.Namespace
 ) -> Iterator[tuple[Token, float]]:
     """What is drawn after each prompt, up to the first of each draft that is rejected, and the largest chance there."""
-    head, drafts = SharedHead.of(target.model), own_drafts(drafter.family, drafter.config, given.longest).count
+    head, drafts = SharedHead.of(target.model), draft_budget(drafter.family, drafter.config, given.longest, True).tokens
     for number, text in enumerate(track(texts, "texts")):
         prompt, noise = text.tokens[: text.start], torch.Generator().manual_seed(number)
         how = {"temperature": given.temperature, "generator": noise}

@@ -52,7 +52,6 @@ from mtpc.lab.table import Table
 ALL = "all"
 QUEUE = 4  # questions for each of several requests at a time
 ALONE, OF_ONE_LENGTH, BOTH = "copying alone", "both, of one length", "both, as long as pays"
-FREE = {"plain": [[1, 1.0]], "verifying": [[1, 1.0]], "drafting": [[1, 0.0]], "fixed": True}  # steps: all drafts pay
 
 
 class Found(NamedTuple):
@@ -75,7 +74,7 @@ class Found(NamedTuple):
     def choosing(self, kind: str) -> float:
         """Share of the time that finding what may be copied and choosing lengths takes."""
         seconds = sum(one.seconds for one in self.of(kind))
-        return sum(one.time_share("copying") * one.seconds for one in self.of(kind)) / seconds
+        return sum(one.time_share("lengths") * one.seconds for one in self.of(kind)) / seconds
 
 
 def middle(rounds: Sequence[Measurement]) -> list[Measurement]:
@@ -84,12 +83,13 @@ def middle(rounds: Sequence[Measurement]) -> list[Measurement]:
     return by_speed[(len(rounds) - 1) // 2 : len(rounds) // 2 + 1]
 
 
-def copying_arguments(engine: str, cost: Any) -> list[str]:
-    """Of an engine, for drafts that are copied as well; cost: of steps, None: drafts all have one length."""
+def copying_arguments(engine: str, cost: Any, adaptive: bool = True) -> list[str]:
+    """Return an engine's arguments for drafts that are copied as well; cost: of steps, None: the engine times them."""
     if engine == "vllm":
-        settings = {"copy": True, "step_cost": FREE if cost is None else cost}
-        return ["--additional-config", json.dumps({"mtpc": settings})]
-    return ["--speculative-token-map", token_map(cost), "--disable-overlap-schedule"]
+        settings = {"copy": True} | ({"step_cost": cost} if cost is not None else {})
+        return ["--additional-config", json.dumps({"mtpc": settings | ({} if adaptive else {"adaptive": False})})]
+    whole = "" if adaptive else "&adaptive=false"
+    return ["--speculative-token-map", token_map(cost) + whole, "--disable-overlap-schedule"]
 
 
 def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, ServerSettings]:
@@ -105,13 +105,12 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
     length = longest_prompt + given.max_tokens + 1 + most
     plain = ServerSettings(given.target, max(given.batch_sizes), length, extra=tuple(given.server_arg))
     drafted = replace(plain, drafter=given.drafter, num_drafts=own)
-    cost: Any = {}
+    cost: Any = None
     if given.step_cost is not None:
         stated = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
         cost = stated.model_dump(exclude_unset=True)
-    always, paying = (
-        replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, each))) for each in (None, cost)
-    )
+    always = replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, None, adaptive=False)))
+    paying = replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, cost)))
     paying = replace(paying, num_drafts=max(own, given.copied_drafts))
     return {
         NO_DRAFTER: plain,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import NamedTuple
 
 import torch
 
-from mtpc.draft_length.batch import BatchCopying
+from mtpc.draft_length.controller import DraftLengths
 from mtpc.lab.evaluation.texts import Text, view
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import GoesOn, Session
+from mtpc.methods.reference import Session
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
 
@@ -45,45 +45,35 @@ class Clock:
         yield
         self.seconds += perf_counter() - began
 
-    def timed(self, asked: GoesOn) -> GoesOn:
-        """The same, timed."""
-
-        def goes_on(tokens: Sequence[int], sure: Sequence[float]) -> bool:
-            with self.running():
-                return asked(tokens, sure)
-
-        return goes_on
-
 
 @torch.inference_mode()
 def steps(
-    target: FrozenTarget, drafter: Drafter, copying: BatchCopying, text: Text, clock: Clock | None = None
+    target: FrozenTarget, drafter: Drafter, lengths: DraftLengths, text: Text, clock: Clock | None = None
 ) -> Iterator[Step]:
     """All steps along a greedy text; clock: times finding copies and choosing lengths."""
     clock = clock or Clock()
-    seen, longest = view(target, text), copying.longest
+    seen, longest = view(target, text), lengths.longest
     session = Session(drafter, SharedHead.of(target.model))
     known, end = 0, text.start + 1  # tokens whose states are taken up; tokens that are said
     while end < len(text.tokens):
         said = text.tokens[max(known + 1, text.start) : end]
         with clock.running():
-            copying.begin()
-            copying.add("text", lambda: text.tokens[: text.start], said, waiting=False)
-            own = copying.own.up_to(copying.own_that_pay(longest) if copying.own.count else 0, longest)
-            tokens, chances = map(torch.from_numpy, copying.copied(own))
+            lengths.begin()
+            lengths.add("text", lambda: text.tokens[: text.start], said, waiting=False)
+            own = lengths.plan(longest)
+            tokens, chances = map(torch.from_numpy, lengths.copied(own))
         draft = session.draft(
             seen.hidden[None, known : end - 1],
             seen.tokens[None, known + 1 : end],
             own,
             copied=Copied(tokens, chances) if own else None,
-            goes_on=clock.timed(copying.goes_on) if copying.own.by_pass else None,
         )
         with clock.running():
-            (drafted,) = copying.lengths(draft.tokens.tolist(), draft.sure, longest, [False])
+            (drafted,) = lengths.cut(draft.tokens.tolist(), draft.sure, longest, [False])
         known, clock.steps = end - 1, clock.steps + 1
         right = [token == wanted for token, wanted in zip(drafted, text.tokens[end:], strict=False)]
         judged = right[: right.index(False) + 1] if False in right else right
-        reached = [1.0, *copying.reached[0]]
+        reached = [1.0, *lengths.reached[0]]
         foretold = [reached[place + 1] / reached[place] for place in range(len(drafted))]
         yield Step(draft.tokens.shape[1], drafted, foretold, judged)
         end += sum(judged) + 1

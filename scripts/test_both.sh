@@ -6,7 +6,7 @@
 cd "$(dirname "$0")/.."
 
 # Tests that need neither engine, which run beside SGLang's: those of vLLM alone take longer.
-either=(tests/oracles tests/mtpc/{circuits,copying,evaluation,families,target_head,training,verify,window})
+either=(tests/oracles tests/mtpc/{circuits,draft_length,methods,parallel,prompt_lookup,target_head,verify} tests/mtpc/lab/{evaluation,training})
 
 log=$(mktemp)
 set -m # in a process group of its own, so that an interrupt can be passed on

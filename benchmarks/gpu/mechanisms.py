@@ -104,7 +104,7 @@ def verification(size: Size, top_k: int = ALL, top_p: float = 1.0, min_p: float 
 def stating(circuit: str, rank: int, size: Size) -> Callable[[], object]:
     """Draft with a window on vLLM's Model Runner V2 and keep what was drawn from in the requests' slots."""
     try:
-        from vllm_mtpc.speculator import Speculator
+        from vllm_mtpc.v2.speculator import Speculator
     except ImportError as error:
         raise MTPCError(f"stated draft distributions are measured where vLLM is installed: {error}") from error
     rows, made = size.batch, Speculator.__new__(Speculator)

@@ -3,7 +3,7 @@
 ``--speculative-algorithm MTPC --speculative-draft-model-path DIR``.  A drafter has a serial part, which SGLang's own
 draft worker runs, and a window part, drafted in one shot after it; each may be empty, and nothing here knows a family.
 It holds no mathematics: it translates between SGLang's tensors and `mtpc`.  Every place where it touches SGLang is a
-line of the table in `touch_points`.
+line of the table in `integration_points`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def register() -> None:
     problem: str | None = None
     kind: type[CustomSpecAlgo] = CustomSpecAlgo
     try:
-        from sglang_mtpc import start_up, touch_points
+        from sglang_mtpc import integration_points, start_up
 
-        problem = next(touch_points.problems({touch_points.START}), None)
+        problem = next(integration_points.problems({integration_points.START}), None)
         if problem is None:
             from sglang_mtpc.algorithm import DrafterAlgorithm
 

@@ -159,6 +159,12 @@ class Drafting:
                 self.capture(sizes, states.repeat(max(sizes), 1, 1), shared)
             graphs[GRAPHS] = graphs.get(GRAPHS, 0.0) + (free - torch.cuda.mem_get_info()[0]) / 2**30
 
+    def for_nobody(self, states: Tensor) -> None:
+        """Draft for nobody, to time it; states: [B, s + 1, d]."""
+        tokens = torch.zeros(states.shape[:2], dtype=torch.int64, device=states.device)
+        key = tokens[:, 0]
+        self.compute(Inputs(states, tokens, key.float(), key, key, *self._nothing_copied(tokens)), "greedy")
+
     def compile_for_one(self, states: Tensor) -> None:
         """Compile the chains of one request, for a CPU; states: [1, s + 1, d], of the window's dtype."""
         if self.shape.children > 1:

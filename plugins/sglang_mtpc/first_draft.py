@@ -2,8 +2,7 @@
 
 SGLang drafts it at the end of the step before, where nobody has read on the host what the target has said.  With
 copying it is drawn when the step begins that verifies it, and all that follows goes on from this draw.  On a CPU its
-logits are computed only then (`SerialModel.first_waits`), so that a step in which no draft pays is spared the head, and
-where the drafter is one layer the layer's pass as well, but for its keys (see `sglang_mtpc.first_pass`).
+logits are computed only then (`SerialModel.first_waits`), so that a step without drafts is spared the head.
 """
 
 from __future__ import annotations
@@ -15,26 +14,23 @@ from torch import Tensor
 from mtpc.draw import at_temperature, choose
 from mtpc.noise import counter_uniforms
 from mtpc.prompt_lookup.mixture import Copied
-from sglang_mtpc.mixing import GoesOn, Mixing
+from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.models.serial import SerialModel
 from sglang_mtpc.step import Step
 
 _FIRST_STREAM = 0x6669727374  # keeps these uniforms apart from those of the window in the same step
 
 
-def draw_first(
-    batch: Any, step: Step, copied: Copied, model: SerialModel, states: Tensor, goes_on: GoesOn | None
-) -> Mixing:
+def draw_first(batch: Any, step: Step, copied: Copied, model: SerialModel, states: Tensor) -> Mixing:
     """Draw the first draft of each request of a batch, and state what it was drawn from in its ``EagleDraftInput``.
 
-    copied: of the whole drafts.  states: the layer's, [B, d].  goes_on: see `Mixing`.  Returns how far the drafts have
-    come.
+    copied: of the whole drafts.  states: the layer's, [B, d].  Returns how far the drafts have come.
     """
     draft_input, temperatures = batch.spec_info, batch.sampling_info.temperatures
     own = draft_input.draft_probs
     if model.first_waits:
         own = at_temperature(model.first_logits(states), temperatures[:, 0])
-    mixing = Mixing(copied, temperatures, goes_on)
+    mixing = Mixing(copied, temperatures)
     probs = mixing.mixed(own)
     uniforms = counter_uniforms(step.seeds + _FIRST_STREAM, step.positions, 1)[:, 0]
     token = choose(probs, step.temperature, uniforms)[:, None]

@@ -11,7 +11,7 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.settings import open_vocabularies
-from sglang_mtpc import token_map, touch_points
+from sglang_mtpc import integration_points, token_map
 from sglang_mtpc.hooks import put_around
 from sglang_mtpc.shape import flag
 
@@ -54,7 +54,7 @@ def check_native(settings: Any, target: Callable[[], Any]) -> None:
         for key, expected in FIXED.items():
             if (value := getattr(settings, key, expected)) != expected:
                 raise MTPCError(f"{flag(key)} is {value!r}, but with a draft vocabulary it must be {expected!r}.")
-    for problem in touch_points.problems(touch_points.NATIVE_GROUPS):
+    for problem in integration_points.problems(integration_points.NATIVE_GROUPS):
         raise MTPCError(problem)
 
 

@@ -3,8 +3,7 @@
 SGLang drafts the first token at the end of the step before, where it computes the keys of what was accepted.  Where a
 window part follows, a request carries between steps the target's state beside the layers', [B, 2 d] in one tensor; what
 the serial part drafts after its first token is drafted in SGLang's loop, which hands over the states of its steps.
-With copying the first token is drawn later, see `sglang_mtpc.first_draft`, and of one layer on a CPU computed later as
-well, see `sglang_mtpc.first_pass`.
+Where draft lengths are chosen, or prompt lookup drafts, the first token is drawn later, see `sglang_mtpc.first_draft`.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sglang.srt.runtime_context import get_parallel, get_spec
+from sglang.srt.runtime_context import get_parallel, get_schedule, get_spec
 from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 from torch import Tensor
 
 from mtpc.draft import Draft, Known, TreeDraft, concatenated
-from mtpc.draft_length.passes import Enough
 from mtpc.methods.drafter import split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.parallel.beams import Beams
@@ -30,16 +28,16 @@ from mtpc.to_device import sent
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import serial_tree, served, verify
 from sglang_mtpc.beam_tree import draft_tree
-from sglang_mtpc.copying import WorkerCopying, nothing
+from sglang_mtpc.draft_lengths import WorkerLengths, nothing
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.first_draft import draw_first
-from sglang_mtpc.first_pass import first_states, remember
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import check_ranks, of_first_rank
 from sglang_mtpc.request_vocabularies import RequestVocabularies
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step, Steps
+from sglang_mtpc.timing import step_of
 from sglang_mtpc.token_map import vocabulary_values
 
 
@@ -62,7 +60,7 @@ class SerialDraftWorker(EagleDraftWorker):
             self.vocabularies = None  # see `UnionLogits`
         self.requests: RequestVocabularies | None = None
         self.window: Drafting | None = None
-        self.copying = WorkerCopying.of_served(torch.device(self.device))
+        self.lengths = WorkerLengths.of_served(torch.device(self.device))
         self.shape = served.shape()
         self.watch = Watch.of_served(clock, self.vocabularies, self.shape.depth)
         # SGLang then prepares draft forward passes for the serial part's drafts only.
@@ -70,9 +68,14 @@ class SerialDraftWorker(EagleDraftWorker):
         if rest:
             part = served.window(config, torch.device(self.device)).shortened(rest)
             completed = self.draft_runner.model.completed if part.reads_serial else None
-            self.window = Drafting(part, Shape(rest, 1, rest), self.copying is not None, completed)
+            self.window = Drafting(part, Shape(rest, 1, rest), self._mixes, completed)
         if self.borrows:
             serial_tree.install()
+
+    @property
+    def _mixes(self) -> bool:
+        """Whether all drafts are mixed with what would be copied, if only with nothing."""
+        return self.lengths is not None and self.shape.children == 1
 
     @property
     def borrows(self) -> bool:
@@ -96,10 +99,13 @@ class SerialDraftWorker(EagleDraftWorker):
             numbers = self.requests.numbers
         model = self.draft_runner.model
         model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
-        model.first_waits = self.copying is not None and self.copying.first_waits
+        model.first_waits = (
+            self.lengths is not None
+            and model.lm_head.weight.device.type == "cpu"
+            and (self._mixes or bool(self.window))
+        )
         logits = model.draft_logits
-        further = self.copying is not None and self.copying.may_ask
-        served.announce(None if logits is None else logits.summary, self.speculative_num_steps, further)
+        served.announce(None if logits is None else logits.summary, self.speculative_num_steps)
 
     def init_cuda_graphs(self, *args: Any, **options: Any) -> None:
         """SGLang's, and those of the window."""
@@ -110,14 +116,21 @@ class SerialDraftWorker(EagleDraftWorker):
             states = torch.zeros(places, config.hidden_size, dtype=config.dtype, device=self.device)
             graphs = getattr(self, "_specialized_graph_memory_usage", {})  # {}: this SGLang does not tell
             self.window.prepare(self.target_worker.model_runner, states, graphs)
+        if self.lengths is not None:
+            target = self.target_worker.model_runner
+            self.lengths.time(step_of(target), self._draft_for_nobody, get_schedule().max_running_requests)
 
-    def init_attention_backend(self, *args: Any, **options: Any) -> None:
-        """SGLang's, of a loop as long as the serial part may come to draft."""
-        steps = self.speculative_num_steps
-        if self.copying is not None and self.copying.may_ask:
-            steps = self.copying.batch.own.most
-        with self._loop_of(steps):
-            super().init_attention_backend(*args, **options)
+    @torch.inference_mode()
+    def _draft_for_nobody(self, requests: int) -> None:
+        """Draft for so many requests, to time it: attention is left out, and trees take longer than this chain."""
+        config, model = self.target_worker.model_config, self.draft_runner.model
+        states = torch.zeros(requests, config.hidden_size, dtype=config.dtype, device=self.device)
+        for _ in range(self.speculative_num_steps):
+            model.model.timed_pass(states)
+            model.first_logits(states)
+        if self.window is not None:
+            places = self.speculative_num_steps + 1
+            self.window.for_nobody(states[:, None].expand(-1, places, -1).contiguous())
 
     def _capture_cuda_graphs(self, *args: Any, **options: Any) -> None:
         """SGLang's; of the draft loop only where it drafts all that is verified, which is what SGLang sizes it by."""
@@ -127,7 +140,7 @@ class SerialDraftWorker(EagleDraftWorker):
     @property
     def _drafts_alone(self) -> bool:
         """Whether SGLang's draft loop, as it is, drafts all tokens; otherwise `_loop` runs it, in no graph."""
-        return self.window is None and self.copying is None and not self.borrows
+        return self.window is None and self.lengths is None and not self.borrows
 
     @contextmanager
     def _loop_of(self, steps: int) -> Iterator[None]:
@@ -148,53 +161,51 @@ class SerialDraftWorker(EagleDraftWorker):
             if self.window is not None:
                 draft_input.hidden_states = of_first_rank(draft_input.hidden_states)
             self.speculative_num_draft_tokens = self.shape.nodes + 1  # the step before may have verified fewer
-            drafts: Draft | TreeDraft
-            if self.copying is not None:
-                drafts = self._draft_copying(batch, step, self.copying)
-            elif self.window is None:
-                parents, scores, tokens, _ = self._loop(batch)
-                drafts = TreeDraft(tokens, parents, scores)
-            elif self.shape.children > 1:
-                again = partial(self._second_states, batch) if self.speculative_num_steps > 1 else None
-                model, window, lap = self.draft_runner.model, self.window.window, self.clock.lap
-                drafts = draft_tree(draft_input, step, self.shape, model, window, again, lap)
+            if self.lengths is not None:
+                drafts = self._draft_adaptively(batch, step, self.lengths)
             else:
-                drafts = self._draft_both(batch, step, None, self.window)
+                drafts = self._draft_whole(batch, step)
             return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
-    def _draft_copying(self, batch: Any, step: Step, copying: WorkerCopying) -> Draft:
-        """The drafter's drafts mixed with what would be copied, then that alone, of the length of this step."""
+    def _draft_whole(self, batch: Any, step: Step) -> Draft | TreeDraft:
+        """The whole chain or tree of the drafter."""
+        if self.window is None:
+            parents, scores, tokens, _ = self._loop(batch)
+            return TreeDraft(tokens, parents, scores)
+        if self.shape.children == 1:
+            return self._draft_both(batch, step, None, self.window)
+        again = partial(self._second_states, batch) if self.speculative_num_steps > 1 else None
+        model, window, lap = self.draft_runner.model, self.window.window, self.clock.lap
+        return draft_tree(batch.spec_info, step, self.shape, model, window, again, lap)
+
+    def _draft_adaptively(self, batch: Any, step: Step, lengths: WorkerLengths) -> Draft | TreeDraft:
+        """A draft of the length of this step: the drafter's, mixed with what would be copied, then that alone."""
         draft_input, model = batch.spec_info, self.draft_runner.model
-        copied = copying.copied(batch.reqs, self.shape.depth, step.mode == "greedy")
-        chosen = copying.length(self.shape.depth)
-        self.clock.lap("copying")
+        lengths.begin(batch.reqs, step.mode == "greedy")
+        chosen = lengths.choose()
+        self.clock.lap("lengths")
+        drafts = nothing(draft_input.bonus_tokens, self.target_worker.model_config.vocab_size, step.mode)
+        if self.shape.children > 1:
+            if not chosen.length:
+                return drafts
+            lengths.lengths.drafted_trees(self.shape.depth)
+            return self._draft_whole(batch, step)
+        copied = lengths.copied(self.shape.depth)
         if chosen.own:
             states = draft_input.hidden_states
-            if copying.remembers:
-                states = first_states(self, batch)
-            elif self.window is not None:
+            if self.window is not None:
                 states = states.chunk(2, -1)[1].contiguous()
-            mixing = draw_first(batch, step, copied, model, states, self._goes_on if copying.asks else None)
+            mixing = draw_first(batch, step, copied, model, states)
             self.clock.lap("serial 1")
-            if self.window is not None and chosen.own > copying.batch.own.serial:
+            if self.window is not None and chosen.own > lengths.lengths.budget.steps:
                 drafts = self._draft_both(batch, step, mixing, self.window)
             else:
                 draft_input.hidden_states = states
-                drafts = self._draft_mixed(batch, chosen.own, mixing)
-        else:
-            drafts = nothing(draft_input.bonus_tokens, self.target_worker.model_config.vocab_size, step.mode)
-        drafts = copying.completed(drafts, copied, chosen)
-        self.clock.lap("copying")
+                mixing.drafted(draft_input.topk_index[:, 0])
+                drafts = self._draft_serially(batch, chosen.own)
+        drafts = lengths.completed(drafts, copied, chosen)
+        self.clock.lap("lengths")
         return drafts
-
-    def _draft_mixed(self, batch: Any, most: int, mixing: Mixing) -> Draft:
-        """The serial part's drafts, at most so many, fewer where the loop is ended, perhaps before it begins."""
-        try:
-            mixing.drafted(batch.spec_info.topk_index[:, 0])
-            draft = self._draft_serially(batch, most)
-        except Enough:
-            draft = mixing.draft(batch.sampling_info.is_all_greedy)
-        return draft._replace(peaks=mixing.peaks())
 
     def _draft_both(self, batch: Any, step: Step, mixing: Mixing | None, window: Drafting) -> Draft:
         """What is known -> what is left of the serial part -> window -> both parts' drafts."""
@@ -209,7 +220,6 @@ class SerialDraftWorker(EagleDraftWorker):
             states += draft_input.kept
         if mixing is not None:
             mixing.drafted(serial.tokens[:, -1])
-            serial = serial._replace(peaks=mixing.peaks())
             copied = mixing.copying.remaining().first(window.shape.depth)
         tokens = torch.cat([draft_input.bonus_tokens[:, None].long(), serial.tokens], 1)
         known = Known(torch.stack([each.to(own.dtype) for each in states], 1), tokens)
@@ -234,10 +244,7 @@ class SerialDraftWorker(EagleDraftWorker):
         return states
 
     def _draft_serially(self, batch: Any, most: int | None = None) -> Draft:
-        """What SGLang's draft loop drafts: so many tokens, 1 or more; None: those that are the serial part's.
-
-        Errors: `Enough`, where a `Mixing` ends it.
-        """
+        """What SGLang's draft loop drafts: so many tokens, 1 or more; None: those that are the serial part's."""
         with self._loop_of(self.speculative_num_steps if most is None else most):
             return Draft(*self._loop(batch)[2:])
 
@@ -260,14 +267,6 @@ class SerialDraftWorker(EagleDraftWorker):
         self._lap()
         return drafted
 
-    def _goes_on(self, tokens: Tensor, peaks: Tensor) -> bool:
-        """Whether SGLang's draft loop goes on, see `Mixing`; both are timed."""
-        assert self.copying is not None
-        self._lap()
-        goes_on = self.copying.goes_on(tokens, peaks)
-        self.clock.lap("copying")
-        return goes_on
-
     def _lap(self) -> None:
         """What SGLang's draft loop has taken."""
         self.clock.lap("serial 2" if self.speculative_num_steps == 2 else "serial 2 and later")
@@ -276,11 +275,10 @@ class SerialDraftWorker(EagleDraftWorker):
         """The keys of a prompt, and the first draft: of a greedy request the likeliest token, where SGLang draws one.
 
         SGLang writes a temperature of 0 as a top-k of 1; the target then has one possible token, so no draft, however
-        it was chosen, changes what is said.  Where the layer's first pass waits there is no draft yet, but the target's
-        state, after which it is made.
+        it was chosen, changes what is said.
         """
         own = None
-        if self.window is not None or self._remembers:
+        if self.window is not None:
             last = torch.tensor(batch.extend_lens).cumsum(0) - 1
             own = target_hidden_states[sent(last, target_hidden_states.device)]
         draft_input = super()._draft_extend_for_prefill(batch, target_hidden_states, *args, **options)
@@ -289,26 +287,18 @@ class SerialDraftWorker(EagleDraftWorker):
             draft_input.topk_index = torch.where(batch.sampling_info.top_ks[:, None] == 1, best, drawn)
             draft_input.topk_p = draft_input.draft_probs.gather(1, draft_input.topk_index)
         if own is not None:
-            draft_input.hidden_states = own if self._remembers else _beside(own, draft_input.hidden_states)
+            draft_input.hidden_states = _beside(own, draft_input.hidden_states)
         return draft_input
 
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any, *args: Any, **options: Any) -> None:
-        """The keys of what was accepted, and the next step's first draft, or the target's state that it waits for."""
+        """The keys of what was accepted, and the next step's first draft, if it does not wait."""
         with self.clock.resumed():
-            if self._remembers and not batch.forward_mode.is_idle():
-                remember(self, batch, batch_result)
-                self.clock.lap("serial 1")
-                return
             own = None if self.window is None else verify.last_accepted(batch_result)
             super()._draft_extend_for_decode(batch, batch_result, *args, **options)
             self.clock.lap("serial 1")
             if own is not None:
                 next_input = batch_result.next_draft_input
                 next_input.hidden_states = _beside(own, next_input.hidden_states)
-
-    @property
-    def _remembers(self) -> bool:
-        return self.copying is not None and self.copying.remembers
 
 
 def _beside(own: Tensor, serial: Tensor) -> Tensor:

@@ -61,13 +61,18 @@ def copies() -> bool:
     return token_map.copies(get_spec().speculative_token_map, read(folder())[0].copies)
 
 
-def step_cost() -> StepCost | None:
-    """What steps take, by which the drafts of each step are as long as pays; None: they all have one length.
+def adapts() -> bool:
+    """Whether the drafts of each step are as long as is worth it; in CUDA graphs they all have one length.
 
-    In CUDA graphs they always have.
+    What was emitted in the last step must be known, so steps may not overlap.
     """
-    cost = token_map.read(get_spec().speculative_token_map).step_cost
-    return None if cost is None or _in_graphs() else cost
+    said = token_map.read(get_spec().speculative_token_map)
+    return said.adaptive and not _in_graphs() and get_schedule().disable_overlap_schedule
+
+
+def step_cost() -> StepCost | None:
+    """What the user says that steps cost; None: it is timed."""
+    return token_map.read(get_spec().speculative_token_map).step_cost
 
 
 def _in_graphs() -> bool:
@@ -80,25 +85,30 @@ def own_shape() -> Shape:
     return shape().own(config()) if copies() else shape()
 
 
-def announce(vocabularies: str | None, steps: int, further: bool = False) -> None:
+def announce(vocabularies: str | None, steps: int) -> None:
     """Say in the log of the first rank what drafts.
 
-    vocabularies: what is drafted from; None: all tokens.  steps: of the serial part.  further: see `Shares`.
+    vocabularies: what is drafted from; None: all tokens.  steps: of the serial part.
     """
     if get_parallel().tp_rank:
         return
     drafts, own, (family, drafter) = shape(), own_shape(), read(folder())
-    shares = Shares(steps, own.depth - steps, drafts.depth - own.depth, further)
+    shares = Shares(steps, own.depth - steps, drafts.depth - own.depth)
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     more = [*tree, *["copying from the request's own text"] * copies()]
-    if token_map.read(get_spec().speculative_token_map).step_cost is not None:
-        more.append("always as many, since in CUDA graphs step_cost is not used" if _in_graphs() else "as many as pay")
+    more.append("as many as are worth it" if adapts() else "always as many")
     batch = get_schedule().max_running_requests
     if batch and own.depth:
         kept = None if own.children > 1 else FLOAT * batch * own.depth * drafter.vocab_size
         more.append(of_drafts(batch, own.nodes, drafter.vocab_size, kept, steps > 0))
     whole = f"drafting from all {drafter.vocab_size} tokens"
     logger.info(announced(Path(folder()), family, shares, vocabularies or whole, *more))
+
+
+def announce_cost(cost: StepCost) -> None:
+    """Say in the log of the first rank what steps cost."""
+    if not get_parallel().tp_rank:
+        logger.info("%s: %s.", folder(), cost.summary)
 
 
 def window(model_config: Any, device: torch.device) -> WindowPart:

@@ -12,10 +12,10 @@ from mtpc.methods import Family, families, family_of, recognised
 from mtpc.methods.drafter import load_drafter
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.vocabulary.settings import open_vocabularies
-from sglang_mtpc import touch_points
+from sglang_mtpc import integration_points
 from sglang_mtpc.native_settings import check_native
 from sglang_mtpc.shape import Shape, draft_shape, flag
-from sglang_mtpc.token_map import COST, copies, read, vocabulary_values
+from sglang_mtpc.token_map import copies, read, vocabulary_values
 
 # SGLang's speculative settings that mean something for our drafters; the others are to be left alone.
 HEEDED = {
@@ -82,15 +82,13 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     values, copied = vocabulary_values(token_map), copies(token_map, family.copies)
     if copied:
         _check_copying(settings, shape, folder)
-    elif read(token_map).step_cost is not None:
-        raise MTPCError(f"the {COST!r} of --speculative-token-map is for copying: add copy=true.")
     if config.serial is not None:
         vocabularies = open_vocabularies(values, Path(folder), model.vocab_size)
         config.serial.check_ranks(settings.tp_size, folder)
-    used = touch_points.groups_used(config, settings.device, vocabularies is not None, copied)
-    for problem in touch_points.problems(used):
+    used = integration_points.groups_used(config, settings.device, vocabularies is not None, copied)
+    for problem in integration_points.problems(used):
         raise MTPCError(problem)
-    means_something = config.serial is not None or ((copied or shape.borrowed) and not values)
+    means_something = config.serial is not None or not values
     _check_fixed(given, _defaults(given, HEEDED | {MAP} if means_something else HEEDED), family)
     _check_fixed(settings, FIXED, family)
     if shape.children > 1:
@@ -104,7 +102,8 @@ def _check_copying(settings: Any, shape: Shape, folder: str) -> None:
     """
     if shape.children > 1:
         raise MTPCError("copying makes chains, but the settings ask for a tree of drafts.")
-    if not settings.disable_overlap_schedule:
+    sets_it = settings.device == "cpu" and read(settings.speculative_token_map).adaptive  # see `complete_settings`
+    if not settings.disable_overlap_schedule and not sets_it:
         raise MTPCError("copying reads what was said a step ago: it needs --disable-overlap-schedule.")
     CopyTable.of(Path(folder))
 

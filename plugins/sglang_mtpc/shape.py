@@ -151,6 +151,8 @@ def complete_settings(settings: Any) -> None:
     settings.speculative_num_draft_tokens = shape.nodes + 1
     settings.speculative_use_rejection_sampling = shape.children == 1  # chains come with their distributions
     settings.speculative_draft_model_quantization = None  # SGLang's default is the target's, for another checkpoint
+    if settings.device == "cpu" and read(settings.speculative_token_map).adaptive:
+        settings.disable_overlap_schedule = True  # draft lengths follow from the last step's tokens
     settings.enable_mixed_chunk = False  # a decoding request's token would be computed without its drafts
     if settings.max_running_requests is None:
         settings.max_running_requests = RUNNING_REQUESTS

@@ -21,12 +21,13 @@ class TokenMap(VocabularyChoice):
     """What it says.
 
     copy_: whether drafts are copied; None: where the drafter does nothing else.  borrow: nodes of a tree that are
-    borrowed, see `mtpc.parallel.borrow`.  step_cost: what steps take, for drafts that are copied and as long as pays;
-    None: all have one length.
+    borrowed, see `mtpc.parallel.borrow`.  adaptive: whether drafts are as long as is worth it, outside of CUDA graphs.
+    step_cost: what steps cost; None: timed while the server starts.
     """
 
     copy_: Annotated[bool | None, Field(alias=COPY)] = None
     borrow: Annotated[int, Field(ge=0, le=MOST_NODES)] = 0
+    adaptive: bool = True
     step_cost: StepCost | None = None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
-from sglang.srt.runtime_context import get_parallel
+from sglang.srt.runtime_context import get_parallel, get_schedule
 from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
@@ -18,11 +18,12 @@ from torch import Tensor
 from mtpc.draft import Draft, Known, TreeDraft
 from mtpc.metrics.draft_clock import DraftClock
 from sglang_mtpc import served, verify
-from sglang_mtpc.copying import WorkerCopying, nothing
+from sglang_mtpc.draft_lengths import WorkerLengths, nothing
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.ranks import check_ranks, of_first_rank
 from sglang_mtpc.step import Step, Steps
+from sglang_mtpc.timing import step_of
 
 
 class WindowWorker(BaseSpecWorker):
@@ -44,9 +45,9 @@ class WindowWorker(BaseSpecWorker):
         self._target_worker, self._draft_worker = target_worker, None
         self.device = torch.device(runner.device)
         self.shape = served.shape()
-        self.copying = WorkerCopying.of_served(self.device)
+        self.lengths = WorkerLengths.of_served(self.device)
         window = served.window(runner.model_config, self.device)
-        self.drafting = Drafting(window, served.own_shape(), self.copying is not None)
+        self.drafting = Drafting(window, served.own_shape(), self.lengths is not None and self.shape.children == 1)
         self.steps = Steps(target_worker.random_seed)
         self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
         ranks = parallel.tp_rank, parallel.dp_rank
@@ -61,6 +62,11 @@ class WindowWorker(BaseSpecWorker):
         states = torch.zeros(1, config.hidden_size, dtype=config.dtype, device=self.device)
         graphs = getattr(self, "_additional_graph_memory_usage", {})  # {}: this SGLang does not tell
         self.drafting.prepare(self.target_worker.model_runner, states, graphs)
+        if self.lengths is not None:
+            step, most = step_of(self.target_worker.model_runner), get_schedule().max_running_requests
+            self.lengths.time(
+                step, lambda requests: self.drafting.for_nobody(states[None].repeat(requests, 1, 1)), most
+            )
 
     def forward_batch_generation(
         self,
@@ -110,26 +116,33 @@ class WindowWorker(BaseSpecWorker):
             step = self.steps.begin(batch)
             states = of_first_rank(draft_input.hidden_states)
             known = Known.of_target(states, draft_input.bonus_tokens.long())
-            if self.copying is None:
+            if self.lengths is None:
                 drafts = self.drafting(Inputs.of(known, step), step.mode)
                 self.clock.lap("window")
             else:
-                drafts = self._draft_copying(self.copying, batch.reqs, known, step)
-                self.clock.lap("copying")
+                drafts = self._draft_adaptively(self.lengths, batch.reqs, known, step)
+                self.clock.lap("lengths")
         return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
-    def _draft_copying(self, copying: WorkerCopying, requests: Any, known: Known, step: Step) -> Draft:
-        """The window's drafts mixed with what would be copied, then that alone, of the length of this step."""
-        copied = copying.copied(requests, self.shape.depth, step.mode == "greedy")
-        chosen = copying.length(self.shape.depth)
-        self.clock.lap("copying")
-        if chosen.own or (chosen.length and not copying.batch.own.count):  # copies alone have a window that copies
-            drafts = self.drafting(Inputs.of(known, step, copied.first(self.drafting.shape.depth)), step.mode)
+    def _draft_adaptively(self, lengths: WorkerLengths, requests: Any, known: Known, step: Step) -> Draft | TreeDraft:
+        """A draft of the length of this step: the window's, mixed with what would be copied, then that alone."""
+        lengths.begin(requests, step.mode == "greedy")
+        chosen, drafts = lengths.choose(), nothing(known.tokens[:, 0], self.drafting.window.vocab_size, step.mode)
+        self.clock.lap("lengths")
+        if self.shape.children > 1:
+            if not chosen.length:
+                return drafts
+            lengths.lengths.drafted_trees(self.shape.depth)
+            return self.drafting(Inputs.of(known, step), step.mode)
+        copied = lengths.copied(self.shape.depth)
+        if chosen.own or (
+            chosen.length and not lengths.lengths.budget.tokens
+        ):  # copies alone have a window that copies
+            made = self.drafting(Inputs.of(known, step, copied.first(self.drafting.shape.depth)), step.mode)
+            assert isinstance(made, Draft)  # of a chain
+            drafts = made
             self.clock.lap("window")
-        else:
-            drafts = nothing(known.tokens[:, 0], self.drafting.window.vocab_size, step.mode)
-        assert isinstance(drafts, Draft)  # part of the settings
-        return copying.completed(drafts, copied, chosen)
+        return lengths.completed(drafts, copied, chosen)
 
     def _verify(self, batch: Any, grammar_barrier: Any) -> Any:
         return run_eagle_verify(

@@ -2,7 +2,7 @@
 
 It holds no mathematics and knows no family: a drafter has a serial part, which vLLM's draft loop runs, and a window
 part, drafted in one shot after it, on both of vLLM's model runners.  Every place where it touches vLLM is a line of
-the table in `touch_points`.
+the table in `integration_points`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def register() -> None:
     """
     from vllm import ModelRegistry
 
-    from vllm_mtpc.touch_points import install
+    from vllm_mtpc.integration_points import install
 
     for architecture in architectures() - set(ModelRegistry.get_supported_archs()):
         ModelRegistry.register_model(architecture, MODEL)

@@ -7,32 +7,32 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from mtpc.draft_length.cost import MEASURED, StepCost
+from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import Strict, declared
+from mtpc.files.config_model import declared
 from mtpc.methods import DrafterConfig, Family
 from mtpc.prompt_lookup.match import REACH
 from mtpc.vocabulary.settings import VocabularyChoice
 
 SECTION = "mtpc"
-COPY, COST, STORE, TENANT = "copy", "step_cost", "store", "tenant"
+COPY, ADAPTIVE, COST, STORE, TENANT = "copy", "adaptive", "step_cost", "store", "tenant"
 
 
-class CopySettings(Strict):
-    """How drafts are copied from the request's own text.
+class Section(VocabularyChoice):
+    """The whole section.
 
-    step_cost: what steps take.  store: tokens of earlier answers of the same tenant that may be copied as well; a
-    request names its tenant in ``vllm_xargs``.  None: of no other request.
+    Attributes:
+        copy_: Whether prompt lookup drafts as well; None: where the drafter does nothing else.
+        adaptive: Whether drafts are as long as is worth it, on the V1 runner; otherwise all are as long as can be.
+        step_cost: What steps cost; None: timed while the engine starts.
+        store: Tokens of earlier answers of the same tenant that may be copied as well; a request names its tenant in
+            ``vllm_xargs``.  None: of no other request.
     """
 
-    step_cost: StepCost = MEASURED
-    store: Annotated[int, Field(ge=1, le=REACH)] | None = None
-
-
-class Section(VocabularyChoice, CopySettings):
-    """The whole section.  copy_: whether drafts are copied; None: where the drafter does nothing else."""
-
     copy_: Annotated[bool | None, Field(alias=COPY)] = None
+    adaptive: bool = True
+    step_cost: StepCost | None = None
+    store: Annotated[int, Field(ge=1, le=REACH)] | None = None
 
 
 class Additional(BaseModel):
@@ -49,21 +49,23 @@ def vocabulary_values(additional: Any) -> dict[str, Any]:
     return section(additional).model_dump(include=set(VocabularyChoice.model_fields), exclude_unset=True)
 
 
-def copying_settings(additional: Any, always: bool = False) -> CopySettings | None:
-    """How drafts are copied from the request's own text; None: they are not.
+def copies(additional: Any, always: bool = False) -> bool:
+    """Return whether prompt lookup drafts as well.
 
-    always: whether the drafter does nothing else.
+    Args:
+        additional: vLLM's additional-config.
+        always: Whether the drafter does nothing else.
 
-    Errors: `MTPCError` where it does not say so clearly.
+    Raises:
+        MTPCError: Where it does not say so clearly.
     """
     said, name = section(additional), f"{SECTION!r} in additional-config"
     copy = always if said.copy_ is None else said.copy_
     if always and not copy:
         raise MTPCError(f"the {COPY!r} of {name} is false, but the drafter does nothing else.")
-    given = [key for key in CopySettings.model_fields if key in said.model_fields_set]
-    if given and not copy:
-        raise MTPCError(f"the {given[0]!r} of {name} is for copying: add {COPY!r}.")
-    return said if copy else None
+    if STORE in said.model_fields_set and not copy:
+        raise MTPCError(f"the {STORE!r} of {name} is for copying: add {COPY!r}.")
+    return copy
 
 
 def section(additional: Any) -> Section:
@@ -76,32 +78,43 @@ def section(additional: Any) -> Section:
     return declared(Additional, additional, "additional-config").mtpc
 
 
-def host_copying(additional: Any, family: Family, async_scheduling: bool) -> CopySettings | None:
-    """How drafts are copied on the V1 runner, from texts on the host; None: they are not.
+def v1_copies(additional: Any, family: Family, async_scheduling: bool) -> bool:
+    """Return whether prompt lookup drafts as well on the V1 runner, from tokens on the host.
 
-    async_scheduling: whether steps overlap.
+    Args:
+        additional: vLLM's additional-config.
+        family: Of the drafter.
+        async_scheduling: Whether steps overlap.
 
-    Errors: `MTPCError` if they do: the texts are then a step behind.
+    Raises:
+        MTPCError: Where they do: the host's tokens are then a step behind.
     """
-    settings = copying_settings(additional, family.copies)
-    if settings is not None and async_scheduling:
-        raise MTPCError(f"additional-config {SECTION}.{COPY} requires --no-async-scheduling on the V1 model runner.")
-    return settings
+    copy = copies(additional, family.copies)
+    for key, needed in ((COPY, copy), (COST, COST in section(additional).model_fields_set)):
+        if needed and async_scheduling:
+            raise MTPCError(f"additional-config {SECTION}.{key} requires --no-async-scheduling on the V1 model runner.")
+    return copy
 
 
-def static_copying(additional: Any, family: Family, config: DrafterConfig, drafts: int, folder: Path) -> bool:
-    """Whether drafts are also copied on Model Runner V2, where they are no longer than the drafter's own.
+def v2_copies(additional: Any, family: Family, config: DrafterConfig, drafts: int, folder: Path) -> bool:
+    """Return whether prompt lookup drafts as well on Model Runner V2, where all drafts have K tokens.
 
-    Errors: `MTPCError` for what only the V1 runner does, where drafts differ in length and texts are on the host.
+    Raises:
+        MTPCError: For what only the V1 runner does, where drafts differ in length and tokens are on the host.
     """
-    if copying_settings(additional, family.copies) is None:
-        return False
+    copy = copies(additional, family.copies)
     v1 = "only the V1 model runner (VLLM_USE_V2_MODEL_RUNNER=0)"
-    for key, what in ((COST, "drafts of any length"), (STORE, "answers on the host")):
-        if key in section(additional).model_fields_set:
+    said = section(additional)
+    given = said.model_fields_set - ({ADAPTIVE} if not said.adaptive else set())
+    for key, what in (
+        (COST, "drafts of any length"),
+        (ADAPTIVE, "drafts of any length"),
+        (STORE, "answers on the host"),
+    ):
+        if key in given:
             raise MTPCError(f"the {key!r} of {SECTION!r} in additional-config is for {what}: {v1} has them.")
-    if not family.copies and drafts > config.num_drafts:
+    if copy and not family.copies and drafts > config.num_drafts:
         raise MTPCError(
             f"num_speculative_tokens is {drafts}, but {folder} drafts {config.num_drafts}: {v1} copies more than that."
         )
-    return True
+    return copy

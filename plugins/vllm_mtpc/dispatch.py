@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtpc.methods import DrafterConfig, Family, families, family_of
+from vllm_mtpc.additional import vocabulary_values
 
 MODEL = "vllm_mtpc.model:DrafterForCausalLM"
 RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
@@ -40,7 +41,7 @@ def install_v1(eagle: Any) -> None:
     def choose(cls: type, vllm_config: Any, *_: Any, **__: Any) -> Any:
         if cls is not eagle.EagleProposer or not serves(vllm_config):
             return object.__new__(cls)
-        from vllm_mtpc.proposer import Proposer
+        from vllm_mtpc.v1.proposer import Proposer
 
         return object.__new__(Proposer)
 
@@ -55,9 +56,10 @@ def install_v2(spec_decode: Any) -> None:
     def init_speculator(vllm_config: Any, device: Any, req_states: Any) -> Any:
         if not serves(vllm_config):
             speculator = original(vllm_config, device, req_states)
-            speculator.req_states = req_states  # see `vllm_mtpc.native`
+            if vocabulary_values(vllm_config.additional_config):
+                speculator.req_states = req_states  # `vllm_mtpc.native.restrict` finds the requests' languages there
             return speculator
-        from vllm_mtpc.speculator import Speculator
+        from vllm_mtpc.v2.speculator import Speculator
 
         return Speculator(vllm_config, device, req_states)
 

@@ -13,6 +13,7 @@ from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
 from mtpc.draft import Known
+from mtpc.draft_length.cost import StepCost
 from mtpc.draw import at_temperature, choose, draw_tokens, most_probable
 from mtpc.errors import MTPCError
 from mtpc.memory import of_drafts
@@ -24,7 +25,7 @@ from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.settings import open_vocabularies
-from vllm_mtpc.additional import copying_settings, vocabulary_values
+from vllm_mtpc.additional import copies, vocabulary_values
 from vllm_mtpc.ranks import head_ranks
 from vllm_mtpc.serial import STACKED, SerialPart
 from vllm_mtpc.settings import target_of
@@ -53,9 +54,7 @@ class DrafterForCausalLM(nn.Module):
         self.family = family = family_of(self.folder)
         self.drafter = family.read_config(self.folder)
         drafts = vllm_config.num_speculative_tokens
-        if (
-            copying_settings(additional, family.copies) is not None
-        ):  # what goes beyond the drafter's own drafts is copied
+        if copies(additional, family.copies):  # what goes beyond the drafter's own drafts is copied
             drafts = min(drafts, self.drafter.num_drafts)
         self.window = family.window(self.drafter) if self.split(drafts)[1] else None
         self.num_drafts = drafts
@@ -115,16 +114,14 @@ class DrafterForCausalLM(nn.Module):
             whole = partial(self.logits_processor, self.lm_head)
             self.draft_logits = DraftLogits(self.vocabularies, weight, whole, head_ranks())
 
-    def announce(
-        self, vllm_config: Any, copies: bool, runner: str, further: bool = False, kept: int | None = None
-    ) -> None:
+    def announce(self, vllm_config: Any, copies: bool, runner: str, kept: int | None = None) -> None:
         """Say in the log what drafts, once the head is shared.
 
-        further: see `Shares`.  kept: see `of_drafts`; from `LARGE` on it is also a warning.
+        kept: see `of_drafts`; from `LARGE` on it is also a warning.
         """
         drafts = vllm_config.num_speculative_tokens
         serial, window = self.split(self.num_drafts)
-        shares = Shares(serial, window, drafts - serial - window, further)
+        shares = Shares(serial, window, drafts - serial - window)
         whole = f"drafting from all {self.target.vocab_size} tokens"
         from_what = whole if self.draft_logits is None else self.draft_logits.summary
         requests = vllm_config.scheduler_config.max_num_seqs
@@ -139,6 +136,10 @@ class DrafterForCausalLM(nn.Module):
                 requests,
                 kept / 1e9,
             )
+
+    def announce_cost(self, cost: StepCost) -> None:
+        """Say in the log what steps cost, by which the lengths of drafts are chosen."""
+        logger.info("%s: %s.", self.folder, cost.summary)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Embeddings of tokens: int [T] -> [T, d]."""

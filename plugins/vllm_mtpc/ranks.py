@@ -49,7 +49,7 @@ def check_ranks(vllm_config: Any) -> None:
         alike.check_ranks(group.cpu_group, folder, vocabulary_values(vllm_config.additional_config))
 
 
-def told_by_first_rank(values: tuple[float, ...]) -> tuple[float, ...]:
+def seconds_of_first_rank(seconds: float) -> float:
     """What the first rank has measured, on all of them."""
     group = get_tp_group()
-    return values if group.world_size == 1 else alike.of_first_rank(group.cpu_group, values)
+    return seconds if group.world_size == 1 else alike.of_first_rank(group.cpu_group, (seconds,))[0]

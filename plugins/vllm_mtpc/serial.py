@@ -71,27 +71,6 @@ class SerialPart(nn.Module):
         z: Tensor = self.input_proj(torch.cat([self.hidden_layernorm(hidden_states), embeddings], -1))
         return z
 
-    @property
-    def remembers(self) -> bool:
-        """Whether it can `remember`: one layer, whose keys are as projected, and a backend that writes them apart."""
-        of_layer: Any = self.blocks[0].self_attn
-        apart = not of_layer.attn.attn_backend.forward_includes_kv_cache_update
-        return len(self.blocks) == 1 and apart and not hasattr(of_layer, "k_norm")
-
-    def remember(self, input_ids: Tensor, positions: Tensor, hidden_states: Tensor, slots: Tensor) -> None:
-        """Write the one layer's keys and values, of which `forward` makes the same, and nothing of what follows them.
-
-        Of tokens after which nothing is drafted nobody reads more.  slots: int64 [T], where they go in the cache.  All
-        else as in `forward`.
-        """
-        block: Any = self.blocks[0]
-        of_layer, attention = block.self_attn, block.self_attn.attn
-        qkv, _ = of_layer.qkv_proj(block.input_layernorm(self.inputs(input_ids, hidden_states)))
-        query, key, value = qkv.split([of_layer.q_size, of_layer.kv_size, of_layer.kv_size], -1)
-        _, key = of_layer.rotary_emb(positions, query, key)
-        key, value = (each.reshape(len(slots), attention.num_kv_heads, -1) for each in (key, value))
-        attention.impl.do_kv_cache_update(attention, key, value, attention.kv_cache, slots)
-
     def forward(self, input_ids: Tensor, positions: Tensor, hidden_states: Tensor) -> Tensor:
         """The states after one step, [T, d].
 

@@ -15,8 +15,8 @@ from mtpc.methods import family_of, recognise, recognised
 from mtpc.methods.drafter import check_drafts, load_drafter
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.vocabulary.settings import open_vocabularies
-from vllm_mtpc import touch_points
-from vllm_mtpc.additional import SECTION, copying_settings, host_copying, static_copying, vocabulary_values
+from vllm_mtpc import integration_points
+from vllm_mtpc.additional import SECTION, copies, v1_copies, v2_copies, vocabulary_values
 from vllm_mtpc.dispatch import drafter_of, serves
 
 METHOD = "eagle"
@@ -54,8 +54,8 @@ def check_settings(
     family = family_of(folder)
     config = family.read_config(folder)
     serial = config.serial
-    copying, window = copying_settings(additional, family.copies) is not None, config.serial_steps is not None
-    for problem in touch_points.problems(serial=serial is not None, window=window, copying=copying):
+    copying, window = copies(additional, family.copies), config.serial_steps is not None
+    for problem in integration_points.problems(serial=serial is not None, window=window, copying=copying):
         raise MTPCError(problem)
     served = target_of(target)
     load_drafter(folder, served)
@@ -67,8 +67,8 @@ def check_settings(
         raise MTPCError(f"{folder} drafts beside the whole target, so pipeline_parallel_size must be 1.")
     drafts: Any = settings.get("num_speculative_tokens")
     check_drafts(config, drafts, "num_speculative_tokens", folder, copying)
-    if touch_points.runners() == {touch_points.V2}:  # where it may be either, vLLM decides after this
-        static_copying(additional, family, config, drafts, folder)
+    if integration_points.runners() == {integration_points.V2}:  # where it may be either, vLLM decides after this
+        v2_copies(additional, family, config, drafts, folder)
     if copying:
         CopyTable.of(folder)
     if serial is None:
@@ -102,9 +102,9 @@ def check_complete(vllm_config: Any) -> None:
     speculative, additional = vllm_config.speculative_config, vllm_config.additional_config
     if vllm_config.use_v2_model_runner:
         folder = Path(speculative.draft_model_config.model)
-        static_copying(additional, family, config, speculative.num_speculative_tokens, folder)
+        v2_copies(additional, family, config, speculative.num_speculative_tokens, folder)
     else:
-        host_copying(additional, family, vllm_config.scheduler_config.async_scheduling)
+        v1_copies(additional, family, vllm_config.scheduler_config.async_scheduling)
 
 
 def target_of(model_config: Any) -> Target:

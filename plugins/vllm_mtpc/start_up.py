@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from mtpc.errors import MTPCError, await_sentences, show_sentences, tells
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import vocabulary_values
-from vllm_mtpc.native_settings import check_native
+from vllm_mtpc.native.settings import check_native
 from vllm_mtpc.settings import check_complete, check_is_target, check_settings, drafter_folder
 
 

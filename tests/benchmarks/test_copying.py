@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.copying import ALL, ALONE, BOTH, FREE, OF_ONE_LENGTH, Found, Point, contestants
+from benchmarks.copying import ALL, ALONE, BOTH, OF_ONE_LENGTH, Found, Point, contestants
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.lab.bench.measure import Measurement
@@ -50,8 +50,8 @@ def test_both_are_compared_with_the_better_one_alone() -> None:
 
 def test_what_choosing_takes_is_a_share_of_all_the_time() -> None:
     """20 calls of 10 ms in two seconds, 400 of 1 ms in six."""
-    calls = {"part_seconds": {"copying": 0.01, "window": 0.5}, "draft_calls": 20}
-    fewer = {"part_seconds": {"copying": 0.001}, "draft_calls": 400}
+    calls = {"part_seconds": {"lengths": 0.01, "window": 0.5}, "draft_calls": 20}
+    fewer = {"part_seconds": {"lengths": 0.001}, "draft_calls": 400}
     found = Found({"qa": [[replace(measurement(1, 2.0), **calls)], [replace(measurement(1, 6.0), **fewer)]]})
     assert found.choosing("qa") == pytest.approx(0.6 / 8.0)
     assert Found({"qa": [[measurement(1, 2.0)]]}).choosing(ALL) == 0
@@ -69,8 +69,8 @@ def test_the_one_that_copies_drafts_longer() -> None:
     assert [one.ngram for one in found.values()] == [None, Ngram(2, 4, 5), None, None, None, None]
     assert found["copying alone"].drafter == Path("alone")
     assert {(one.max_batch, one.max_length, one.extra[0]) for one in found.values()} == {(4, 133, "--x")}
-    for name, cost in ((BOTH, {"drafting": [[1, 0.1]]}), (OF_ONE_LENGTH, FREE)):
-        assert json.loads(found[name].extra[-1]) == {"mtpc": {"copy": True, "step_cost": cost}}
+    for name, said in ((BOTH, {"step_cost": {"drafting": [[1, 0.1]]}}), (OF_ONE_LENGTH, {"adaptive": False})):
+        assert json.loads(found[name].extra[-1]) == {"mtpc": {"copy": True} | said}
     given.beside = []
     assert list(contestants(given, longest_prompt=100)) == ["no drafter", "n-gram 2-4:5", ALONE, BOTH]
     given.engine, given.beside = "sglang", ["one-length"]
@@ -79,6 +79,7 @@ def test_the_one_that_copies_drafts_longer() -> None:
         token_map = found[name].extra[-2]
         assert read(token_map).copy_
         assert read(token_map).step_cost == cost
+        assert read(token_map).adaptive == (name == BOTH)
     for wrong in ("{", "[1]", '{"drafting": 1}', '{"x": 1}'):
         given.step_cost = wrong
         with pytest.raises(MTPCError, match=r"^--step-cost is wrong: .*\.$"):

@@ -36,7 +36,7 @@ from tests.mtpc.lab.bench.figures import point
 from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.support.tiny_models import VOCAB, make_fastmtp, make_target
 
-FAKE = Path(__file__).parents[1] / "mtpc" / "servers" / "fake_server.py"
+FAKE = Path(__file__).parents[1] / "mtpc" / "lab" / "servers" / "fake_server.py"
 SHIPPED = Path(fastmtp.__file__).parent / "chat_prompts.jsonl"
 # Two languages that share no token.
 LANGUAGES = Rankings(VOCAB, {"even": Ranking(tuple(range(0, VOCAB, 2))), "odd": Ranking(tuple(range(1, VOCAB, 2)))})

@@ -34,7 +34,7 @@ def test_verification_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", [name for name in mechanisms.CASES if name.startswith(("stated", "prompt"))])
 def test_drafting_runs(name: str) -> None:
     if name.startswith("stated"):
-        pytest.importorskip("vllm_mtpc.speculator", exc_type=ImportError)
+        pytest.importorskip("vllm_mtpc.v2.speculator", exc_type=ImportError)
     assert mechanisms.main([*SMALL, "--only", name]) == 0
 
 

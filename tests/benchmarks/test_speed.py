@@ -21,7 +21,7 @@ from tests.mtpc.lab.bench.figures import measurement, point
 from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.support.random_models import make_copying
 
-FAKE = Path(__file__).parents[1] / "mtpc" / "servers" / "fake_server.py"
+FAKE = Path(__file__).parents[1] / "mtpc" / "lab" / "servers" / "fake_server.py"
 WEIGHTS = Path(__file__).parents[2] / "weights"
 
 

@@ -19,6 +19,7 @@ WEIGHTS = Path(__file__).parents[2] / "weights"
 # Small enough for 32 long requests to be preempted, large enough for many short ones at a time.
 CAPACITY = ("--block-size", "32", "--num-gpu-blocks-override", "256", "--max-num-seqs", "128")
 COMPACT_JSON = ("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}')
+WHOLE = ("--additional-config", '{"mtpc": {"adaptive": false}}')  # drafts
 
 
 class Models(NamedTuple):
@@ -66,6 +67,6 @@ def plain(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def drafted(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The same server with a drafter."""
     log = tmp_path_factory.mktemp("drafted") / "log"
-    arguments = speculative_config(models.drafter, models.drafts)
+    arguments = (*speculative_config(models.drafter, models.drafts), *WHOLE)
     with Server(models.target, log, *CAPACITY, *COMPACT_JSON, *arguments) as server:
         yield server

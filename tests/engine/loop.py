@@ -11,11 +11,11 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mtpc.draft import Draft
-from mtpc.draft_length.batch import BatchCopying
-from mtpc.draft_length.budget import Own
+from mtpc.draft_length.budget import DraftBudget
+from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
 from mtpc.lab.targets.frozen import FrozenTarget
-from mtpc.methods.drafter import load_drafter, own_drafts
+from mtpc.methods.drafter import draft_budget, load_drafter
 from mtpc.methods.reference import Session
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
@@ -44,7 +44,7 @@ class RecordingSession(Session):
         self.drafts: list[list[int]] = []
         detector = loop.vocabularies.detector if loop.vocabularies is not None else None
         self.languages = None if detector is None else RequestLanguages(detector)
-        self.copying: BatchCopying | None = None
+        self.lengths: DraftLengths | None = None
         self.copies: CopyRequest | None = None
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
@@ -54,7 +54,7 @@ class RecordingSession(Session):
             self.loop.used[number] += 1
             self.head = self.loop.head.restricted(self.loop.vocabularies.ids[number])
         if self.loop.cost is not None:
-            draft = self.draft_copying(hidden, following, num_drafts, *rest)
+            draft = self.draft_adaptively(hidden, following, num_drafts, *rest)
         elif self.loop.copies:
             draft = self.draft_mixed(hidden, following, num_drafts, *rest)
         else:
@@ -62,24 +62,23 @@ class RecordingSession(Session):
         self.drafts.append(draft.tokens[0].tolist())
         return draft
 
-    def draft_copying(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
-        """The drafter's own drafts mixed with what may be copied, then what is copied alone; greedily."""
+    def draft_adaptively(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
+        """The drafter's own drafts mixed with what may be copied, then that alone, as long as is worth it; greedily."""
         assert self.loop.cost is not None
         text, said = self.text[:-1], self.text[-1:]
-        if self.copying is None:
-            self.copying = BatchCopying(self.loop.own(num_drafts), num_drafts, self.loop.cost, self.loop.table)
+        if self.lengths is None:
+            budget = self.loop.budget(num_drafts)
+            self.lengths = DraftLengths(budget, num_drafts, self.loop.cost, self.loop.table, copies=self.loop.copies)
         else:
             said = following[0].tolist()
-        self.copying.begin()
-        self.copying.add("text", lambda: text, said, waiting=False)
-        self.loop.copied += bool(self.copying.proposals[0].chances[0])
-        own = self.copying.own.up_to(self.copying.own_that_pay(num_drafts), num_drafts)
-        tokens, chances = map(torch.from_numpy, self.copying.copied(own))
-        asked = self.copying.goes_on if self.copying.own.by_pass else None
-        draft = super().draft(
-            hidden, following, own, *rest, copied=Copied(tokens, chances) if own else None, goes_on=asked
-        )
-        (cut,) = self.copying.lengths(draft.tokens.tolist(), draft.sure, num_drafts, [False])
+        lengths = self.lengths
+        lengths.begin()
+        lengths.add("text", lambda: text, said, waiting=False)
+        self.loop.copied += bool(lengths.proposals[0].chances[0])
+        own = lengths.plan(num_drafts)
+        copied = Copied(*map(torch.from_numpy, lengths.copied(own))) if own and self.loop.copies else None
+        draft = super().draft(hidden, following, own, *rest, copied=copied)
+        (cut,) = lengths.cut(draft.tokens.tolist(), draft.sure, num_drafts, [False])
         drafted = draft.tokens.shape[1]
         self.loop.kinds[drafted, len(cut) - drafted] += 1
         return draft._replace(tokens=torch.tensor([cut], dtype=torch.int64).view(1, -1))
@@ -98,9 +97,9 @@ class RecordingSession(Session):
 class Loop:
     """A target in transformers and a drafter of any family, float32, decoding one text at a time.
 
-    used: how many drafts were made with each draft vocabulary.  cost: of steps, where drafts may be copied from the
-    text.  kinds: how often the drafter drafted how much, and how much longer than its own the draft was.
-    copies: whether drafts of the drafter's own length are mixed with what may be copied, and copied: how often.
+    used: how many drafts were made with each draft vocabulary.  cost: of steps, where drafts are as long as is worth
+    it; None: of one length.  kinds: how often the drafter drafted how much, and how much longer than its own the draft
+    was.  copies: whether drafts are mixed with what may be copied, and copied: how often.
     """
 
     def __init__(
@@ -123,9 +122,9 @@ class Loop:
         self.cache = DynamicCache()
         self.hidden = torch.empty(0, self.target.facts.hidden_size)
 
-    def own(self, num_drafts: int) -> Own:
-        """Which of the drafts are the drafter's own where others are copied."""
-        return own_drafts(self.drafter.family, self.drafter.config, num_drafts)
+    def budget(self, num_drafts: int) -> DraftBudget:
+        """Which of the drafts are the drafter's own."""
+        return draft_budget(self.drafter.family, self.drafter.config, num_drafts, self.copies)
 
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:

@@ -47,7 +47,7 @@ def serving(
     """The server of a drafter.  copied: tokens that a draft may go on with after the drafter's; 0: none is copied."""
     models, file = FAMILIES[family](folder)
     vocabulary = {} if file is None else {"vocabulary": str(file), "size": SIZE}
-    copying = {"copy": True} if copied else {}
+    copying = {"copy": True} if copied else {"adaptive": False}
     arguments = [*RANKS, *speculative_config(models.drafter, models.drafts + copied)]
     arguments += ["--additional-config", json.dumps({"mtpc": vocabulary | copying})]
     variables = {name: str(folder / file) for name, file in FILES.items()} | CORES

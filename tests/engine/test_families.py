@@ -29,7 +29,7 @@ from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import know_the_family, make_hybrid
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
-from vllm_mtpc.additional import copying_settings, vocabulary_values
+from vllm_mtpc.additional import copies, section, vocabulary_values
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -39,8 +39,9 @@ CHUNK = 256  # tokens that a step reads at most
 SMALL, CAPITAL = "it was the best of ", "IT WAS THE WORST OF "
 VOCABULARY, SIZE = 258, 120  # tokens of the target, and of each draft vocabulary
 STEPS = [[1, 1.0], [101, 1.1]]
-# Of steps: a token more takes next to nothing, whatever the clock says.
-CHEAP = {"plain": STEPS, "verifying": STEPS, "drafting": [[1, 0.02]], "fixed": True}
+# Of steps: a token more takes next to nothing.
+CHEAP = {"plain": STEPS, "verifying": STEPS, "drafting": [[1, 0.02]]}
+WHOLE = {"adaptive": False}  # drafts
 VARIED = [(SMALL, Sampling()), (CAPITAL, Sampling(0.6)), (CAPITAL, Sampling(1.0, 20, 0.9))]
 
 
@@ -67,7 +68,7 @@ def mtpc(folder: Path) -> Case:
     models = Models(target, make_drafter(folder / "drafter", target), 5)
     samplings = [Sampling(), Sampling(0.5), Sampling(top_k=12), Sampling(top_p=0.8), Sampling(0.8, 20, 0.9)]
     sampled = [("It was the best of ", sampling) for sampling in samplings]
-    return Case(models, target, None, schedule(5, 3), sampled)
+    return Case(models, target, WHOLE, schedule(5, 3), sampled)
 
 
 def mimo(folder: Path) -> Case:
@@ -77,7 +78,7 @@ def mimo(folder: Path) -> Case:
     Serial parts of kind llama, and draft vocabularies by language, are served with a window behind them: see `gumiho`.
     """
     made = make_mimo(folder)
-    return Case(Models(made.target, made.drafter, 3), made.plain, arguments=("--trust-remote-code",))
+    return Case(Models(made.target, made.drafter, 3), made.plain, WHOLE, arguments=("--trust-remote-code",))
 
 
 def gumiho(folder: Path) -> Case:
@@ -87,7 +88,7 @@ def gumiho(folder: Path) -> Case:
     """
     target = make_target(folder / "target", seed=3)
     drafter = make_gumiho(folder / "drafter", target, {"positions": 3, "blocks": 2}, num_hidden_layers=2)
-    return Case(Models(target, drafter, 5), target, by_language(folder), schedule(5, 2))
+    return Case(Models(target, drafter, 5), target, by_language(folder) | {"step_cost": CHEAP}, schedule(5, 2))
 
 
 def copying(folder: Path) -> Case:
@@ -138,9 +139,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     asked = {"mtpc": case.vocabulary or {}}
     models, values = case.models, vocabulary_values(asked)
     vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
-    always = family_of(case.models.drafter).copies
-    copying = copying_settings(asked, always)
-    loop = Loop(case.plain, case.models.drafter, vocabularies, None if copying is None else copying.step_cost)
+    copy = copies(asked, family_of(case.models.drafter).copies)
+    loop = Loop(case.plain, case.models.drafter, vocabularies, section(asked).step_cost, copy)
     exact = Reference(case.plain)
     with Server(
         case.models.target,

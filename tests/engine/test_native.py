@@ -127,7 +127,7 @@ def test_a_misstated_draft_distribution_fails(served: Served) -> None:
 
 
 def test_model_runner_v2(tmp_path: Path) -> None:
-    """The same there; what is stated of drafts is `tests/vllm_mtpc/test_native_speculator.py`'s."""
+    """The same there; what is stated of drafts is `tests/vllm_mtpc/native/test_speculator.py`'s."""
     made, file = make_mimo(tmp_path), make_vocabulary(tmp_path / "vocabulary.json", VOCABULARY)
     settings = {"vocabulary": str(file), "size": 60}
     asked = [list(prompt.encode())[:20] for prompt in in_two_languages(6)]

@@ -23,7 +23,7 @@ from mtpc.lab.servers.prometheus import parse, total
 from mtpc.metrics.exporter import EVERY
 from tests.gpu.waiting import Waits
 from tests.support.replayed_graphs import Replays, replay_instead_of_capture
-from vllm_mtpc.speculator import Speculator
+from vllm_mtpc.v2.speculator import Speculator
 
 
 def plugin(name: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.engine.conftest import WEIGHTS, Models
 from tests.engine_sglang.server import SGLangServer, drafting
+from tests.support.often import each_of
 from tests.support.random_models import make_drafter, make_target
 
 collect_ignore_glob = [] if find_spec("sglang") else ["test_*.py"]
@@ -22,6 +23,7 @@ NODES, CHILDREN = 11, 3
 TREE = ("--speculative-eagle-topk", str(CHILDREN), "--speculative-num-draft-tokens", str(NODES + 1))
 SYNCHRONOUS = "--disable-overlap-schedule"
 PAGES = ("--page-size", "16")
+WHOLE = ("--speculative-token-map", "?adaptive=false")  # drafts, and steps that overlap as on a GPU
 CHUNKS = ("--chunked-prefill-size", "64")  # shorter than a prompt
 # Drafts as a chain or a tree, steps that overlap or not, pages of 1 or 16; synchronous chains with pages of 16 are in
 # test_families.py.  Those that more than one module asks for stand first, at the same place in each: pytest shares a
@@ -54,12 +56,13 @@ def plain(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield server
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="session", params=each_of(KINDS, ("chain",)))
 def drafted(
     request: pytest.FixtureRequest, models: Models, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SGLangServer]:
     """The same server with a drafter and a small KV cache."""
     log: Path = tmp_path_factory.mktemp("drafted") / "log"
-    arguments = drafting(models.drafter, "--speculative-num-steps", str(models.drafts), *KINDS[request.param])
+    shape = ("--speculative-num-steps", str(models.drafts), *KINDS[request.param], *WHOLE)
+    arguments = drafting(models.drafter, *shape)
     with SGLangServer(models.target, log, COMPACT_JSON, *FEW, *arguments) as server:
         yield server

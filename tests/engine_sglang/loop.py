@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -12,15 +11,15 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mtpc.draft import MOST, Draft, TreeDraft
-from mtpc.draft_length.budget import Own
+from mtpc.draft import Draft, TreeDraft
+from mtpc.draft_length.controller import DraftLengths
+from mtpc.draft_length.cost import FREE
 from mtpc.methods.reference import Session
 from mtpc.parallel.borrow import borrowed
 from mtpc.prompt_lookup.mixture import Copied
-from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
-from sglang_mtpc.copying import SPARED, drafted, remembers
+from sglang_mtpc.draft_lengths import drafted
 from tests.engine.loop import Loop, Tree
 from tests.oracles.decoding import decode_speculatively, decode_with_trees
 
@@ -84,25 +83,43 @@ class SteppingSession(Session):
         return super()._step(previous, tokens)
 
 
-class CopyingSession(Session):
-    """Mixes its drafts with what its text would go on with, and goes on with that alone; notes what it drafts."""
+class CommonSession(Session):
+    """Drafts of one length, chosen before they are made: the drafter's, mixed with what its text would go on with.
 
-    def __init__(self, loop: SteppedLoop, prompt: list[int]) -> None:
+    Notes what it drafts.
+    """
+
+    def __init__(self, loop: SteppedLoop, prompt: list[int], num_drafts: int) -> None:
         super().__init__(loop.drafter, loop.head)
-        self.loop, self.prompt = loop, prompt
-        self.own = loop.own(MOST)
-        self.copies: CopyRequest | None = None
+        self.loop, self.text = loop, prompt[:1]
+        budget, cost = loop.budget(num_drafts), loop.cost
+        self.ways = [[drafted(budget, length) for length in range(num_drafts + 1)]]
+        self.ways += [[0] * (num_drafts + 1)] * (loop.copies and budget.tokens > 0)
+        self.lengths = DraftLengths(budget, num_drafts, cost or FREE, loop.table, copies=loop.copies)
         self.drafts: list[list[int]] = []
+        detector = loop.vocabularies.detector if loop.vocabularies is not None else None
+        self.languages = None if detector is None else RequestLanguages(detector)
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
         said = following[0].tolist()
-        if self.copies is None:
-            self.copies, said = CopyRequest(self.loop.table, self.prompt), said[-1:]
-        self.copies.append(said)
-        copied = Copied(*map(torch.from_numpy, beside_drafter([self.copies.propose(num_drafts)], num_drafts)))
+        self.text.extend(said)
+        if self.loop.vocabularies is not None:
+            number = self.languages.choose("text", self.text) if self.languages is not None else 0
+            self.loop.used[number] += 1
+            self.head = self.loop.head.restricted(self.loop.vocabularies.ids[number])
+        lengths = self.lengths
+        lengths.begin()
+        lengths.add("text", lambda: self.text, said if lengths.requests else [], waiting=False)
+        way, length = self.ways[0], num_drafts
+        if self.loop.cost is not None:
+            way, length = lengths.common_length(num_drafts, self.ways)
+        copied = Copied(*map(torch.from_numpy, lengths.copied(num_drafts)))
         self.loop.copied += bool(copied.chances.any())
-        draft = super().draft(hidden, following, drafted(self.own, num_drafts, True), *rest, copied=copied)
-        tokens = torch.cat([draft.tokens, copied.tokens[:, draft.tokens.shape[1] :]], 1)
+        own = way[length]
+        draft = super().draft(hidden, following, own, *rest, copied=copied if own else None)
+        tokens = torch.cat([draft.tokens, copied.tokens[:, draft.tokens.shape[1] :]], 1)[:, :length]
+        lengths.drafted(tokens.tolist(), own)
+        self.loop.kinds[own, length - own] += 1
         self.drafts.append(tokens[0].tolist())
         return draft._replace(tokens=tokens)
 
@@ -110,7 +127,8 @@ class CopyingSession(Session):
 class SteppedLoop(Loop):
     """`Loop` where steps do not overlap.
 
-    copies: whether drafts are also copied from the text, and copied: how often; without a cost, all have one length.
+    copies: whether drafts are also copied from the text, and copied: how often.  cost: by which the one length of a
+    step's drafts is chosen; None: it is always the longest.
     tree: what is drafted, where it is no chain; depth: its longest path; borrow: its nodes that are borrowed; borrowed:
     steps in which some were.
     """
@@ -120,11 +138,6 @@ class SteppedLoop(Loop):
     depth: int | None = None
     borrow = 0
 
-    def own(self, num_drafts: int) -> Own:
-        own = super().own(num_drafts)
-        serial = self.drafter.config.serial
-        return own if serial is None or remembers(own, serial) else replace(own, spared=SPARED)
-
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:
         """The drafts of every step of a greedy text of ``length`` tokens after the prompt."""
@@ -132,11 +145,11 @@ class SteppedLoop(Loop):
             growing = SteppingSession(self, prompt)
             decode_with_trees(self.states, growing, prompt, length, self.tree.nodes, 0.0, 0, self.tree.children)
             return growing.drafts
-        if self.copies and self.cost is None:
-            copying = CopyingSession(self, prompt)
-            decode_speculatively(self.states, copying, prompt, length, num_drafts, 0.0)
-            return copying.drafts
-        if self.copies or self.vocabularies is None or self.vocabularies.detector is None:
+        if self.copies or self.cost is not None:
+            common = CommonSession(self, prompt, num_drafts)
+            decode_speculatively(self.states, common, prompt, length, num_drafts, 0.0)
+            return common.drafts
+        if self.vocabularies is None or self.vocabularies.detector is None:
             return super().drafts(prompt, length, num_drafts)
         session = SteppingSession(self, prompt)
         decode_speculatively(self.states, session, prompt, length, num_drafts, 0.0)

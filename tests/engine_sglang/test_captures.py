@@ -39,8 +39,11 @@ class Case(NamedTuple):
         """Of a server."""
         shape = ["--speculative-eagle-topk", str(self.children), "--speculative-num-steps", str(self.drafts)]
         shape += ["--speculative-num-draft-tokens", str(self.nodes or self.drafts + 1)]
-        if self.token_map:
-            shape += ["--speculative-token-map", self.token_map.format(folder=folder)]
+        words = self.token_map.format(folder=folder)
+        if self.drafter != "eagle":  # as on a GPU, where all drafts are whole
+            words += ("&" if words else "?") + "adaptive=false"
+        if words:
+            shape += ["--speculative-token-map", words]
         algorithm = ["--speculative-algorithm", "EAGLE", "--speculative-draft-model-path", str(folder / "eagle")]
         how = algorithm if self.drafter == "eagle" else drafting(folder / self.drafter)
         fixed = ["--model-path", str(folder / "target"), "--device", "cpu", "--dtype", "float32", *SMALL]

@@ -43,12 +43,11 @@ SAMPLES, TOGETHER = 3000, 500  # windows of a chi-square test, as in test_power.
 PAGES, CHUNKS = ("--page-size", "16"), ("--chunked-prefill-size", "48")
 BORROWED = 4  # nodes of the trees that borrow any
 T1 = JointSampling()
-COPY = "?copy=true"
+COPY, WHOLE = "?copy=true", "?adaptive=false"
 # A request alone gets drafts as long as pays, none at all in some steps. In a batch they cost next to nothing: what the
 # drafters have earned in the tests before must not leave the controls without drafts, nor what the clock says.
 COST = (
-    '{"plain":[[1,1.0],[16,1.5]],"verifying":[[1,1.0],[2,1.1],[8,1.45],[9,1.45]],'
-    '"drafting":[[1,0.08],[2,0.0],[3,0.0]],"fixed":true}'
+    '{"plain":[[1,1.0],[16,1.5]],"verifying":[[1,1.0],[2,1.1],[8,1.45],[9,1.45]],"drafting":[[1,0.9],[2,0.0],[3,0.0]]}'
 )
 PAYING = f"{COPY}&step_cost={COST}"
 REPEATED = [
@@ -85,7 +84,7 @@ class Case(NamedTuple):
         return *depth, "--speculative-eagle-topk", str(children), "--speculative-num-draft-tokens", str(nodes + 1)
 
 
-def mtpc(folder: Path, *arguments: str, tree: Tree | None = None, token_map: str | None = None) -> Case:
+def mtpc(folder: Path, *arguments: str, tree: Tree | None = None, token_map: str = WHOLE) -> Case:
     """A window part alone."""
     target = make_target(folder / "target")
     models = Models(target, make_drafter(folder / "drafter", target), 5)
@@ -130,22 +129,22 @@ def copying_alone(folder: Path) -> Case:
     """Neither part; it copies without being told to."""
     target = make_target(folder / "target")
     models = Models(target, make_copying(folder / "drafter", target), 6)
-    return Case(models, target, (SYNCHRONOUS,), sampled=REPEATED)
+    return Case(models, target, (SYNCHRONOUS,), WHOLE, sampled=REPEATED)
 
 
 def vocabulary(folder: Path) -> str:
     """A token map: draft vocabularies, by the language of each request."""
-    return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&language=auto"
+    return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&language=auto&adaptive=false"
 
 
 # Steps that overlap or not, pages of 1 or 16, prompts read at once or in parts, chains and trees.
 CASES = {
     "mtpc, copying": copying,
-    "mtpc, tree": lambda folder: mtpc(folder, tree=Tree(11, 3), token_map=f"?borrow={BORROWED}"),
+    "mtpc, tree": lambda folder: mtpc(folder, tree=Tree(11, 3), token_map=f"{WHOLE}&borrow={BORROWED}"),
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *PAGES, SYNCHRONOUS, tree=Tree(7, 2)),
     "fastmtp, MiMo, copying": mimo,
     "gumiho": lambda folder: gumiho(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
-    "gumiho, tree": lambda folder: gumiho(folder, tree=Tree(11, 3), token_map=f"?borrow={BORROWED}"),
+    "gumiho, tree": lambda folder: gumiho(folder, tree=Tree(11, 3), token_map=f"{WHOLE}&borrow={BORROWED}"),
     "copying": copying_alone,
 }
 OFTEN = ("mtpc, copying", "fastmtp, tree, by language, pages of 16", "gumiho, tree")

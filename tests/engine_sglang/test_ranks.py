@@ -42,13 +42,13 @@ class Served(NamedTuple):
 
     server: SGLangServer
     models: Models
-    token_map: str | None
+    token_map: str
     folder: Path
 
 
 def token_map(folder: Path) -> str:
     """Draft vocabularies of two languages."""
-    return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}"
+    return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&adaptive=false"
 
 
 @contextmanager
@@ -67,8 +67,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("ranks")
     models, file = FAMILIES[request.param[0]](folder)
-    words = None if file is None else f"{file}?size={SIZE}"
-    mapped = () if words is None else (SYNCHRONOUS, "--speculative-token-map", words)
+    words = "?adaptive=false" if file is None else f"{file}?size={SIZE}&adaptive=false"
+    mapped = (*((SYNCHRONOUS,) if file is not None else ()), "--speculative-token-map", words)
     arguments = drafting(models.drafter, "--speculative-num-steps", str(models.drafts), *mapped)
     with serving(models.target, folder, *arguments) as server:
         yield Served(server, models, words, folder)

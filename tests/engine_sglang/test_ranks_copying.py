@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 def test_ranks_copy_the_same(tmp_path: Path) -> None:
     """How many passes the layer makes, and how long a draft is, goes by what the first rank has timed."""
     models, _ = FAMILIES["fastmtp"](tmp_path)
-    steps, copies = str(models.drafts + 4), (SYNCHRONOUS, "--speculative-token-map", "?copy=true&step_cost={}")
+    steps, copies = str(models.drafts + 4), (SYNCHRONOUS, "--speculative-token-map", "?copy=true")
     arguments = drafting(models.drafter, "--speculative-num-steps", steps, *copies)
     with serving(models.target, tmp_path, *arguments) as server:
         exact = JointReference(models.target)

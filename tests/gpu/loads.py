@@ -18,7 +18,7 @@ MODULES = {
     "vllm": (
         "vllm", "vllm.engine.arg_utils", "vllm.v1.engine.llm_engine", "vllm.v1.worker.gpu.model_runner",
         "vllm.v1.worker.gpu.spec_decode.eagle.speculator", "vllm.model_executor.models.llama",
-        "vllm.model_executor.models.qwen2", "vllm_mtpc.model", "vllm_mtpc.speculator", "vllm_mtpc.native",
+        "vllm.model_executor.models.qwen2", "vllm_mtpc.model", "vllm_mtpc.v2.speculator", "vllm_mtpc.native.restrict",
         "vllm_mtpc.offline",
     ),
     "sglang": (

@@ -257,6 +257,7 @@ def test_make_says_so_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.thorough
 def test_every_card_in_miniature(tmp_path: Path) -> None:
     """The rows of this environment; SGLang's are in `tests.sglang_mtpc.test_gpu_rows`."""
     asked = {name: asked for name, asked in ROWS.items() if asked.on_cpu and asked.engine == "vllm"}

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from inspect import Parameter, Signature
 from pathlib import Path
 
-from mtpc.serving.integration_point import Lookup, TouchPoint
-from sglang_mtpc import touch_points as of_sglang
+from mtpc.serving.integration_point import IntegrationPoint, Lookup
+from sglang_mtpc import integration_points as of_sglang
 from tests.integration_points.sources import parameters_of
-from vllm_mtpc import touch_points as of_vllm
+from vllm_mtpc import integration_points as of_vllm
 
 FOLDER = Path(__file__).parent
 ENGINES = {"vllm": of_vllm, "sglang": of_sglang}
@@ -27,7 +27,7 @@ def recorded() -> list[str]:
     return sorted(file.stem for file in FOLDER.glob("*.json"))
 
 
-def table(release: str) -> tuple[TouchPoint, ...]:
+def table(release: str) -> tuple[IntegrationPoint, ...]:
     """Of the adapter of that engine."""
     return ENGINES[release.split("-")[0]].TABLE
 
@@ -75,7 +75,7 @@ def read(release: str) -> dict[str, str | None]:
 
 
 def of_release(release: str) -> Lookup:
-    """Where `TouchPoint.problem` finds what is recorded of a release."""
+    """Where `IntegrationPoint.problem` finds what is recorded of a release."""
     found = read(release)
 
     def lookup(module: str, function: str) -> list[Parameter]:

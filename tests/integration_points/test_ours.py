@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtpc.serving.integration_point import TouchPoint
+from mtpc.serving.integration_point import IntegrationPoint
 from tests.integration_points.records import ENGINES
 from tests.integration_points.sources import parameters_of
 
@@ -46,7 +46,7 @@ def around(engine: str) -> Iterator[tuple[str, str, ast.FunctionDef]]:
                 yield one.name, one.name, one
 
 
-def fits(function: ast.FunctionDef, line: TouchPoint) -> bool:
+def fits(function: ast.FunctionDef, line: IntegrationPoint) -> bool:
     """Whether a function of ours and the line of the engine's function agree on what is taken and passed on."""
     given = [one for one in parameters_of(function) if one.name not in FIRST]
     kinds = {one.kind for one in given}
@@ -63,7 +63,7 @@ def fits(function: ast.FunctionDef, line: TouchPoint) -> bool:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_stands_around_a_function_fits_its_line(engine: str) -> None:
-    lines: dict[str, list[TouchPoint]] = {}
+    lines: dict[str, list[IntegrationPoint]] = {}
     for line in ENGINES[engine].TABLE:
         if line.how in (*PASSES_ON, "replaced"):
             lines.setdefault(line.function.split(".")[-1], []).append(line)
@@ -95,4 +95,4 @@ def test_what_stands_around_a_function_fits_its_line(engine: str) -> None:
 def test_what_fits(ours: str, how: str, parameters: str, right: bool) -> None:
     function = ast.parse(f"def _({ours}): ...").body[0]
     assert isinstance(function, ast.FunctionDef)
-    assert fits(function, TouchPoint("any", "module", "function", parameters, how, "a test")) is right
+    assert fits(function, IntegrationPoint("any", "module", "function", parameters, how, "a test")) is right

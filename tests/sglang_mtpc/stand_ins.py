@@ -7,23 +7,27 @@ from typing import Any
 
 import torch
 
-from mtpc.draft_length.budget import Own
+from mtpc.draft_length.budget import DraftBudget
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.table import CopyTable
-from sglang_mtpc.copying import WorkerCopying
+from sglang_mtpc.draft_lengths import WorkerLengths
+from sglang_mtpc.shape import Shape
 
 CHANCES, VOCAB = torch.tensor([0.7, 0.9, 0.8, 0.6, 0.5, 0.4]), 258
 
 
-class Texts(WorkerCopying):
+class Texts(WorkerLengths):
     """Every other request would go on with 1, 2, 3 and so on; the others have nothing to copy."""
 
-    def __init__(self, count: int = 3, serial: int = 0) -> None:
-        super().__init__(CopyTable(), torch.device("cpu"), Own(count, serial), longest=6)
+    def __init__(self, tokens: int = 3, steps: int = 0) -> None:
+        super().__init__(CopyTable(), torch.device("cpu"), DraftBudget(tokens, steps), Shape(6, 1, 6), None, True)
 
-    def copied(self, requests: Any, drafts: int, greedy: bool = True) -> Copied:
-        copies = (torch.arange(len(requests)) % 2)[:, None]
-        tokens = torch.arange(1, drafts + 1).repeat(len(requests), 1)
+    def begin(self, requests: Any, greedy: bool = True) -> None:
+        self.count = len(requests)
+
+    def copied(self, drafts: int) -> Copied:
+        copies = (torch.arange(self.count) % 2)[:, None]
+        tokens = torch.arange(1, drafts + 1).repeat(self.count, 1)
         return Copied(tokens * copies, CHANCES[:drafts] * copies)
 
 

@@ -34,6 +34,7 @@ def test_the_arguments_of_a_row(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.thorough
 def test_cards_in_miniature(tmp_path: Path) -> None:
     """The rows of this environment; the others are in `tests.gpu.test_cards`."""
     folders = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]

@@ -38,7 +38,7 @@ def of_window(folder: Path, states: Tensor) -> list[Tensor]:
     batch, _ = batch_of(ROWS, "sampled", states)
     made = WindowWorker.__new__(WindowWorker)
     made.clock, made.steps, made._target_worker = DraftClock(None), Steps(7), None
-    made.copying, made.shape, window = None, Shape(4, 1, 4), load_drafter(folder).window
+    made.lengths, made.shape, window = None, Shape(4, 1, 4), load_drafter(folder).window
     assert window is not None
     made.drafting = Drafting(window, made.shape)
     tokens, probs, _ = made._draft(batch, batch.spec_info)
@@ -51,7 +51,7 @@ def of_both(folder: Path, states: Tensor) -> list[Tensor]:
     made, window = SerialDraftWorker.__new__(SerialDraftWorker), load_drafter(folder).window
     assert window is not None
     made.clock, made.window, made.shape = DraftClock(None), Drafting(window, Shape(3, 1, 3)), Shape(4, 1, 4)
-    made.copying, made.steps, made.speculative_num_steps, made.target_worker = None, Steps(7), 1, None
+    made.lengths, made.steps, made.speculative_num_steps, made.target_worker = None, Steps(7), 1, None
     tokens, probs, _ = made.draft(batch)
 
     model: Any = SerialModel.__new__(SerialModel)

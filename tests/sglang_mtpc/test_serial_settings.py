@@ -187,7 +187,9 @@ def test_copying(target: Path, fastmtp: Path, tmp_path: Path) -> None:
     assert resolved(target, *synchronous, algorithm="FASTMTP").speculative_num_draft_tokens == 4
     longer = resolved(target, *synchronous, "--speculative-num-steps", "9", algorithm="FASTMTP")
     assert longer.speculative_num_draft_tokens == 10
-    refused("it needs --disable-overlap-schedule", target, *copies, algorithm="FASTMTP")
+    assert resolved(target, *copies, algorithm="FASTMTP").disable_overlap_schedule  # on a CPU
+    whole = (*copies[:-1], f"{copies[-1]}&adaptive=false")
+    refused("it needs --disable-overlap-schedule", target, *whole, algorithm="FASTMTP")
     tree = (*BEAM, "--speculative-num-draft-tokens", "4")
     refused("copying makes chains", target, *synchronous, *tree, algorithm="FASTMTP")
 
@@ -197,7 +199,9 @@ def test_lengths_that_pay(target: Path, fastmtp: Path) -> None:
     cost = '{"verifying":[[2,1.0],[64,3.0]]}'
     found = resolved(target, *given, f"?copy=true&step_cost={cost}", algorithm="FASTMTP")
     assert read(found.speculative_token_map).step_cost == StepCost(verifying=((2, 1.0), (64, 3.0)))
-    refused("is for copying: add copy=true", target, *given, "?step_cost={}", algorithm="FASTMTP")
+    assert resolved(target, *given, "?step_cost={}", algorithm="FASTMTP").disable_overlap_schedule
+    overlaps = (PATH, str(fastmtp), "--speculative-token-map", "?adaptive=false")
+    assert not resolved(target, *overlaps, algorithm="FASTMTP").disable_overlap_schedule
     refused("'step_cost.plain'", target, *given, '?copy=true&step_cost={"plain":[]}', algorithm="FASTMTP")
 
 
@@ -207,6 +211,7 @@ RIGHT = {
     "size": ("5", "null "),
     "borrow": ("5", "0"),
     "copy": ("true", "null "),
+    "adaptive": ("true",),
     "step_cost": ("{}", "null "),
     "language": ("x", "yes", "null ", '"x"', "9" * 5000),
 }

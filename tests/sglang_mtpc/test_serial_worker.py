@@ -14,20 +14,17 @@ from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import nn
 
 from mtpc.draft import Draft, Known
-from mtpc.draft_length.budget import Own
-from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.methods.drafter import load_drafter
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
 from mtpc.prompt_lookup.mixture import Copying
-from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc import first_pass, ranks, serial_worker, served
-from sglang_mtpc.copying import Chosen, WorkerCopying
+from sglang_mtpc import ranks, serial_worker, served
+from sglang_mtpc.draft_lengths import Chosen
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.models.serial import SerialModel
 from sglang_mtpc.serial_worker import SerialDraftWorker
@@ -42,7 +39,7 @@ def worker(file: Path | None, window: Any = None) -> Any:
     """One that SGLang has not made."""
     made = SerialDraftWorker.__new__(SerialDraftWorker)
     made.clock, made.window, made.shape = DraftClock(file), window, Shape(2, 1, 2)
-    made.copying, made.steps, made.speculative_num_steps = None, Steps(7), 1
+    made.lengths, made.steps, made.speculative_num_steps = None, Steps(7), 1
     return made
 
 
@@ -79,37 +76,6 @@ def test_the_targets_state_is_kept_for_a_window(monkeypatch: pytest.MonkeyPatch)
     assert torch.equal(following.hidden_states.view(2, 2, 4), torch.stack([hidden[[0, 5]], layer], 1))
 
 
-@pytest.mark.parametrize("stated", [True, False])
-def test_the_keys_of_one_layer_are_computed_alone(stated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all that was verified, at the places that are theirs; the next step drafts from the target's own states."""
-    monkeypatch.setattr(first_pass, "get_spec", lambda: SimpleNamespace(speculative_use_rejection_sampling=stated))
-    hidden, following, seen = torch.randn(6, 4), SimpleNamespace(draft_probs=None), []
-    batch = SimpleNamespace(
-        seq_lens=torch.tensor([5, 9]),
-        out_cache_loc=torch.arange(100, 106),
-        forward_mode=SimpleNamespace(is_idle=lambda: False),
-    )
-    result = SimpleNamespace(
-        logits_output=SimpleNamespace(hidden_states=hidden),
-        accept_lens=torch.tensor([1, 3]),
-        speculative_num_draft_tokens=3,
-        next_token_ids=torch.arange(6, dtype=torch.int32),
-        next_draft_input=following,
-    )
-    made = worker(None)
-    made.copying, made.speculative_num_draft_tokens = SimpleNamespace(remembers=True), 3
-    layer = SimpleNamespace(remember=lambda *read: seen.append(read))
-    made.draft_runner = SimpleNamespace(token_to_kv_pool="pool", model=SimpleNamespace(model=layer))
-    made._draft_extend_for_decode(batch, result)
-    ((tokens, positions, states, pool, slots),) = seen
-    assert (tokens.tolist(), positions.tolist()) == ([0, 1, 2, 3, 4, 5], [5, 6, 7, 9, 10, 11])
-    assert states is hidden
-    assert (pool, slots.tolist()) == ("pool", [100, 101, 102, 103, 104, 105])
-    assert torch.equal(following.hidden_states, hidden[[0, 5]])
-    assert following.topk_index.shape == following.topk_p.shape == (2, 1)
-    assert (following.draft_probs is not None) == stated
-
-
 @pytest.mark.parametrize("probs", [None, torch.tensor([[0.1, 0.9], [0.9, 0.1]])], ids=["tree", "chain"])
 def test_greedy_requests_draft_greedily_after_their_prompt(
     probs: torch.Tensor | None, monkeypatch: pytest.MonkeyPatch
@@ -134,7 +100,8 @@ def copying_worker(drafts: int, window: Any = None, first: torch.Tensor | None =
 
     made, model = worker(None, window), SimpleNamespace(first_waits=first is not None, first_logits=first_logits)
     made.draft_runner = SimpleNamespace(model=model)
-    made.copying, made.shape, made.target_worker = Texts(), Shape(drafts, 1, drafts), None
+    made.lengths, made.shape = Texts(), Shape(drafts, 1, drafts)
+    made.target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=VOCAB))
     return made
 
 
@@ -166,13 +133,13 @@ def test_a_serial_part_drafts_from_the_mixture(
 
     monkeypatch.setattr(EagleDraftWorker, "draft_forward", loop)
     monkeypatch.setattr(serial_worker, "prepare_for_draft", prepare)
-    made.copying, made.speculative_num_steps, made.req_to_token_pool = Texts(2, serial=2), 2, None
+    made.lengths, made.speculative_num_steps, made.req_to_token_pool = Texts(2, steps=2), 2, None
     made.draft_attn_backend = SimpleNamespace(init_forward_metadata=lambda prepared: seen.append("laid out"))
     made.draft(batch)
     ((tokens, probs, _),), (laid_out, ready, mixing) = verified, seen
     assert (laid_out, ready) == ("laid out", "ready")
 
-    copying = Copying.begin(made.copying.copied(batch.reqs, 5))
+    copying = Copying.begin(made.lengths.copied(5))
     expected = copying.mixed(own)
     assert torch.equal(tokens[greedy, 0], expected[greedy].argmax(1))
     following = copying.drafted(tokens[:, 0], copying.of(own)).mixed(own)
@@ -231,13 +198,12 @@ def test_a_serial_part_may_draft_without_the_window_behind_it(
 
     monkeypatch.setattr(SerialDraftWorker, "_draft_serially", loop)
     made = copying_worker(6, window="not asked")
-    made.copying = Texts(5, serial=1)
-    made.copying.length = lambda longest: Chosen(1, 3)
+    made.lengths = Texts(5, steps=1)
+    made.lengths.choose = lambda: Chosen(1, 3)
     made.draft(batch)
-    ((tokens, probs, peaks),) = verified
+    ((tokens, probs, _),) = verified
     assert torch.equal(tokens[:, :1], batch.spec_info.topk_index) and probs is None
     assert tokens[:, 1:].tolist() == [[0, 0], [2, 3]] * 2
-    assert torch.equal(peaks[:, 0], batch.spec_info.draft_probs.amax(1))
 
 
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
@@ -253,7 +219,7 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
     ((tokens, probs, _),) = verified
     assert tokens.shape == (rows, 6)
 
-    copying = Copying.begin(made.copying.copied(batch.reqs, 6))
+    copying = Copying.begin(made.lengths.copied(6))
     step = Steps(7).begin(batch)
     known = Known(states, torch.stack([batch.spec_info.bonus_tokens, tokens[:, 0]], 1))
     noise = None if mode == "greedy" else counter_uniforms(step.seeds, step.positions, 3)
@@ -264,21 +230,6 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
     assert torch.equal(tokens[:, 4:], after.copied.tokens[:, 4:])
     if expected.probs is not None:
         assert torch.allclose(probs[:, :4], torch.cat([copying.mixed(own)[:, None], expected.probs], 1), atol=1e-6)
-
-
-@pytest.mark.parametrize(("asks", "laid_out"), [(True, 8), (False, 3)])
-def test_attention_is_there_for_every_pass_that_may_be_made(
-    asks: bool, laid_out: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[int] = []
-    monkeypatch.setattr(
-        EagleDraftWorker, "init_attention_backend", lambda self: steps.append(self.speculative_num_steps)
-    )
-    made, cost = copying_worker(8), StepCost() if asks else None
-    made.copying = WorkerCopying(CopyTable(), torch.device("cpu"), Own(3, serial=3, further=5), 8, cost)
-    made.speculative_num_steps = 3
-    made.init_attention_backend()
-    assert (steps, made.speculative_num_steps) == ([laid_out], 3)
 
 
 @pytest.mark.parametrize(("copies", "captured"), [(True, 1), (False, 3)])
@@ -311,6 +262,7 @@ def test_a_worker_is_completed(
         speculative_eagle_topk=1,
         speculative_num_draft_tokens=drafts + 1,
     )
+    monkeypatch.setattr(served, "adapts", lambda: False)
     for module in (serial_worker, served):
         monkeypatch.setattr(module, "get_spec", lambda: spec)
     model = SimpleNamespace(model_path="target", vocab_size=VOCAB, hidden_size=64, dtype=torch.float32)
@@ -320,7 +272,7 @@ def test_a_worker_is_completed(
     assert (made.clock, made.steps.random_seed, made.vocabularies) == (clock, 7, None)
     assert (made.shape, made.speculative_num_steps) == (Shape(drafts, 1, drafts), steps)
     assert (made.window and made.window.shape) == window
-    assert (made.copying is not None) == bool(copied)
+    assert (made.lengths is not None) == bool(copied)
     assert made.window is None or made.window.copies == bool(copied)
 
 

@@ -31,12 +31,14 @@ def test_a_step_drafts_what_the_window_does(drafter: Path, mode: Mode, copied: i
     batch, _ = batch_of(rows, mode, states)
     made = WindowWorker.__new__(WindowWorker)
     made.clock, made.steps, made._target_worker = DraftClock(None), Steps(7), None
-    made.copying, made.shape = Texts() if copied else None, Shape(drafts, 1, drafts)
+    made.lengths, made.shape = Texts() if copied else None, Shape(drafts, 1, drafts)
     made.drafting = Drafting(window, OWN, copies=bool(copied))
     made._draft(batch, batch.spec_info)
     ((tokens, probs, _),) = verified
 
-    texts = Texts().copied(batch.reqs, drafts)
+    found = Texts()
+    found.begin(batch.reqs)
+    texts = found.copied(drafts)
     own = Copied(*(each[:, : OWN.depth] for each in texts)) if copied else None
     known = Known(states[:, None], batch.spec_info.bonus_tokens[:, None])
     expected = made.drafting(Inputs.of(known, Steps(7).begin(batch), own), mode)

@@ -14,8 +14,8 @@ from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.worker.gpu import cudagraph_utils
 
 from tests.support.fake_graphs import FakeGraph
-from vllm_mtpc.graphs import BatchGraphs
-from vllm_mtpc.speculator import Speculator
+from vllm_mtpc.v2.graphs import BatchGraphs
+from vllm_mtpc.v2.speculator import Speculator
 
 
 @dataclass

@@ -12,9 +12,10 @@ import torch
 
 from mtpc.errors import MTPCError
 from mtpc.serving import ranks as alike
-from vllm_mtpc import native, ranks
-from vllm_mtpc.proposer import Proposer
-from vllm_mtpc.speculator import Speculator
+from vllm_mtpc import ranks
+from vllm_mtpc.native import restrict as native
+from vllm_mtpc.v1.proposer import Proposer
+from vllm_mtpc.v2.speculator import Speculator
 
 CPU = torch.device("cpu")
 GROUP = SimpleNamespace(world_size=2, cpu_group="those that speak gloo")

@@ -18,11 +18,13 @@ from mtpc.parallel.config import CircuitConfig
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from vllm_mtpc import proposer, ranks, speculator
+from vllm_mtpc import ranks
 from vllm_mtpc.model import DrafterForCausalLM
-from vllm_mtpc.proposer import Proposer
-from vllm_mtpc.speculator import Speculator
-from vllm_mtpc.step import Step
+from vllm_mtpc.v1 import proposer
+from vllm_mtpc.v1.proposer import Proposer
+from vllm_mtpc.v1.step import Step
+from vllm_mtpc.v2 import speculator
+from vllm_mtpc.v2.speculator import Speculator
 
 ROWS, SIZE, VOCABULARY, SERIAL, WINDOW = 3, 4, 6, 1, 2
 RANKINGS = Rankings(VOCABULARY, {"even": Ranking((0, 2, 4))})

@@ -18,8 +18,8 @@ from mtpc.errors import MTPCError
 from mtpc.methods import family_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.vllm_mtpc.platforms import on_a_gpu
-from vllm_mtpc import touch_points
-from vllm_mtpc.additional import host_copying, static_copying, vocabulary_values
+from vllm_mtpc import integration_points
+from vllm_mtpc.additional import v1_copies, v2_copies, vocabulary_values
 from vllm_mtpc.settings import check_settings
 
 VOCAB = 258
@@ -167,10 +167,11 @@ def test_what_vllm_decides_itself_is_checked_before_an_engine_starts(
 
 def test_the_v1_runner_copies_where_steps_do_not_overlap(fastmtp: Path) -> None:
     family = family_of(fastmtp)
-    assert host_copying({"mtpc": {"copy": True}}, family, async_scheduling=False) is not None
-    assert host_copying({}, family, async_scheduling=True) is None
-    with pytest.raises(MTPCError, match=r"^additional-config mtpc.copy requires --no-async-scheduling on the V1"):
-        host_copying({"mtpc": {"copy": True}}, family, async_scheduling=True)
+    assert v1_copies({"mtpc": {"copy": True}}, family, async_scheduling=False)
+    assert not v1_copies({}, family, async_scheduling=True)
+    for key, value in (("copy", True), ("step_cost", {})):
+        with pytest.raises(MTPCError, match=rf"^additional-config mtpc.{key} requires --no-async-scheduling on the V1"):
+            v1_copies({"mtpc": {key: value}}, family, async_scheduling=True)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +179,8 @@ def test_the_v1_runner_copies_where_steps_do_not_overlap(fastmtp: Path) -> None:
     [
         (8, {}, "num_speculative_tokens is 8, but {} drafts 7: only the V1 model runner"),
         (7, {"step_cost": COST}, "the 'step_cost' of 'mtpc' in additional-config is for drafts of any length"),
+        (7, {"adaptive": True}, "the 'adaptive' of 'mtpc' in additional-config is for drafts of any length"),
+        (7, {"adaptive": False}, ""),
         (7, {}, ""),
     ],
 )
@@ -185,19 +188,19 @@ def test_model_runner_v2_copies_no_more_than_the_drafter_drafts(
     target: Path, drafter: Path, monkeypatch: pytest.MonkeyPatch, drafts: int, values: dict[str, Any], message: str
 ) -> None:
     additional = {"mtpc": {"copy": True} | values}
-    monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V1, touch_points.V2})
+    monkeypatch.setattr(integration_points, "runners", lambda: {integration_points.V1, integration_points.V2})
     engine_config(target, drafter, additional, num_speculative_tokens=drafts)  # vLLM is still to choose
     family = family_of(drafter)
     config = family.read_config(drafter)
-    monkeypatch.setattr(touch_points, "runners", lambda: {touch_points.V2})
+    monkeypatch.setattr(integration_points, "runners", lambda: {integration_points.V2})
     if not message:
         engine_config(target, drafter, additional, num_speculative_tokens=drafts)
-        assert static_copying(additional, family, config, drafts, drafter)
+        assert v2_copies(additional, family, config, drafts, drafter)
         return
     assert message.format(drafter) in refused(target, drafter, additional, num_speculative_tokens=drafts)
     with pytest.raises(MTPCError, match="VLLM_USE_V2_MODEL_RUNNER=0"):  # so is it where the runner has been chosen
-        static_copying(additional, family, config, drafts, drafter)
-    assert not static_copying({}, family, config, drafts, drafter)
+        v2_copies(additional, family, config, drafts, drafter)
+    assert not v2_copies({}, family, config, drafts, drafter)
 
 
 def test_a_draft_vocabulary_is_no_setting_of_a_drafter_without_a_serial_part(target: Path, drafter: Path) -> None:

@@ -110,18 +110,24 @@ class Common(NamedTuple):
 
 
 def best_common_length(
-    foreseen: Chances, longest: int, prices: Prices, spent: Sequence[float], worth: float = 1.0, trust: float = 1.0
+    foreseen: Chances,
+    longest: int,
+    prices: Prices,
+    spent: Sequence[float],
+    worth: float = 1.0,
+    trust: float = 1.0,
+    shortest: int = 1,
 ) -> Common:
-    """As `best_lengths`, where all drafts of a batch have one length, 0 where no draft pays.
+    """As `best_lengths`, where all drafts of a batch have one length, 0 where no draft is worth it.
 
-    spent: by length, 0 to the longest, what drafting has cost then.
+    spent: by length, 0 to the longest, what drafting has cost then.  shortest: the least that a draft may have.
     """
     rows, brings = prices.rows, float(prices.rows)
     best, most = 0, 0.0
     for length in range(1, longest + 1):
         brings += trust * sum(row[length - 1] for row in foreseen if len(row) >= length)
         rate = brings / (prices.drafted[rows * length] + spent[length])
-        if rate > most:
+        if length >= shortest and rate > most:
             best, most = length, rate
     undrafted = prices.undrafted_rate(spent[0])
     return Common(best, most) if most >= worth * undrafted else Common(0, undrafted)

@@ -1,7 +1,9 @@
-"""What steps of an engine take, by requests and by tokens: a table, as it is measured, written down and given."""
+"""What steps of an engine cost, by requests and by tokens: a table that is timed once while the engine starts."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Self
@@ -26,8 +28,7 @@ class StepCost(BaseModel):
     pending one and drafts; drafting apart.  What requests cost beside their tokens is in ``plain``: in a step of
     more of them, drafts add what as many tokens add here from the number of requests on, and what any drafts add.
     drafting: the drafter's own draft, by requests.  sampled: steps in which some request has a temperature above 0, in
-    the same unit; None: they cost the same.  fixed: whether this stands as it is, or is corrected by what steps take in
-    the server, see `mtpc.draft_length.measured`.
+    the same unit; None: they cost the same.  fixed: read in older files, and without a meaning: every table is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -53,19 +54,16 @@ class StepCost(BaseModel):
             raise ValueError("sampled holds no sampled")
         return self
 
+    @property
+    def summary(self) -> str:
+        """What a reader of the log is told: how much longer steps of more tokens take, and drafting."""
+        steps = ", ".join(f"{tokens}: {times:.2f}" for tokens, times in self.verifying)
+        drafts = ", ".join(f"{requests}: {times:.2f}" for requests, times in self.drafting)
+        return f"decoding steps cost, by tokens, {steps}; drafting costs, by requests, {drafts}"
+
     def of(self, greedy: bool) -> StepCost:
         """Of a batch all of whose requests have a temperature of 0, or of another."""
         return self if greedy or self.sampled is None else self.sampled
-
-    def corrected(self, verifying: float, drafting: float, look: float = 0.0) -> StepCost:
-        """The same, except that what drafts add to a step, and what drafting takes, are so many times as much.
-
-        look: what any drafts add besides.
-        """
-        plain = self.step(1, 0)
-        verified = ((tokens, plain + verifying * (time - plain) + look) for tokens, time in self.verifying)
-        drafted = ((rows, drafting * time) for rows, time in self.drafting)
-        return self.model_copy(update={"verifying": tuple(verified), "drafting": tuple(drafted), "sampled": None})
 
     def step(self, rows: int, drafts: int) -> float:
         """One of a batch with so many drafted tokens in all, drafting apart."""
@@ -84,13 +82,15 @@ class StepCost(BaseModel):
         return _verify(self, rows, most)
 
 
-# Where a user has not measured: the costs above, and those of steps that draw their tokens.
+# Where nothing is measured or given: the costs above, and those of steps that draw their tokens.
 MEASURED = StepCost(
     sampled=StepCost(
         verifying=((1, 1.0), (2, 1.12), (3, 1.0), (6, 1.0), (7, 1.09), (11, 1.21), (20, 1.8), (64, 4.1)),
         drafting=((1, 0.27), (16, 1.1)),
     ),
 )
+# Where every draft is to be as long as it can be.
+FREE = StepCost(plain=((1, 1.0),), verifying=((1, 1.0),), drafting=((1, 0.0),))
 
 
 @lru_cache(maxsize=64)
@@ -110,3 +110,48 @@ def _verify(cost: StepCost, rows: int, most: int) -> np.ndarray:
     plain, any_drafts = cost.step(rows, 0), cost.read(1) - cost.step(1, 0)
     read = _along(cost.verifying, rows, most + 1)
     return np.maximum(plain + any_drafts + read[1:] - read[0], plain)
+
+
+TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)  # of the steps that are timed
+NEEDED = 16  # tokens: steps of as many are timed however long they take
+REQUESTS = (1, 4, 16)  # for which the drafter is timed
+ROUNDS, BUDGET = 4, 4.0  # how often each is timed at most, and seconds after which no more is
+
+
+def measured(
+    step: Callable[[int], object],
+    draft: Callable[[int], object] | None,
+    most_tokens: int,
+    most_requests: int,
+    agree: Callable[[float], float] = lambda seconds: seconds,
+    clock: Callable[[], float] = time.perf_counter,
+) -> StepCost:
+    """Time an engine's steps, each in several rounds, of which the fastest counts: a machine that is busy is slow.
+
+    Args:
+        step: Runs the target for so many tokens, of a request each, and makes their logits.
+        draft: Runs the drafter's whole draft for so many requests; None: it has none of its own.
+        most_tokens: That a step may have.
+        most_requests: That a batch may have.
+        agree: Makes all ranks take the first one's seconds, so that all call ``step`` as often.
+        clock: In seconds.
+
+    Returns:
+        The table, in steps of one token.  Beyond its last point it goes on as before it.
+    """
+    calls = [(step, size) for size in TOKENS if size <= most_tokens]
+    drafts = [] if draft is None else [(draft, size) for size in REQUESTS if size <= most_requests]
+    best, spent = dict[tuple[Callable[[int], object], int], float](), 0.0
+    for number in range(1 + ROUNDS):  # the first round prepares what is needed, and counts where there is no other
+        for call, size in [*drafts, *calls]:
+            if spent > BUDGET and (number or size > NEEDED):
+                continue
+            begun = clock()
+            call(size)
+            seconds = agree(clock() - begun)
+            spent += seconds
+            best[call, size] = seconds if number < 2 else min(best[call, size], seconds)
+    unit = best[step, 1]
+    curve = tuple((size, best[step, size] / unit) for size in TOKENS if (step, size) in best)
+    drafting = tuple((size, best[call, size] / unit) for call, size in drafts)
+    return StepCost(plain=curve, verifying=curve, drafting=drafting or ((1, 0.0),))

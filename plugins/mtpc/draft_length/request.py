@@ -1,4 +1,4 @@
-"""What becomes of the drafts of one request."""
+"""What is known of one request when its next draft is made."""
 
 from __future__ import annotations
 
@@ -6,61 +6,74 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
-from mtpc.draft_length.trust import Trust
 from mtpc.prompt_lookup.request import CopyRequest
 from mtpc.prompt_lookup.shift import Shift
 from mtpc.prompt_lookup.table import CopyTable
 
-FOLLOWS, FORGETS = 0.03, 0.02  # of how often the drafter's tokens are accepted: after each of them, and in rest
+# How fast the acceptance rate follows what was accepted, and goes back to its prior while the drafter drafts nothing.
+FOLLOWS, FORGETS = 0.03, 0.02
 
 
-class Request:
-    """A request: its text, and what becomes of the drafter's drafts in it.
+class DraftedRequest:
+    """The text of a request, and how often the drafter's tokens are accepted in it.
 
-    tenant, before: whose it is, and what of the same tenant may be copied, see `Store`.  sure: corrects the
-    drafter's own probability of the tokens that it drafts.  typical: how often one of them is accepted, to judge by
-    before it drafts; while it does not draft, that goes back to ``at_first``.  expected: who learns what becomes of the
-    draft under way, and how many accepted tokens each of them has foretold.  missed: what the target has said while
-    nobody looked, see `mtpc.draft_length.rest`.
+    One decoding step: `said` with the target's tokens, then `drafted` or `drafted_tree` with what it is to verify.
+
+    Attributes:
+        copy: The text, for prompt lookup; None: nothing is copied.
+        tenant: Whose request it is, see `mtpc.prompt_lookup.store.Store`.
+        confidence: Corrects the drafter's probability of the tokens that it drafts.
+        rate: How often a draft token is accepted where those before it were.
+        heard: For the engine: how many of its tokens were told.
+        predicted: Accepted tokens that the draft under way is expected to bring; None: it was not predicted.
     """
 
     def __init__(
-        self,
-        table: CopyTable,
-        prompt: Sequence[int],
-        tenant: str | None = None,
-        before: Sequence[int] = (),
-        greedy: bool = True,
+        self, table: CopyTable, copy: CopyRequest | None, tenant: str | None = None, greedy: bool = True
     ) -> None:
-        self.copy, self.tenant = CopyRequest(table, prompt, before), tenant
-        self.at_first = table.typical[not greedy]
-        self.sure, self.typical = Shift(), self.at_first
-        self.expected: list[tuple[Trust, float]] = []
-        self.missed: list[int] = []
-        self._drafted: tuple[list[int], list[float]] = [], []
+        self.copy, self.tenant = copy, tenant
+        self.rate = self._prior = table.typical[not greedy]
+        self.confidence = Shift()
+        self.heard = 0
+        self.predicted: float | None = None
+        self._tokens: list[int] = []
+        self._chances: list[float] = []
+        self._depth = 0
 
-    def foreseen(self, copied: Sequence[float], own: int) -> tuple[list[float], list[float]]:
-        """Chances that tokens are reached: of so many of the drafter's own, before it drafts, and of copies alone.
+    def foreseen(self, copied: Sequence[float], most: int) -> tuple[list[float], list[float]]:
+        """Predict acceptance before anything is drafted.
 
-        copied: of what would be copied, each after those before.
+        Args:
+            copied: Chances of the tokens that would be copied, each given those before it.
+            most: Tokens of the drafter at most.
+
+        Returns:
+            The probabilities that the drafter's first tokens are accepted, each with all before it, and the same of
+            copies alone.
         """
-        drafted = [max(chance, self.typical) for chance in copied[:own]]
+        drafted = [max(chance, self.rate) for chance in copied[:most]]
         return list(accumulate(drafted, mul)), list(accumulate(copied, mul)) if copied[0] else []
 
     def drafted(self, tokens: list[int], chances: list[float]) -> None:
-        """Remember what the drafter drafted, with corrected chances."""
-        self._drafted = tokens, chances
+        """Remember the drafter's tokens that are verified next, and the chances that they were given."""
+        self._tokens, self._chances = tokens, chances
+
+    def drafted_tree(self, depth: int) -> None:
+        """Remember that a tree of such a depth is verified next."""
+        self._depth = depth
 
     def said(self, tokens: Sequence[int]) -> None:
-        """What the target has said since."""
-        drafted, chances = self._drafted
-        self.sure.learn(tokens, drafted, chances)
-        for token, foretold in zip(tokens, drafted, strict=False):
-            self.typical += FOLLOWS * ((token == foretold) - self.typical)
-            if token != foretold:
+        """Learn from the target's tokens of the last step."""
+        self.confidence.learn(tokens, self._tokens, self._chances)
+        accepted = [token == drafted for token, drafted in zip(tokens, self._tokens, strict=False)]
+        if self._depth:
+            accepted = [place < len(tokens) - 1 for place in range(min(self._depth, len(tokens)))]
+        for right in accepted:
+            self.rate += FOLLOWS * (right - self.rate)
+            if not right:
                 break
-        if not drafted:
-            self.typical += FORGETS * (self.at_first - self.typical)
-        self._drafted = [], []
-        self.copy.append([*self.missed, *tokens] if self.missed else tokens)
-        self.missed = []
+        if not accepted:
+            self.rate += FORGETS * (self._prior - self.rate)
+        self._tokens, self._chances, self._depth = [], [], 0
+        if self.copy is not None:
+            self.copy.append(tokens)

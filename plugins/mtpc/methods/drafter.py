@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mtpc.autoregressive.config import SerialConfig
 from mtpc.draft import MOST
-from mtpc.draft_length.budget import Own
+from mtpc.draft_length.budget import DraftBudget
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import shown
 from mtpc.files.target import Target, check_target
@@ -78,14 +78,11 @@ def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
     return steps, num_drafts - steps
 
 
-def own_drafts(family: Family, config: DrafterConfig, num_drafts: int) -> Own:
-    """Which of K drafts are the drafter's own where others are copied: those that it was made for.
-
-    A serial part without a window after it may go on where that pays.
-    """
-    count = 0 if family.copies else min(config.num_drafts, num_drafts)
-    further = min(config.max_drafts, num_drafts) - count if config.serial_steps is None and count else 0
-    return Own(count, split_drafts(config, count)[0], further)
+def draft_budget(family: Family, config: DrafterConfig, num_drafts: int, copies: bool) -> DraftBudget:
+    """Which of K draft tokens are the drafter's own: with prompt lookup those that it was made for."""
+    tokens = min(config.num_drafts, num_drafts) if copies else num_drafts
+    tokens = 0 if family.copies else tokens
+    return DraftBudget(tokens, split_drafts(config, tokens)[0])
 
 
 def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path | str, copies: bool = False) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import torch
 from torch import Tensor
 from transformers import DynamicCache
@@ -15,8 +13,6 @@ from mtpc.methods.trees import Limits, grow
 from mtpc.parallel.completed import completed
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.target_head.shared import SharedHead
-
-GoesOn = Callable[[Sequence[int], Sequence[float]], bool]  # see `mtpc.draft_length.batch.BatchCopying.goes_on`
 
 
 class Session:
@@ -40,7 +36,6 @@ class Session:
         temperature: Tensor | None = None,
         noise: Tensor | None = None,
         copied: Copied | None = None,
-        goes_on: GoesOn | None = None,
     ) -> Draft:
         """Take up new positions and draft K tokens after the last of them.
 
@@ -48,15 +43,13 @@ class Session:
         following: int64 [B, m], the token after each; the last is the one that the target has just emitted.
         temperature: [B]; None drafts greedily, with no probabilities.  noise: float64 [B, K], uniforms in [0, 1), one
         for each draft; needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
-        goes_on: whether a serial part that copies as well makes another pass, by what the last one drafted; where it
-        does not, a draft has fewer tokens.
         """
         serial, window = self.drafter.split(num_drafts)
         known = Known.of_target(hidden[:, -1], following[:, -1])
         copying = None if copied is None else Copying.begin(copied)
         drafts: list[Draft] = []
         if self.drafter.serial is not None:
-            known, draft, copying = self._serial(hidden, following, known, serial, temperature, noise, copying, goes_on)
+            known, draft, copying = self._serial(hidden, following, known, serial, temperature, noise, copying)
             drafts.append(draft)
         if window:
             assert self.drafter.window is not None  # part of the contract: K is no more than the drafter can draft
@@ -121,7 +114,7 @@ class Session:
 
     def _serial(
         self, hidden: Tensor, following: Tensor, known: Known, steps: int, temperature: Tensor | None,
-        noise: Tensor | None, copying: Copying | None, goes_on: GoesOn | None,
+        noise: Tensor | None, copying: Copying | None,
     ) -> tuple[Known, Draft, Copying | None]:  # fmt: skip
         """What is known after so many steps, their draft, and how copying stands."""
         self.length += hidden.shape[1]
@@ -144,8 +137,6 @@ class Session:
                 probs.append(q)
             states.append(state)
             tokens.append(token[:, None])
-            if goes_on is not None and not goes_on(token.tolist(), peaks[-1].tolist()):
-                break
         self.cache.crop(self.length)
         known = Known(torch.cat(states, 1), torch.cat(tokens, 1))
         stated, largest = (torch.stack(rows, 1) if rows else None for rows in (probs, peaks))

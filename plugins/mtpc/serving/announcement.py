@@ -11,13 +11,12 @@ from mtpc.methods.contract import Family
 class Shares(NamedTuple):
     """How many tokens of a draft come from where.
 
-    copied: beyond the drafter's own.  further: whether the serial part may draft these in further passes instead.
+    copied: beyond the drafter's own.
     """
 
     serial: int
     window: int
     copied: int = 0
-    further: bool = False
 
 
 def announced(folder: Path, family: Family, shares: Shares, vocabularies: str, *more: str) -> str:
@@ -28,7 +27,7 @@ def announced(folder: Path, family: Family, shares: Shares, vocabularies: str, *
     named = {
         "by its serial part": shares.serial,
         "by its window part": shares.window,
-        f"copied{' or drafted' * shares.further} beyond those": shares.copied,
+        "copied beyond those": shares.copied,
     }
     parts = ", ".join(f"{count} {what}" for what, count in named.items() if count)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))

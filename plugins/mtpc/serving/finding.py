@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Finding(NamedTuple):
     """What was looked at, whether it is as it should be, and, if not, what mends it.
 
-    An adapter's check (entry point group ``mtpc.adapters``) returns a list of these, one for each touch point
+    An adapter's check (entry point group ``mtpc.adapters``) returns a list of these, one for each integration point
     of its engine.
     """
 

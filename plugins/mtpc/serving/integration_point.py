@@ -15,7 +15,7 @@ BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 BY_KEYWORD = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class TouchPoint(NamedTuple):
+class IntegrationPoint(NamedTuple):
     """One function of an engine and the parameters that the adapter counts on.
 
     parameters: the names that it begins with and then, after a lone ``*``, those that are passed by keyword, anywhere.
@@ -73,12 +73,12 @@ def installed(module: str, function: str) -> list[Parameter]:
         raise LookupError(str(error)) from error
 
 
-def sentences(table: Iterable[TouchPoint], mend: str) -> Iterator[str]:
+def sentences(table: Iterable[IntegrationPoint], mend: str) -> Iterator[str]:
     """One sentence for each line that does not hold in the installed engine; ``mend`` says what to do about it."""
     return (f"{problem}; {mend}." for line in table if (problem := line.problem()))
 
 
-def findings(engine: str, table: Iterable[TouchPoint], mend: str) -> list[Finding]:
+def findings(engine: str, table: Iterable[IntegrationPoint], mend: str) -> list[Finding]:
     """Every line of a table, for `mtpc doctor`."""
     lines = []
     for line in table:

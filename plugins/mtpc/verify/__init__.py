@@ -2,12 +2,11 @@
 
 The reference, whether or not a part of this project calls it: where an engine's own rule is correct, that is used and
 held to the one here (`verify_greedy`, `verify_rejection`); where it has none, the one here is used (`verify_tree`,
-`mtpc.verify.filters`).  `verify_block` and the closed forms of acceptance (`overlap`, `expected_rates`) are called by
-tests and by users alone, and are checked as all others are, against enumerated distributions.
+`mtpc.verify.filters`).  The closed forms of acceptance (`overlap`, `expected_rates`) are called by tests and by users
+alone, and are checked as all others are, against enumerated distributions.
 """
 
 from mtpc.verify.acceptance import Rates, expected_rates, overlap, rates_from_counts, rates_from_marginal
-from mtpc.verify.block import verify_block
 from mtpc.verify.greedy import verify_greedy
 from mtpc.verify.rejection import verify_rejection
 from mtpc.verify.tree import TreeVerdict, node_depths, verify_tree, verify_tree_greedy
@@ -23,7 +22,6 @@ __all__ = [
     "overlap",
     "rates_from_counts",
     "rates_from_marginal",
-    "verify_block",
     "verify_greedy",
     "verify_rejection",
     "verify_tree",

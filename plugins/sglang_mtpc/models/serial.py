@@ -107,20 +107,15 @@ class SerialPart(nn.Module):
         z, _ = self.input_proj(torch.cat([self.hidden_layernorm(previous.to(dtype)), embeddings], -1))
         return z
 
-    def remember(self, input_ids: Tensor, positions: Tensor, previous: Tensor, pool: Any, slots: Tensor) -> None:
-        """Write the only layer's keys and values, of which `forward` makes the same, and nothing of what follows them.
-
-        Of tokens after which nothing is drafted nobody reads more.  pool: SGLang's, of the draft model.  slots: int64
-        [T], where they go in it.  All else as in `forward`.
-        """
-        block: Any = self.blocks[0]
-        of_layer = block.self_attn
-        qkv, _ = of_layer.qkv_proj(block.input_layernorm(self.inputs(input_ids, previous)))
-        query, key, value = qkv.split([of_layer.q_size, of_layer.kv_size, of_layer.kv_size], -1)
-        _, key = of_layer.rotary_emb(positions, query, key)
-        number = of_layer.attn.layer_id
-        for cache, written in ((pool.get_key_buffer(number), key), (pool.get_value_buffer(number), value)):
-            cache[slots] = written.reshape(len(slots), *cache.shape[1:]).to(cache.dtype)
+    def timed_pass(self, states: Tensor) -> None:
+        """Compute what takes most of a pass's time, without attention, to time it; states: [n, d]."""
+        z = self.inputs(torch.zeros(len(states), dtype=torch.int64, device=states.device), states)
+        for block in self.blocks:
+            attention: Any = block.self_attn
+            qkv, _ = attention.qkv_proj(z)
+            attention.o_proj(qkv[:, : attention.q_size].contiguous())
+            mlp: Any = block.mlp
+            mlp(z)
 
     def forward(self, input_ids: Tensor, positions: Tensor, previous: Tensor, forward_batch: Any) -> Tensor:
         """The states after one step, [T, d]; see `SerialLayer.forward`."""
@@ -234,7 +229,7 @@ class SerialModel(nn.Module):
         )  # in the loop of drafts, for a window
         if kept is not None:
             kept.append(of_first_rank(states))
-        in_loop = forward_batch.forward_mode.is_decode() and not getattr(forward_batch.spec_info, "first", False)
+        in_loop = forward_batch.forward_mode.is_decode()
         head = self._asked(forward_batch.batch_size) if in_loop or not self.first_waits else NoHead()
         output = self.logits_processor(input_ids, states, head, forward_batch)
         if mixing is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtpc.draft_length.batch import BatchCopying
-from mtpc.draft_length.budget import Own
+from mtpc.draft_length.budget import DraftBudget
+from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
 from mtpc.draft_length.trust import Trust
 from mtpc.prompt_lookup.table import CopyTable
@@ -37,13 +37,13 @@ def test_it_goes_back_to_one_while_nothing_is_drafted() -> None:
 
 def test_drafts_that_are_wrong_again_and_again_become_rare_for_all_but_seeded_requests() -> None:
     """What is copied of ever new requests, which know nothing of each other, is never said."""
-    batch, lengths = BatchCopying(Own(0), 6, COST, CopyTable((0.7,))), []
+    batch, lengths = DraftLengths(DraftBudget(0), 6, COST, CopyTable((0.7,))), []
     for number in range(40):
         names = [2 * number, 2 * number + 1]
         batch.begin()
         for name in names:
             batch.add(name, lambda: [1, 2, 3, 1, 2, 3], [], False)
-        seeded, draft = batch.lengths([[], []], [], 6, [True, False])
+        seeded, draft = batch.cut([[], []], [], 6, [True, False])
         lengths.append(len(draft))
         assert len(seeded) == 3
         batch.begin()
@@ -55,30 +55,18 @@ def test_drafts_that_are_wrong_again_and_again_become_rare_for_all_but_seeded_re
 
 
 def test_alone_nothing_is_chosen_among_others() -> None:
-    batch = BatchCopying(Own(0), 6, COST, CopyTable((0.7,)))
+    batch = DraftLengths(DraftBudget(0), 6, COST, CopyTable((0.7,)))
     for _ in range(100):
-        batch.trust["copying"].learn(1.0, 0)
+        batch.trust.learn(1.0, 0)
     batch.begin()
     batch.add("one", lambda: [1, 2, 3, 1, 2, 3], [], False)
-    assert batch.lengths([[]], [], 6, [False]) == [[1, 2, 3]]
-
-
-def test_what_became_of_copies_says_nothing_of_the_drafter() -> None:
-    """Copies are wrong again and again; the drafter drafts as it did."""
-    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)), drafting=((1, 0.3),))
-    batch = BatchCopying(Own(2, serial=2), 6, cost, CopyTable((0.7,)))
-    for _ in range(100):
-        batch.trust["copying"].learn(1.0, 0)
-    batch.begin()
-    for name in ("one", "other"):
-        batch.add(name, lambda: [1, 2, 3], [], False)
-    assert batch.own_that_pay(6) > 0
+    assert batch.cut([[]], [], 6, [False]) == [[1, 2, 3]]
 
 
 @pytest.mark.parametrize(("greedy", "pay"), [(True, 2), (False, 0)])
 def test_how_often_the_drafter_is_right_at_first_is_the_tables(greedy: bool, pay: int) -> None:
     cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)), drafting=((1, 0.3),))
-    batch = BatchCopying(Own(2), 6, cost, CopyTable((0.7,), typical=(0.6, 0.2)))
+    batch = DraftLengths(DraftBudget(2), 6, cost, CopyTable((0.7,), typical=(0.6, 0.2)))
     batch.begin(greedy)
     batch.add("one", lambda: [1, 2, 3], [], False)
-    assert batch.own_that_pay(6) == pay
+    assert batch.plan(6) == pay

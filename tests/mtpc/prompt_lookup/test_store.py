@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mtpc.draft_length.batch import BatchCopying
-from mtpc.draft_length.budget import Own
+from mtpc.draft_length.budget import DraftBudget
+from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
 from mtpc.prompt_lookup.store import BREAK, TENANTS, Store
 from mtpc.prompt_lookup.table import CopyTable
@@ -41,9 +41,9 @@ def test_who_was_seen_least_recently_is_forgotten() -> None:
     assert len(store.of("1")) == 0
 
 
-def serving(*tenants: str | None) -> BatchCopying:
+def serving(*tenants: str | None) -> DraftLengths:
     """One request of each tenant with the same prompt, the first of which has been answered."""
-    batch = BatchCopying(Own(0), 8, StepCost(), CopyTable(), Store(1000))
+    batch = DraftLengths(DraftBudget(0), 8, StepCost(), CopyTable(), Store(1000))
     batch.begin()
     batch.add(0, lambda: PROMPT, ANSWER[:1], False, tenants[0])
     batch.begin()
@@ -74,7 +74,7 @@ def test_nothing_is_copied_across_the_end_of_an_answer() -> None:
     assert tokens[0].tolist() == [*ANSWER[17:], 0, 0, 0, 0, 0]
     assert (chances[0, :3] > 0.2).all()
     assert not chances[0, 3:].any()
-    assert batch.lengths([[]], [], 8, [False]) == [ANSWER[17:]]
+    assert batch.cut([[]], [], 8, [False]) == [ANSWER[17:]]
 
 
 def test_the_text_of_a_request_is_its_own() -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from mtpc.methods.mtpc import MTPC
 from mtpc.serving.announcement import Shares, announced
 
 
-@pytest.mark.parametrize(("further", "how"), [(False, "copied"), (True, "copied or drafted")])
-def test_says_what_drafts_and_what_it_takes(further: bool, how: str, tmp_path: Path) -> None:
+def test_says_what_drafts_and_what_it_takes(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(1_230_000))
-    line = announced(tmp_path, MTPC(), Shares(2, 0, 3, further), "drafting from all 9 tokens", "V1 runner")
+    line = announced(tmp_path, MTPC(), Shares(2, 0, 3), "drafting from all 9 tokens", "V1 runner")
     assert line == (
-        f"{tmp_path} is an MTPC drafter and drafts up to 5 tokens; 2 by its serial part, 3 {how} beyond those; "
+        f"{tmp_path} is an MTPC drafter and drafts up to 5 tokens; 2 by its serial part, 3 copied beyond those; "
         "drafting from all 9 tokens; its file of weights is of 1.2 MB; V1 runner."
     )

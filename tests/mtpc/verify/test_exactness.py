@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
-from mtpc.verify import verify_block, verify_rejection
+from mtpc.verify import verify_rejection
 from tests.mtpc.verify.rules import RULES
+from tests.oracles.block_verification import verify_block
 from tests.oracles.processes import Process, emitted_joint, random_process, sample_paths
 
 VERIFY = {"rejection": verify_rejection, "block": verify_block}

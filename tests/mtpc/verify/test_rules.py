@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from mtpc.draw import draw
-from mtpc.verify import PADDING, verify_block, verify_greedy, verify_rejection
-from mtpc.verify.block import block_acceptance, block_weights
+from mtpc.verify import PADDING, verify_greedy, verify_rejection
 from mtpc.verify.rejection import acceptance_probabilities
 from tests.mtpc.verify.rules import RULES
+from tests.oracles.block_verification import block_acceptance, block_weights, verify_block
 from tests.oracles.processes import random_process, sample_paths
 
 LARGEST = 1.0 - 2.0**-24

@@ -23,7 +23,7 @@ CLAIMED = 1e-9  # the chance of each token drawn
 def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; harmless when called twice."""
     after_import("vllm.v1.spec_decode.llm_base_proposer", misstate_v1)
-    after_import("vllm_mtpc.speculator", misstate_v2)
+    after_import("vllm_mtpc.v2.speculator", misstate_v2)
     after_import("sglang_mtpc.verify", misstate_sglang)
 
 

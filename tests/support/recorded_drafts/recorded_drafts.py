@@ -17,10 +17,10 @@ V2_LOOP = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator"
 @functools.cache
 def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; a second call does nothing."""
-    after_import("vllm_mtpc.proposer", lambda module: (record_vllm(module.Proposer), record_at_once(module.Proposer)))
+    after_import("vllm_mtpc.v1.proposer", lambda module: record_vllm(module.Proposer))
     after_import("vllm.v1.spec_decode.llm_base_proposer", lambda module: record_vllm(module.SpecDecodeBaseProposer))
     after_import(V2_LOOP, lambda module: record_vllm(module.TargetDependentARSpeculator))
-    after_import("vllm_mtpc.speculator", lambda module: record_vllm(module.Speculator))
+    after_import("vllm_mtpc.v2.speculator", lambda module: record_vllm(module.Speculator))
     after_import("sglang_mtpc.verify", record_sglang)
 
 
@@ -46,20 +46,6 @@ def record_vllm(drafter: Any) -> None:
         return drafts
 
     drafter.propose = recorded
-
-
-def record_at_once(proposer: Any) -> None:
-    """Those of steps that vLLM prepares nothing for, which are not proposed again."""
-    from vllm.distributed import get_tensor_model_parallel_rank
-
-    honest = proposer.at_once
-
-    def at_once(self: Any, *args: Any) -> Any:
-        if (drafts := honest(self, *args)) is not None:
-            write(drafts, get_tensor_model_parallel_rank())
-        return drafts
-
-    proposer.at_once = at_once
 
 
 def record_sglang(module: Any) -> None:

@@ -84,7 +84,7 @@ def _vllm(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> 
 def token_map(cost: Mapping[str, Any] | None) -> str:
     """SGLang's ``--speculative-token-map`` for drafts that are copied as well.
 
-    cost: of steps, by which those of each step are as long as pays; None: all have one length.
+    cost: of steps; None: the server times them.
     """
     paying = "" if cost is None else f"&step_cost={quote_plus(json.dumps(cost, separators=(',', ':')))}"
     return f"?copy=true{paying}"

@@ -35,8 +35,8 @@ def plan(
     machine a long draft is slower than none. From the measured steps and the acceptance at each position follows the
     number of drafts that pays at each batch size, 0 where none does. Printed are vLLM's settings for it:
     `num_speculative_tokens_per_batch_size`, and with copying `step_cost`, by which the length of every draft is chosen
-    until the server has timed enough steps of its own (`"fixed": true` in it keeps the table as it is);
-    sampling costs more, so let `mtpc bench` measure a temperature above 0 as well.
+    in place of the table that the server times when it starts; sampling costs more, so let `mtpc bench` measure a
+    temperature above 0 as well.
 
     With --out they are written as a configuration, ready to serve the target and the drafter that were measured; where
     drafting pays at no batch size, without the drafter. SGLang's drafts all have one length: that which pays for one

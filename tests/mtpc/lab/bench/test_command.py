@@ -23,7 +23,7 @@ from mtpc.lab.servers.engine import Engine
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.vllm_engine import VLLM, vllm_counters
 
-WEIGHTS = Path(__file__).parents[3] / "weights"
+WEIGHTS = Path(__file__).parents[4] / "weights"
 FAKE = Path(__file__).parents[1] / "servers" / "fake_server.py"
 PLAN = Plan((1,), (0.0,), max_tokens=4, rounds=1, requests=2)
 

@@ -20,7 +20,7 @@ from tests.mtpc.lab.bench.test_plan import COST, RATES, point, results
 
 yaml = pytest.importorskip("yaml", reason="the engine's environment brings it")
 
-WEIGHTS = Path(__file__).parents[3] / "weights"
+WEIGHTS = Path(__file__).parents[4] / "weights"
 BYTES, CHAT = str(WEIGHTS / "byte-mtpc-hmm-n8"), str(WEIGHTS / "smollm2-fastmtp")
 TARGET = str(WEIGHTS / "byte-target")
 COPYING = {"mtpc": {"copy": True, "step_cost": COST.model_dump()}}

@@ -30,7 +30,7 @@ from mtpc.lab.training.recipes.mtpc_recipe import Settings as MTPCSettings
 from mtpc.methods.mtpc import MTPCConfig
 from mtpc.parallel.config import ParallelConfig
 
-SHIPPED = Path(__file__).parents[3] / "weights" / "byte-target" / "provenance.json"
+SHIPPED = Path(__file__).parents[4] / "weights" / "byte-target" / "provenance.json"
 RENAMED = {"steps": "updates", "tokens_per_step": "tokens_per_update", "warmup_steps": "warmup"}
 
 

@@ -56,7 +56,7 @@ def test_all_is_well(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -
     assert "failed" not in result.output
 
 
-def test_a_failing_touch_point_fails_the_command_and_names_the_mend(
+def test_a_failing_integration_point_fails_the_command_and_names_the_mend(
     machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_adapter(monkeypatch, "bad_check")

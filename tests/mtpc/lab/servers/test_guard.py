@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 FAKE = Path(__file__).parent / "fake_server.py"
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 # A benchmark's part: two servers, each with a child; it says when they answer, and waits.
 STARTER = f"""

@@ -27,7 +27,7 @@ from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_hybrid import make_hybrid
 from tests.support.random_models import make_drafter, make_target
 
-SHIPPED = Path(__file__).parents[3] / "weights" / "byte-mtpc-hmm-n8"
+SHIPPED = Path(__file__).parents[4] / "weights" / "byte-mtpc-hmm-n8"
 SETTINGS = ServerSettings(Path("target"), max_batch=4, max_length=512)
 
 

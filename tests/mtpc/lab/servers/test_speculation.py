@@ -13,7 +13,7 @@ from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_hybrid import make_hybrid
 from tests.support.random_models import make_target
 
-SHIPPED = Path(__file__).parents[3] / "weights" / "byte-mtpc-hmm-n8"
+SHIPPED = Path(__file__).parents[4] / "weights" / "byte-mtpc-hmm-n8"
 
 
 def test_a_window_limits_what_a_circuit_drafts() -> None:

@@ -1,0 +1,1 @@
+"""Draft vocabularies for the draft models that vLLM runs itself."""

@@ -1,0 +1,77 @@
+"""What steps cost, timed."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtpc.draft_length.cost import FREE, NEEDED, REQUESTS, TOKENS, StepCost, measured
+
+
+class Machine:
+    """An engine whose steps take a tenth of a second and a hundredth for each token, and its clock."""
+
+    def __init__(self, slower: float = 1.0) -> None:
+        self.now, self.slower, self.calls = 0.0, slower, list[int]()
+
+    def __call__(self) -> float:
+        return self.now
+
+    def step(self, tokens: int) -> None:
+        self.calls.append(tokens)
+        again = self.calls.count(tokens) > 1
+        self.now += self.slower * (0.1 + 0.01 * tokens) * (1 if again else 5)  # what runs first is prepared
+
+    def draft(self, requests: int) -> None:
+        self.now += self.slower * 0.02 * requests
+
+
+def test_the_table_is_what_was_timed() -> None:
+    machine = Machine(0.05)
+    cost = measured(machine.step, machine.draft, 64, 16, clock=machine)
+    assert [tokens for tokens, _ in cost.verifying] == list(TOKENS)
+    assert [times for _, times in cost.verifying] == pytest.approx([(0.1 + 0.01 * n) / 0.11 for n, _ in cost.verifying])
+    assert cost.drafting == tuple((n, pytest.approx(0.02 * n / 0.11)) for n in REQUESTS)
+    assert cost.plain == cost.verifying
+    assert "1: 1.00" in cost.summary
+
+
+def test_what_interrupts_a_step_does_not_count() -> None:
+    """Every step of one round is twice as slow."""
+    machine = Machine(0.05)
+    quiet = machine.step
+
+    def step(tokens: int) -> None:
+        machine.slower = 0.1 if machine.calls.count(tokens) == 2 else 0.05
+        quiet(tokens)
+
+    machine.step = step  # type: ignore[method-assign]
+    cost = measured(machine.step, None, 16, 16, clock=machine)
+    assert [times for _, times in cost.verifying] == pytest.approx([(0.1 + 0.01 * n) / 0.11 for n, _ in cost.verifying])
+
+
+def test_a_slow_machine_times_what_is_needed_once() -> None:
+    machine = Machine(40.0)
+    cost = measured(machine.step, None, 64, 16, clock=machine)
+    assert cost.drafting == ((1, 0.0),)
+    assert machine.calls == [tokens for tokens in TOKENS if tokens <= NEEDED]
+    assert cost.step(8, 24) > 1.5 * cost.step(8, 0)
+
+
+def test_ranks_call_as_often_as_the_first_one_says() -> None:
+    """Whatever their own clocks say."""
+    slow, fast = Machine(40.0), Machine(0.01)
+    told: list[float] = []
+
+    def tell(seconds: float) -> float:
+        told.append(seconds)
+        return seconds
+
+    first = measured(slow.step, slow.draft, 64, 16, tell, slow)
+    second = measured(fast.step, fast.draft, 64, 16, lambda _: told.pop(0), fast)
+    assert first == second
+    assert slow.calls == fast.calls
+
+
+def test_older_tables_are_read() -> None:
+    assert StepCost.model_validate({"drafting": [[1, 0.5]], "fixed": True}).drafting == ((1, 0.5),)
+    assert FREE.step(4, 40) == FREE.step(4, 0)

@@ -1,0 +1,114 @@
+"""Drafts of the V1 runner as long as is worth it: their distributions, with what is copied after the drafter's own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mtpc.draft import Draft
+from mtpc.draft_length.budget import DraftBudget
+from mtpc.draft_length.cost import FREE, StepCost
+from mtpc.prompt_lookup.table import CopyTable
+from vllm_mtpc.additional import Section
+from vllm_mtpc.v1.draft_lengths import BatchLengths
+
+TOKENS, VOCABULARY = torch.tensor([[1, 2], [3, 4]]), 6
+PROBS = torch.rand(2, 2, VOCABULARY, generator=torch.Generator().manual_seed(0))
+COST = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)), drafting=((1, 9.0),))
+NO_DRAFT = Draft(torch.zeros(2, 0, dtype=torch.int64), None)
+
+
+def batch_lengths(own: int = 0, copies: bool = True, **settings: Any) -> BatchLengths:
+    """With a drafter of so many draft steps."""
+    said = Section(**settings)
+    return BatchLengths(DraftBudget(own, steps=own), 8, said, CopyTable(), copies, torch.device("cpu"))
+
+
+def request(prompt: list[int], tenant: str | None = None) -> Any:
+    """One of vLLM's."""
+    sampling = None if tenant is None else SimpleNamespace(extra_args={"tenant": tenant})
+    return SimpleNamespace(prompt_token_ids=prompt, output_token_ids=[], sampling_params=sampling)
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("drafts", [[[1], []], [[1, 2], [3]], [[1, 2], [3, 4, 5, 0]], [[1, 2, 5], []]])
+def test_distributions_are_as_wide_as_the_longest_draft(stated: bool, drafts: list[list[int]]) -> None:
+    asked: list[Any] = []
+
+    def lengths(*arguments: Any) -> list[list[int]]:
+        asked.append(arguments)
+        return drafts
+
+    made: Any = BatchLengths.__new__(BatchLengths)
+    made.device, made.lengths = torch.device("cpu"), SimpleNamespace(cut=lengths)
+    peaks = torch.tensor([[0.5, 0.25], [1.0, 0.75]])
+    tokens, probs = made.cut(Draft(TOKENS, PROBS if stated else None, peaks), 4, {1: "a generator"})
+    ((given, sure, longest, seeded),) = asked
+    assert (given, sure, longest, seeded) == (TOKENS.tolist(), peaks.tolist(), 4, [False, True])
+    assert tokens == drafts
+    if not stated:
+        assert probs is None
+        return
+    width = max(map(len, drafts))
+    assert probs.shape == (2, width, VOCABULARY)
+    assert torch.equal(probs[:, :2], PROBS[:, :width])
+    for row, draft in enumerate(drafts):
+        for place, token in enumerate(draft[2:], start=2):
+            assert probs[row, place].tolist() == [float(other == token) for other in range(VOCABULARY)]
+
+
+def test_a_request_with_a_seed_gets_the_whole_draft() -> None:
+    """Drafting is never worth it here."""
+    made = batch_lengths(own=2, step_cost=COST)
+    requests = {name: request([1]) for name in "ab"}
+    tokens = torch.tensor([[100, -1], [200, -1]])
+    made.sampled(["a", "b"], requests, tokens, torch.tensor([False, False]), True)
+    assert made.plan(8, seeded=False) == 0
+    assert made.cut(NO_DRAFT, 8, {}) == ([[], []], None)
+    assert made.plan(8, seeded=True) == 2
+
+
+def test_a_name_that_is_used_again_is_another_request() -> None:
+    """No text or answer of one tenant goes to another."""
+    made = batch_lengths(step_cost=COST, store=100)
+
+    def step(token: int) -> None:
+        tokens = torch.tensor([[token], [200]])
+        made.sampled(["a", "b"], requests, tokens, torch.zeros(2, dtype=torch.bool), True)
+        made.cut(NO_DRAFT, 8, {})
+        requests["a"].output_token_ids.append(token)
+
+    requests = {"a": request([1], "alice"), "b": request([2], "carol")}
+    step(100)
+    step(100)
+    requests["a"] = request([3], "bob")
+    step(101)
+    step(102)
+    found = made.lengths.requests["a"]
+    assert found.copy is not None and found.copy.text == [3, 101, 102]
+    assert found.tenant == "bob"
+    store = made.lengths.store
+    assert store is not None
+    assert [token for token in store.of("alice") if token >= 0] == [100, 100]
+    assert not store.of("bob")
+
+
+def test_without_prompt_lookup_nothing_is_copied() -> None:
+    made = batch_lengths(own=3, copies=False, adaptive=False)
+    assert made.lengths.cost is FREE
+    requests = {name: request([1, 2, 1]) for name in "ab"}
+    made.sampled(["a", "b"], requests, torch.tensor([[2], [2]]), torch.tensor([False, True]), True)
+    assert made.copied(3) is None
+    assert made.plan(3, seeded=False) == 3
+    drafts, _ = made.cut(Draft(torch.tensor([[7, 8, 9], [7, 8, 9]]), None), 3, {})
+    assert drafts == [[7, 8, 9], []]
+
+
+@pytest.mark.parametrize(
+    ("settings", "timed"), [({}, True), ({"adaptive": False}, False), ({"step_cost": COST}, False)]
+)
+def test_steps_are_timed_unless_the_user_says_what_they_cost(settings: dict[str, Any], timed: bool) -> None:
+    assert batch_lengths(**settings).is_timed == timed

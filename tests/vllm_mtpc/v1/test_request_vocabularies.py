@@ -1,0 +1,136 @@
+"""What is read of requests on the host, and the vocabularies that follow: at once on a CPU, later elsewhere."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mtpc.metrics.tally import Tally
+from mtpc.vocabulary.language import LanguageDetector
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from vllm_mtpc.v1 import request_vocabularies
+from vllm_mtpc.v1.request_vocabularies import MOST_WAITING, UNDER_WAY, RequestVocabularies
+
+RANKINGS = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
+LOW, HIGH = [3, 1, 2, 0, 4, 5], [57, 59, 58, 56, 55, 54]
+
+
+@pytest.fixture
+def chosen() -> RequestVocabularies:
+    return RequestVocabularies(LanguageDetector(RANKINGS, surcharge=1.0), torch.device("cpu"))
+
+
+def has_read(chosen: RequestVocabularies, request: str, tokens: list[int]) -> bool:
+    """Whether these tokens, and no others, are the evidence on a request."""
+    reading = chosen.readings[request]
+    expected = chosen.detector.read(chosen.detector.begin(), tokens)
+    return reading.tokens == len(tokens) and reading.evidence.tolist() == pytest.approx(expected.tolist())
+
+
+def test_a_batch_in_its_order(chosen: RequestVocabularies) -> None:
+    chosen.begin("a", LOW)
+    chosen.begin("b", HIGH)
+    assert chosen.choose(["b", "a", "b"]).tolist() == [1, 0, 1]
+
+
+def test_what_is_sampled_is_read_but_not_what_was_rejected(chosen: RequestVocabularies) -> None:
+    chosen.begin("a", LOW)
+    chosen.begin("b", HIGH)
+    chosen.sampled(["a", "b", "gone"], torch.tensor([[57, 58, -1], [-1, -1, -1], [1, 2, 3]], dtype=torch.int32))
+    assert set(chosen.readings) == {"a", "b"}
+    assert chosen.choose(["a", "b"]).tolist() == [0, 1]
+    assert has_read(chosen, "a", [*LOW, 57, 58])
+    assert has_read(chosen, "b", HIGH)
+    for _ in range(20):
+        chosen.sampled(["a"], torch.tensor([[59, 58, 57]]))
+    assert chosen.choose(["a", "b"]).tolist() == [1, 1]
+
+
+def test_what_waits_is_read_at_once_and_does_not_pile_up(chosen: RequestVocabularies) -> None:
+    chosen.begin("a", LOW)
+    for step in range(MOST_WAITING):
+        chosen.sampled(["a"], torch.tensor([[step % 60, -1]]))
+    assert has_read(chosen, "a", LOW)
+    chosen.sampled(["a"], torch.tensor([[1, 2]]))
+    assert has_read(chosen, "a", [*LOW, *(step % 60 for step in range(MOST_WAITING)), 1, 2])
+    assert not chosen.arrivals
+
+
+def test_what_is_told_later_is_taken_in_before_what_comes_next(chosen: RequestVocabularies) -> None:
+    """Also of a request that is gone since; no draft was verified then."""
+    chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
+    requests = {name: SimpleNamespace(prompt_token_ids=LOW) for name in "ab"}
+    chosen.hear(torch.full((2, 1), -1), requests, SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []]))
+    chosen.hear_later(["a", "b"], torch.tensor([[57], [58]]))
+    chosen.hear_later(["b", "a"], torch.tensor([[3], [4]]))
+    requests.pop("b")
+    chosen.hear(torch.tensor([[5]]), requests, batch)
+    chosen.read_due()
+    assert has_read(chosen, "a", [*LOW, 57, 4, 5])
+    assert set(chosen.readings) == {"a"}
+    assert not chosen.tally.totals()[0]
+
+
+def test_a_name_that_is_used_again_is_another_request(chosen: RequestVocabularies) -> None:
+    batch = SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
+    for prompt in (LOW, HIGH):
+        chosen.hear(torch.tensor([[5]]), {"a": SimpleNamespace(prompt_token_ids=prompt)}, batch)
+        chosen.read_due()
+        assert has_read(chosen, "a", [*prompt, 5])
+
+
+def test_what_became_of_drafts_counts_for_the_vocabulary_that_they_came_from(chosen: RequestVocabularies) -> None:
+    chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []])
+    requests = {"a": SimpleNamespace(prompt_token_ids=LOW), "b": SimpleNamespace(prompt_token_ids=HIGH)}
+    unread = torch.tensor([False, True])
+    chosen.follow(torch.tensor([[1], [7]]), requests, batch, unread)
+    unread[1] = False
+    batch.spec_token_ids = [[0, 0], []]
+    for _ in range(9):  # until the first request has changed over
+        chosen.follow(torch.tensor([[57, 58, -1], [7, -1, -1]]), requests, batch, unread)
+    drafts, moves = chosen.tally.totals()
+    assert set(drafts) == {(0, 2, 1), (1, 2, 1)}
+    assert sum(drafts.values()) == 9
+    assert moves == {(None, 0): 1, (None, 1): 1, (0, 1): 1}
+
+
+def test_a_request_begins_anew_and_is_forgotten(chosen: RequestVocabularies) -> None:
+    chosen.begin("a", LOW)
+    assert chosen.choose(["a"]).tolist() == [0]
+    chosen.begin("a", HIGH + HIGH)
+    assert chosen.choose(["a"]).tolist() == [1]
+    chosen.forget(["a", "unknown"])
+    assert not chosen.readings
+
+
+def test_elsewhere_tokens_are_read_when_they_must_have_come(
+    monkeypatch: pytest.MonkeyPatch, chosen: RequestVocabularies
+) -> None:
+    waited: list[Any] = []
+
+    class Event:
+        """Stands in for the GPU's."""
+
+        def record(self) -> None:
+            """The copy is under way."""
+
+        def synchronize(self) -> None:
+            waited.append(self)
+
+    monkeypatch.setattr(request_vocabularies.torch.cuda, "Event", Event)
+    chosen.asynchronous = True
+    chosen.begin("a", [])
+    for step in range(5):
+        chosen.sampled(["a"], torch.tensor([[step]]))
+        chosen.read_due()
+    assert has_read(chosen, "a", list(range(5 - UNDER_WAY)))
+    chosen.forget(["a"])
+    chosen.begin("a", list(range(5)))  # preempted, and back with all that it has said
+    for _ in range(UNDER_WAY):
+        chosen.sampled(["a"], torch.tensor([[-1]]))
+        chosen.read_due()
+    assert has_read(chosen, "a", list(range(5)))
+    assert len(waited) == 5

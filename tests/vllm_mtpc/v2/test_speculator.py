@@ -1,0 +1,95 @@
+"""What Model Runner V2's speculator keeps, without an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
+
+from mtpc.memory import DRAFTED, STATED
+from mtpc.methods import family_of
+from tests.mtpc.parallel.trace import Trace
+from tests.support.tiny_models import make_window
+from vllm_mtpc import model
+from vllm_mtpc.model import DrafterForCausalLM
+from vllm_mtpc.v2 import speculator
+from vllm_mtpc.v2.speculator import Speculator
+
+SLOTS, DRAFTS, VOCABULARY = 5, 3, 258
+
+
+@pytest.mark.parametrize("method", ["probabilistic", "greedy"])
+@pytest.mark.parametrize(("name", "own"), [("drafter", True), ("hybrid", True), ("fastmtp", False)])
+def test_what_is_stated_is_kept_once(
+    name: str, own: bool, method: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By vLLM, or where a window drafts in a tensor of our own, with a row for padding: never both."""
+    kept: list[torch.Tensor] = []
+
+    def base(self: Any, vllm_config: Any, device: torch.device) -> None:
+        self.max_num_reqs, self.vocab_size, self.hidden_size, self.dtype = SLOTS, VOCABULARY, 4, torch.float32
+        self.dp_rank, self.draft_logits = 0, None
+        if vllm_config.speculative_config.draft_sample_method == "probabilistic":
+            self.draft_logits = torch.zeros(SLOTS, DRAFTS, VOCABULARY)
+            kept.append(self.draft_logits)
+
+    monkeypatch.setattr(EagleSpeculator, "__init__", base)
+    monkeypatch.setattr(speculator, "get_tensor_model_parallel_rank", lambda: 0)
+    folder: Path = request.getfixturevalue(name)
+    settings = SimpleNamespace(
+        num_speculative_tokens=DRAFTS,
+        draft_sample_method=method,
+        draft_model_config=SimpleNamespace(model=str(folder)),
+    )
+    config = SimpleNamespace(speculative_config=settings, additional_config={})
+    made = Speculator(config, torch.device("cpu"), None)
+    assert made.speculative_config.draft_sample_method == method
+    assert len(kept) == (method == "probabilistic" and not own)
+    assert (made.slot_logits is not None) == (method == "probabilistic" and own)
+    assert (made.draft_logits is not None) == (method == "probabilistic")
+    if made.slot_logits is not None and made.draft_logits is not None:
+        assert made.slot_logits.shape == (SLOTS + 1, DRAFTS, VOCABULARY)
+        assert made.draft_logits.data_ptr() == made.slot_logits.data_ptr()
+
+
+@pytest.mark.parametrize("circuit", ["ff", "hmm"])
+@pytest.mark.parametrize("method", ["probabilistic", "greedy"])
+def test_memory_of_a_draft_does_not_grow_with_the_batch(method: str, circuit: str) -> None:
+    """Beyond what is kept: by default vLLM profiles with 1,024 requests, and captures graphs for up to 512."""
+    rows, drafts, vocabulary = 1024, 7, 152_000
+    made: Any = Speculator.__new__(Speculator)
+    with torch.device("meta"):
+        window = make_window(circuit, drafts + 1, 2, 8, vocabulary).requires_grad_(False)
+        made.model, made.copying = SimpleNamespace(window=window, completed=lambda known: known), None
+        made.serial_drafts, made.window_drafts, made.max_num_reqs = 0, drafts, rows
+        made.states, made.tokens = torch.zeros(rows, 1, 8), torch.zeros(rows, 1, dtype=torch.int64)
+        made.positions, made.seeds, made.idx_mapping = torch.zeros(3, rows, dtype=torch.int64)
+        made.temperature, made.draft_tokens = torch.ones(rows), torch.zeros(rows, drafts, dtype=torch.int64)
+        kept = torch.zeros(rows + 1, drafts, vocabulary)
+        made.slot_logits = kept if method == "probabilistic" else None
+    with torch.no_grad(), Trace() as trace:
+        made._draft_window(rows)
+    assert trace.peak <= DRAFTED * STATED
+
+
+@pytest.mark.parametrize(("kept", "warned"), [(None, False), (1 << 29, False), (4 << 30, True)])
+def test_much_memory_that_is_kept_is_warned_of(
+    kept: int | None, warned: bool, drafter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what to set: by default a GPU of 80 GB keeps distributions for 1,024 requests."""
+    said: list[str] = []
+    heard = SimpleNamespace(info=lambda line: None, warning=lambda line, *values: said.append(line % values))
+    monkeypatch.setattr(model, "logger", heard)
+    made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
+    nn.Module.__init__(made)
+    made.folder, made.family, made.num_drafts, made.draft_logits = drafter, family_of(drafter), DRAFTS, None
+    made.drafter, made.target = made.family.read_config(drafter), SimpleNamespace(vocab_size=VOCABULARY)
+    config = SimpleNamespace(num_speculative_tokens=DRAFTS, scheduler_config=SimpleNamespace(max_num_seqs=1024))
+    made.announce(config, False, "Model Runner V2", kept=kept)
+    assert len(said) == warned
+    assert all(line.startswith("--max-num-seqs 1024: ") and " 4.3 GB " in line for line in said)
