@@ -1,7 +1,7 @@
-"""Trees of a serial part alone in which nodes are borrowed: SGLang's draft loop makes them, and the core goes on.
+"""Trees of a serial part alone that borrow nodes or are left out where they do not pay: the core makes them.
 
-Of its tree the loop returns no probabilities, so what makes the tree of the loop's candidates has the core's in its
-place.
+SGLang's draft loop finds the candidates, but returns no probabilities of its tree, which both need. So `organized`
+stands in the place of what makes the tree of them.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class SerialDraftWorker(EagleDraftWorker):
             part = served.window(config, torch.device(self.device)).shortened(rest)
             completed = self.draft_runner.model.completed if part.reads_serial else None
             self.window = Drafting(part, Shape(rest, 1, rest), self._mixes, completed)
-        if self.borrows:
+        if self.makes_tree:
             serial_tree.install()
 
     @property
@@ -78,9 +78,10 @@ class SerialDraftWorker(EagleDraftWorker):
         return self.lengths is not None and self.shape.children == 1
 
     @property
-    def borrows(self) -> bool:
-        """Whether SGLang's loop drafts trees in which nodes are to be borrowed."""
-        return self.window is None and self.shape.borrowed > 0
+    def makes_tree(self) -> bool:
+        """Whether the core makes the tree of SGLang's candidates: nodes are borrowed, or lengths are chosen."""
+        trees = self.window is None and self.shape.children > 1
+        return trees and (self.shape.borrowed > 0 or self.lengths is not None)
 
     def init_token_map(self) -> None:
         """None of SGLang's kind, whose drafts would lie outside of the distribution that is verified."""
@@ -99,6 +100,7 @@ class SerialDraftWorker(EagleDraftWorker):
             numbers = self.requests.numbers
         model = self.draft_runner.model
         model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
+        model.first_candidates = self.shape.children
         model.first_waits = (
             self.lengths is not None
             and model.lm_head.weight.device.type == "cpu"
@@ -140,7 +142,7 @@ class SerialDraftWorker(EagleDraftWorker):
     @property
     def _drafts_alone(self) -> bool:
         """Whether SGLang's draft loop, as it is, drafts all tokens; otherwise `_loop` runs it, in no graph."""
-        return self.window is None and self.lengths is None and not self.borrows
+        return self.window is None and self.lengths is None and not self.makes_tree
 
     @contextmanager
     def _loop_of(self, steps: int) -> Iterator[None]:

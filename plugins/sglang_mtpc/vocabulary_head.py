@@ -30,11 +30,17 @@ class VocabularyHead:
 
 
 class NoHead:
-    """In the place of a head that is not asked: SGLang selects, draws and keeps what is one number for each row."""
+    """In the place of a head that is not asked: SGLang selects, draws and keeps what is a few numbers for each row.
+
+    candidates: how many first tokens SGLang selects, 1 of a chain.
+    """
+
+    def __init__(self, candidates: int = 1) -> None:
+        self.candidates = candidates
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Zeros, float32 [n, 1] of states [n, d]."""
-        return states.new_zeros(len(states), 1, dtype=torch.float32)
+        """Zeros, float32 [n, candidates] of states [n, d]."""
+        return states.new_zeros(len(states), self.candidates, dtype=torch.float32)
 
 
 class DraftLogitsProcessor(LogitsProcessor):

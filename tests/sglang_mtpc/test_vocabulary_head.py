@@ -57,9 +57,10 @@ def test_sglangs_probes_find_no_fault(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_head_that_is_not_asked_is_a_number_for_each_row(dtype: torch.dtype) -> None:
-    computed = processor()._get_logits(torch.ones(5, 4, dtype=dtype), NoHead(), None)
-    assert torch.equal(computed, torch.zeros(5, 1))
+def test_a_head_that_is_not_asked_is_a_number_for_each_candidate(dtype: torch.dtype) -> None:
+    for head, candidates in ((NoHead(), 1), (NoHead(3), 3)):
+        computed = processor()._get_logits(torch.ones(5, 4, dtype=dtype), head, None)
+        assert torch.equal(computed, torch.zeros(5, candidates))
 
 
 def test_the_whole_vocabulary_is_sglangs(monkeypatch: pytest.MonkeyPatch) -> None:

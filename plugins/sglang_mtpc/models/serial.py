@@ -133,6 +133,7 @@ class SerialModel(nn.Module):
     draft_logits: DraftLogits | None = None  # None: the whole vocabulary is drafted
     numbers: Tensor | None = None  # see `RequestVocabularies`
     first_waits = False  # whether first drafts are left to `first_logits`
+    first_candidates = 1  # how many SGLang selects of them meanwhile, see `NoHead`
 
     def __init__(self, config: Any, quant_config: Any = None, prefix: str = "") -> None:
         super().__init__()
@@ -224,13 +225,13 @@ class SerialModel(nn.Module):
         if mixing is not None:
             mixing.drafted(input_ids)
         states = self.model(input_ids, positions, forward_batch.spec_info.hidden_states, forward_batch)
-        kept: list[Tensor] | None = getattr(
-            forward_batch.spec_info, "kept", None
-        )  # in the loop of drafts, for a window
+        # In the loop of drafts, for a window:
+        kept: list[Tensor] | None = getattr(forward_batch.spec_info, "kept", None)
         if kept is not None:
             kept.append(of_first_rank(states))
         in_loop = forward_batch.forward_mode.is_decode()
-        head = self._asked(forward_batch.batch_size) if in_loop or not self.first_waits else NoHead()
+        waits = self.first_waits and not in_loop
+        head = NoHead(self.first_candidates) if waits else self._asked(forward_batch.batch_size)
         output = self.logits_processor(input_ids, states, head, forward_batch)
         if mixing is not None:
             output.next_token_logits = mixing.logits(output.next_token_logits)
