@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mtpc import errors
+
 torch.set_num_threads(1)  # small tensors: a second thread only waits, and much longer where the machine is busy
 
 
@@ -12,6 +14,13 @@ torch.set_num_threads(1)  # small tensors: a second thread only waits, and much 
 def _own_random_numbers() -> None:
     """A test draws the same numbers alone, in its file and in any order of the whole."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _unrefused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test ends like an engine's process because one before it started an engine in this one."""
+    monkeypatch.setenv(errors.VARIABLE, "")
+    monkeypatch.delenv(errors.VARIABLE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
