@@ -47,11 +47,11 @@ class StepCost(BaseModel):
     def _rising(self) -> Self:
         for name in ("plain", "verifying", "drafting"):
             if any(first >= second for (first, _), (second, _) in pairwise(getattr(self, name))):
-                raise ValueError(f"the numbers of {name} must rise")
+                raise ValueError(f"{name} must list its points by rising number")
         if any(not seconds for _, seconds in (*self.plain, *self.verifying)):
-            raise ValueError("a step takes time")
+            raise ValueError("plain and verifying must be above 0")
         if self.sampled is not None and self.sampled.sampled is not None:
-            raise ValueError("sampled holds no sampled")
+            raise ValueError("sampled must not hold sampled itself")
         return self
 
     @property
