@@ -66,7 +66,7 @@ def mtpc(folder: Path) -> Case:
     """A window part alone."""
     target = make_target(folder / "target")
     models = Models(target, make_drafter(folder / "drafter", target), 5)
-    samplings = [Sampling(), Sampling(0.5), Sampling(top_k=12), Sampling(top_p=0.8), Sampling(0.8, 20, 0.9)]
+    samplings = [Sampling(), Sampling(top_p=0.8), Sampling(0.8, 20, 0.9)]
     sampled = [("It was the best of ", sampling) for sampling in samplings]
     return Case(models, target, WHOLE, schedule(5, 3), sampled)
 

@@ -9,9 +9,10 @@ from tests.engine.conftest import Models
 from tests.engine.prompts import prompts
 from tests.engine_sglang.conftest import CHILDREN, NODES
 from tests.engine_sglang.server import Answer, SGLangServer
+from tests.support.often import each_of
 
 SHAPES = {"chain": None, "tree, synchronous": Tree(NODES, CHILDREN)}
-pytestmark = [pytest.mark.engine, pytest.mark.parametrize("drafted", SHAPES, indirect=True)]
+pytestmark = [pytest.mark.engine, pytest.mark.parametrize("drafted", each_of(SHAPES, ("chain",)), indirect=True)]
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from tests.support.random_fastmtp import make_fastmtp
 from tests.support.starts import starts
 
 pytestmark = pytest.mark.engine
-# Every case goes through a server; these through one of a process of its own.
-FOLDER, SETTING = "another vocabulary", "too many drafts"
+# Every case goes through a server; this one through one of a process of its own.
+FOLDER = "another vocabulary"
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
@@ -44,15 +44,13 @@ def refused(target: Path, arguments: Sequence[str], sentence: str, path: Sequenc
 
 
 def test_one_sentence_and_no_process(tmp_path: Path, random_models: Models) -> None:
-    """A drafter, a setting, an SGLang of another version, and an error while registering."""
+    """A drafter, an SGLang of another version, and an error while registering."""
     target, good, _ = random_models  # a window of 8
     (case,) = (case for case in BROKEN if case.name == FOLDER)
     broken_copy(case, good, tmp_path / "broken")
     named = ("--speculative-algorithm", "MTPC", "--speculative-draft-model-path", str(tmp_path / "broken"))
-    arguments, sentence = SGLANG_SETTINGS[SETTING]
     attempts = [
         (named, case.sentence, []),
-        (drafting(good, *arguments), sentence, []),
         (drafting(good), "is expected; install an SGLang version", [SUPPORT / "changed_sglang"]),
         (
             drafting(good),

@@ -32,6 +32,7 @@ def bench(models: Models, folder: Path) -> list[dict[str, Any]]:
     return list(json.loads((folder / "out" / "results.json").read_text())["points"])
 
 
+@pytest.mark.thorough
 def test_served_engines_are_measured(random_models: Models, tmp_path: Path) -> None:
     target = random_models.target
     points = bench(Models(target, make_fastmtp(tmp_path / "drafter", target), DRAFTS), tmp_path)

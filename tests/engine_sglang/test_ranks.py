@@ -1,7 +1,7 @@
 """Two tensor-parallel ranks through `sglang.launch_server`: the same text, and the same drafts on both, though the
 second one's states are off by an ulp.
 
-Families beside two are served where `--thorough` asks for them.  Few requests: two ranks on two cores wait for each
+Other families are served where `--thorough` asks for them.  Few requests: two ranks on two cores wait for each
 other busily.
 """
 
@@ -62,7 +62,7 @@ def serving(target: Path, folder: Path, *arguments: str) -> Iterator[SGLangServe
         yield server
 
 
-@pytest.fixture(scope="module", params=each(("mtpc", "hybrid")))
+@pytest.fixture(scope="module", params=each(("hybrid",)))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("ranks")

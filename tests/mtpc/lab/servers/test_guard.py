@@ -37,8 +37,9 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize(
+    ("number", "times"), [(signal.SIGTERM, 1), (signal.SIGINT, 3), (signal.SIGHUP, 1), (signal.SIGKILL, 1)]
+)
 def test_servers_are_gone_after_any_signal(number: signal.Signals, times: int, tmp_path: Path) -> None:
     path = os.pathsep.join((str(ROOT / "plugins"), os.environ.get("PYTHONPATH", "")))
     starter = subprocess.Popen(
