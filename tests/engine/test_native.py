@@ -90,11 +90,13 @@ def vocabularies_used(served: Served, asked: list[str]) -> Counter[int]:
     return used
 
 
+@pytest.mark.thorough
 def test_each_step_drafts_from_the_vocabulary_of_its_text(served: Served) -> None:
     used = vocabularies_used(served, in_two_languages(20))
     assert min(used[0], used[1]) > 30
 
 
+@pytest.mark.thorough
 def test_greedy_texts(served: Served) -> None:
     asked = prompts(12)
     accepted = served.server.metric("vllm:spec_decode_num_accepted_tokens_total")
@@ -112,11 +114,13 @@ def sampled(served: Served, prompt: str, sampling: Sampling) -> float:
     return p_value([tuple(choice) for answer in answers for choice in tokens(answer)], table)
 
 
+@pytest.mark.thorough
 def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
     with ThreadPoolExecutor(len(SAMPLED)) as pool:
         assert min(pool.map(lambda one: sampled(served, *one), SAMPLED)) > REJECT_BELOW
 
 
+@pytest.mark.thorough
 def test_a_misstated_draft_distribution_fails(served: Served) -> None:
     switch = served.folder / "misstate"
     switch.touch()
@@ -145,5 +149,6 @@ def test_model_runner_v2(tmp_path: Path) -> None:
     assert sum(used.values()) > 0.8 * len(drafts)  # the others' requests are of no language
 
 
+@pytest.mark.thorough
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
     assert "drafting from letters (120 tokens), capitals (120 tokens), all" in (served.folder / "log").read_text()

@@ -24,7 +24,7 @@ from tests.support.two_ranks import assert_ranks_draft_the_same
 
 pytestmark = pytest.mark.engine
 LENGTH, ASKED = 24, 4
-OFTEN = ("hybrid", "mtpc, ray")
+OFTEN = ("hybrid, ray",)
 
 
 @pytest.fixture(scope="module")

@@ -22,13 +22,12 @@ from tests.engine.prompts import prompts
 from tests.engine_sglang.conftest import LARGE
 from tests.engine_sglang.reference import JointReference, JointSampling
 from tests.engine_sglang.server import SGLangServer, texts
-from tests.support.often import each_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_target
 from tests.support.random_native import make_eagle
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft")]
 SAMPLES, TOGETHER = 3000, 500
@@ -75,7 +74,7 @@ class Served(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("NEXTN, MiMo",)))
+@pytest.fixture(scope="module", params=CASES)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a layout."""
     folder = tmp_path_factory.mktemp("native")
