@@ -14,17 +14,17 @@ from mtpc.lab.training.recipe import Recipe
 from mtpc.lab.training.recipes import fastmtp_recipe as fastmtp
 from mtpc.lab.training.recipes import gumiho_recipe as gumiho
 from mtpc.lab.training.recipes import mtpc_recipe as mtpc
-from mtpc.lab.training.recipes.mtpc_batches import BatchShape
+from mtpc.lab.training.settings import BatchShape, CircuitSettings, FastMTPSettings, GumihoSettings
 from mtpc.methods.mtpc import MTPCConfig
 from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.mtpc.lab.training.conversations import make_conversations
 from tests.support.tiny_models import SIZE, VOCAB, make_target
 
-MTPC = mtpc.Settings(
+MTPC = CircuitSettings(
     updates=12, warmup_updates=3, micro_batch=5, loss="kl", batch=BatchShape(texts=2, context=20, positions=6)
 )
-GUMIHO = gumiho.Settings(num_drafts=4, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
-FASTMTP = fastmtp.Settings(num_drafts=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
+GUMIHO = GumihoSettings(steps=2, positions=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
+FASTMTP = FastMTPSettings(num_drafts=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
 
 
 def circuit(kind: str, window: int, **options: Any) -> MTPCConfig:

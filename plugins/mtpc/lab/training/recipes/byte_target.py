@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -29,47 +29,11 @@ from mtpc.lab.text.byte_tokenizer import END_OF_TEXT, PAD, VOCAB_SIZE, save_byte
 from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.training.held import OptimizerState, Reached, Tensors
 from mtpc.lab.training.optimizers import make_optimizers, take_up
-from mtpc.lab.training.schedule import Schedule
+from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.lab.training.state import StateFile
 from mtpc.memory import must_train
 
 SAVE_EVERY = 100  # updates
-
-
-@dataclass(frozen=True)
-class ByteTargetConfig:
-    """Architecture and recipe; lengths in bytes, one token each."""
-
-    hidden_size: int = 384
-    layers: int = 6
-    heads: int = 4
-    kv_heads: int = 2
-    mlp_size: int = 1024
-    context: int = 1024
-    updates: int = 800
-    tokens_per_update: int = 16_384
-    long_context_from: float = 0.8  # share of the updates after which windows grow from context/2 to context
-    learning_rate: float = 3e-3
-    warmup: int = 40  # updates in which the rate rises
-    decay_from: float = 0.5  # share of the updates after which the rate falls linearly to 2 %
-    future_bytes: int = 16  # the auxiliary loss looks this far ahead
-    future_weight: float = 0.15
-    future_discount: float = 0.8
-    future_stride: int = 4  # the auxiliary loss is taken at every fourth position
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for larger, smaller in (("hidden_size", "heads"), ("heads", "kv_heads")):
-            if getattr(self, larger) % getattr(self, smaller):
-                raise MTPCError(f"{larger} must be a multiple of {smaller}, but is {getattr(self, larger)}.")
-        if self.tokens_per_update < self.context:
-            raise MTPCError(f"tokens_per_update must be at least the context, {self.context}.")
-
-    @property
-    def schedule(self) -> Schedule:
-        """Warm-up, constant, then linear decay to 2 %."""
-        decay_from = self.decay_from * self.updates
-        return Schedule(self.learning_rate, self.updates, self.warmup, decay_from, "linear", floor=0.02)
 
 
 class ByteState(Reached):

@@ -16,12 +16,12 @@ from mtpc.errors import MTPCError
 from mtpc.lab.text.corpus import Corpus, StoredDocument
 from mtpc.lab.training.recipes import byte_target as byte_llama
 from mtpc.lab.training.recipes.byte_target import (
-    ByteTargetConfig,
     FutureHeads,
     build_byte_llama,
     heldout_loss,
     train_byte_target,
 )
+from mtpc.lab.training.settings import ByteTargetConfig
 
 CONFIG = ByteTargetConfig(
     hidden_size=64, layers=1, heads=1, kv_heads=1, mlp_size=32, context=96, updates=6, tokens_per_update=192,

@@ -10,10 +10,11 @@ import torch
 
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training.recipes.byte_target import sample_batch
-from mtpc.lab.training.recipes.mtpc_batches import BatchShape, training_windows
+from mtpc.lab.training.recipes.mtpc_batches import training_windows
 from mtpc.lab.training.recipes.mtpc_loss import discounts, distribution_losses, token_losses
-from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe, Settings, circuit_of
+from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe, circuit_of
 from mtpc.lab.training.schedule import Schedule
+from mtpc.lab.training.settings import BatchShape, CircuitSettings
 from mtpc.lab.training.trainer import Trainer
 from tests.mtpc.lab.training.tiny_recipes import CIRCUITS, MTPC, of_mtpc, tiny_target
 
@@ -103,7 +104,11 @@ def test_the_rate_of_the_shipped_recipe(target: FrozenTarget, tmp_path: Path) ->
 
 
 def test_gamma_hangs_on_the_window() -> None:
-    assert (Settings().discount(8), Settings().discount(16), Settings(gamma=0.7).discount(16)) == (0.8, 0.9, 0.7)
+    assert (CircuitSettings().discount(8), CircuitSettings().discount(16), CircuitSettings(gamma=0.7).discount(16)) == (
+        0.8,
+        0.9,
+        0.7,
+    )
 
 
 def test_the_least_that_a_training_can_be(target: FrozenTarget, tmp_path: Path) -> None:
