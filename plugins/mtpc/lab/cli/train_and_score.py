@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mtpc.files import provenance
-from mtpc.lab.console import console
+from mtpc.lab.console import console, progress_on
 from mtpc.lab.evaluation.evaluate import Plan, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts
 from mtpc.lab.evaluation.table import acceptance_table
@@ -59,9 +58,8 @@ def train_and_score(
 
 def run(trainer: Trainer, terminal: Console) -> None:
     """Train with a progress bar, and a line now and then."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     every = max(1, trainer.updates // LINES)
-    with Progress(*columns, console=terminal) as progress:
+    with progress_on(terminal) as progress:
         bar = progress.add_task("updates", total=trainer.updates, completed=trainer.update)
 
         def show(update: int, losses: dict[str, float]) -> None:
