@@ -16,7 +16,7 @@ from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation, check_tokens
 from mtpc.lab.training.conversations import collate, epoch_batches, some_starts
 from mtpc.lab.training.optimizers import make_optimizers
-from mtpc.lab.training.recipe import Batch, Recipe
+from mtpc.lab.training.recipe import Batch, DrafterRecipe
 from mtpc.lab.training.sampled_head import RowSampler
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import ConversationSettings
@@ -37,7 +37,7 @@ class Part(NamedTuple):
     head: SharedHead
 
 
-class ConversationRecipe(Recipe):
+class ConversationRecipe(DrafterRecipe):
     """The target's states of whole conversations, of which every position that is learnt from is an example.
 
     conversations: those of the training split.  states: where the target's states of every conversation are

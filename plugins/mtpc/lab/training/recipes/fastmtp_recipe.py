@@ -45,7 +45,7 @@ class FastMTPRecipe(ConversationRecipe):
             raise MTPCError("the drafter to start from has another layer than one like the target's would be.")
         super().__init__(target, conversations, settings, states, start)
 
-    def drafters(self) -> dict[str, Drafter]:
+    def models(self) -> dict[str, Drafter]:
         """The layer to go on from, or one like the target's last."""
         drafter = Drafter(FastMTP(), self.config)
         assert drafter.serial is not None

@@ -57,7 +57,7 @@ class GumihoRecipe(ConversationRecipe):
             must_train((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
         super().__init__(target, conversations, settings, states, start)
 
-    def drafters(self) -> dict[str, Drafter]:
+    def models(self) -> dict[str, Drafter]:
         """Serial layers like the target's last ones or those to start from, heads at random."""
         started = {}
         for name, config in self.configs.items():

@@ -11,7 +11,7 @@ from torch import Tensor
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.training.optimizers import make_optimizers
-from mtpc.lab.training.recipe import Batch, Recipe
+from mtpc.lab.training.recipe import Batch, DrafterRecipe
 from mtpc.lab.training.recipes.mtpc_batches import Windows, training_windows
 from mtpc.lab.training.recipes.mtpc_loss import discounts, distribution_losses, token_losses
 from mtpc.lab.training.schedule import Schedule
@@ -22,7 +22,7 @@ from mtpc.methods.mtpc import MTPC, MTPCConfig
 from mtpc.parallel.circuit_window import CircuitWindow
 
 
-class CircuitRecipe(Recipe):
+class CircuitRecipe(DrafterRecipe):
     """Several circuits, one pass through the target per batch: equal data, equal order, a fair table.
 
     configs: a configuration by drafter name.
@@ -42,7 +42,7 @@ class CircuitRecipe(Recipe):
         half = settings.updates / 2
         return Schedule(settings.learning_rate, settings.updates, settings.warmup_updates, half, "linear", 0.05)
 
-    def drafters(self) -> dict[str, Drafter]:
+    def models(self) -> dict[str, Drafter]:
         """Leaves that start as the target's own output head, everything else at random."""
         with torch.device("meta"):
             must_train((Drafter(MTPC(), config) for config in self.configs.values()), "these drafters")

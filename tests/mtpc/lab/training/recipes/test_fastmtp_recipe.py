@@ -99,7 +99,7 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, conversations: 
     """One conversation at a time, every start for itself: the same gradient, clipped, and one step of AdamW."""
     settings = dataclasses.replace(RECIPE, loss=loss, epochs=1, batch=8, warmup=0.5)
     recipe = FastMTPRecipe(target, conversations, settings)
-    layer = recipe.drafters()["fastmtp"].serial
+    layer = recipe.models()["fastmtp"].serial
     assert layer is not None
     head, alpha, total = SharedHead.of(target.model), step_weights(2, settings.beta), 0
     summed = torch.zeros(2)
@@ -128,13 +128,13 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, conversations: 
     with pytest.raises(StopIteration):
         trainer.run(lambda update, losses: next(iter(())))
     assert losses_of(trainer) == [pytest.approx((summed / total).tolist(), rel=2e-2)]
-    for parameter, wanted, gradient in zip(trainer.learners[0].drafter.parameters(), expected, gradients, strict=True):
+    for parameter, wanted, gradient in zip(trainer.learners[0].model.parameters(), expected, gradients, strict=True):
         sure = gradient.abs() > 0.2 * gradient.abs().max()  # where autocast's rounding does not turn the sign
         torch.testing.assert_close(parameter[sure], wanted[sure], atol=rate / 100, rtol=0)
 
 
 def start_of(recipe: FastMTPRecipe) -> Any:
-    (drafter,) = recipe.drafters().values()
+    (drafter,) = recipe.models().values()
     return drafter.serial
 
 

@@ -33,7 +33,7 @@ def begun(target: FrozenTarget, start: Drafter | None, layers: int = 2, normed: 
     config = config_for(target.model.config, HEADS, num_hidden_layers=layers, normed=normed)
     conversations = make_conversations(target.model, 4)
     recipe = GumihoRecipe(target, conversations, {"one": config}, GumihoSettings(steps=2, positions=2), start=start)
-    (drafter,) = recipe.drafters().values()
+    (drafter,) = recipe.models().values()
     return drafter
 
 

@@ -47,7 +47,7 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, tmp_path: Path,
     trainer = Trainer(recipe)
     with pytest.raises(StopIteration):
         trainer.run(lambda update, losses: next(iter(())))
-    for learner, (name, drafter) in zip(trainer.learners, recipe.drafters().items(), strict=True):
+    for learner, (name, drafter) in zip(trainer.learners, recipe.models().items(), strict=True):
         part, window = circuit_of(drafter), CIRCUITS[name].window
         total, by_position = torch.zeros(()), torch.zeros(window)
         weights = discounts(window, 0.8, torch.device("cpu"))
@@ -71,7 +71,7 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, tmp_path: Path,
             clipped = torch.zeros_like(start) if gradient is None else gradient / max(1.0, float(norm))
             expected.append((clipped, start - rate * clipped / (clipped.abs() + 1e-8)))
         assert learner.losses[0] == pytest.approx(by_position.tolist(), rel=2e-2)
-        for parameter, (gradient, wanted) in zip(learner.drafter.parameters(), expected, strict=True):
+        for parameter, (gradient, wanted) in zip(learner.model.parameters(), expected, strict=True):
             sure = gradient.abs() > 0.2 * gradient.abs().max().clamp_min(1e-4)
             torch.testing.assert_close(parameter[sure], wanted[sure], atol=rate / 100, rtol=0)
 
