@@ -8,9 +8,8 @@ from typing import Any
 
 from mtpc.files import provenance
 from mtpc.lab.console import console
-from mtpc.lab.evaluation.evaluate import Plan, evaluate_folders
+from mtpc.lab.evaluation.evaluate import Plan, acceptance_table, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts
-from mtpc.lab.evaluation.table import acceptance_table
 from mtpc.lab.output_paths import try_folder
 from mtpc.lab.training.recipe import DrafterRecipe
 from mtpc.lab.training.trainer import Trainer, train_on
