@@ -16,7 +16,6 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import aiohttp
 from rich.console import Console
 from rich.rule import Rule
 from transformers import AutoTokenizer
@@ -25,9 +24,10 @@ from mtpc.errors import MTPCError
 from mtpc.lab.bench import report
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
 from mtpc.lab.bench.run import Plan, run_plan
+from mtpc.lab.servers.connection import Connection
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.engines import find_engine, must_be_installed
-from mtpc.lab.servers.load import Sampling, events
+from mtpc.lab.servers.load import Sampling
 from mtpc.lab.servers.server import Server, side_by_side
 from mtpc.lab.servers.speculation import drafts_of
 from mtpc.lab.text.chat_template import ChatTemplate
@@ -95,13 +95,9 @@ COPYING = Programme(
 async def stream(server: Server, prompt: Prompt, sampling: Sampling, console: Console) -> None:
     """Print one completion as it comes."""
     body = sampling.body(server.model(), prompt)
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{server.url}/v1/completions", json=body) as reply,
-    ):
-        async for line in reply.content:
-            event = events(line)
-            if event and event.get("choices"):
+    async with Connection(server.url) as connection:
+        async for event in connection.events(body):
+            if event.get("choices"):
                 console.print(event["choices"][0]["text"], end="", markup=False, highlight=False)
     console.print()
 

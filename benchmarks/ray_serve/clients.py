@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import aiohttp
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient
 
 from mtpc.errors import MTPCError
 
@@ -69,16 +69,14 @@ class Clients:
         self.ended = asyncio.Event()
 
     async def __aenter__(self) -> Clients:
-        self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=600)
-        )
+        self.server = server_at(self.url)
         self.tasks = [asyncio.create_task(self._ask_on()) for _ in range(self.number)]
         return self
 
     async def __aexit__(self, *error: object) -> None:
         self.ended.set()
         await asyncio.gather(*self.tasks)
-        await self.session.close()
+        await self.server.close()
 
     def count_anew(self) -> Tally:
         """What becomes of the answers from now on."""
@@ -106,7 +104,7 @@ class Clients:
         """Status and text of the answer, and how often the request was sent again."""
         retries = 0
         while True:
-            status, text = await ask(self.session, self.url, self.model, prompt, temperature)
+            status, text = await ask(self.server, self.model, prompt, temperature)
             self.tally.answered(status)
             if status == ANSWERED or retries == RETRIES:
                 return status, text, retries
@@ -114,22 +112,27 @@ class Clients:
             await asyncio.sleep(PAUSE)
 
 
-async def ask(session: aiohttp.ClientSession, url: str, model: str, prompt: str, temperature: float) -> tuple[str, str]:
+def server_at(url: str) -> AsyncOpenAI:
+    """A server whose failed requests are counted here, so that `openai` sends none again by itself."""
+    http = DefaultAsyncHttpxClient(trust_env=False)
+    return AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, http_client=http)
+
+
+async def ask(server: AsyncOpenAI, model: str, prompt: str, temperature: float) -> tuple[str, str]:
     """Status and text of one completion."""
-    body = {
-        "model": model,
-        "prompt": prompt,
-        "max_tokens": TOKENS,
-        "temperature": temperature,
-        "ignore_eos": True,
-    }
     try:
-        async with session.post(f"{url}/v1/completions", json=body) as answer:
-            if answer.status != 200:
-                return str(answer.status), ""
-            return ANSWERED, (await answer.json())["choices"][0]["text"]
-    except aiohttp.ClientError:
+        answer = await server.completions.create(
+            model=model,
+            prompt=prompt,
+            max_tokens=TOKENS,
+            temperature=temperature,
+            extra_body={"ignore_eos": True},
+        )
+    except APIStatusError as error:
+        return str(error.status_code), ""
+    except APIConnectionError:
         return "broken", ""
+    return ANSWERED, answer.choices[0].text
 
 
 def check(tallies: Iterable[Tally]) -> None:
@@ -144,6 +147,6 @@ def check(tallies: Iterable[Tally]) -> None:
 
 async def texts_of(url: str, model: str, prompts: Sequence[str]) -> dict[str, str]:
     """Greedy texts of a model, one request at a time."""
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as session:
-        answers = [(prompt, await ask(session, url, model, prompt, 0.0)) for prompt in prompts]
+    async with server_at(url) as server:
+        answers = [(prompt, await ask(server, model, prompt, 0.0)) for prompt in prompts]
     return {prompt: text for prompt, (_, text) in answers}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 import ray
-import yaml  # type: ignore[import-untyped]
+import yaml
 from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
 
 from mtpc.errors import MTPCError

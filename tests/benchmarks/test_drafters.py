@@ -11,7 +11,8 @@ from transformers import GenerationConfig
 from benchmarks import drafters
 from benchmarks.kept import Kept
 from mtpc.lab.evaluation.evaluate import counts_of
-from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, build_byte_llama
+from mtpc.lab.training.recipes.byte_target import build_byte_llama
+from mtpc.lab.training.settings import ByteTargetConfig
 from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_gumiho import make_gumiho

@@ -25,7 +25,8 @@ from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.byte_tokenizer import VOCAB_SIZE
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.conversations import FILE, Conversation
-from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, build_byte_llama
+from mtpc.lab.training.recipes.byte_target import build_byte_llama
+from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.lab.training.start import start_from_target
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.fastmtp import FastMTP, config_for

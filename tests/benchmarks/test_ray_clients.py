@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 
 import pytest
-from aiohttp import web
 
 from benchmarks.ray_serve.clients import RETRIES, Clients, Tally
 
@@ -15,28 +18,30 @@ EXPECTED = {"a": "A", "b": "B", "c": "C"}
 
 async def counted(statuses: Iterator[int], texts: dict[str, str], enough: int) -> Tally:
     """What two clients count until so many requests have been sent."""
-    sent = asyncio.Semaphore(0)
+    sent: SimpleQueue[None] = SimpleQueue()
+    turn = threading.Lock()
 
-    async def complete(request: web.Request) -> web.Response:
-        body = await request.json()
-        sent.release()
-        status = next(statuses, 200)
-        return web.json_response({"choices": [{"text": texts[body["prompt"]]}]}, status=status)
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
+            """Print nothing."""
 
-    app = web.Application()
-    app.router.add_post("/v1/completions", complete)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    try:
-        async with Clients(f"http://127.0.0.1:{port}", "model", EXPECTED, 2) as clients:
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            sent.put(None)
+            with turn:
+                status = next(statuses, 200)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps({"choices": [{"text": texts[body["prompt"]]}]}).encode())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        async with Clients(f"http://127.0.0.1:{server.server_port}", "model", EXPECTED, 2) as clients:
             for _ in range(enough):
-                await sent.acquire()
+                await asyncio.to_thread(sent.get)
+        server.shutdown()
         return clients.tally
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture(autouse=True)

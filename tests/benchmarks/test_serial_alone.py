@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from benchmarks import serial_alone
-from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, build_byte_llama
+from mtpc.lab.training.recipes.byte_target import build_byte_llama
+from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.methods.drafter import load_drafter
 from tests.support.random_gumiho import make_gumiho
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
 
 from mtpc.errors import MTPCError
 from mtpc.lab.distill.client import Completion, Sampling, complete
+from mtpc.lab.servers.connection import Connection
 from mtpc.lab.servers.engine import ServerSettings
 from mtpc.lab.servers.server import running
 from mtpc.lab.servers.vllm_engine import VLLM_OFFLINE
@@ -59,15 +59,14 @@ def test_completions_side_by_side(tmp_path: Path, random_models: Models, tiny_re
     greedy = Sampling(TOKENS, temperature=0.0, top_p=1.0, top_k=0)
 
     async def ask(url: str, prompts: list[list[int]]) -> list[Completion]:
-        async with ClientSession() as session:
-            return await asyncio.gather(
-                *(complete(session, url, "offline", prompt, END, greedy, 0) for prompt in prompts)
-            )
+        async with Connection(url) as connection:
+            asked = (complete(connection, "offline", prompt, END, greedy, 0) for prompt in prompts)
+            return await asyncio.gather(*asked)
 
     with running(VLLM_OFFLINE, settings, tmp_path / "log") as answering:
         url = answering().url
         found = asyncio.run(ask(url, asked))
-        with pytest.raises(MTPCError, match="refused a completion"):
+        with pytest.raises(MTPCError, match="answered a request with status 500"):
             asyncio.run(ask(url, [[1 << 20]]))
         assert asyncio.run(ask(url, asked[:1])) == found[:1]  # it lives
     for prompt, answer in zip(asked, found, strict=True):

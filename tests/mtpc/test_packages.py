@@ -27,7 +27,7 @@ GENERIC = [
 ]
 METHODS = (MTPC, FastMTP, Gumiho)
 NAMES = {name for method in METHODS for name in (method.name, method.algorithm, method.architecture)}
-LAB_ONLY = ("mtpc.lab", "typer", "rich", "aiohttp", "matplotlib", "transformers")
+LAB_ONLY = ("mtpc.lab", "typer", "rich", "openai", "aiohttp", "matplotlib", "transformers")
 
 
 def imported(file: Path) -> Iterator[str]:

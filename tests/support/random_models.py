@@ -9,7 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from mtpc.lab.text.byte_tokenizer import save_byte_tokenizer
-from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, build_byte_llama
+from mtpc.lab.training.recipes.byte_target import build_byte_llama
+from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.methods.copying import CopyingAlone, CopyingConfig
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig

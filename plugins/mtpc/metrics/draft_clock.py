@@ -15,6 +15,8 @@ from types import TracebackType
 
 import torch
 
+from mtpc.files.replacing import replacing
+
 VARIABLE = "MTPC_DRAFT_TIMES"
 WRITE_EVERY = 0.2  # seconds
 
@@ -112,9 +114,8 @@ class DraftClock:
     def write(self) -> None:
         """Replace the file by the present figures."""
         assert self.file is not None
-        draft = self.file.with_name(f"{self.file.name}.new")
-        draft.write_text(json.dumps({"drafts": self.drafts, "seconds": self.seconds, "parts": self.parts}))
-        draft.replace(self.file)
+        with replacing(self.file) as unfinished:
+            unfinished.write_text(json.dumps({"drafts": self.drafts, "seconds": self.seconds, "parts": self.parts}))
 
 
 def _is_over(mark: Mark) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
+from mtpc.files.replacing import replacing
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.metrics.tally import Counting, Totals
 
@@ -69,10 +70,9 @@ class Exporter:
         return self.page is None or (not new and self.page.exists()) or self._write(self.page)
 
     def _write(self, page: Path) -> bool:
-        draft = page.with_name(f"{page.name}.new")
         try:
-            draft.write_bytes(generate_latest(self.registry))
-            draft.replace(page)
+            with replacing(page) as unfinished:
+                unfinished.write_bytes(generate_latest(self.registry))
         except OSError:  # the server has gone, and its folder with it
             return False
         return True

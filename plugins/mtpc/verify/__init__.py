@@ -2,11 +2,10 @@
 
 The reference, whether or not a part of this project calls it: where an engine's own rule is correct, that is used and
 held to the one here (`verify_greedy`, `verify_rejection`); where it has none, the one here is used (`verify_tree`,
-`mtpc.verify.filters`).  The closed forms of acceptance (`overlap`, `expected_rates`) are called by tests and by users
-alone, and are checked as all others are, against enumerated distributions.
+`mtpc.verify.filters`).
 """
 
-from mtpc.verify.acceptance import Rates, expected_rates, overlap, rates_from_counts, rates_from_marginal
+from mtpc.verify.acceptance import Rates, rates_from_counts, rates_from_marginal
 from mtpc.verify.greedy import verify_greedy
 from mtpc.verify.rejection import verify_rejection
 from mtpc.verify.tree import TreeVerdict, node_depths, verify_tree, verify_tree_greedy
@@ -17,9 +16,7 @@ __all__ = [
     "Rates",
     "TreeVerdict",
     "Verdict",
-    "expected_rates",
     "node_depths",
-    "overlap",
     "rates_from_counts",
     "rates_from_marginal",
     "verify_greedy",

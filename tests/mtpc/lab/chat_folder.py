@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from mtpc.lab.text.byte_tokenizer import END_OF_TEXT, VOCAB_SIZE, build_byte_tokenizer
-from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, build_byte_llama
+from mtpc.lab.training.recipes.byte_target import build_byte_llama
+from mtpc.lab.training.settings import ByteTargetConfig
 
 END = END_OF_TEXT
 VOCAB = VOCAB_SIZE

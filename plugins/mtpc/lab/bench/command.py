@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mtpc.errors import MTPCError
 from mtpc.lab.bench import report
 from mtpc.lab.bench.measure import Measurement
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
 from mtpc.lab.bench.run import Plan, run_plan
+from mtpc.lab.console import progress_on
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.engines import find_engine, must_be_installed
 from mtpc.lab.servers.ngram import Ngram
@@ -138,8 +138,7 @@ def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
 
     engine = find_engine(request.engine, request.offline)
     prompts = [prompt for prompt, _ in read_prompts(request.prompts, request.target)]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    progress = Progress(*columns, TimeRemainingColumn(), console=console)
+    progress = progress_on(console)
     bar = progress.add_task("measuring", total=None)
 
     def told(name: str, measurement: Measurement) -> None:

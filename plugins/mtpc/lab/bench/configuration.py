@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote_plus
 
 import torch
+import yaml
 
 from mtpc.errors import MTPCError
 from mtpc.files.json_file import is_folder, read_json
@@ -149,14 +150,5 @@ def write(file: Path, engine: str, values: Mapping[str, Any]) -> None:
     """Write a configuration, with the lines that serve and made it."""
     made = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"# {serve_command(engine, file)}\n# Made by `{made}`.\n{to_yaml(values)}", encoding="utf-8")
-
-
-def to_yaml(values: Mapping[str, Any], indent: str = "") -> str:
-    """Objects in lines of their own, all else as in JSON, whose values are YAML."""
-    lines = []
-    for key, value in values.items():
-        inner = isinstance(value, Mapping)
-        text = "\n" + to_yaml(value, indent + "  ") if inner else f" {json.dumps(value, ensure_ascii=False)}\n"
-        lines.append(f"{indent}{key}:{text}")
-    return "".join(lines)
+    lines = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    file.write_text(f"# {serve_command(engine, file)}\n# Made by `{made}`.\n{lines}", encoding="utf-8")

@@ -91,8 +91,7 @@ def evaluate(
 
     from mtpc.files import provenance
     from mtpc.lab.console import console
-    from mtpc.lab.evaluation.evaluate import Plan, evaluate_folders
-    from mtpc.lab.evaluation.table import acceptance_table
+    from mtpc.lab.evaluation.evaluate import Plan, acceptance_table, evaluate_folders
     from mtpc.lab.evaluation.trees import Trees
 
     if sum(source is not None for source in (corpus, data, prompts)) != 1:

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from mtpc.lab.options.numbers import LEAST_RATE, MOST_RATE, MOST_SEED, MOST_UPDATES, MOST_WIDTH
 from mtpc.lab.options.paths import file_to_write, folder_to_write
+from mtpc.lab.options.settings import with_settings
+from mtpc.lab.training.settings import ByteTargetConfig
 
 app = typer.Typer(help="Make a model to serve: a target for the drafters.", no_args_is_help=True)
 
@@ -19,6 +20,7 @@ def options() -> None:
 
 
 @app.command("bytes")
+@with_settings
 def byte_target(
     corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
     out: Annotated[
@@ -31,30 +33,8 @@ def byte_target(
     widen: Annotated[
         Path | None, typer.Option(help="Start from this trained folder with narrower MLPs, not from random weights.")
     ] = None,
-    hidden_size: Annotated[
-        int, typer.Option(min=1, max=MOST_WIDTH, help="Hidden size d; a multiple of the number of heads.")
-    ] = 384,
-    layers: Annotated[int, typer.Option(min=1, max=256, help="Transformer layers.")] = 6,
-    heads: Annotated[int, typer.Option(min=1, max=1024, help="Attention heads; a multiple of --kv-heads.")] = 4,
-    kv_heads: Annotated[int, typer.Option(min=1, max=1024, help="Key-value heads.")] = 2,
-    mlp_size: Annotated[int, typer.Option(min=1, max=MOST_WIDTH, help="Width inside the MLPs.")] = 1024,
-    context: Annotated[int, typer.Option(min=128, max=MOST_WIDTH, help="Longest context, in bytes.")] = 1024,
-    updates: Annotated[int, typer.Option(min=1, max=MOST_UPDATES, help="Updates of the weights.")] = 800,
-    tokens_per_update: Annotated[
-        int, typer.Option(min=128, max=1 << 30, help="Bytes in one update, at least one context.")
-    ] = 16_384,
-    learning_rate: Annotated[
-        float, typer.Option(min=LEAST_RATE, max=MOST_RATE, help="Peak rate; warm-up, constant, linear decay.")
-    ] = 3e-3,
-    warmup: Annotated[int, typer.Option(min=0, max=MOST_UPDATES, help="Updates of the warm-up.")] = 40,
-    decay_from: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the updates after which the rate falls.")
-    ] = 0.5,
-    future_bytes: Annotated[int, typer.Option(min=2, max=256, help="How far ahead the auxiliary loss looks.")] = 16,
-    future_weight: Annotated[float, typer.Option(min=0, max=100, help="Weight of the auxiliary loss.")] = 0.15,
-    seed: Annotated[
-        int, typer.Option(min=0, max=MOST_SEED, help="Seed of the weights and of the order of the text.")
-    ] = 0,
+    *,
+    config: ByteTargetConfig,
 ) -> None:
     """Train the byte-level target: a small Llama on English prose and Python source.
 
@@ -70,24 +50,8 @@ def byte_target(
     mtpc target bytes --layers 2 --hidden-size 128 --updates 50 --out runs/tiny
     """
     from mtpc.lab.text.corpus import Corpus
-    from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, train_byte_target
+    from mtpc.lab.training.recipes.byte_target import train_byte_target
 
-    config = ByteTargetConfig(
-        hidden_size=hidden_size,
-        layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        mlp_size=mlp_size,
-        context=context,
-        updates=updates,
-        tokens_per_update=tokens_per_update,
-        learning_rate=learning_rate,
-        warmup=warmup,
-        decay_from=decay_from,
-        future_bytes=future_bytes,
-        future_weight=future_weight,
-        seed=seed,
-    )
     train_byte_target(Corpus(corpus), out, config, resume, widen)
 
 

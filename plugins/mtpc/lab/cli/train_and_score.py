@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from mtpc.files import provenance
 from mtpc.lab.console import console
-from mtpc.lab.evaluation.evaluate import Plan, evaluate_folders
+from mtpc.lab.evaluation.evaluate import Plan, acceptance_table, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts
-from mtpc.lab.evaluation.table import acceptance_table
 from mtpc.lab.output_paths import try_folder
-from mtpc.lab.training.recipe import Recipe
-from mtpc.lab.training.trainer import Trainer
+from mtpc.lab.training.recipe import DrafterRecipe
+from mtpc.lab.training.trainer import Trainer, train_on
 from mtpc.methods.drafter import save_drafter
-
-LINES = 50  # that a whole training prints
 
 
 def train_and_score(
-    recipe: Recipe,
+    recipe: DrafterRecipe,
     target: Path,
     folder: Callable[[str], Path],
     facts: dict[str, Any],
@@ -42,12 +35,12 @@ def train_and_score(
     trainer, terminal = Trainer(recipe, resume=resume, minutes=minutes), console()
     for learner in trainer.learners:
         try_folder(folder(learner.name))
-    run(trainer, terminal)
+    train_on(terminal, trainer)
     folders: dict[Path, dict[str, Any]] = {}
     for learner in trainer.learners:
         stated = {"target": target.name, **facts, "training": trainer.facts(learner)}
         folders[folder(learner.name)] = stated
-        save_drafter(folder(learner.name), learner.drafter, stated)
+        save_drafter(folder(learner.name), learner.model, stated)
     if prompts is not None:
         results = evaluate_folders(target, list(folders), prompts, Plan())
         for path, stated in folders.items():
@@ -55,19 +48,3 @@ def train_and_score(
         terminal.print(acceptance_table(results).to_rich())
     for path in folders:
         terminal.print(f"written to {path}")
-
-
-def run(trainer: Trainer, terminal: Console) -> None:
-    """Train with a progress bar, and a line now and then."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    every = max(1, trainer.updates // LINES)
-    with Progress(*columns, console=terminal) as progress:
-        bar = progress.add_task("updates", total=trainer.updates, completed=trainer.update)
-
-        def show(update: int, losses: dict[str, float]) -> None:
-            progress.update(bar, completed=update)
-            if update % every == 0 or update == trainer.updates:
-                rounded = {name: round(loss, 4) for name, loss in losses.items()}
-                terminal.print(json.dumps({"update": update, **rounded}))
-
-        trainer.run(show)

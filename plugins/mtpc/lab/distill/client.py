@@ -1,17 +1,14 @@
-"""Completions of token ids over an engine's OpenAI-compatible endpoint, many at a time."""
+"""A completion of token ids, by their ids and its end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import aiohttp
 from pydantic import BaseModel, Field
 
-from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared_json
-
-TIMEOUT = aiohttp.ClientTimeout(total=3600)
+from mtpc.lab.servers.connection import COMPLETIONS, Connection
 
 
 @dataclass(frozen=True)
@@ -53,16 +50,13 @@ class Answer(BaseModel):
 
 
 async def complete(
-    session: aiohttp.ClientSession, url: str, model: str, prompt: list[int], end: int, sampling: Sampling, seed: int
+    connection: Connection, model: str, prompt: list[int], end: int, sampling: Sampling, seed: int
 ) -> Completion:
     """One completion, ended by the token ``end`` or the limit.
 
-    Errors: `MTPCError` when the server refuses it or answers something else; aiohttp's when it cannot be reached.
+    Errors: `MTPCError` when the server cannot be reached, refuses it or answers something else.
     """
     body = {"model": model, "prompt": prompt, "seed": seed, "stop_token_ids": [end], "return_token_ids": True}
-    async with session.post(f"{url}/v1/completions", json={**body, **sampling.body()}) as reply:
-        if reply.status != 200:
-            raise MTPCError(f"{url} refused a completion ({reply.status}): {(await reply.text())[:300]}")
-        expected = f"{url} answered something else than a completion"
-        choice = declared_json(Answer, await reply.read(), expected).choices[0]
+    content = await connection.post(COMPLETIONS, {**body, **sampling.body()})
+    choice = declared_json(Answer, content, f"{connection.url} answered something else than a completion").choices[0]
     return Completion(choice.text, tuple(choice.token_ids or ()), choice.finish_reason)

@@ -9,11 +9,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
+from mtpc.lab.console import progress_on
 from mtpc.lab.distill.questions import read_questions
 from mtpc.lab.distill.run import Distillation, Plan
 from mtpc.lab.servers.engine import ServerSettings
@@ -62,8 +62,7 @@ def distill(request: Request, plan: Plan, console: Console) -> Distillation:
     """
     questions = () if request.questions is None else read_questions(request.questions, plan.seed)
     work = Distillation(ChatTemplate(request.target), request.out, plan, questions)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+    with progress_on(console) as progress:
         bar = progress.add_task("tokens of answers", total=plan.tokens, completed=work.tokens.total())
         if not work.enough:
             with server(request, plan) as served:

@@ -9,21 +9,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import aiohttp
 import numpy as np
 
 from mtpc.errors import MTPCError
-from mtpc.lab.distill.client import TIMEOUT, Completion, Sampling, complete
+from mtpc.lab.distill.client import Completion, Sampling, complete
 from mtpc.lab.distill.documents import Documents
 from mtpc.lab.distill.filters import NearDuplicates, is_repetitive
 from mtpc.lab.distill.questions import Question
 from mtpc.lab.distill.source import ask_about_source
 from mtpc.lab.distill.topics import choose_opening
+from mtpc.lab.servers.connection import Connection
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.conversations import FILE, Conversation, mend, read_conversations
 
 LEAST_CHARACTERS = 12  # of a user turn
 LEAST_TOKENS = 16  # of an answer
+RETRIES = 6  # of a request: within half a minute
 PROMPT_TOKENS = 768  # of a question at most: room for the template and one about source code or a text
 
 Ask = Callable[[list[int], Sampling, int], Awaitable[Completion]]  # (prompt, how, seed)
@@ -96,21 +97,28 @@ class Distillation:
     def run(self, url: str, model: str, progress: Callable[[int], None]) -> None:
         """Write until there is enough or the time is up; ``progress`` gets the tokens there are.
 
-        Errors: `MTPCError` when the server cannot be reached or refuses a request; what is written stays.
+        A request that fails is sent again, and at last left out.
+
+        Errors: `MTPCError` when more requests fail in a row than are sent at a time; what is written stays.
         """
-        try:
-            asyncio.run(self._run(url, model, progress))
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise MTPCError(f"{url} broke off a completion: {error or type(error).__name__}.") from None
+        asyncio.run(self._run(url, model, progress))
 
     async def _run(self, url: str, model: str, progress: Callable[[int], None]) -> None:
-        # A connection that waited while others were served may be closed by the server just as it is used again.
-        connector = aiohttp.TCPConnector(limit=0, force_close=True)
         with (self.folder / FILE).open("a", encoding="utf-8") as file:
-            async with aiohttp.ClientSession(timeout=TIMEOUT, connector=connector) as session:
+            async with Connection(url, RETRIES) as connection:
+                failed = 0  # in a row
 
                 async def ask(prompt: list[int], sampling: Sampling, seed: int) -> Completion:
-                    return await complete(session, url, model, prompt, self.template.end, sampling, seed)
+                    nonlocal failed
+                    try:
+                        completion = await complete(connection, model, prompt, self.template.end, sampling, seed)
+                    except MTPCError:
+                        failed += 1
+                        if failed > self.plan.concurrency:
+                            raise
+                        raise LeftOut("request failed") from None
+                    failed = 0
+                    return completion
 
                 async def work() -> None:
                     while not self.enough and not self.late:

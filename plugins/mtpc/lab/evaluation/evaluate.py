@@ -17,6 +17,7 @@ from mtpc.lab.evaluation.prompts import Prompts, check
 from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import Text, View, view, write_texts
 from mtpc.lab.evaluation.trees import NO_TREES, Trees, check_trees, tree_acceptance
+from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.methods.drafter import Drafter, check_drafts, load_drafter
 from mtpc.target_head.shared import SharedHead
@@ -156,3 +157,14 @@ def measured_acceptance(
         )
         counts += decoded.accepted
     return rates_from_counts(len(counts), [sum(count > i for count in counts) for i in range(num_drafts)])
+
+
+def acceptance_table(results: Results) -> Table:
+    """A row for each kind of text and temperature, a column for each drafter: tokens per step."""
+    columns = list(dict.fromkeys(column for rates in results.values() for column in rates))
+    rows = []
+    for column in columns:
+        rates = (of_drafter.get(column) for of_drafter in results.values())
+        rows.append([column, *("-" if one is None else f"{one['acceptance_length']:.3f}" for one in rates)])
+    title = "Expected acceptance length on held-out text (tokens per step)"
+    return Table(title, ["text, temperature", *results], rows)

@@ -8,14 +8,13 @@ from functools import reduce
 from operator import add
 from typing import NamedTuple
 
-import aiohttp
 from pydantic import BaseModel
 
-from mtpc.errors import MTPCError, first_line
+from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared_json
 from mtpc.lab.prove.dialects import SGLANG, VLLM, Posted, Request, Stated, Text
+from mtpc.lab.servers.connection import Connection, answers_of
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
-from mtpc.lab.servers.load import TIMEOUT, answers_of
 from mtpc.lab.servers.prometheus import parse
 from mtpc.lab.servers.server import Server, fetch
 from mtpc.lab.servers.vllm_engine import vllm_counters
@@ -89,21 +88,13 @@ class Client:
             return NO_DRAFTS
 
     def _post(self, posted: Sequence[Posted], together: int | None = None) -> list[bytes]:
-        try:
-            return asyncio.run(self._post_all(posted, together or self.concurrency))
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise MTPCError(f"{self.url} broke off: {first_line(error)}.") from None
+        return asyncio.run(self._post_all(posted, together or self.concurrency))
 
     async def _post_all(self, posted: Sequence[Posted], together: int) -> list[bytes]:
-        async with aiohttp.ClientSession(timeout=TIMEOUT, connector=aiohttp.TCPConnector(limit=0)) as session:
+        async with Connection(self.url) as connection:
 
             async def ask(one: Posted) -> bytes:
-                route, body = one
-                async with session.post(self.url + route, json=body) as reply:
-                    answer = await reply.read()
-                    if reply.status != 200:
-                        said = answer.decode(errors="replace")[:300]
-                        raise MTPCError(f"{self.url} refused a request with status {reply.status}: {said}")
+                answer = await connection.post(*one)
                 self.told()
                 return answer
 

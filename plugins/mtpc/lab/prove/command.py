@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
 from mtpc.files.config_model import declared_json
 from mtpc.files.json_file import check_file
+from mtpc.lab.console import progress_on
 from mtpc.lab.prove.ask import Said, ask, number_of_requests
 from mtpc.lab.prove.client import Client
 from mtpc.lab.prove.found import Found, among
@@ -152,8 +152,7 @@ def _tests(said: Said, baseline: Client) -> tuple[Found, ...]:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Telling]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    with progress_on(console) as progress:
 
         def telling(what: str, total: int | None) -> Callable[[], None]:
             bar = progress.add_task(what, total=total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtpc.files.config_model import Strict
-from mtpc.lab.statistics.many import holm
+from mtpc.lab.statistics.chi_square import holm
 from mtpc.lab.statistics.power import seen_distance
 
 SMALLEST = 20.0  # least expected count of a cell: at the level of one test of many, 5 would cry wolf

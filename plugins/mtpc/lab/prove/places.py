@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.stats import chi2
 
 from mtpc.lab.prove.ask import Said
 from mtpc.lab.prove.client import Client
@@ -19,7 +20,7 @@ from mtpc.lab.prove.dialects import Stated
 from mtpc.lab.prove.found import SMALLEST, Found
 from mtpc.lab.prove.plan import Sampling
 from mtpc.lab.prove.stated import Left, left
-from mtpc.lab.statistics.chi_square import chi_square, chi_square_tail
+from mtpc.lab.statistics.chi_square import chi_square
 
 AT_PLACES = "tokens by place"
 ALL, TOGETHER = "every token", "all samplings"
@@ -113,7 +114,7 @@ def _independent(test: str, of: str, first: np.ndarray, second: np.ndarray) -> F
     if expected.min() < SMALLEST:
         return Found(test=test, of=of, samples=int(both.sum()), cells=0, p=None)
     degrees = (SIDES - 1) ** 2
-    p = chi_square_tail(float(((counts - expected) ** 2 / expected).sum()), degrees)
+    p = float(chi2.sf(((counts - expected) ** 2 / expected).sum(), degrees))
     return Found(test=test, of=of, samples=int(both.sum()), cells=degrees + 1, p=p)
 
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import aiohttp
-
-from mtpc.errors import MTPCError, first_line
+from mtpc.errors import MTPCError
+from mtpc.lab.servers.connection import Connection, answers_of
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.text.prompts import Prompt
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
 GOLDEN = (5**0.5 - 1) / 2  # multiples of it, without what is before the point, are spread evenly
-TIMEOUT = aiohttp.ClientTimeout(total=1800)
 
 
 class CountsInAnswers(NamedTuple):
@@ -102,66 +98,31 @@ class Sampling:
         }
 
 
-def events(line: bytes) -> dict[str, Any] | None:
-    """The JSON of one line of a server-sent event stream; None for the others and the end marker."""
-    content = line.strip()
-    if not content.startswith(b"data:"):
-        return None
-    content = content.removeprefix(b"data:").strip()
-    return None if content == b"[DONE]" else dict(json.loads(content))
-
-
-async def complete(
-    session: aiohttp.ClientSession, url: str, body: dict[str, Any], counts: CountsInAnswers | None = None
-) -> Completion:
+async def complete(connection: Connection, body: dict[str, Any], counts: CountsInAnswers | None = None) -> Completion:
     """Stream one completion of a request's JSON.
 
     Errors: `MTPCError` when the server refuses the request or reports an error on the way.
     """
     started = time.perf_counter()
     first, last, tokens, pieces, drafts = 0.0, 0.0, 0, [], NO_DRAFTS
-    async with session.post(f"{url}/v1/completions", json=body | (counts.ask if counts else {})) as reply:
-        if reply.status != 200:
-            raise MTPCError(f"{url} refused a request with status {reply.status}: {(await reply.text())[:300]}")
-        async for line in reply.content:
-            event = events(line)
-            if event is None:
-                continue
-            if "error" in event:
-                raise MTPCError(f"{url} broke off a completion: {event['error']}")
-            if event.get("choices"):
-                last = time.perf_counter() - started
-                first = first or last
-                pieces.append(event["choices"][0]["text"])
-            if event.get("usage"):
-                tokens = int(event["usage"]["completion_tokens"])
-            if counts is not None:
-                drafts = counts.read(event) or drafts
+    async for event in connection.events(body | (counts.ask if counts else {})):
+        if event.get("choices"):
+            last = time.perf_counter() - started
+            first = first or last
+            pieces.append(event["choices"][0]["text"])
+        if event.get("usage"):
+            tokens = int(event["usage"]["completion_tokens"])
+        if counts is not None:
+            drafts = counts.read(event) or drafts
     if not tokens:
-        raise MTPCError(f"{url} did not report how many tokens it completed.")
+        raise MTPCError(f"{connection.url} did not report how many tokens it completed.")
     return Completion(body["prompt"], "".join(pieces), tokens, first, last, drafts)
 
 
-async def answers_of(
-    asked: Sequence[Asked], ask: Callable[[Asked], Awaitable[Answer]], concurrency: int
-) -> list[Answer]:
-    """Answers in the order of what is asked, so many at a time: whenever one comes, the next one is asked for."""
-    waiting = iter(enumerate(asked))
-    answers: dict[int, Answer] = {}
-
-    async def work() -> None:
-        for index, one in waiting:
-            answers[index] = await ask(one)
-
-    await asyncio.gather(*(work() for _ in range(concurrency)))
-    return [answers[index] for index in range(len(asked))]
-
-
 async def _run(url: str, bodies: Sequence[dict[str, Any]], concurrency: int, counts: CountsInAnswers | None) -> Load:
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(timeout=TIMEOUT, connector=connector) as session:
+    async with Connection(url) as connection:
         started = time.perf_counter()
-        completions = await answers_of(bodies, lambda body: complete(session, url, body, counts), concurrency)
+        completions = await answers_of(bodies, lambda body: complete(connection, body, counts), concurrency)
         seconds = time.perf_counter() - started
     return Load(tuple(completions), seconds)
 
@@ -176,23 +137,16 @@ def run_load(
 ) -> Load:
     """Complete every prompt, ``concurrency`` at a time: whenever one ends, the next one is sent.
 
-    Errors: `MTPCError` when the server cannot be reached, refuses a request or answers something else.
+    Errors: `MTPCError` when the server cannot be reached, refuses a request or breaks off.
     """
     limits = sampling.limits(len(prompts))
     bodies = [sampling.body(model, prompt) | {"max_tokens": most} for prompt, most in zip(prompts, limits, strict=True)]
-    try:
-        return asyncio.run(_run(url, bodies, concurrency, counts))
-    except MTPCError:
-        raise
-    except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError) as error:
-        raise MTPCError(f"{url} broke off a completion: {first_line(error)}.") from None
+    return asyncio.run(_run(url, bodies, concurrency, counts))
 
 
-async def _post(url: str, body: dict[str, Any]) -> dict[str, Any]:
-    async with aiohttp.ClientSession(timeout=TIMEOUT) as session, session.post(url, json=body) as reply:
-        if reply.status != 200:
-            raise MTPCError(f"the offline engine failed: {(await reply.text())[:300]}")
-        return dict(await reply.json(content_type=None))
+async def _run_there(url: str, body: dict[str, Any]) -> bytes:
+    async with Connection(url) as connection:
+        return await connection.post("/run", body)
 
 
 def run_offline(url: str, model: str, prompts: Sequence[Prompt], sampling: Sampling, concurrency: int) -> Load:
@@ -201,10 +155,6 @@ def run_offline(url: str, model: str, prompts: Sequence[Prompt], sampling: Sampl
     Errors: `MTPCError` when the process cannot be reached or the engine fails.
     """
     asked = {"prompts": list(prompts), "limits": sampling.limits(len(prompts)), "concurrency": concurrency}
-    body = asked | sampling.body(model, "")
-    try:
-        reply = asyncio.run(_post(f"{url}/run", body))
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise MTPCError(f"{url} broke off a run: {error or type(error).__name__}.") from None
+    reply = json.loads(asyncio.run(_run_there(url, asked | sampling.body(model, ""))))
     answers = zip(prompts, reply["completions"], strict=True)
     return Load(tuple(Completion(prompt, **answer) for prompt, answer in answers), reply["seconds"])

@@ -1,13 +1,12 @@
-"""Pearson's chi-square test of counted outcomes against an exact distribution."""
+"""Pearson's chi-square test of counted outcomes against an exact distribution, and the level of many such tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from functools import lru_cache
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import torch
+from scipy.stats import chi2
 
 # A correct sampler fails a test once in a million runs; a wrong one is expected to fail by far more.
 REJECT_BELOW = 1e-6
@@ -48,30 +47,16 @@ def chi_square(counts: Mapping[Outcome, int], probabilities: Mapping[Outcome, fl
     if len(expected) < 2:
         return Judged(1.0, 1)
     statistic = float(((observed - expected) ** 2 / expected).sum())
-    return Judged(chi_square_tail(statistic, len(expected) - 1), len(expected))
+    return Judged(float(chi2.sf(statistic, len(expected) - 1)), len(expected))
 
 
-def chi_square_tail(statistic: float, degrees: int) -> float:
-    """The probability that a chi-square variable of so many degrees of freedom is larger."""
-    halves = torch.tensor([degrees, statistic], dtype=torch.float64) / 2
-    return float(torch.special.gammaincc(*halves))
-
-
-@lru_cache(maxsize=4096)
-def chi_square_threshold(level: float, degrees: int) -> float:
-    """What a chi-square variable exceeds with this probability."""
-    return crossing(lambda value: chi_square_tail(value, degrees) <= level, float(degrees), 60)
-
-
-def crossing(beyond: Callable[[float], bool], high: float, halvings: int) -> float:
-    """Where a condition begins to hold, which holds for all larger numbers; high: a first guess, above 0."""
-    low = 0.0
-    while not beyond(high):
-        high *= 2
-    for _ in range(halvings):
-        middle = (low + high) / 2
-        low, high = (low, middle) if beyond(middle) else (middle, high)
-    return high
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: those below a level are found wrong, and none of what is right with its chance."""
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
 
 
 def _merge_small(cells: list[tuple[float, int]], smallest: float) -> tuple[np.ndarray, np.ndarray]:

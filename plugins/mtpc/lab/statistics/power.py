@@ -6,23 +6,18 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-import torch
+from scipy.special import chndtrinc
+from scipy.stats import chi2, ncx2
 
-from mtpc.lab.statistics.chi_square import Outcome, chi_square_threshold, crossing
+from mtpc.lab.statistics.chi_square import Outcome
 
 
 def power(noncentrality: float, degrees: int, level: float) -> float:
     """The probability that a test of this level fails samples whose law misses the table's by ``noncentrality``.
 
-    That is n times the sum over the cells of (q - p)^2 / p.  The statistic is then a chi-square variable with
-    ``degrees`` and twice as many again as a Poisson variable of half the noncentrality says.
+    That is n times the sum over the cells of (q - p)^2 / p.
     """
-    half, threshold = noncentrality / 2, chi_square_threshold(level, degrees)
-    first = max(0, math.floor(half - 12 * math.sqrt(half)))
-    more = torch.arange(first, math.ceil(half + 12 * math.sqrt(half)) + 40, dtype=torch.float64)
-    weights = torch.exp(torch.xlogy(more, torch.full_like(more, half)) - half - torch.lgamma(more + 1))
-    tails = torch.special.gammaincc(degrees / 2 + more, torch.full_like(more, threshold / 2))
-    return float((weights * tails).sum())
+    return float(ncx2.sf(chi2.isf(level, degrees), degrees, noncentrality))
 
 
 def power_against(table: Mapping[Outcome, float], law: Mapping[Outcome, float], samples: int, level: float) -> float:
@@ -45,4 +40,4 @@ def seen_distance(samples: float, cells: int, level: float, chance: float = 0.99
 @lru_cache(maxsize=4096)
 def _needed(degrees: int, level: float, chance: float) -> float:
     """The noncentrality that a test of this level sees with this chance."""
-    return crossing(lambda noncentrality: power(noncentrality, degrees, level) >= chance, 1.0, 30)
+    return float(chndtrinc(chi2.isf(level, degrees), degrees, 1 - chance))

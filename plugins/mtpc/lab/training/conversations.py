@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mtpc.lab.text.conversations import Conversation
-from mtpc.lab.training.choices import LearnFrom
+from mtpc.lab.training.settings import LearnFrom
 
 WINDOW = 64  # updates whose conversations are sorted by length
 

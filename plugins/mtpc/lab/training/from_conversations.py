@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -15,43 +14,15 @@ from torch.nn.utils.rnn import pad_sequence
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation, check_tokens
-from mtpc.lab.training.choices import LearnFrom, Loss
 from mtpc.lab.training.conversations import collate, epoch_batches, some_starts
-from mtpc.lab.training.optimizers import Kind, make_optimizers
-from mtpc.lab.training.recipe import Batch, Recipe
+from mtpc.lab.training.optimizers import make_optimizers
+from mtpc.lab.training.recipe import Batch, DrafterRecipe
 from mtpc.lab.training.sampled_head import RowSampler
 from mtpc.lab.training.schedule import Schedule
+from mtpc.lab.training.settings import ConversationSettings
 from mtpc.lab.training.states import HiddenStates
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
-
-
-@dataclass(frozen=True)
-class ConversationSettings:
-    """What can be chosen of every such training."""
-
-    epochs: int
-    batch: int  # conversations of average length
-    learning_rate: float
-    warmup: float = 0.05  # share of all updates
-    weight_decay: float = 0.1
-    optimizer: Kind = "adamw"
-    loss: Loss = "ce"
-    learn_from: LearnFrom = "answers"
-    head_rows: int = 0  # rows of the output head that each loss reads, the most frequent tokens', and a sample; 0: all
-    context: int = 1024  # tokens of a conversation that are read, at most
-    starts: float = 1.0  # share of an answer's positions that an update learns from
-    micro_batch: int = 1  # conversations that are computed at once
-    seed: int = 0
-
-    @property
-    def drafts(self) -> int:
-        """K, drafts of one start."""
-        raise NotImplementedError
-
-    def __post_init__(self) -> None:
-        if self.context < self.drafts + 2:
-            raise MTPCError(f"context must be at least {self.drafts + 2} tokens for {self.drafts} drafts.")
 
 
 class Part(NamedTuple):
@@ -66,7 +37,7 @@ class Part(NamedTuple):
     head: SharedHead
 
 
-class ConversationRecipe(Recipe):
+class ConversationRecipe(DrafterRecipe):
     """The target's states of whole conversations, of which every position that is learnt from is an example.
 
     conversations: those of the training split.  states: where the target's states of every conversation are

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtpc.lab.training.choices import Loss
+from mtpc.lab.training.settings import Loss
 from mtpc.target_head.shared import SharedHead
 
 ROWS = 32  # positions whose logits are in memory at once, for all drafts

@@ -40,14 +40,15 @@ class Reached(Held):
 
 
 class LearnerState(Held):
-    """A drafter in training.  losses: of each update, by position."""
+    """A model in training.  losses: of each update.  history: what was measured of it."""
 
     weights: Tensors
     optimizers: list[OptimizerState]
     losses: list[list[float]]
+    history: list[dict[str, float]] = []
 
 
 class TrainingState(Reached):
-    """A training of drafters, by their names."""
+    """A training of models, by their names."""
 
     learners: dict[str, LearnerState]

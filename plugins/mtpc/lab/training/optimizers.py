@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from mtpc.lab.training.held import OptimizerState
-
-Kind = Literal["adamw", "muon"]
+from mtpc.lab.training.settings import Kind
 
 
 def make_optimizers(

@@ -10,6 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from mtpc.errors import MTPCError, first_line
+from mtpc.files.replacing import replacing
 from mtpc.lab.training.held import Held
 
 
@@ -30,9 +31,8 @@ class StateFile:
     def write(self, state: dict[str, Any]) -> None:
         """Put a new state in the place of the one before, in one step."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self.path.with_name(self.path.name + ".new")
-        torch.save(Whole(identity=self.identity, state=state).model_dump(), unfinished)
-        unfinished.replace(self.path)
+        with replacing(self.path) as unfinished:
+            torch.save(Whole(identity=self.identity, state=state).model_dump(), unfinished)
 
     def read(self) -> dict[str, Any] | None:
         """The state; None where there is no file.

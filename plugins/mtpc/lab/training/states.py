@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import torch
@@ -12,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mtpc.errors import MTPCError
+from mtpc.files.replacing import replacing
 from mtpc.lab.targets.frozen import FrozenTarget
 
 STATES = "states"  # the one tensor of a file
@@ -64,8 +64,6 @@ class HiddenStates:
         computed = [states[: len(text)].clone() for states, text in zip(whole, texts, strict=True)]
         self.folder.mkdir(parents=True, exist_ok=True)
         for text, states in zip(texts, computed, strict=True):
-            path = self._path(text)
-            unfinished = path.with_suffix(f".{os.getpid()}.new")  # its own: other trainings may compute the same text
-            save_file({STATES: states}, unfinished)
-            unfinished.replace(path)
+            with replacing(self._path(text)) as unfinished:
+                save_file({STATES: states}, unfinished)
         return computed

@@ -1,68 +1,74 @@
-"""The one loop that trains drafters, of whatever family, side by side on the same batches."""
+"""The one loop that trains: drafters of whatever method side by side on the same batches, or a target."""
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared
+from mtpc.lab.console import progress_on
 from mtpc.lab.targets.frozen import training_dtype
 from mtpc.lab.training.held import LearnerState, TrainingState
 from mtpc.lab.training.optimizers import take_up
-from mtpc.lab.training.recipe import Batch, Recipe
+from mtpc.lab.training.recipe import Batch, Model, Recipe
 from mtpc.lab.training.state import StateFile
-from mtpc.methods.drafter import Drafter
 
-LARGEST_NORM = 1.0  # of the gradient of a drafter; a larger one is scaled down to it
+LARGEST_NORM = 1.0  # of the gradient of a model; a larger one is scaled down to it
+LINES = 50  # that a whole training prints
 LAST = 20  # updates whose mean loss provenance.json states
 
-# The number of updates that are done, and each drafter's loss in the last.
+# The number of updates that are done, and each model's loss in the last, with what was measured after it.
 Progress = Callable[[int, dict[str, float]], None]
 
 
 @dataclass
-class Learner:
-    """A drafter in training.
+class Learner(Generic[Model]):
+    """A model in training.
 
-    weights: [n], of the positions.  losses: by update, the mean over its examples of the loss of each position.
+    weights: [n], of the losses.  losses: by update, the mean over its examples of each loss.  history: what was
+    measured, and after how many updates and seconds.
     """
 
     name: str
-    drafter: Drafter
+    model: Model
     weights: Tensor
     optimizers: list[torch.optim.Optimizer]
     losses: list[list[float]] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
 
     def loss(self, losses: list[float]) -> float:
-        """The loss that is made smaller: the positions' by their weights."""
+        """The loss that is made smaller: the losses by their weights."""
         return math.fsum(weight * loss for weight, loss in zip(self.weights.tolist(), losses, strict=True))
 
     def to_state(self) -> dict[str, Any]:
         """What a state on disk holds of it."""
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
-        return {"weights": self.drafter.state_dict(), "optimizers": optimizers, "losses": self.losses}
+        weights = self.model.state_dict()
+        return {"weights": weights, "optimizers": optimizers, "losses": self.losses, "history": self.history}
 
     def take_up(self, held: LearnerState, update: int) -> None:
         """Go on from what a state on disk holds of it after so many updates.
 
-        Errors: RuntimeError or ValueError for the state of another drafter.
+        Errors: RuntimeError or ValueError for the state of another model.
         """
-        self.drafter.load_state_dict(held.weights)
+        self.model.load_state_dict(held.weights)
         take_up(self.optimizers, held.optimizers, update)
         if [len(losses) for losses in held.losses] != [len(self.weights)] * update:
             raise ValueError("it has other losses")
-        self.losses = held.losses
+        self.losses, self.history = held.losses, held.history
 
 
-class Trainer:
+class Trainer(Generic[Model]):
     """A training, from its start or from where it was left.
 
     resume: a state file, written every ``save_every`` updates (by default as often as the recipe says) and after the
@@ -74,7 +80,7 @@ class Trainer:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: Recipe[Model],
         *,
         resume: Path | None = None,
         save_every: int | None = None,
@@ -83,8 +89,8 @@ class Trainer:
         self.recipe, self.schedule, self.minutes = recipe, recipe.schedule, minutes
         self.save_every = save_every or recipe.save_every
         self.learners = [
-            Learner(name, drafter.train(), recipe.weights(drafter), recipe.optimizers(drafter))
-            for name, drafter in recipe.drafters().items()
+            Learner(name, model.train(), recipe.weights(model), recipe.optimizers(model))
+            for name, model in recipe.models().items()
         ]
         self.update, self.seconds = 0, 0.0  # updates that are done, and the time that they took
         self.state = None if resume is None else StateFile(resume, self._identity())
@@ -114,19 +120,29 @@ class Trainer:
             self._learn(self.recipe.batch(self.update))
             self.update += 1
             self.seconds = time.monotonic() - started
-            progress(self.update, {learner.name: learner.loss(learner.losses[-1]) for learner in self.learners})
-            ends = self.position >= self.updates
-            if self.state is not None and (ends or self.update % self.save_every == 0):
+            figures = {learner.name: learner.loss(learner.losses[-1]) for learner in self.learners}
+            is_due = self.position >= self.updates or self.update % self.save_every == 0
+            progress(self.update, figures | self._measured() if is_due else figures)
+            if is_due and self.state is not None:
                 self.state.write(self._to_state())
 
+    def _measured(self) -> dict[str, float]:
+        """Let the recipe measure every model; by the names of both."""
+        figures: dict[str, float] = {}
+        for learner in self.learners:
+            if measured := self.recipe.measured(learner.model):
+                learner.history.append({"update": self.update, **measured, "seconds": self.seconds})
+                figures |= {f"{learner.name} {name}": value for name, value in measured.items()}
+        return figures
+
     def _learn(self, batch: Batch) -> None:
-        """One update of every drafter."""
+        """One update of every model."""
         totals = [torch.zeros(len(learner.weights)) for learner in self.learners]
         for part in batch.parts:
             for learner, total in zip(self.learners, totals, strict=True):
                 device = learner.weights.device
                 with torch.autocast(device.type, torch.bfloat16, training_dtype(device) == torch.bfloat16):
-                    losses = self.recipe.losses(learner.drafter, part)  # [n]
+                    losses = self.recipe.losses(learner.model, part)  # [n]
                 ((losses * learner.weights).sum() / batch.examples).backward()
                 total += losses.detach().cpu() / batch.examples
         rate = self.schedule.rate(self.position)
@@ -137,7 +153,7 @@ class Trainer:
                     "a smaller learning rate may keep it finite."
                 )
             learner.losses.append(total.tolist())
-            nn.utils.clip_grad_norm_(learner.drafter.parameters(), LARGEST_NORM)
+            nn.utils.clip_grad_norm_(learner.model.parameters(), LARGEST_NORM)
             for optimizer in learner.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = rate
@@ -145,16 +161,8 @@ class Trainer:
                 optimizer.zero_grad(set_to_none=True)
 
     def _identity(self) -> dict[str, Any]:
-        drafters = {
-            learner.name: {"family": learner.drafter.family.name, **learner.drafter.config.model_dump()}
-            for learner in self.learners
-        }
-        return {
-            "target_sha256": self.recipe.target.digest(),
-            "recipe": asdict(self.recipe.settings),
-            "data": self.recipe.data(),
-            "drafters": drafters,
-        }
+        models = {learner.name: learner.model for learner in self.learners}
+        return {**self.recipe.identity(models), "recipe": asdict(self.recipe.settings), "data": self.recipe.data()}
 
     def _to_state(self) -> dict[str, Any]:
         learners = {learner.name: learner.to_state() for learner in self.learners}
@@ -169,16 +177,16 @@ class Trainer:
             for learner in self.learners:
                 learner.take_up(held.learners[learner.name], held.update)
         except (KeyError, RuntimeError, ValueError):
-            raise self.state.foreign("does not hold the weights of these drafters") from None
+            raise self.state.foreign("does not hold the weights of these models") from None
         self.update, self.seconds = held.update, held.seconds
 
-    def facts(self, learner: Learner) -> dict[str, Any]:
-        """What provenance.json says of a drafter's training."""
+    def facts(self, learner: Learner[Model]) -> dict[str, Any]:
+        """What provenance.json says of a model's training."""
         last = learner.losses[-LAST:]
         final = [math.fsum(position) / len(last) for position in zip(*last, strict=True)]
         return {
             **asdict(self.recipe.settings),
-            **self.recipe.facts(learner.drafter),
+            **self.recipe.facts(learner.model),
             **self.recipe.data(),
             "updates": self.update,
             "planned_updates": self.updates,
@@ -186,3 +194,18 @@ class Trainer:
             "final_losses": final,
             "seconds": round(self.seconds, 1),
         }
+
+
+def train_on(terminal: Console, trainer: Trainer[Any]) -> None:
+    """Train with a progress bar, and a line now and then and for what is measured."""
+    every = max(1, trainer.updates // LINES)
+    with progress_on(terminal) as progress:
+        bar = progress.add_task("updates", total=trainer.updates, completed=trainer.update)
+
+        def show(update: int, figures: dict[str, float]) -> None:
+            progress.update(bar, completed=update)
+            if update % every == 0 or update == trainer.updates or len(figures) > len(trainer.learners):
+                rounded = {name: round(figure, 4) for name, figure in figures.items()}
+                terminal.print(json.dumps({"update": update, **rounded}))
+
+        trainer.run(show)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.configuration import Served, check_writable, configuration, read_served, to_yaml
+from mtpc.lab.bench.configuration import Served, check_writable, configuration, read_served
 from mtpc.lab.bench.plan import best_drafts, schedule
 from mtpc.lab.cli.main import app
 from tests.mtpc.lab.bench.test_plan import COST, RATES, point, results
@@ -197,13 +197,3 @@ def test_folders_that_are_not_there(what: str, engine: str, measured: Path) -> N
     assert result.stderr.startswith("mtpc: gone is not a ")
     assert not measured.with_name("own.yaml").exists()
     assert plan(measured).exit_code == 0
-
-
-def test_yaml_reads_what_was_written() -> None:
-    values = {
-        "a": {"b": [[1, 0.5], []], "c": {"d": None, "e": True}},
-        "f": "é 日 🦀 # : ' \"\n",
-        "g": "?copy=true",
-        "h": "no",
-    }
-    assert yaml.safe_load(to_yaml(values)) == values

@@ -15,18 +15,12 @@ from pydantic import BaseModel
 from mtpc.draft import MOST
 from mtpc.lab.cli.evaluate import evaluate
 from mtpc.lab.cli.prove import prove
-from mtpc.lab.cli.recipes import fastmtp as fastmtp
 from mtpc.lab.cli.recipes import gumiho as gumiho
 from mtpc.lab.cli.recipes import mtpc as mtpc
-from mtpc.lab.cli.target import byte_target
 from mtpc.lab.evaluation.evaluate import Plan
 from mtpc.lab.options.numbers import MOST_DRAFTS
 from mtpc.lab.prove.plan import Plan as ProvePlan
-from mtpc.lab.training.recipes.byte_target import ByteTargetConfig
-from mtpc.lab.training.recipes.fastmtp_recipe import Settings as FastMTPSettings
-from mtpc.lab.training.recipes.gumiho_recipe import Settings as GumihoSettings
-from mtpc.lab.training.recipes.mtpc_batches import BatchShape
-from mtpc.lab.training.recipes.mtpc_recipe import Settings as MTPCSettings
+from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.methods.mtpc import MTPCConfig
 from mtpc.parallel.config import ParallelConfig
 
@@ -50,13 +44,8 @@ def defaults_of_fields(made: type) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("command", "made", "apart", "options"),
     [
-        (mtpc.train, MTPCSettings, {"micro_batch", "warmup_updates"}, 5),
-        (mtpc.train, BatchShape, {"context"}, 2),
         (mtpc.train, MTPCConfig, {"trunk_size"}, 5),  # the paper's circuits have none
-        (fastmtp.train, FastMTPSettings, set(), 16),
-        (gumiho.train, GumihoSettings, {"num_drafts"}, 16),
         (gumiho.train, ParallelConfig, {"rank"}, 1),
-        (byte_target, ByteTargetConfig, {"long_context_from", "future_discount", "future_stride"}, 14),
         (evaluate, Plan, {"temperatures"}, 4),
         (prove, ProvePlan, set(), 6),
     ],

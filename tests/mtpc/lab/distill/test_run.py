@@ -19,7 +19,7 @@ from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.conversations import FILE, Conversation, read_conversations
 from tests.mtpc.lab.chat_folder import ASKING, END, OPENING, make_chat_folder, text_of
 from tests.mtpc.lab.distill.chatter import chatter
-from tests.mtpc.lab.servers.fake_server import Handler, serving
+from tests.mtpc.lab.servers.fake_server import serving
 
 ENOUGH = 3000
 
@@ -55,11 +55,29 @@ def test_conversations_hold_exactly_what_was_sampled(target: Path, tmp_path: Pat
     assert all(body["stop_token_ids"] == [END] for body in state.bodies)
 
 
-def test_no_connection_is_used_twice(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server may close one that waits just as it is used again."""
-    monkeypatch.setattr(Handler, "protocol_version", "HTTP/1.1")  # as engines' servers, which keep them open
-    _, state = distill(target, tmp_path / "out", Plan(tokens=200, concurrency=1))
-    assert len(state.clients) == len(state.bodies) > 2
+def test_a_request_that_fails_for_a_while_ends_nothing(target: Path, tmp_path: Path) -> None:
+    """The server is overloaded now and then: those requests are sent again, and nothing is left out for it."""
+    asked = iter(range(10**6))
+
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        return {} if next(asked) % 20 == 10 else chatter(body)
+
+    with serving(answer=answer) as (url, state):
+        state.refusal = 503
+        work = Distillation(ChatTemplate(target), tmp_path / "out", Plan(tokens=ENOUGH, concurrency=4))
+        work.run(url, "some-model", lambda tokens: None)
+    assert work.enough
+    assert next(asked) > 20  # some have failed
+    assert "request failed" not in work.left_out
+
+
+def test_one_request_that_the_server_never_answers_ends_nothing(target: Path, tmp_path: Path) -> None:
+    asked = iter(range(10**6))
+    refused = (5, 17)
+    answer = lambda body: {} if next(asked) in refused else chatter(body)  # noqa: E731
+    work, _ = distill(target, tmp_path / "out", Plan(tokens=ENOUGH, concurrency=1), answer)
+    assert work.enough
+    assert work.left_out["request failed"] == len(refused)
 
 
 def test_what_is_of_no_use_is_left_out_and_counted(target: Path, tmp_path: Path) -> None:
@@ -104,9 +122,12 @@ def test_an_engine_without_token_ids_gets_its_text_encoded(target: Path, tmp_pat
         assert each.answer_tokens[-1] == END
 
 
-def test_what_was_written_stays_when_the_server_breaks_off(target: Path, tmp_path: Path) -> None:
+def test_what_was_written_stays_when_the_server_breaks_off(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtpc.lab.distill.run.RETRIES", 0)
     asked = iter(range(10**6))
-    with pytest.raises(MTPCError, match=r"refused a completion \(400\)"):
+    with pytest.raises(MTPCError, match="answered a request with status 400"):
         distill(
             target,
             tmp_path / "out",
@@ -114,7 +135,7 @@ def test_what_was_written_stays_when_the_server_breaks_off(target: Path, tmp_pat
             lambda body: chatter(body) if next(asked) < 40 else {},
         )
     assert list(read_conversations(tmp_path / "out"))
-    with pytest.raises(MTPCError, match="broke off a completion"):
+    with pytest.raises(MTPCError, match="broke off a request"):
         Distillation(ChatTemplate(target), tmp_path / "out", Plan(tokens=ENOUGH)).run(
             "http://127.0.0.1:9", "some-model", lambda tokens: None
         )

@@ -12,10 +12,9 @@ from transformers import GenerationConfig
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.decoding import speculate
-from mtpc.lab.evaluation.evaluate import Plan, evaluate
+from mtpc.lab.evaluation.evaluate import Plan, acceptance_table, evaluate
 from mtpc.lab.evaluation.prompts import Prompts
 from mtpc.lab.evaluation.scorer import step_acceptance
-from mtpc.lab.evaluation.table import acceptance_table
 from mtpc.lab.evaluation.texts import view, write_texts
 from mtpc.lab.evaluation.trees import Trees
 from mtpc.lab.targets.frozen import FrozenTarget

@@ -27,22 +27,28 @@ class State:
     """What the server has seen."""
 
     def __init__(
-        self, drafting: bool, answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None, together: int = 1
+        self,
+        drafting: bool,
+        answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        together: int = 1,
+        pause: float = 0.02,
     ) -> None:
-        self.drafting = drafting
+        self.drafting, self.pause = drafting, pause
         self.gate = threading.Barrier(together, timeout=120)  # streams go on when so many are there
         self.answer = answer  # the choice that answers a request which does not stream
+        self.refusal = 400  # status of what is not answered
         self.drafts = 0
         self.now, self.most = 0, 0  # requests at a time
         self.bodies: list[dict[str, Any]] = []
         self.pages: list[str] = []  # that were read
-        self.clients: set[tuple[str, int]] = set()  # addresses of the connections that asked for a completion
         self.lock = threading.Lock()
 
 
 class Handler(BaseHTTPRequestHandler):
     """Answers /health, /metrics, /v1/models and /v1/completions; /run as an offline engine does."""
 
+    protocol_version = "HTTP/1.1"  # as engines' servers, which keep connections open
+    disable_nagle_algorithm = True
     state: State
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
@@ -72,7 +78,6 @@ class Handler(BaseHTTPRequestHandler):
         state = self.state
         with state.lock:
             state.bodies.append(body)
-            state.clients.add(self.client_address)
             state.now += 1
             state.most = max(state.most, state.now)
             state.drafts += body["max_tokens"]
@@ -80,7 +85,9 @@ class Handler(BaseHTTPRequestHandler):
         if state.answer is not None:
             time.sleep(0.005)
             choice = state.answer(asked)
-            self.reply(json.dumps({"choices": [choice]} if choice else {"error": "refused"}), 200 if choice else 400)
+            self.reply(
+                json.dumps({"choices": [choice]} if choice else {"error": "refused"}), 200 if choice else state.refusal
+            )
         elif "refuse" in "".join((body["prompt"], *body["prompts"])):
             self.reply('{"error": "the prompt is refused"}', 400)
         elif self.path == "/run":
@@ -89,14 +96,24 @@ class Handler(BaseHTTPRequestHandler):
             answers = [{"text": text, "tokens": len(text), "first": 1.0, "seconds": 3.0} for text in texts]
             self.reply(json.dumps({"seconds": 3.0, "completions": answers}))
         else:
-            self.send_response(200)
-            self.end_headers()
-            state.gate.wait()
-            time.sleep(0.02)
-            for event in self.events(body):
-                self.wfile.write(f"data: {event}\n\n".encode())
+            self.stream(body)
         with state.lock:
             state.now -= 1
+
+    def stream(self, body: dict[str, Any]) -> None:
+        """Send its events, with pauses, in chunks, as engines' servers do."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.state.gate.wait()
+        for event in self.events(body):
+            time.sleep(self.state.pause if '"text"' in event else 0)
+            line = f"data: {event}\n\n".encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+            if "vanish" in body["prompt"]:
+                self.close_connection = True
+                return
+        self.wfile.write(b"0\r\n\r\n")
 
     def events(self, body: dict[str, Any]) -> Iterator[str]:
         """The lines of the stream."""
@@ -122,14 +139,17 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(
-    drafting: bool = True, answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None, together: int = 1
+    drafting: bool = True,
+    answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    together: int = 1,
+    pause: float = 0.02,
 ) -> Iterator[tuple[str, State]]:
     """A running server: its address and what it sees.
 
     answer: the choice that answers a completion which does not stream; an empty one refuses it.  together: streams that
-    wait for each other.
+    wait for each other.  pause: seconds before each token of a stream.
     """
-    state = State(drafting, answer, together)
+    state = State(drafting, answer, together, pause)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("OwnHandler", (Handler,), {"state": state}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

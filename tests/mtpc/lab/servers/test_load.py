@@ -1,13 +1,15 @@
 """Requests at a fixed concurrency, against a server that speaks as vLLM's does."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from mtpc.errors import MTPCError
 from mtpc.lab.bench.run import Plan, choose_prompts, run_plan
+from mtpc.lab.servers.draft_counters import DraftCounters
 from mtpc.lab.servers.engines import find_engine
-from mtpc.lab.servers.load import Completion, Load, Sampling, run_load, run_offline
+from mtpc.lab.servers.load import Completion, CountsInAnswers, Load, Sampling, run_load, run_offline
 from mtpc.lab.servers.server import Server
 from tests.mtpc.lab.servers.fake_server import serving
 
@@ -47,6 +49,28 @@ def test_a_refused_request_ends_in_one_sentence() -> None:
 def test_an_error_in_the_middle_of_a_stream_is_not_taken_for_the_end() -> None:
     with serving() as (url, _), pytest.raises(MTPCError, match="out of memory"):
         run_load(url, "some-model", ["break off"], SAMPLING, 1)
+
+
+def test_an_error_of_our_own_code_is_not_taken_for_one_of_the_server() -> None:
+    def read(event: dict[str, Any]) -> DraftCounters | None:
+        raise LookupError("ours")
+
+    with serving() as (url, _), pytest.raises(LookupError, match="ours"):
+        run_load(url, "some-model", ["abc"], SAMPLING, 1, CountsInAnswers({}, read))
+
+
+def test_a_server_that_goes_away_in_the_middle_of_a_stream() -> None:
+    with serving() as (url, _), pytest.raises(MTPCError, match="broke off a request"):
+        run_load(url, "some-model", ["vanish"], SAMPLING, 1)
+
+
+def test_the_first_token_is_timed_when_it_comes_and_the_last_one_too() -> None:
+    """Each event is one of its own: none waits for the next."""
+    with serving(pause=0.1) as (url, _):
+        (completion,) = run_load(url, "some-model", ["abc"], SAMPLING, 1).completions
+    assert 0.1 < completion.first < 0.25
+    assert 0.3 < completion.seconds < 0.45
+    assert completion.per_token == pytest.approx(0.1, abs=0.03)
 
 
 def test_nobody_there() -> None:
@@ -131,5 +155,5 @@ def test_lengths_of_completions_may_be_spread(run: Callable[..., Load]) -> None:
 
 
 def test_an_offline_engine_that_fails_ends_in_one_sentence() -> None:
-    with serving() as (url, _), pytest.raises(MTPCError, match=r"offline engine failed.*refused"):
+    with serving() as (url, _), pytest.raises(MTPCError, match=r"status 400.*refused"):
         run_offline(url, "some-model", ["refuse this"], SAMPLING, 1)

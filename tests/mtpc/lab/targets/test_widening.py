@@ -7,7 +7,8 @@ import torch
 
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.widening import widen_mlps
-from mtpc.lab.training.recipes.byte_target import ByteTargetConfig, build_byte_llama
+from mtpc.lab.training.recipes.byte_target import build_byte_llama
+from mtpc.lab.training.settings import ByteTargetConfig
 
 NARROW = ByteTargetConfig(hidden_size=64, layers=2, heads=2, kv_heads=1, mlp_size=48, context=64)
 WIDE = dataclasses.replace(NARROW, mlp_size=96)

@@ -40,6 +40,22 @@ def test_a_state_that_is_cut_off_on_the_way_leaves_the_one_before(
     assert file.read() == {"update": 1}
 
 
+def test_two_trainings_that_were_given_the_same_file_write_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second comes while the first has written its state, but not yet put it in its place."""
+    file, save = StateFile(tmp_path / "state", IDENTITY), torch.save
+
+    def overtaken(value: object, path: Path) -> None:
+        save(value, path)
+        monkeypatch.setattr(torch, "save", save)
+        StateFile(tmp_path / "state", IDENTITY).write({"update": 2})
+
+    monkeypatch.setattr(torch, "save", overtaken)
+    file.write({"update": 1})
+    assert file.read() == {"update": 1}
+
+
 class Foreign:
     """No plain value: `weights_only` refuses it."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -50,8 +48,6 @@ def test_two_trainings_compute_the_same_text_at_once(
     target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second comes while the first has written its file, but not yet put it in its place."""
-    processes = count(1)
-    monkeypatch.setattr(os, "getpid", lambda: next(processes))
 
     def overtaken(tensors: dict[str, torch.Tensor], path: Path) -> None:
         monkeypatch.setattr(states, "save_file", save_file)

@@ -38,7 +38,7 @@ def weights_of(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {
         f"{learner.name}.{name}": weight
         for learner in trainer.learners
-        for name, weight in learner.drafter.state_dict().items()
+        for name, weight in learner.model.state_dict().items()
     }
 
 
@@ -133,7 +133,7 @@ def test_a_state_of_other_data_or_other_drafters_is_refused(target: FrozenTarget
     with pytest.raises(MTPCError, match=r"its data\.\w+ is"):
         Trainer(make(target, tmp_path, seed_of_data=1), resume=state)
     recipe = make(target, tmp_path)
-    config = next(iter(recipe.drafters().values())).config
+    config = next(iter(recipe.models().values())).config
     saved = torch.load(state, weights_only=True)
     (name, *_) = saved["identity"]["drafters"]
     saved["identity"]["drafters"][name]["vocab_size"] = 99
@@ -150,7 +150,7 @@ def test_a_state_without_the_weights_gets_a_sentence(target: FrozenTarget, tmp_p
     saved = torch.load(state, weights_only=True)
     next(iter(saved["state"]["learners"].values()))["weights"].popitem()
     torch.save(saved, state)
-    with pytest.raises(MTPCError, match="does not hold the weights of these drafters"):
+    with pytest.raises(MTPCError, match="does not hold the weights of these models"):
         Trainer(make(target, tmp_path), resume=state)
 
 
@@ -186,7 +186,7 @@ def test_provenance_tells_the_recipe_the_data_and_the_loss(target: FrozenTarget,
         facts = trainer.facts(learner)
         assert (
             facts.items()
-            >= {**dataclasses.asdict(recipe.settings), **recipe.data(), **recipe.facts(learner.drafter)}.items()
+            >= {**dataclasses.asdict(recipe.settings), **recipe.data(), **recipe.facts(learner.model)}.items()
         )
         assert facts["updates"] == trainer.updates
         assert len(facts["final_losses"]) == len(learner.weights)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mtpc.files.config_model import Strict
-from mtpc.lab.training.recipe import Batch, Recipe
+from mtpc.lab.training.recipe import Batch, DrafterRecipe
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.trainer import Trainer
 
@@ -49,7 +49,7 @@ class Point(nn.Module):
         self.place = nn.Parameter(START.clone())
 
 
-class Pull(Recipe):
+class Pull(DrafterRecipe):
     """The loss of a position is half its squared distance, so that the gradient is the distance; plain descent."""
 
     target: Any = type("Target", (), {"digest": lambda self: ""})()
@@ -57,7 +57,7 @@ class Pull(Recipe):
     schedule = Schedule(0.5, len(UPDATES), 2, 2, "linear")
     momentum = 0.0
 
-    def drafters(self) -> dict[str, Any]:
+    def models(self) -> dict[str, Any]:
         return {"point": Point(), "another": Point()}
 
     def optimizers(self, drafter: Any) -> list[torch.optim.Optimizer]:
@@ -101,7 +101,7 @@ def test_updates_are_those_worked_out_by_hand(momentum: float) -> None:
     losses, place = by_hand(momentum)
     for learner in trainer.learners:
         torch.testing.assert_close(torch.tensor(learner.losses), torch.tensor(losses), rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(learner.drafter.state_dict()["place"], torch.tensor(place), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(learner.model.state_dict()["place"], torch.tensor(place), rtol=1e-5, atol=1e-5)
     weighted = [0.75 * first + 0.25 * second for first, second in losses]
     assert [update for update, _ in told] == [1, 2, 3]
     assert [losses["point"] for _, losses in told] == pytest.approx(weighted, rel=1e-5)
@@ -131,7 +131,7 @@ def test_a_state_is_written_now_and_then_and_holds_the_optimizers(tmp_path: Path
         _, place = by_hand(0.9)
         for learner in resumed.learners:
             assert len(learner.losses) == 3
-            torch.testing.assert_close(learner.drafter.state_dict()["place"], torch.tensor(place), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(learner.model.state_dict()["place"], torch.tensor(place), rtol=1e-5, atol=1e-5)
 
 
 def test_provenance_tells_the_mean_of_the_last_20_updates() -> None:

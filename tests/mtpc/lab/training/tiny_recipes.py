@@ -10,21 +10,21 @@ from typing import Any
 
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
-from mtpc.lab.training.recipe import Recipe
+from mtpc.lab.training.recipe import DrafterRecipe
 from mtpc.lab.training.recipes import fastmtp_recipe as fastmtp
 from mtpc.lab.training.recipes import gumiho_recipe as gumiho
 from mtpc.lab.training.recipes import mtpc_recipe as mtpc
-from mtpc.lab.training.recipes.mtpc_batches import BatchShape
+from mtpc.lab.training.settings import BatchShape, CircuitSettings, FastMTPSettings, GumihoSettings
 from mtpc.methods.mtpc import MTPCConfig
 from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.mtpc.lab.training.conversations import make_conversations
 from tests.support.tiny_models import SIZE, VOCAB, make_target
 
-MTPC = mtpc.Settings(
+MTPC = CircuitSettings(
     updates=12, warmup_updates=3, micro_batch=5, loss="kl", batch=BatchShape(texts=2, context=20, positions=6)
 )
-GUMIHO = gumiho.Settings(num_drafts=4, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
-FASTMTP = fastmtp.Settings(num_drafts=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
+GUMIHO = GumihoSettings(steps=2, positions=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
+FASTMTP = FastMTPSettings(num_drafts=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
 
 
 def circuit(kind: str, window: int, **options: Any) -> MTPCConfig:
@@ -42,7 +42,7 @@ def tiny_target(folder: Path) -> FrozenTarget:
     return FrozenTarget(folder)
 
 
-def of_mtpc(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> Recipe:
+def of_mtpc(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> DrafterRecipe:
     """Two circuits with windows of their own."""
     settings = dataclasses.replace(MTPC, **changes)
     return mtpc.CircuitRecipe(
@@ -56,14 +56,14 @@ def conversations_of(target: FrozenTarget, seed: int) -> list[Conversation]:
     return make_conversations(target.model, 40, seed=seed)
 
 
-def of_fastmtp(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> Recipe:
+def of_fastmtp(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> DrafterRecipe:
     """A layer and forty conversations."""
     return fastmtp.FastMTPRecipe(
         target, conversations_of(target, seed_of_data), dataclasses.replace(FASTMTP, **changes)
     )
 
 
-def of_gumiho(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> Recipe:
+def of_gumiho(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> DrafterRecipe:
     """Independent heads, a joint window and a drafter without heads, on forty conversations."""
     config, small = target.model.config, {"positions": 2, "blocks": 1, "component_features": 4, "sum_features": 4}
     configs = {
@@ -76,4 +76,4 @@ def of_gumiho(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **chang
 
 
 # Of each family: (target, a folder for its data, the seed of its data, changes of its settings) -> a recipe.
-RECIPES: dict[str, Callable[..., Recipe]] = {"mtpc": of_mtpc, "fastmtp": of_fastmtp, "gumiho": of_gumiho}
+RECIPES: dict[str, Callable[..., DrafterRecipe]] = {"mtpc": of_mtpc, "fastmtp": of_fastmtp, "gumiho": of_gumiho}

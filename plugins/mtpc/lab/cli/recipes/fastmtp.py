@@ -8,39 +8,18 @@ from typing import Annotated
 import typer
 
 from mtpc.lab.cli import training_options as options
-from mtpc.lab.evaluation.attention import Attention
 from mtpc.lab.options.numbers import MOST_DRAFTS
 from mtpc.lab.options.paths import folder_to_write
-from mtpc.lab.training.choices import Loss
+from mtpc.lab.options.settings import with_settings
+from mtpc.lab.training.settings import FastMTPSettings
 
 
+@with_settings
 def train(
     target: options.Target,
     data: options.Data,
     out: options.Out,
-    num_drafts: Annotated[
-        int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts K, one for each recursive step; 1 is plain MTP.")
-    ] = 3,
-    beta: Annotated[float, typer.Option(min=0.001, max=1, help="The loss of draft k weighs beta^(k-1).")] = 0.6,
-    epochs: options.Epochs = 3,
-    batch: options.BatchSize = 64,
-    learning_rate: options.LearningRate = 5e-5,
-    warmup: options.Warmup = 0.05,
-    weight_decay: options.WeightDecay = 0.1,
-    optimizer: options.Optimizer = "adamw",
-    loss: Annotated[
-        Loss,
-        typer.Option(help="'ce' (the paper's), 'kl' to the target's distribution, or 'lk', -log of what it accepts."),
-    ] = "ce",
-    learn_from: options.Learnt = "answers",
-    head_rows: options.HeadRows = 0,
-    attention: Annotated[
-        Attention,
-        typer.Option(help="What a step attends to: 'served', as in an engine, or 'paper', as in its training."),
-    ] = "served",
-    context: options.Context = 1024,
-    starts: options.Starts = 1.0,
-    micro_batch: options.MicroBatch = 1,
+    settings: FastMTPSettings,
     states: options.States = None,
     start: Annotated[
         Path | None, typer.Option(help="A drafter directory to go on from; none: the target's own last layer.")
@@ -48,7 +27,6 @@ def train(
     resume: options.Resume = None,
     minutes: options.Minutes = None,
     questions: options.Questions = 16,
-    seed: options.Seed = 0,
 ) -> None:
     """Train an MTP layer that drafts by applying itself K times (FastMTP).
 
@@ -71,28 +49,10 @@ def train(
     from mtpc.lab.evaluation.prompts import heldout_questions
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.lab.text.conversations import file_digest, read_conversations
-    from mtpc.lab.training.recipes.fastmtp_recipe import FastMTPRecipe, Settings
+    from mtpc.lab.training.recipes.fastmtp_recipe import FastMTPRecipe
     from mtpc.lab.training.states import HiddenStates
     from mtpc.methods.drafter import load_drafter
 
-    settings = Settings(
-        num_drafts=num_drafts,
-        beta=beta,
-        epochs=epochs,
-        batch=batch,
-        learning_rate=learning_rate,
-        warmup=warmup,
-        weight_decay=weight_decay,
-        optimizer=optimizer,
-        attention=attention,
-        loss=loss,
-        learn_from=learn_from,
-        head_rows=head_rows,
-        context=context,
-        starts=starts,
-        micro_batch=micro_batch,
-        seed=seed,
-    )
     conversations = list(read_conversations(data))
     device = default_device()
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))

@@ -12,11 +12,13 @@ from mtpc.lab.cli import training_options as options
 from mtpc.lab.options.names import Named
 from mtpc.lab.options.numbers import MOST_DRAFTS
 from mtpc.lab.options.paths import folder_to_write
-from mtpc.lab.training.choices import Loss
+from mtpc.lab.options.settings import with_settings
+from mtpc.lab.training.settings import GumihoSettings
 
 CIRCUITS = ("ff", "cp", "hmm", "btree", "none")
 
 
+@with_settings
 def train(
     target: options.Target,
     data: options.Data,
@@ -40,40 +42,17 @@ def train(
         ),
     ] = ("ff",),
     layers: Annotated[int, typer.Option(min=1, max=64, help="Layers of the serial part.")] = 2,
-    steps: Annotated[int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts of the serial part.")] = 2,
-    positions: Annotated[int, typer.Option(min=1, max=MOST_DRAFTS, help="Heads in parallel, one draft each.")] = 5,
     blocks: Annotated[int, typer.Option(min=0, max=64, help="Residual layers of each head.")] = 5,
     rank: Annotated[int, typer.Option(min=2, max=256, help="Components of each position where heads are joint.")] = 4,
     normed: Annotated[
         bool, typer.Option(help="Norms around the layers and behind the heads, as those of the target; else none.")
     ] = True,
-    regression: Annotated[
-        float, typer.Option(min=0, max=1000, help="Weight of the distance from the target's states (smooth L1).")
-    ] = 1.0,
-    classification: Annotated[
-        float, typer.Option(min=0, max=1000, help="Weight of the distance from the target's distributions.")
-    ] = 0.1,
-    beta: Annotated[float, typer.Option(min=0.001, max=1, help="The loss of draft k weighs beta^(k-1).")] = 1.0,
-    epochs: options.Epochs = 10,
-    batch: options.BatchSize = 4,
-    learning_rate: options.LearningRate = 2e-4,
-    warmup: options.Warmup = 0.05,
-    weight_decay: options.WeightDecay = 0.1,
-    optimizer: options.Optimizer = "adamw",
-    loss: Annotated[
-        Loss,
-        typer.Option(help="'kl' to the target's distribution, 'ce' of its token, or 'lk', -log of what it accepts."),
-    ] = "kl",
-    learn_from: options.Learnt = "answers",
-    head_rows: options.HeadRows = 0,
-    context: options.Context = 1024,
-    starts: options.Starts = 1.0,
-    micro_batch: options.MicroBatch = 1,
+    *,
+    settings: GumihoSettings,
     states: options.States = None,
     resume: options.Resume = None,
     minutes: options.Minutes = None,
     questions: options.Questions = 16,
-    seed: options.Seed = 0,
 ) -> None:
     """Train serial layers for the first drafts, and heads in parallel for those after them (Gumiho).
 
@@ -93,34 +72,15 @@ def train(
     from mtpc.lab.evaluation.prompts import heldout_questions
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.lab.text.conversations import file_digest, read_conversations
-    from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, Settings, config_for
+    from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, config_for
     from mtpc.lab.training.states import HiddenStates
     from mtpc.methods.drafter import load_drafter
 
-    settings = Settings(
-        num_drafts=steps + positions,
-        regression=regression,
-        classification=classification,
-        beta=beta,
-        epochs=epochs,
-        batch=batch,
-        learning_rate=learning_rate,
-        warmup=warmup,
-        weight_decay=weight_decay,
-        optimizer=optimizer,
-        loss=loss,
-        learn_from=learn_from,
-        head_rows=head_rows,
-        context=context,
-        starts=starts,
-        micro_batch=micro_batch,
-        seed=seed,
-    )
     conversations = list(read_conversations(data))
     device = default_device()
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
-    serial = {"num_hidden_layers": layers, "normed": normed, "steps": steps}
-    heads = {"positions": positions, "blocks": blocks}
+    serial = {"num_hidden_layers": layers, "normed": normed, "steps": settings.steps}
+    heads = {"positions": settings.positions, "blocks": blocks}
     configs = {}
     for circuit in circuits:
         parallel = None if circuit == "none" else {**heads, "circuit": circuit, "rank": 1 if circuit == "ff" else rank}

@@ -11,19 +11,18 @@ import typer
 from mtpc.lab.cli import training_options as options
 from mtpc.lab.options.names import Named, file_name
 from mtpc.lab.options.numbers import (
-    LEAST_RATE,
     MOST_DRAFTS,
     MOST_PROMPTS,
-    MOST_RATE,
-    MOST_SEED,
-    MOST_UPDATES,
     MOST_WIDTH,
     Bounds,
     Listed,
 )
-from mtpc.lab.options.paths import file_to_write, folder_to_write
+from mtpc.lab.options.paths import folder_to_write
+from mtpc.lab.options.settings import with_settings
+from mtpc.lab.training.settings import CircuitSettings
 
 
+@with_settings
 def train(
     target: Annotated[Path, typer.Option(help="The frozen target, a Hugging Face folder.")],
     corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
@@ -64,34 +63,12 @@ def train(
         bool,
         typer.Option("--token-input", help="Let the trunk read the target's own token; the circuit starts after it."),
     ] = False,
-    updates: Annotated[
-        int, typer.Option(min=1, max=MOST_UPDATES, help="Updates, of TEXTS x POSITIONS windows each.")
-    ] = 1000,
-    texts: Annotated[
-        int, typer.Option(min=1, max=4096, help="Texts of 512 tokens that the target reads for an update.")
-    ] = 4,
-    positions: Annotated[
-        int, typer.Option(min=1, max=512, help="Positions of each text that a window starts after.")
-    ] = 128,
-    learning_rate: Annotated[
-        float, typer.Option(min=LEAST_RATE, max=MOST_RATE, help="Peak rate: warm-up, constant, linear decay.")
-    ] = 2e-3,
-    loss: Annotated[
-        Literal["nll", "kl"], typer.Option(help="Of the text (paper, eq. 4), or to the target's distribution (eq. 5).")
-    ] = "nll",
-    gamma: Annotated[
-        float | None, typer.Option(min=0.01, max=1, help="Discount; default 0.8 for n <= 8, else 0.9.")
-    ] = None,
+    *,
+    settings: CircuitSettings,
     prompts: Annotated[
         int, typer.Option(min=0, max=MOST_PROMPTS, help="Held-out prompts of each kind to score on; 0: none.")
     ] = 64,
-    seed: Annotated[
-        int, typer.Option(min=0, max=MOST_SEED, help="Seed of the weights and of the order of the text.")
-    ] = 0,
-    resume: Annotated[
-        Path | None,
-        typer.Option(callback=file_to_write, help="State file: written on the way, continued from if there."),
-    ] = None,
+    resume: options.Resume = None,
     minutes: options.Minutes = None,
 ) -> None:
     """Train circuits over a window of tokens, drafted in one shot (MTPC).
@@ -112,18 +89,9 @@ def train(
     from mtpc.lab.evaluation.prompts import corpus_prompts
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.lab.text.corpus import Corpus
-    from mtpc.lab.training.recipes.mtpc_batches import BatchShape
-    from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe, Settings
+    from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
     from mtpc.methods.mtpc import MTPCConfig
 
-    settings = Settings(
-        updates=updates,
-        learning_rate=learning_rate,
-        loss=loss,
-        gamma=gamma,
-        seed=seed,
-        batch=BatchShape(texts=texts, positions=positions),
-    )
     text, device = Corpus(corpus), default_device()
     text.check_target(target)
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))

@@ -7,78 +7,29 @@ hidden states to look ahead, which is what every drafter on top of them lives on
 
 from __future__ import annotations
 
-import json
-import math
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
-from mtpc.files.config_model import declared
-from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.console import console
+from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.lab.targets.widening import widen_mlps
 from mtpc.lab.text.byte_tokenizer import END_OF_TEXT, PAD, VOCAB_SIZE, save_byte_tokenizer
 from mtpc.lab.text.corpus import Corpus
-from mtpc.lab.training.held import OptimizerState, Reached, Tensors
-from mtpc.lab.training.optimizers import make_optimizers, take_up
+from mtpc.lab.training.optimizers import make_optimizers
+from mtpc.lab.training.recipe import Batch, Recipe
 from mtpc.lab.training.schedule import Schedule
-from mtpc.lab.training.state import StateFile
+from mtpc.lab.training.settings import ByteTargetConfig
+from mtpc.lab.training.trainer import Trainer, train_on
 from mtpc.memory import must_train
-
-SAVE_EVERY = 100  # updates
-
-
-@dataclass(frozen=True)
-class ByteTargetConfig:
-    """Architecture and recipe; lengths in bytes, one token each."""
-
-    hidden_size: int = 384
-    layers: int = 6
-    heads: int = 4
-    kv_heads: int = 2
-    mlp_size: int = 1024
-    context: int = 1024
-    updates: int = 800
-    tokens_per_update: int = 16_384
-    long_context_from: float = 0.8  # share of the updates after which windows grow from context/2 to context
-    learning_rate: float = 3e-3
-    warmup: int = 40  # updates in which the rate rises
-    decay_from: float = 0.5  # share of the updates after which the rate falls linearly to 2 %
-    future_bytes: int = 16  # the auxiliary loss looks this far ahead
-    future_weight: float = 0.15
-    future_discount: float = 0.8
-    future_stride: int = 4  # the auxiliary loss is taken at every fourth position
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for larger, smaller in (("hidden_size", "heads"), ("heads", "kv_heads")):
-            if getattr(self, larger) % getattr(self, smaller):
-                raise MTPCError(f"{larger} must be a multiple of {smaller}, but is {getattr(self, larger)}.")
-        if self.tokens_per_update < self.context:
-            raise MTPCError(f"tokens_per_update must be at least the context, {self.context}.")
-
-    @property
-    def schedule(self) -> Schedule:
-        """Warm-up, constant, then linear decay to 2 %."""
-        decay_from = self.decay_from * self.updates
-        return Schedule(self.learning_rate, self.updates, self.warmup, decay_from, "linear", floor=0.02)
-
-
-class ByteState(Reached):
-    """What a state on disk holds."""
-
-    model: Tensors
-    heads: Tensors
-    optimizers: list[OptimizerState]
-    history: list[dict[str, float]]
 
 
 def build_byte_llama(config: ByteTargetConfig) -> LlamaForCausalLM:
@@ -126,14 +77,6 @@ class FutureHeads(nn.Module):
         return (losses.view(-1, self.config.future_bytes - 1).mean(0) * discounts).sum()
 
 
-def build_optimizers(model: nn.Module, heads: nn.Module, config: ByteTargetConfig) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers, AdamW for embeddings, output tables and norms."""
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
-    known = {id(p) for p in matrices}
-    others = [p for p in (*model.parameters(), *heads.parameters()) if id(p) not in known]
-    return make_optimizers(matrices, others, "muon", config.learning_rate, weight_decay=0.1)
-
-
 def sample_batch(tokens: np.ndarray, rows: int, length: int, generator: np.random.Generator) -> Tensor:
     """Random windows of the token stream, int64 [rows, length]."""
     starts = generator.integers(0, len(tokens) - length, rows)
@@ -155,98 +98,102 @@ def heldout_loss(model: LlamaForCausalLM, tokens: np.ndarray, context: int, wind
     return total / windows
 
 
+class ByteTarget(nn.Module):
+    """The model, and the heads that are thrown away after its training."""
+
+    def __init__(self, config: ByteTargetConfig) -> None:
+        super().__init__()
+        self.llama, self.heads = build_byte_llama(config), FutureHeads(config)
+
+
+class ByteRecipe(Recipe[ByteTarget]):
+    """Text of a corpus: the losses of the next byte and of those further ahead.
+
+    widen: a trained folder with narrower MLPs to start from instead of random weights.
+
+    Errors: `MTPCError` for a corpus with too little text, a model that is too large for this machine, or a folder to
+    widen that is none.
+    """
+
+    def __init__(self, corpus: Corpus, settings: ByteTargetConfig, widen: Path | None = None) -> None:
+        self.corpus, self.settings = corpus, settings
+        self.tokens = corpus.training_tokens(settings.context + settings.future_bytes, VOCAB_SIZE)
+        least = min((len(corpus.heldout(kind)) for kind in corpus.kinds()), default=0)
+        if least <= settings.context:
+            raise MTPCError(
+                f"{corpus.folder} holds out {least} tokens of a kind, but a context has {settings.context}."
+            )
+        with torch.device("meta"):
+            must_train((ByteTarget(settings),), "this model")
+        self.narrow = None if widen is None else FrozenTarget(widen)
+        self.device = torch.device(default_device())
+
+    @property
+    def schedule(self) -> Schedule:
+        """Warm-up, constant, then linear decay to 2 %."""
+        return self.settings.schedule
+
+    def models(self) -> dict[str, ByteTarget]:
+        """One, of random weights or widened."""
+        torch.manual_seed(self.settings.seed)
+        model = ByteTarget(self.settings).to(self.device)
+        if self.narrow is not None:
+            widen_mlps(self.narrow.model, model.llama)
+        return {"byte target": model}
+
+    def optimizers(self, model: ByteTarget) -> list[torch.optim.Optimizer]:
+        """Muon for the matrices inside the layers, AdamW for embeddings, output tables and norms."""
+        matrices = [p for name, p in model.llama.named_parameters() if p.ndim == 2 and ".layers." in name]
+        known = {id(p) for p in matrices}
+        others = [p for p in model.parameters() if id(p) not in known]
+        return make_optimizers(matrices, others, "muon", self.settings.learning_rate, weight_decay=0.1)
+
+    def weights(self, model: ByteTarget) -> Tensor:
+        """Of the next byte's loss and the auxiliary one."""
+        return torch.tensor([1.0, self.settings.future_weight], device=self.device)
+
+    def batch(self, update: int) -> Batch:
+        """Random windows of the corpus, towards the end longer ones; its losses are means already."""
+        settings = self.settings
+        length = settings.context if update >= settings.long_context_from * settings.updates else settings.context // 2
+        rows, generator = settings.tokens_per_update // length, np.random.default_rng((settings.seed, update))
+        return Batch(1, [sample_batch(self.tokens, rows, length + settings.future_bytes, generator).to(self.device)])
+
+    def losses(self, model: ByteTarget, part: Tensor) -> Tensor:
+        """Of the next byte, and of those further ahead: windows int64 [B, T + future_bytes] -> [2]."""
+        length = part.shape[1] - self.settings.future_bytes
+        with torch.autocast(self.device.type, torch.bfloat16):
+            hidden = model.llama.model(input_ids=part[:, :length], use_cache=False).last_hidden_state
+            logits = model.llama.lm_head(hidden)
+            future = model.heads.loss(hidden, part)
+        next_byte = F.cross_entropy(logits.float().flatten(0, 1), part[:, 1 : length + 1].flatten())
+        return torch.stack([next_byte, future])
+
+    def measured(self, model: ByteTarget) -> dict[str, float]:
+        """The loss on held-out text, in nats a byte."""
+        return {"heldout": heldout_loss(model.llama, self.corpus.tokens("heldout"), self.settings.context)}
+
+    def data(self) -> dict[str, Any]:
+        """The corpus, and the model that was widened."""
+        widened = None if self.narrow is None else self.narrow.digest()
+        return {"corpus_sha256": self.corpus.digest(), "widened": widened}
+
+
 def train_byte_target(
     corpus: Corpus, out: Path, config: ByteTargetConfig, resume: Path | None = None, widen: Path | None = None
 ) -> None:
     """Train and write a Hugging Face folder (bfloat16 weights, tokenizer, provenance).
 
-    ``resume`` names a state file that is written every 100 updates and, if it exists, continued from. ``widen`` names a
-    trained folder with narrower MLPs to start from instead of random weights.
+    ``resume``: see `Trainer`.  ``widen``: see `ByteRecipe`.
 
-    Errors: `MTPCError` for a corpus with too little text, a model that is too large for this machine, a folder to widen
-    that is none or does not fit, the state of another training, or a loss that is no longer finite.
+    Errors: `MTPCError` as of both.
     """
-    tokens = corpus.training_tokens(config.context + config.future_bytes, VOCAB_SIZE)
-    least = min((len(corpus.heldout(kind)) for kind in corpus.kinds()), default=0)
-    if least <= config.context:
-        raise MTPCError(f"{corpus.folder} holds out {least} tokens of a kind, but a context has {config.context}.")
-    with torch.device("meta"):
-        must_train((build_byte_llama(config), FutureHeads(config)), "this model")
-    torch.manual_seed(config.seed)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model, heads = build_byte_llama(config).to(device), FutureHeads(config).to(device)
-    identity = {"recipe": asdict(config), "corpus": corpus.digest(), "widened": None}
-    if widen is not None:
-        narrow = FrozenTarget(widen)
-        identity["widened"] = narrow.digest()
-        widen_mlps(narrow.model, model)
-    optimizers = build_optimizers(model, heads, config)
-    file = None if resume is None else StateFile(resume, identity)
-    first, seconds, history = _taken_up(file, model, heads, optimizers)
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    started = time.monotonic() - seconds
-    with Progress(*columns) as progress:
-        bar = progress.add_task("byte target", total=config.updates, completed=first)
-        for update in range(first, config.updates):
-            length = config.context if update >= config.long_context_from * config.updates else config.context // 2
-            generator = np.random.default_rng((config.seed, update))
-            rows = config.tokens_per_update // length
-            batch = sample_batch(tokens, rows, length + config.future_bytes, generator).to(device)
-            for optimizer in optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = config.schedule.rate(update)
-            with torch.autocast(device.type, torch.bfloat16):
-                hidden = model.model(input_ids=batch[:, :length], use_cache=False).last_hidden_state
-                logits = model.lm_head(hidden)
-                future = heads.loss(hidden, batch)
-            next_byte = F.cross_entropy(logits.float().flatten(0, 1), batch[:, 1 : length + 1].flatten())
-            (next_byte + config.future_weight * future).backward()
-            nn.utils.clip_grad_norm_([*model.parameters(), *heads.parameters()], 1.0)
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            loss = next_byte.item()
-            if not math.isfinite(loss):
-                raise MTPCError(
-                    f"the loss became {loss} at update {update + 1}; a smaller learning rate may keep it finite."
-                )
-            progress.update(bar, advance=1, description=f"byte target  loss {loss:.3f}")
-            if (update + 1) % SAVE_EVERY == 0 or update + 1 == config.updates:
-                seconds = time.monotonic() - started
-                held = heldout_loss(model, corpus.tokens("heldout"), config.context)
-                history.append({"update": update + 1, "train": loss, "heldout": held, "seconds": seconds})
-                progress.console.print(json.dumps(history[-1]))
-                if file is not None:
-                    file.write(
-                        {
-                            "model": model.state_dict(),
-                            "heads": heads.state_dict(),
-                            "optimizers": [optimizer.state_dict() for optimizer in optimizers],
-                            "update": update + 1,
-                            "seconds": seconds,
-                            "history": history,
-                        }
-                    )
+    trainer = Trainer(ByteRecipe(corpus, config, widen), resume=resume)
+    train_on(console(), trainer)
+    (learner,) = trainer.learners
+    history = [{**figures, "train": learner.losses[int(figures["update"]) - 1][0]} for figures in learner.history]
     origin = None if widen is None else provenance.read(widen)
-    save_byte_target(model, corpus, out, config, history, origin)
-
-
-def _taken_up(
-    file: StateFile | None, model: nn.Module, heads: nn.Module, optimizers: list[torch.optim.Optimizer]
-) -> tuple[int, float, list[dict[str, float]]]:
-    """Go on from a state file, where there is one: the updates that are done, their seconds and what they brought."""
-    state = None if file is None else file.read()
-    if file is None or state is None:
-        return 0, 0.0, []
-    held = declared(ByteState, state, str(file.path))
-    try:
-        model.load_state_dict(held.model)
-        heads.load_state_dict(held.heads)
-        take_up(optimizers, held.optimizers, held.update)
-    except (RuntimeError, ValueError):
-        raise file.foreign("does not hold the weights of this model") from None
-    return held.update, held.seconds, held.history
+    save_byte_target(learner.model.llama, corpus, out, config, history, origin)
 
 
 def save_byte_target(

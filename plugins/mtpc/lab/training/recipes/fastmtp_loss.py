@@ -7,8 +7,8 @@ from torch import Tensor
 from mtpc.autoregressive.layer import SerialLayer
 from mtpc.lab.evaluation.attention import Attention
 from mtpc.lab.evaluation.unroll import unroll
-from mtpc.lab.training.choices import Loss
 from mtpc.lab.training.head_loss import head_losses
+from mtpc.lab.training.settings import Loss
 from mtpc.target_head.shared import SharedHead
 
 

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mtpc.errors import MTPCError
-from mtpc.lab.evaluation.attention import Attention
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
-from mtpc.lab.training.from_conversations import ConversationRecipe, ConversationSettings, Part
+from mtpc.lab.training.from_conversations import ConversationRecipe, Part
 from mtpc.lab.training.recipes.fastmtp_loss import step_losses, step_weights
+from mtpc.lab.training.settings import FastMTPSettings
 from mtpc.lab.training.start import start_from_target
 from mtpc.lab.training.states import HiddenStates
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.fastmtp import FastMTP, config_for
-
-
-@dataclass(frozen=True)
-class Settings(ConversationSettings):
-    """What can be chosen.
-
-    The defaults, but attention and context, are the paper's, which goes on from a layer that was trained with its
-    target.
-    """
-
-    num_drafts: int = 3  # K; 1 trains the head of plain MTP, which is then reused (the paper's "vanilla")
-    beta: float = 0.6  # alpha_k is proportional to beta^(k - 1)
-    epochs: int = 3
-    batch: int = 64
-    learning_rate: float = 5e-5
-    attention: Attention = "served"
-
-    @property
-    def drafts(self) -> int:
-        """One of each step."""
-        return self.num_drafts
 
 
 class FastMTPRecipe(ConversationRecipe):
@@ -49,13 +27,13 @@ class FastMTPRecipe(ConversationRecipe):
     Errors: `MTPCError` for a target of a kind that no layer computes, another start, or conversations of no use.
     """
 
-    settings: Settings
+    settings: FastMTPSettings
 
     def __init__(
         self,
         target: FrozenTarget,
         conversations: Sequence[Conversation],
-        settings: Settings,
+        settings: FastMTPSettings,
         *,
         start: Drafter | None = None,
         states: HiddenStates | None = None,
@@ -67,7 +45,7 @@ class FastMTPRecipe(ConversationRecipe):
             raise MTPCError("the drafter to start from has another layer than one like the target's would be.")
         super().__init__(target, conversations, settings, states, start)
 
-    def drafters(self) -> dict[str, Drafter]:
+    def models(self) -> dict[str, Drafter]:
         """The layer to go on from, or one like the target's last."""
         drafter = Drafter(FastMTP(), self.config)
         assert drafter.serial is not None

@@ -10,9 +10,9 @@ from torch.utils.checkpoint import checkpoint
 from mtpc.circuits.params import normalise, token_evidence
 from mtpc.draft import Known
 from mtpc.lab.evaluation.unroll import unroll
-from mtpc.lab.training.choices import Loss
 from mtpc.lab.training.from_conversations import Part
 from mtpc.lab.training.head_loss import head_losses
+from mtpc.lab.training.settings import Loss
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.circuit_head import normalised
 from mtpc.parallel.independent import ParallelWindow

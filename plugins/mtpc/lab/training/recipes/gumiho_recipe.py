@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,34 +13,15 @@ from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
-from mtpc.lab.training.choices import Loss
-from mtpc.lab.training.from_conversations import ConversationRecipe, ConversationSettings, Part
+from mtpc.lab.training.from_conversations import ConversationRecipe, Part
 from mtpc.lab.training.recipes.gumiho_loss import position_losses
+from mtpc.lab.training.settings import GumihoSettings
 from mtpc.lab.training.start import start_from_layers, start_from_target
 from mtpc.lab.training.states import HiddenStates
 from mtpc.memory import must_train
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
 from mtpc.parallel.independent import ParallelWindow
-
-
-@dataclass(frozen=True)
-class Settings(ConversationSettings):
-    """What can be chosen; the defaults are those of the paper's table 5."""
-
-    num_drafts: int = 7  # K of every drafter
-    epochs: int = 10
-    batch: int = 4
-    learning_rate: float = 2e-4
-    regression: float = 1.0  # w_reg, of the smooth-L1 distance from the target's states
-    classification: float = 0.1  # w_cls, of the distributions' loss
-    beta: float = 1.0  # the loss of draft k weighs beta^(k - 1)
-    loss: Loss = "kl"
-
-    @property
-    def drafts(self) -> int:
-        """Those of both parts."""
-        return self.num_drafts
 
 
 class GumihoRecipe(ConversationRecipe):
@@ -55,29 +35,29 @@ class GumihoRecipe(ConversationRecipe):
     conversations of no use.
     """
 
-    settings: Settings
+    settings: GumihoSettings
 
     def __init__(
         self,
         target: FrozenTarget,
         conversations: Sequence[Conversation],
         configs: dict[str, GumihoConfig],
-        settings: Settings,
+        settings: GumihoSettings,
         *,
         start: Drafter | None = None,
         states: HiddenStates | None = None,
     ) -> None:
         self.configs = configs
         for name, config in configs.items():
-            if config.parallel is not None and config.max_drafts != settings.num_drafts:
+            if config.parallel is not None and config.max_drafts != settings.drafts:
                 raise MTPCError(
-                    f"{name} drafts {config.max_drafts} tokens, but the training is of {settings.num_drafts} a start."
+                    f"{name} drafts {config.max_drafts} tokens, but the training is of {settings.drafts} a start."
                 )
         with torch.device("meta"):
             must_train((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
         super().__init__(target, conversations, settings, states, start)
 
-    def drafters(self) -> dict[str, Drafter]:
+    def models(self) -> dict[str, Drafter]:
         """Serial layers like the target's last ones or those to start from, heads at random."""
         started = {}
         for name, config in self.configs.items():
@@ -103,13 +83,13 @@ class GumihoRecipe(ConversationRecipe):
 
     def weights(self, drafter: Drafter) -> Tensor:
         """Powers of beta, which sum to 1."""
-        powers = self.settings.beta ** torch.arange(self.settings.num_drafts, device=self.target.device)
+        powers = self.settings.beta ** torch.arange(self.settings.drafts, device=self.target.device)
         return powers / powers.sum()
 
     def losses(self, drafter: Drafter, part: Part) -> Tensor:
         """Of every draft."""
         settings = self.settings
-        drafts, loss = settings.num_drafts, settings.loss
+        drafts, loss = settings.drafts, settings.loss
         return position_losses(drafter, part, drafts, settings.regression, settings.classification, loss)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,15 +10,7 @@ from torch import Tensor
 
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training.recipes.byte_target import sample_batch
-
-
-@dataclass(frozen=True)
-class BatchShape:
-    """texts per update, context of each in tokens, and positions of each that become training examples."""
-
-    texts: int = 4
-    context: int = 512
-    positions: int = 128
+from mtpc.lab.training.settings import BatchShape
 
 
 class Windows(NamedTuple):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,42 +11,25 @@ from torch import Tensor
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.training.optimizers import make_optimizers
-from mtpc.lab.training.recipe import Batch, Recipe
-from mtpc.lab.training.recipes.mtpc_batches import BatchShape, Windows, training_windows
+from mtpc.lab.training.recipe import Batch, DrafterRecipe
+from mtpc.lab.training.recipes.mtpc_batches import Windows, training_windows
 from mtpc.lab.training.recipes.mtpc_loss import discounts, distribution_losses, token_losses
 from mtpc.lab.training.schedule import Schedule
+from mtpc.lab.training.settings import CircuitSettings
 from mtpc.memory import must_train
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 from mtpc.parallel.circuit_window import CircuitWindow
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What can be chosen; defaults for a byte-level target of a few million parameters on a CPU."""
-
-    updates: int = 1000
-    learning_rate: float = 2e-3  # the paper's 3e-4 suits models a thousand times larger
-    warmup_updates: int = 50  # in which the rate rises
-    loss: Literal["nll", "kl"] = "nll"  # "nll" (equation 4) or "kl" (equation 5)
-    gamma: float | None = None  # None: the paper's 0.8 for windows up to 8, 0.9 beyond
-    micro_batch: int = 64  # positions whose leaf distributions are in memory at once
-    seed: int = 0
-    batch: BatchShape = field(default_factory=BatchShape)
-
-    def discount(self, window: int) -> float:
-        """gamma for a window (footnote 8 of the paper)."""
-        return self.gamma if self.gamma is not None else (0.8 if window <= 8 else 0.9)
-
-
-class CircuitRecipe(Recipe):
+class CircuitRecipe(DrafterRecipe):
     """Several circuits, one pass through the target per batch: equal data, equal order, a fair table.
 
     configs: a configuration by drafter name.
     """
 
     def __init__(
-        self, target: FrozenTarget, corpus: Corpus, configs: dict[str, MTPCConfig], settings: Settings
+        self, target: FrozenTarget, corpus: Corpus, configs: dict[str, MTPCConfig], settings: CircuitSettings
     ) -> None:
         self.target, self.corpus, self.configs, self.settings = target, corpus, configs, settings
         self.window = max(config.window for config in configs.values())
@@ -60,7 +42,7 @@ class CircuitRecipe(Recipe):
         half = settings.updates / 2
         return Schedule(settings.learning_rate, settings.updates, settings.warmup_updates, half, "linear", 0.05)
 
-    def drafters(self) -> dict[str, Drafter]:
+    def models(self) -> dict[str, Drafter]:
         """Leaves that start as the target's own output head, everything else at random."""
         with torch.device("meta"):
             must_train((Drafter(MTPC(), config) for config in self.configs.values()), "these drafters")

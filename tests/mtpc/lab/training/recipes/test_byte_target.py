@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,12 @@ from mtpc.errors import MTPCError
 from mtpc.lab.text.corpus import Corpus, StoredDocument
 from mtpc.lab.training.recipes import byte_target as byte_llama
 from mtpc.lab.training.recipes.byte_target import (
-    ByteTargetConfig,
     FutureHeads,
     build_byte_llama,
     heldout_loss,
     train_byte_target,
 )
+from mtpc.lab.training.settings import ByteTargetConfig
 
 CONFIG = ByteTargetConfig(
     hidden_size=64, layers=1, heads=1, kv_heads=1, mlp_size=32, context=96, updates=6, tokens_per_update=192,
@@ -87,7 +88,8 @@ def test_an_update_reads_longer_windows_towards_the_end_and_clips_what_it_learns
     sample, step = byte_llama.sample_batch, torch.optim.AdamW.step
     monkeypatch.setattr(byte_llama, "sample_batch", lambda t, *sizes: read.append(sizes[:2]) or sample(t, *sizes))
 
-    def clipped(parameters: list[torch.Tensor], most: float) -> torch.Tensor:
+    def clipped(parameters: Iterable[torch.Tensor], most: float) -> torch.Tensor:
+        parameters = list(parameters)
         found = clip(parameters, most)
         norms.append(math.sqrt(sum(float(p.grad.square().sum()) for p in parameters if p.grad is not None)))
         return found
@@ -103,7 +105,7 @@ def test_an_update_reads_longer_windows_towards_the_end_and_clips_what_it_learns
 def test_a_training_is_taken_up_and_one_of_another_recipe_is_not(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtpc.lab.training.recipes.byte_target.SAVE_EVERY", 3)
+    monkeypatch.setattr(byte_llama.ByteRecipe, "save_every", 3)
     state = tmp_path / "training.state"
     train_byte_target(corpus, tmp_path / "whole", CONFIG, state)
     whole = load_file(tmp_path / "whole" / "model.safetensors")
@@ -119,7 +121,7 @@ def test_a_training_is_taken_up_and_one_of_another_recipe_is_not(
 
 def test_what_a_training_is_not_taken_up_with(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another number of updates is another schedule of the rate; widened is from a certain model."""
-    monkeypatch.setattr("mtpc.lab.training.recipes.byte_target.SAVE_EVERY", 3)
+    monkeypatch.setattr(byte_llama.ByteRecipe, "save_every", 3)
     state = tmp_path / "training.state"
     wide = dataclasses.replace(CONFIG, mlp_size=48)
     for name, seed in (("one", 0), ("other", 1)):
@@ -128,13 +130,16 @@ def test_what_a_training_is_not_taken_up_with(corpus: Corpus, tmp_path: Path, mo
     for config, widen, difference in (
         (dataclasses.replace(wide, updates=9), "one", r"its recipe\.updates is 6, but 9"),
         (dataclasses.replace(wide, learning_rate=1.0), "one", r"its recipe\.learning_rate is"),
-        (wide, "other", "its widened is"),
+        (wide, "other", r"its data\.widened is"),
     ):
         with pytest.raises(MTPCError, match=difference):
             train_byte_target(corpus, tmp_path / "new", config, state, widen=tmp_path / widen)
     saved = torch.load(state, weights_only=True)
-    for key, value in (("update", -1), ("model", {}), ("heads", {"weight": torch.zeros(1)}), ("history", "none")):
-        torch.save({**saved, "state": {**saved["state"], key: value}}, state)
+    learner = saved["state"]["learners"]["byte target"]
+    other = {name: torch.zeros(1) for name in learner["weights"]}
+    of_learner = [{**learner, **one} for one in ({"weights": {}}, {"weights": other}, {"history": ""})]
+    for changed in ({"update": -1}, *({"learners": {"byte target": one}} for one in of_learner)):
+        torch.save({**saved, "state": {**saved["state"], **changed}}, state)
         with pytest.raises(MTPCError, match=f"^{state} "):
             train_byte_target(corpus, tmp_path / "new", wide, state, widen=tmp_path / "one")
     assert not (tmp_path / "new").exists()

@@ -13,15 +13,16 @@ from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
 from mtpc.lab.training.recipes.fastmtp_loss import step_losses, step_weights
-from mtpc.lab.training.recipes.fastmtp_recipe import FastMTPRecipe, Settings
+from mtpc.lab.training.recipes.fastmtp_recipe import FastMTPRecipe
 from mtpc.lab.training.schedule import Schedule
+from mtpc.lab.training.settings import FastMTPSettings
 from mtpc.lab.training.states import HiddenStates
 from mtpc.lab.training.trainer import Trainer
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.training.conversations import make_conversations
 from tests.support.tiny_models import SIZE, VOCAB, make_fastmtp, make_mtpc, make_target
 
-RECIPE = Settings(num_drafts=2, epochs=4, batch=8, learning_rate=3e-3, micro_batch=4)
+RECIPE = FastMTPSettings(num_drafts=2, epochs=4, batch=8, learning_rate=3e-3, micro_batch=4)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,9 @@ def conversations(target: FrozenTarget) -> list[Conversation]:
     return make_conversations(target.model, 40)
 
 
-def trained(target: FrozenTarget, conversations: list[Conversation], settings: Settings, **options: Any) -> Trainer:
+def trained(
+    target: FrozenTarget, conversations: list[Conversation], settings: FastMTPSettings, **options: Any
+) -> Trainer:
     trainer = Trainer(FastMTPRecipe(target, conversations, settings, **options))
     trainer.run()
     return trainer
@@ -96,7 +99,7 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, conversations: 
     """One conversation at a time, every start for itself: the same gradient, clipped, and one step of AdamW."""
     settings = dataclasses.replace(RECIPE, loss=loss, epochs=1, batch=8, warmup=0.5)
     recipe = FastMTPRecipe(target, conversations, settings)
-    layer = recipe.drafters()["fastmtp"].serial
+    layer = recipe.models()["fastmtp"].serial
     assert layer is not None
     head, alpha, total = SharedHead.of(target.model), step_weights(2, settings.beta), 0
     summed = torch.zeros(2)
@@ -125,13 +128,13 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, conversations: 
     with pytest.raises(StopIteration):
         trainer.run(lambda update, losses: next(iter(())))
     assert losses_of(trainer) == [pytest.approx((summed / total).tolist(), rel=2e-2)]
-    for parameter, wanted, gradient in zip(trainer.learners[0].drafter.parameters(), expected, gradients, strict=True):
+    for parameter, wanted, gradient in zip(trainer.learners[0].model.parameters(), expected, gradients, strict=True):
         sure = gradient.abs() > 0.2 * gradient.abs().max()  # where autocast's rounding does not turn the sign
         torch.testing.assert_close(parameter[sure], wanted[sure], atol=rate / 100, rtol=0)
 
 
 def start_of(recipe: FastMTPRecipe) -> Any:
-    (drafter,) = recipe.drafters().values()
+    (drafter,) = recipe.models().values()
     return drafter.serial
 
 
@@ -168,7 +171,7 @@ def test_the_rate_rises_over_a_share_of_all_updates(target: FrozenTarget, conver
 
 
 def test_the_papers_recipe_is_the_default() -> None:
-    of = Settings()
+    of = FastMTPSettings()
     found = (of.num_drafts, of.beta, of.epochs, of.batch, of.learning_rate, of.warmup)
     assert found == (3, 0.6, 3, 64, 5e-5, 0.05)
 
@@ -176,7 +179,7 @@ def test_the_papers_recipe_is_the_default() -> None:
 def test_a_context_that_holds_no_drafts_is_refused() -> None:
     """All other bounds are those of the options, see `tests/mtpc/lab/cli/test_broken_options.py`."""
     with pytest.raises(MTPCError, match="context must be at least 5"):
-        Settings(num_drafts=3, context=4)
+        FastMTPSettings(num_drafts=3, context=4)
 
 
 def test_conversations_of_another_target(target: FrozenTarget, conversations: list[Conversation]) -> None:

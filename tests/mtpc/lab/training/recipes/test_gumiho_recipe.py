@@ -11,7 +11,8 @@ from torch import Tensor
 from mtpc.autoregressive.layer import SerialLayer
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
-from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, Settings, config_for
+from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, config_for
+from mtpc.lab.training.settings import GumihoSettings
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.training.conversations import make_conversations
@@ -31,8 +32,8 @@ def begun(target: FrozenTarget, start: Drafter | None, layers: int = 2, normed: 
     """The one drafter of a training, before its first update."""
     config = config_for(target.model.config, HEADS, num_hidden_layers=layers, normed=normed)
     conversations = make_conversations(target.model, 4)
-    recipe = GumihoRecipe(target, conversations, {"one": config}, Settings(num_drafts=4), start=start)
-    (drafter,) = recipe.drafters().values()
+    recipe = GumihoRecipe(target, conversations, {"one": config}, GumihoSettings(steps=2, positions=2), start=start)
+    (drafter,) = recipe.models().values()
     return drafter
 
 

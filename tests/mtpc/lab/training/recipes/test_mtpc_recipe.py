@@ -10,10 +10,11 @@ import torch
 
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training.recipes.byte_target import sample_batch
-from mtpc.lab.training.recipes.mtpc_batches import BatchShape, training_windows
+from mtpc.lab.training.recipes.mtpc_batches import training_windows
 from mtpc.lab.training.recipes.mtpc_loss import discounts, distribution_losses, token_losses
-from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe, Settings, circuit_of
+from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe, circuit_of
 from mtpc.lab.training.schedule import Schedule
+from mtpc.lab.training.settings import BatchShape, CircuitSettings
 from mtpc.lab.training.trainer import Trainer
 from tests.mtpc.lab.training.tiny_recipes import CIRCUITS, MTPC, of_mtpc, tiny_target
 
@@ -46,7 +47,7 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, tmp_path: Path,
     trainer = Trainer(recipe)
     with pytest.raises(StopIteration):
         trainer.run(lambda update, losses: next(iter(())))
-    for learner, (name, drafter) in zip(trainer.learners, recipe.drafters().items(), strict=True):
+    for learner, (name, drafter) in zip(trainer.learners, recipe.models().items(), strict=True):
         part, window = circuit_of(drafter), CIRCUITS[name].window
         total, by_position = torch.zeros(()), torch.zeros(window)
         weights = discounts(window, 0.8, torch.device("cpu"))
@@ -70,7 +71,7 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, tmp_path: Path,
             clipped = torch.zeros_like(start) if gradient is None else gradient / max(1.0, float(norm))
             expected.append((clipped, start - rate * clipped / (clipped.abs() + 1e-8)))
         assert learner.losses[0] == pytest.approx(by_position.tolist(), rel=2e-2)
-        for parameter, (gradient, wanted) in zip(learner.drafter.parameters(), expected, strict=True):
+        for parameter, (gradient, wanted) in zip(learner.model.parameters(), expected, strict=True):
             sure = gradient.abs() > 0.2 * gradient.abs().max().clamp_min(1e-4)
             torch.testing.assert_close(parameter[sure], wanted[sure], atol=rate / 100, rtol=0)
 
@@ -103,7 +104,11 @@ def test_the_rate_of_the_shipped_recipe(target: FrozenTarget, tmp_path: Path) ->
 
 
 def test_gamma_hangs_on_the_window() -> None:
-    assert (Settings().discount(8), Settings().discount(16), Settings(gamma=0.7).discount(16)) == (0.8, 0.9, 0.7)
+    assert (CircuitSettings().discount(8), CircuitSettings().discount(16), CircuitSettings(gamma=0.7).discount(16)) == (
+        0.8,
+        0.9,
+        0.7,
+    )
 
 
 def test_the_least_that_a_training_can_be(target: FrozenTarget, tmp_path: Path) -> None:

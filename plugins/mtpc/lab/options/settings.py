@@ -1,0 +1,61 @@
+"""Commands whose options are the fields of a dataclass, which is the only place where an option is written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from inspect import Parameter, Signature
+from typing import Any, get_args, get_type_hints
+
+from typer.models import OptionInfo
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command for typer with an option in place of each field of its parameters that are dataclasses.
+
+    A field is an option where its type is `Annotated` with `typer.Option`, and its default is the option's.  Fields
+    that are dataclasses are taken apart as well; others keep their default.
+
+    Args:
+        command: A function whose parameters are options of typer or dataclasses.
+    """
+    parameters = inspect.signature(command, eval_str=True).parameters
+    made = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
+    options = [
+        option
+        for name, each in parameters.items()
+        for option in (_options(made[name]) if name in made else [each.replace(kind=Parameter.KEYWORD_ONLY)])
+    ]
+
+    def run(**given: Any) -> None:
+        settings = {name: _make(kind, given) for name, kind in made.items()}
+        command(**settings, **{name: given[name] for name in parameters if name not in made})
+
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    vars(run)["__signature__"] = Signature(options)
+    return run
+
+
+def _fields(kind: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Name, type and default of the fields that are options or dataclasses; what a class adds comes first."""
+    inherited = {each.name for base in kind.__mro__[1:] if is_dataclass(base) for each in fields(base)}
+    hints = get_type_hints(kind, include_extras=True)
+    for each in sorted(fields(kind), key=lambda each: each.name in inherited):
+        hint = hints[each.name]
+        if is_dataclass(hint) or any(isinstance(other, OptionInfo) for other in get_args(hint)[1:]):
+            yield each.name, hint, Parameter.empty if each.default is MISSING else each.default
+
+
+def _options(kind: Any) -> Iterator[Parameter]:
+    for name, hint, default in _fields(kind):
+        if is_dataclass(hint):
+            yield from _options(hint)
+        else:
+            yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _make(kind: Any, given: Mapping[str, Any]) -> Any:
+    """The dataclass with the options that were given."""
+    return kind(**{name: _make(hint, given) if is_dataclass(hint) else given[name] for name, hint, _ in _fields(kind)})
