@@ -190,7 +190,7 @@ class SerialDraftWorker(EagleDraftWorker):
         if self.shape.children > 1:
             if not chosen.length:
                 return drafts
-            lengths.lengths.drafted_trees(self.shape.depth)
+            lengths.controller.drafted_trees(self.shape.depth)
             return self._draft_whole(batch, step)
         copied = lengths.copied(self.shape.depth)
         if chosen.own:
@@ -199,7 +199,7 @@ class SerialDraftWorker(EagleDraftWorker):
                 states = states.chunk(2, -1)[1].contiguous()
             mixing = draw_first(batch, step, copied, model, states)
             self.clock.lap("serial 1")
-            if self.window is not None and chosen.own > lengths.lengths.budget.steps:
+            if self.window is not None and chosen.own > lengths.controller.budget.steps:
                 drafts = self._draft_both(batch, step, mixing, self.window)
             else:
                 draft_input.hidden_states = states

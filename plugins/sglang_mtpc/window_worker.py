@@ -132,12 +132,11 @@ class WindowWorker(BaseSpecWorker):
         if self.shape.children > 1:
             if not chosen.length:
                 return drafts
-            lengths.lengths.drafted_trees(self.shape.depth)
+            lengths.controller.drafted_trees(self.shape.depth)
             return self.drafting(Inputs.of(known, step), step.mode)
         copied = lengths.copied(self.shape.depth)
-        if chosen.own or (
-            chosen.length and not lengths.lengths.budget.tokens
-        ):  # copies alone have a window that copies
+        copies_alone = chosen.length and not lengths.controller.budget.tokens  # by a window that copies
+        if chosen.own or copies_alone:
             made = self.drafting(Inputs.of(known, step, copied.first(self.drafting.shape.depth)), step.mode)
             assert isinstance(made, Draft)  # of a chain
             drafts = made
