@@ -14,7 +14,6 @@ from mtpc.lab.evaluation.texts import Text, view
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.reference import Session
-from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
 
 
@@ -61,12 +60,12 @@ def steps(
             lengths.begin()
             lengths.add("text", lambda: text.tokens[: text.start], said, waiting=False)
             own = lengths.plan(longest)
-            tokens, chances = map(torch.from_numpy, lengths.copied(own))
+            copied = lengths.copied(own)
         draft = session.draft(
             seen.hidden[None, known : end - 1],
             seen.tokens[None, known + 1 : end],
             own,
-            copied=Copied(tokens, chances) if own else None,
+            copied=copied if own else None,
         )
         with clock.running():
             (drafted,) = lengths.cut(draft.tokens.tolist(), draft.sure, longest, [False])

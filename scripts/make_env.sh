@@ -7,8 +7,8 @@
 # PYTHON  the interpreter to make it with (default: the first of python3, python3.12, python3.11 that is 3.11 or newer)
 #
 # With an NVIDIA GPU (nvidia-smi answers) it holds the ordinary engine.  Without one it holds vLLM's CPU build, or
-# SGLang with plugins/sglang_cpu, which stands in for the kernels that SGLang's CPU build would bring.  Run again, it
-# does nothing unless a requirement file has changed since.
+# SGLang with tests/support/sglang_cpu, which stands in for the kernels that SGLang's CPU build would bring.  Run again,
+# it does nothing unless a requirement file has changed since.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -68,11 +68,12 @@ fi
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
 
-# A line of a .pth file is executed whenever the environment's Python starts.
+# The lines of a .pth file, folders to import from and imports, are read whenever the environment's Python starts.
 activate_stand_in() {
     "$venv/bin/python" -c 'import pathlib, sysconfig
 file = pathlib.Path(sysconfig.get_path("purelib"), "sglang_cpu.pth")
-file.write_text("import sglang_cpu; sglang_cpu.activate()\n")'
+folder = pathlib.Path("tests/support").resolve()
+file.write_text(f"{folder}\nimport sglang_cpu; sglang_cpu.activate()\n")'
 }
 
 started=$SECONDS

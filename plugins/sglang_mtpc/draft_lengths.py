@@ -63,7 +63,7 @@ class WorkerLengths:
         if copies and budget.tokens:
             self.ways.append([0] * (longest + 1))
         requests: WeakKeyDictionary[Any, DraftedRequest] = WeakKeyDictionary()
-        self.lengths = DraftLengths(budget, longest, cost or FREE, table, None, requests, copies)
+        self.controller = DraftLengths(budget, longest, cost or FREE, table, None, requests, copies)
 
     @classmethod
     def of_served(cls, device: torch.device) -> Self | None:
@@ -81,24 +81,23 @@ class WorkerLengths:
     def time(self, step: Callable[[int], object], draft: Callable[[int], object], requests: int) -> None:
         """Time what steps cost, unless the user has said so; see `mtpc.draft_length.cost.measured`."""
         if self.is_timed:
-            drafts = draft if self.lengths.budget.tokens else None
+            drafts = draft if self.controller.budget.tokens else None
             most = requests * (1 + self.shape.nodes)
-            self.lengths.cost = measured(step, drafts, most, requests, seconds_of_first_rank)
-            served.announce_cost(self.lengths.cost)
+            self.controller.cost = measured(step, drafts, most, requests, seconds_of_first_rank)
+            served.announce_cost(self.controller.cost)
 
     def begin(self, requests: Sequence[Any], greedy: bool = True) -> None:
         """Begin a step of SGLang's requests; greedy: whether every one has a temperature of 0."""
-        self.lengths.begin(greedy)
+        self.controller.begin(greedy)
         for request in requests:
-            known = self.lengths.requests.get(request)
+            known = self.controller.requests.get(request)
             heard = len(request.output_ids) if known is None else known.heard
-            self.lengths.add(request, partial(_text_of, request), request.output_ids[heard:], waiting=False)
-            self.lengths.requests[request].heard = len(request.output_ids)
+            self.controller.add(request, partial(_text_of, request), request.output_ids[heard:], waiting=False)
+            self.controller.requests[request].heard = len(request.output_ids)
 
     def copied(self, drafts: int) -> Copied:
         """Return the first tokens that would be copied, with no chance where there are none."""
-        tokens, chances = map(torch.from_numpy, self.lengths.copied(drafts))
-        return Copied(tokens.to(self.device), chances.to(self.device))
+        return self.controller.copied(drafts).to(self.device)
 
     def choose(self) -> Chosen:
         """Choose what each draft of the batch is to be, before any is drafted: what is cut off was not seen."""
@@ -106,7 +105,7 @@ class WorkerLengths:
         if not self.chooses:
             return Chosen(self.ways[0][longest], longest)
         shortest = longest if self.shape.children > 1 else 1
-        way, length = self.lengths.common_length(longest, self.ways, shortest)
+        way, length = self.controller.common_length(longest, self.ways, shortest)
         length = max(self.least, length)
         return Chosen(way[length], length)
 
@@ -114,7 +113,7 @@ class WorkerLengths:
         """Return the drafter's draft of the chosen length; beyond its tokens it goes on with what would be copied."""
         longer = lengthened(draft, copied.first(chosen.length)).first(chosen.length)
         if self.chooses:
-            self.lengths.drafted(longer.tokens.tolist(), chosen.own)
+            self.controller.drafted(longer.tokens.tolist(), chosen.own)
         return longer
 
 

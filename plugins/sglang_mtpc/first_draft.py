@@ -35,5 +35,4 @@ def draw_first(batch: Any, step: Step, copied: Copied, model: SerialModel, state
     uniforms = counter_uniforms(step.seeds + _FIRST_STREAM, step.positions, 1)[:, 0]
     token = choose(probs, step.temperature, uniforms)[:, None]
     draft_input.topk_index, draft_input.topk_p, draft_input.draft_probs = token, probs.gather(1, token), probs
-    draft_input.mixing = mixing  # for the layer's passes in SGLang's loop
     return mixing

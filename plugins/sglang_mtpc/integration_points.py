@@ -132,7 +132,7 @@ TABLE = (
     ),
     IntegrationPoint(
         STEP, f"{_SRT}.managers.utils", "GenerationBatchResult.__init__",
-        "self logits_output * next_token_ids next_draft_input accept_lens new_seq_lens",
+        "self logits_output * next_token_ids next_draft_input accept_lens new_seq_lens speculative_num_draft_tokens",
         "read", "what a step returns; the next draft's input is written into it",
     ),
     IntegrationPoint(
@@ -204,7 +204,11 @@ TABLE = (
     ),
     IntegrationPoint(
         WORKER, _EAGLE, "EAGLEWorkerV2.__init__", "self",
-        "extended", "SGLang's own worker, whose draft worker becomes ours",
+        "extended", "makes a draft worker of ours in the place of SGLang's, by the name EagleDraftWorker of its module",
+    ),
+    IntegrationPoint(
+        WORKER, _EAGLE, "EagleDraftWorker.__init__", "self",
+        "extended", "reads the settings of the drafts, then chooses what makes them",
     ),
     IntegrationPoint(
         WORKER, _EAGLE, "EAGLEWorkerV2.forward_batch_generation", "self batch",
@@ -212,7 +216,7 @@ TABLE = (
     ),
     IntegrationPoint(
         WORKER, _EAGLE, "EAGLEWorkerV2.verify", "self batch",
-        "hooked", "as many tokens of each request as a step has drafted, which copying may choose",
+        "hooked", "as many tokens of each request as a step has drafted, whose number may be chosen",
     ),
     IntegrationPoint(
         WORKER, _EAGLE, "EAGLEWorkerV2.on_verify_complete_cpu", "self num_correct_drafts_per_req",

@@ -10,7 +10,7 @@ from sglang_mtpc.finite import finite
 
 
 class Mixing:
-    """How far the drafts of one step have come; the step's ``EagleDraftInput`` takes it to every pass of the layer.
+    """How far the drafts of one step have come; see `SerialModel.in_loop` for those of SGLang's loop.
 
     For each token `mixed` or `logits`, then `drafted`.
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.runtime_context import get_spec
-from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
+from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import Tensor, nn
 
 from mtpc.errors import MTPCError
@@ -23,6 +23,7 @@ from mtpc.target_head.rows import plain_weight
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import verify
+from sglang_mtpc.eagle_worker import EagleWorker
 from sglang_mtpc.metrics import Watch
 from sglang_mtpc.ranks import check_ranks, head_ranks
 from sglang_mtpc.request_vocabularies import RequestVocabularies
@@ -87,12 +88,13 @@ class NativeDraftWorker(EagleDraftWorker):
             self.requests.tally = None if self.watch is None else self.watch.tally
 
 
-class NativeWorker(EAGLEWorkerV2):
-    """SGLang's own, which chooses the draft vocabularies of a batch before a step of it."""
+class NativeWorker(EagleWorker):
+    """SGLang's own worker for its own draft layers."""
+
+    drafts_with = NativeDraftWorker
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._draft_worker.__class__ = NativeDraftWorker  # SGLang's worker names the class of the draft worker itself
         if torch.device(self.device).type == "cpu":
             verify.install()
 
@@ -100,14 +102,5 @@ class NativeWorker(EAGLEWorkerV2):
         """One step of the scheduler, by SGLang: its ``GenerationBatchResult``."""
         worker = self._draft_worker
         if worker.requests is not None:
-            worker.requests.choose(batch.reqs)
-            worker.head.numbers = worker.requests.numbers[: len(batch.reqs)]
-        if worker.watch is not None:
-            worker.watch.drafting(batch, None if worker.requests is None else worker.requests.chosen)
+            worker.head.numbers = worker.requests.numbers[: len(batch.reqs)]  # which are chosen in place
         return super().forward_batch_generation(batch, *args, **options)
-
-    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], *args: Any, **options: Any) -> None:
-        """Called by SGLang, step after step, once it has the verdicts on the host."""
-        super().on_verify_complete_cpu(num_correct_drafts_per_req, *args, **options)
-        if self._draft_worker.watch is not None:
-            self._draft_worker.watch.verified(num_correct_drafts_per_req)

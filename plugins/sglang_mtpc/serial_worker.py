@@ -8,35 +8,31 @@ Where draft lengths are chosen, or prompt lookup drafts, the first token is draw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from sglang.srt.runtime_context import get_parallel, get_schedule, get_spec
 from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
-from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
+from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import Tensor
 
-from mtpc.draft import Draft, Known, TreeDraft, concatenated
 from mtpc.methods.drafter import split_drafts
 from mtpc.metrics.draft_clock import DraftClock
-from mtpc.parallel.beams import Beams
 from mtpc.to_device import sent
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import serial_tree, served, verify
-from sglang_mtpc.beam_tree import draft_tree
-from sglang_mtpc.draft_lengths import WorkerLengths, nothing
-from sglang_mtpc.drafting import Drafting, Inputs
-from sglang_mtpc.first_draft import draw_first
+from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
+from sglang_mtpc.draft_lengths import WorkerLengths
+from sglang_mtpc.drafting import Drafting
+from sglang_mtpc.eagle_worker import EagleWorker, sized
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.mixing import Mixing
-from sglang_mtpc.ranks import check_ranks, of_first_rank
+from sglang_mtpc.ranks import check_ranks
 from sglang_mtpc.request_vocabularies import RequestVocabularies
+from sglang_mtpc.serial_strategies import BothChain, BothTree, Looped, SerialChain, SerialTree
 from sglang_mtpc.shape import Shape
-from sglang_mtpc.step import Step, Steps
+from sglang_mtpc.step import Steps
 from sglang_mtpc.timing import step_of
 from sglang_mtpc.token_map import vocabulary_values
 
@@ -44,44 +40,59 @@ from sglang_mtpc.token_map import vocabulary_values
 class SerialDraftWorker(EagleDraftWorker):
     """Shares modules of the target, reads a token map as `mtpc.vocabulary` does, and drafts the window."""
 
-    speculative_num_draft_tokens: int
-    watch: Watch | None = None  # None: nobody watches
-
-    def adopt(self, clock: DraftClock) -> None:
-        """Complete a worker that SGLang has made as one of its own."""
-        check_ranks(Path(served.folder()))
-        config = self.target_worker.model_config
+    def __init__(self, *args: Any, **options: Any) -> None:
+        folder = Path(served.folder())
+        check_ranks(folder)
+        super().__init__(*args, **options)
+        device, config = torch.device(self.device), self.target_worker.model_config
+        ranks = get_parallel().tp_rank, get_parallel().dp_rank
+        self.clock = DraftClock.from_environment(device, *ranks, metered=watched())
+        self.steps = Steps(self.target_worker.random_seed)
         values = vocabulary_values(get_spec().speculative_token_map)
-        self.clock, self.steps = clock, Steps(self.target_worker.random_seed)
-        tokenizer = config.model_path
-        self.vocabularies = open_vocabularies(values, Path(served.folder()), config.vocab_size, tokenizer)
-        static = torch.device(self.device).type != "cpu"  # in CUDA graphs
+        self.vocabularies = open_vocabularies(values, folder, config.vocab_size, config.model_path)
+        static = device.type != "cpu"  # in CUDA graphs
         if static and self.vocabularies is not None and self.vocabularies.together() is None:
             self.vocabularies = None  # see `UnionLogits`
         self.requests: RequestVocabularies | None = None
-        self.window: Drafting | None = None
-        self.lengths = WorkerLengths.of_served(torch.device(self.device))
+        self.lengths = WorkerLengths.of_served(device)
         self.shape = served.shape()
-        self.watch = Watch.of_served(clock, self.vocabularies, self.shape.depth)
+        self.watch = Watch.of_served(self.clock, self.vocabularies, self.shape.depth)  # None: nobody watches
         # SGLang then prepares draft forward passes for the serial part's drafts only.
         self.speculative_num_steps, rest = split_drafts(served.config(), served.own_shape().depth)
-        if rest:
-            part = served.window(config, torch.device(self.device)).shortened(rest)
-            completed = self.draft_runner.model.completed if part.reads_serial else None
-            self.window = Drafting(part, Shape(rest, 1, rest), self._mixes, completed)
-        if self.makes_tree:
-            serial_tree.install()
+        self.window = self._window(rest) if rest else None
+        self.strategy = self._strategy()
+
+    def _window(self, depth: int) -> Drafting:
+        """The window behind the serial part, for so many tokens."""
+        part = served.window(self.target_worker.model_config, torch.device(self.device)).shortened(depth)
+        completed = self.draft_runner.model.completed if part.reads_serial else None
+        return Drafting(part, Shape(depth, 1, depth), self._mixes, completed)
 
     @property
     def _mixes(self) -> bool:
         """Whether all drafts are mixed with what would be copied, if only with nothing."""
         return self.lengths is not None and self.shape.children == 1
 
-    @property
-    def makes_tree(self) -> bool:
-        """Whether the core makes the tree of SGLang's candidates: nodes are borrowed, or lengths are chosen."""
-        trees = self.window is None and self.shape.children > 1
-        return trees and (self.shape.borrowed > 0 or self.lengths is not None)
+    def _strategy(self) -> Strategy | None:
+        """What makes the drafts of a step; None: SGLang's loop, as it is, makes them all."""
+        lengths, window, loop, lap = self.lengths, self.window, self.run_loop, self.clock.lap
+        model, steps = self.draft_runner.model, self.speculative_num_steps
+        vocab_size = self.target_worker.model_config.vocab_size
+        if window is None and lengths is None and not self.shape.borrowed:
+            return None
+        if self.shape.children > 1:
+            tree: Strategy
+            if window is None:
+                serial_tree.install()
+                tree = SerialTree(loop, steps, self.shape.nodes)
+            else:
+                tree = BothTree(loop, steps, self.shape, window.window, model, lap)
+            return tree if lengths is None else AdaptiveTree(lengths, tree, lap, vocab_size)
+        if window is None:
+            assert lengths is not None  # only trees have borrowed nodes
+            return AdaptiveChain(lengths, SerialChain(loop, model, lap).mixed, lap, vocab_size)
+        chain = BothChain(loop, steps, window, model, lap)
+        return chain if lengths is None else AdaptiveChain(lengths, chain.mixed, lap, vocab_size)
 
     def init_token_map(self) -> None:
         """None of SGLang's kind, whose drafts would lie outside of the distribution that is verified."""
@@ -101,11 +112,8 @@ class SerialDraftWorker(EagleDraftWorker):
         model = self.draft_runner.model
         model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
         model.first_candidates = self.shape.children
-        model.first_waits = (
-            self.lengths is not None
-            and model.lm_head.weight.device.type == "cpu"
-            and (self._mixes or bool(self.window))
-        )
+        on_cpu = model.lm_head.weight.device.type == "cpu"
+        model.first_waits = on_cpu and (self._mixes or (self.lengths is not None and self.window is not None))
         logits = model.draft_logits
         served.announce(None if logits is None else logits.summary, self.speculative_num_steps)
 
@@ -136,142 +144,40 @@ class SerialDraftWorker(EagleDraftWorker):
 
     def _capture_cuda_graphs(self, *args: Any, **options: Any) -> None:
         """SGLang's; of the draft loop only where it drafts all that is verified, which is what SGLang sizes it by."""
-        with self._loop_of(self.speculative_num_steps if self._drafts_alone else 1):  # 1: there is no loop
+        with sized(self, steps=None if self.strategy is None else 1):  # 1: there is no loop
             super()._capture_cuda_graphs(*args, **options)
-
-    @property
-    def _drafts_alone(self) -> bool:
-        """Whether SGLang's draft loop, as it is, drafts all tokens; otherwise `_loop` runs it, in no graph."""
-        return self.window is None and self.lengths is None and not self.makes_tree
-
-    @contextmanager
-    def _loop_of(self, steps: int) -> Iterator[None]:
-        """Let SGLang's draft loop have so many steps."""
-        before = self.speculative_num_steps
-        self.speculative_num_steps = steps
-        try:
-            yield
-        finally:
-            self.speculative_num_steps = before
 
     def draft(self, batch: Any, *args: Any, **options: Any) -> Any:
         """All drafts but the first, from it, and their input for verification."""
         with self.clock:
-            if self._drafts_alone:
+            if self.strategy is None:
                 return super().draft(batch, *args, **options)
-            draft_input, step = batch.spec_info, self.steps.begin(batch)
-            if self.window is not None:
-                draft_input.hidden_states = of_first_rank(draft_input.hidden_states)
-            self.speculative_num_draft_tokens = self.shape.nodes + 1  # the step before may have verified fewer
-            if self.lengths is not None:
-                drafts = self._draft_adaptively(batch, step, self.lengths)
-            else:
-                drafts = self._draft_whole(batch, step)
+            draft_input = batch.spec_info
+            drafts = self.strategy(batch, self.steps.begin(batch))
             return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
-    def _draft_whole(self, batch: Any, step: Step) -> Draft | TreeDraft:
-        """The whole chain or tree of the drafter."""
-        if self.window is None:
-            parents, scores, tokens, _ = self._loop(batch)
-            return TreeDraft(tokens, parents, scores)
-        if self.shape.children == 1:
-            return self._draft_both(batch, step, None, self.window)
-        again = partial(self._second_states, batch) if self.speculative_num_steps > 1 else None
-        model, window, lap = self.draft_runner.model, self.window.window, self.clock.lap
-        return draft_tree(batch.spec_info, step, self.shape, model, window, again, lap)
+    def run_loop(self, batch: Any, steps: int, nodes: int, mixing: Mixing | None = None) -> Looped:
+        """SGLang's draft loop from the first draft on, in no graph, of fewer drafts than will be verified.
 
-    def _draft_adaptively(self, batch: Any, step: Step, lengths: WorkerLengths) -> Draft | TreeDraft:
-        """A draft of the length of this step: the drafter's, mixed with what would be copied, then that alone."""
-        draft_input, model = batch.spec_info, self.draft_runner.model
-        lengths.begin(batch.reqs, step.mode == "greedy")
-        chosen = lengths.choose()
-        self.clock.lap("lengths")
-        drafts = nothing(draft_input.bonus_tokens, self.target_worker.model_config.vocab_size, step.mode)
-        if self.shape.children > 1:
-            if not chosen.length:
-                return drafts
-            lengths.lengths.drafted_trees(self.shape.depth)
-            return self._draft_whole(batch, step)
-        copied = lengths.copied(self.shape.depth)
-        if chosen.own:
-            states = draft_input.hidden_states
-            if self.window is not None:
-                states = states.chunk(2, -1)[1].contiguous()
-            mixing = draw_first(batch, step, copied, model, states)
-            self.clock.lap("serial 1")
-            if self.window is not None and chosen.own > lengths.lengths.budget.steps:
-                drafts = self._draft_both(batch, step, mixing, self.window)
-            else:
-                draft_input.hidden_states = states
-                mixing.drafted(draft_input.topk_index[:, 0])
-                drafts = self._draft_serially(batch, chosen.own)
-        drafts = lengths.completed(drafts, copied, chosen)
-        self.clock.lap("lengths")
-        return drafts
-
-    def _draft_both(self, batch: Any, step: Step, mixing: Mixing | None, window: Drafting) -> Draft:
-        """What is known -> what is left of the serial part -> window -> both parts' drafts."""
-        draft_input, copied = batch.spec_info, None
-        own, first = draft_input.hidden_states.chunk(2, -1)  # [B, d] each: the target's, and of the first serial step
-        serial, states = Draft(draft_input.topk_index, draft_input.draft_probs), [own, first]
-        if serial.probs is not None:
-            serial = serial._replace(probs=serial.probs[:, None])
-        if self.speculative_num_steps > 1:
-            draft_input.hidden_states, draft_input.kept = first.contiguous(), []
-            serial = self._draft_serially(batch)
-            states += draft_input.kept
-        if mixing is not None:
-            mixing.drafted(serial.tokens[:, -1])
-            copied = mixing.copying.remaining().first(window.shape.depth)
-        tokens = torch.cat([draft_input.bonus_tokens[:, None].long(), serial.tokens], 1)
-        known = Known(torch.stack([each.to(own.dtype) for each in states], 1), tokens)
-        drafts = window(Inputs.of(known, step, copied), step.mode)
-        self.clock.lap("window")
-        assert isinstance(drafts, Draft)
-        return concatenated([serial if drafts.probs is not None else serial._replace(probs=None), drafts])
-
-    def _second_states(self, batch: Any, beams: Beams, first: Tensor) -> Tensor:
-        """The layers' states [B k, d] after one pass of SGLang's loop for k prefixes of each request.
-
-        first: [B, d], their states before.
+        steps: of the loop, whose passes are one fewer.  nodes: of a tree, or tokens of a chain.  mixing: how far the
+        drafts have come that are mixed with what would be copied; None: they are not.
         """
-        draft_input, nodes = batch.spec_info, self.speculative_num_draft_tokens
-        draft_input.topk_index, draft_input.topk_p = beams.tokens, beams.scores.exp()
-        draft_input.hidden_states, draft_input.kept = first.contiguous(), []
-        self.speculative_num_draft_tokens = beams.tokens.shape[1] + 1  # what the loop makes a tree of, for nobody
-        self._draft_serially(batch)
-        self.speculative_num_draft_tokens = nodes
-        states: Tensor
-        (states,) = draft_input.kept
-        return states
-
-    def _draft_serially(self, batch: Any, most: int | None = None) -> Draft:
-        """What SGLang's draft loop drafts: so many tokens, 1 or more; None: those that are the serial part's."""
-        with self._loop_of(self.speculative_num_steps if most is None else most):
-            return Draft(*self._loop(batch)[2:])
-
-    def _loop(self, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """SGLang's draft loop from the first draft on, of fewer drafts than will be verified.
-
-        Its tree, of a chain nothing that is needed, then the drafts and the distributions of a chain's.
-        """
-        runner, steps, children = self.draft_runner, self.speculative_num_steps, self.shape.children
-        prepared = prepare_for_draft(batch.spec_info, self.req_to_token_pool, batch, None, runner, children, steps)[0]
-        if steps > 1:
-            self.draft_attn_backend.init_forward_metadata(prepared)
-            prepared.mark_forward_metadata_ready()
-        drafted: tuple[Tensor, Tensor, Tensor, Tensor] = self.draft_forward(prepared)
-        return drafted
+        runner, children = self.draft_runner, self.shape.children
+        beside = runner.model.in_loop(mixing, keeps=self.window is not None)
+        with sized(self, steps=steps, tokens=nodes + 1), beside as states:
+            pool = self.req_to_token_pool
+            prepared = prepare_for_draft(batch.spec_info, pool, batch, None, runner, children, steps)[0]
+            if steps > 1:
+                self.draft_attn_backend.init_forward_metadata(prepared)
+                prepared.mark_forward_metadata_ready()
+            parents, scores, tokens, probs = self.draft_forward(prepared)
+            return Looped(parents, scores, tokens, probs, states)
 
     def draft_forward(self, *args: Any, **options: Any) -> Any:
         """SGLang's draft loop, where it is in no graph."""
         drafted = super().draft_forward(*args, **options)
-        self._lap()
-        return drafted
-
-    def _lap(self) -> None:
-        """What SGLang's draft loop has taken."""
         self.clock.lap("serial 2" if self.speculative_num_steps == 2 else "serial 2 and later")
+        return drafted
 
     def _draft_extend_for_prefill(self, batch: Any, target_hidden_states: Tensor, *args: Any, **options: Any) -> Any:
         """The keys of a prompt, and the first draft: of a greedy request the likeliest token, where SGLang draws one.
@@ -293,8 +199,8 @@ class SerialDraftWorker(EagleDraftWorker):
         return draft_input
 
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any, *args: Any, **options: Any) -> None:
-        """The keys of what was accepted, and the next step's first draft, if it does not wait."""
-        with self.clock.resumed():
+        """The keys of what was accepted of as many tokens as were verified, and the next step's first draft."""
+        with self.clock.resumed(), sized(self, tokens=batch_result.speculative_num_draft_tokens):
             own = None if self.window is None else verify.last_accepted(batch_result)
             super()._draft_extend_for_decode(batch, batch_result, *args, **options)
             self.clock.lap("serial 1")
@@ -308,36 +214,18 @@ def _beside(own: Tensor, serial: Tensor) -> Tensor:
     return torch.cat([own, serial.to(own.dtype)], 1)
 
 
-class SerialWorker(EAGLEWorkerV2):
-    """Chooses the draft vocabularies of a batch before SGLang runs a step of it."""
+class SerialWorker(EagleWorker):
+    """SGLang's own worker for drafters with a serial part."""
+
+    drafts_with = SerialDraftWorker
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        ranks = get_parallel().tp_rank, get_parallel().dp_rank
-        clock = DraftClock.from_environment(torch.device(self.device), *ranks, metered=watched())
-        self._draft_worker.__class__ = SerialDraftWorker  # SGLang's worker names the class of the draft worker itself
-        self._draft_worker.adopt(clock)
         verify.install()
 
-    def forward_batch_generation(self, batch: Any, *args: Any, **options: Any) -> Any:
-        """One step of the scheduler, by SGLang: its ``GenerationBatchResult``."""
-        requests = self._draft_worker.requests
-        if requests is not None:
-            requests.choose(batch.reqs)
-        if self._draft_worker.watch is not None:
-            self._draft_worker.watch.drafting(batch, None if requests is None else requests.chosen)
-        return super().forward_batch_generation(batch, *args, **options)
-
     def verify(self, batch: Any, *args: Any, **options: Any) -> Any:
-        """SGLang's verification and, after it, the layer's keys: of as many tokens as the step has drafted."""
+        """SGLang's verification of as many tokens of each request as the step has drafted."""
         if self._draft_worker.watch is not None:
             self._draft_worker.watch.cut(batch.spec_info.spec_steps)
-        width = batch.spec_info.draft_token_num
-        self.speculative_num_draft_tokens = self._draft_worker.speculative_num_draft_tokens = width
-        return super().verify(batch, *args, **options)
-
-    def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], *args: Any, **options: Any) -> None:
-        """Called by SGLang, step after step, once it has the verdicts on the host."""
-        super().on_verify_complete_cpu(num_correct_drafts_per_req, *args, **options)
-        if self._draft_worker.watch is not None:
-            self._draft_worker.watch.verified(num_correct_drafts_per_req)
+        with sized(self, tokens=batch.spec_info.draft_token_num):
+            return super().verify(batch, *args, **options)

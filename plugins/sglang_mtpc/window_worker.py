@@ -15,11 +15,13 @@ from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
 from sglang.srt.speculative.spec_utils import get_plan_stream
 from torch import Tensor
 
-from mtpc.draft import Draft, Known, TreeDraft
+from mtpc.draft import Draft, Known
 from mtpc.metrics.draft_clock import DraftClock
+from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc import served, verify
-from sglang_mtpc.draft_lengths import WorkerLengths, nothing
-from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
+from sglang_mtpc.draft_lengths import WorkerLengths
+from sglang_mtpc.drafting import Drafting, Drafts, Inputs
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.ranks import check_ranks, of_first_rank
 from sglang_mtpc.step import Step, Steps
@@ -53,6 +55,7 @@ class WindowWorker(BaseSpecWorker):
         ranks = parallel.tp_rank, parallel.dp_rank
         self.clock = DraftClock.from_environment(self.device, *ranks, metered=watched())
         self.watch = Watch.of_served(self.clock, None, self.shape.depth)
+        self.strategy = self._strategy()
         served.announce(None, 0)
         verify.install()
 
@@ -86,7 +89,7 @@ class WindowWorker(BaseSpecWorker):
         else:
             if self.watch is not None:
                 self.watch.drafting(batch, None)
-            batch.spec_info = self._draft(batch, batch.spec_info)
+            batch.spec_info = self._draft(batch)
             if self.watch is not None:
                 self.watch.cut(batch.spec_info.spec_steps)
             result = self._verify(batch, grammar_barrier)
@@ -109,40 +112,37 @@ class WindowWorker(BaseSpecWorker):
         if self.watch is not None:
             self.watch.verified(num_correct_drafts_per_req)
 
-    def _draft(self, batch: Any, draft_input: Any) -> Any:
+    def _strategy(self) -> Strategy:
+        """What makes the drafts of a step."""
+        if self.lengths is None:
+            return self._whole
+        vocab_size = self.drafting.window.vocab_size
+        if self.shape.children > 1:
+            return AdaptiveTree(self.lengths, self._whole, self.clock.lap, vocab_size)
+        return AdaptiveChain(self.lengths, self._mixed, self.clock.lap, vocab_size)
+
+    def _draft(self, batch: Any) -> Any:
         """What is known -> draft -> verification input."""
-        drafts: Draft | TreeDraft
         with self.clock:
-            step = self.steps.begin(batch)
-            states = of_first_rank(draft_input.hidden_states)
-            known = Known.of_target(states, draft_input.bonus_tokens.long())
-            if self.lengths is None:
-                drafts = self.drafting(Inputs.of(known, step), step.mode)
-                self.clock.lap("window")
-            else:
-                drafts = self._draft_adaptively(self.lengths, batch.reqs, known, step)
-                self.clock.lap("lengths")
+            draft_input = batch.spec_info
+            drafts = self.strategy(batch, self.steps.begin(batch))
         return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
-    def _draft_adaptively(self, lengths: WorkerLengths, requests: Any, known: Known, step: Step) -> Draft | TreeDraft:
-        """A draft of the length of this step: the window's, mixed with what would be copied, then that alone."""
-        lengths.begin(requests, step.mode == "greedy")
-        chosen, drafts = lengths.choose(), nothing(known.tokens[:, 0], self.drafting.window.vocab_size, step.mode)
-        self.clock.lap("lengths")
-        if self.shape.children > 1:
-            if not chosen.length:
-                return drafts
-            lengths.lengths.drafted_trees(self.shape.depth)
-            return self.drafting(Inputs.of(known, step), step.mode)
-        copied = lengths.copied(self.shape.depth)
-        if chosen.own or (
-            chosen.length and not lengths.lengths.budget.tokens
-        ):  # copies alone have a window that copies
-            made = self.drafting(Inputs.of(known, step, copied.first(self.drafting.shape.depth)), step.mode)
-            assert isinstance(made, Draft)  # of a chain
-            drafts = made
-            self.clock.lap("window")
-        return lengths.completed(drafts, copied, chosen)
+    def _whole(self, batch: Any, step: Step) -> Drafts:
+        """The whole chain or tree of the window."""
+        return self._drafted(batch, step, None)
+
+    def _mixed(self, batch: Any, step: Step, copied: Copied, own: int) -> Draft:
+        """The whole chain, of which so many tokens are wanted, mixed with what would be copied."""
+        draft = self._drafted(batch, step, copied.first(self.drafting.shape.depth))
+        assert isinstance(draft, Draft)
+        return draft
+
+    def _drafted(self, batch: Any, step: Step, copied: Copied | None) -> Drafts:
+        states, tokens = of_first_rank(batch.spec_info.hidden_states), batch.spec_info.bonus_tokens.long()
+        drafts = self.drafting(Inputs.of(Known.of_target(states, tokens), step, copied), step.mode)
+        self.clock.lap("window")
+        return drafts
 
     def _verify(self, batch: Any, grammar_barrier: Any) -> Any:
         return run_eagle_verify(

@@ -17,7 +17,6 @@ from mtpc.draft_length.cost import StepCost
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import draft_budget, load_drafter
 from mtpc.methods.reference import Session
-from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
@@ -76,7 +75,7 @@ class RecordingSession(Session):
         lengths.add("text", lambda: text, said, waiting=False)
         self.loop.copied += bool(lengths.proposals[0].chances[0])
         own = lengths.plan(num_drafts)
-        copied = Copied(*map(torch.from_numpy, lengths.copied(own))) if own and self.loop.copies else None
+        copied = lengths.copied(own) if own and self.loop.copies else None
         draft = super().draft(hidden, following, own, *rest, copied=copied)
         (cut,) = lengths.cut(draft.tokens.tolist(), draft.sure, num_drafts, [False])
         drafted = draft.tokens.shape[1]
@@ -89,7 +88,7 @@ class RecordingSession(Session):
         if self.copies is None:
             self.copies, said = CopyRequest(self.loop.table, self.text[:-1]), self.text[-1:]
         self.copies.append(said)
-        copied = Copied(*map(torch.from_numpy, beside_drafter([self.copies.propose(num_drafts)], num_drafts)))
+        copied = beside_drafter([self.copies.propose(num_drafts)], num_drafts)
         self.loop.copied += bool(copied.chances.any())
         return super().draft(hidden, following, num_drafts, *rest, copied=copied)
 

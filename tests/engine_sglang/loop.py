@@ -16,7 +16,6 @@ from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import FREE
 from mtpc.methods.reference import Session
 from mtpc.parallel.borrow import borrowed
-from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
 from sglang_mtpc.draft_lengths import drafted
@@ -113,7 +112,7 @@ class CommonSession(Session):
         way, length = self.ways[0], num_drafts
         if self.loop.cost is not None:
             way, length = lengths.common_length(num_drafts, self.ways)
-        copied = Copied(*map(torch.from_numpy, lengths.copied(num_drafts)))
+        copied = lengths.copied(num_drafts)
         self.loop.copied += bool(copied.chances.any())
         own = way[length]
         draft = super().draft(hidden, following, own, *rest, copied=copied if own else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from inspect import Parameter
 from pathlib import Path
 
@@ -23,17 +23,16 @@ def around(engine: str) -> Iterator[tuple[str, str, ast.FunctionDef]]:
 
     They are methods of classes that extend the engine's, decorated with ``functools.wraps`` or for `put_around`.
     """
-    for file in sorted(Path(ENGINES[engine].__file__).parent.rglob("*.py")):
-        tree = ast.parse(file.read_text())
+    trees = [ast.parse(file.read_text()) for file in sorted(Path(ENGINES[engine].__file__).parent.rglob("*.py"))]
+    extended = set(extending(trees, engine))
+    for tree in trees:
         nodes = list(ast.walk(tree))
         functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
-        imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
-        theirs = {alias.name for node in imports if node.module.split(".")[0] == engine for alias in node.names}
         texts = {
             ast.unparse(node.targets[0]): ast.unparse(node.value) for node in tree.body if isinstance(node, ast.Assign)
         }
         for node in nodes:
-            if isinstance(node, ast.ClassDef) and theirs.intersection(map(ast.unparse, node.bases)):
+            if isinstance(node, ast.ClassDef) and node.name in extended:
                 for one in node.body:
                     if isinstance(one, ast.FunctionDef):
                         yield one.name, f"{node.name}.{one.name}", one
@@ -44,6 +43,19 @@ def around(engine: str) -> Iterator[tuple[str, str, ast.FunctionDef]]:
         for one in functions:
             if any(ast.unparse(by).startswith("functools.wraps(") for by in one.decorator_list):
                 yield one.name, one.name, one
+
+
+def extending(trees: Sequence[ast.Module], engine: str) -> Iterator[str]:
+    """Classes of an adapter that extend one of its engine's, or one that does."""
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    known = {alias.name for node in imports if node.module.split(".")[0] == engine for alias in node.names}
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    while found := [
+        one for one in classes if one.name not in known and known.intersection(map(ast.unparse, one.bases))
+    ]:
+        known.update(one.name for one in found)
+        yield from (one.name for one in found)
 
 
 def fits(function: ast.FunctionDef, line: IntegrationPoint) -> bool:

@@ -19,8 +19,9 @@ CHANCES, VOCAB = torch.tensor([0.7, 0.9, 0.8, 0.6, 0.5, 0.4]), 258
 class Texts(WorkerLengths):
     """Every other request would go on with 1, 2, 3 and so on; the others have nothing to copy."""
 
-    def __init__(self, tokens: int = 3, steps: int = 0) -> None:
-        super().__init__(CopyTable(), torch.device("cpu"), DraftBudget(tokens, steps), Shape(6, 1, 6), None, True)
+    def __init__(self, tokens: int = 3, steps: int = 0, drafts: int = 6) -> None:
+        shape = Shape(drafts, 1, drafts)
+        super().__init__(CopyTable(), torch.device("cpu"), DraftBudget(tokens, steps), shape, None, True)
 
     def begin(self, requests: Any, greedy: bool = True) -> None:
         self.count = len(requests)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.metrics.draft_clock import DraftClock
 from mtpc.serving import ranks as alike
 from sglang_mtpc import native, ranks, served
 from sglang_mtpc.native import NativeDraftWorker
@@ -29,7 +28,7 @@ def start_native() -> None:
 
 STARTS: dict[str, Callable[[], object]] = {
     "window": lambda: WindowWorker(None, 0, 0, None),
-    "serial": lambda: SerialDraftWorker.__new__(SerialDraftWorker).adopt(DraftClock(None)),
+    "serial": SerialDraftWorker,
     "native": start_native,
 }
 

@@ -103,11 +103,11 @@ def test_what_was_said_is_learned_from() -> None:
 def test_a_request_that_is_gone_is_forgotten() -> None:
     made, one = worker_lengths(), request([1, 1])
     made.begin([one])
-    assert len(made.lengths.requests) == 1
+    assert len(made.controller.requests) == 1
     del one
-    made.lengths.begin()
+    made.controller.begin()
     gc.collect()
-    assert not made.lengths.requests
+    assert not made.controller.requests
 
 
 def test_all_drafts_are_as_long_as_is_worth_it() -> None:
@@ -190,5 +190,5 @@ def test_steps_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not calls
     made.is_timed = True
     made.time(calls.append, calls.append, 4)
-    assert made.lengths.cost.drafting == ((1, 1.0), (4, 1.0))
-    assert said == [made.lengths.cost] and calls
+    assert made.controller.cost.drafting == ((1, 1.0), (4, 1.0))
+    assert said == [made.controller.cost] and calls

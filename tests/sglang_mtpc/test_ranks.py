@@ -18,7 +18,7 @@ from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.rows import ALONE
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc import ranks, serial_worker, served, verify, window_worker
+from sglang_mtpc import ranks, serial_strategies, served, verify, window_worker
 from sglang_mtpc.drafting import Drafting
 from sglang_mtpc.models import serial
 from sglang_mtpc.models.serial import SerialModel
@@ -27,7 +27,7 @@ from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Steps
 from sglang_mtpc.vocabulary_head import VocabularyHead
 from sglang_mtpc.window_worker import WindowWorker
-from tests.sglang_mtpc.stand_ins import batch_of
+from tests.sglang_mtpc.stand_ins import VOCAB, batch_of
 
 ROWS, SIZE, DRAFTED = 3, 64, 8
 RANKINGS = Rankings(6, {"even": Ranking((0, 2, 4))})
@@ -41,7 +41,8 @@ def of_window(folder: Path, states: Tensor) -> list[Tensor]:
     made.lengths, made.shape, window = None, Shape(4, 1, 4), load_drafter(folder).window
     assert window is not None
     made.drafting = Drafting(window, made.shape)
-    tokens, probs, _ = made._draft(batch, batch.spec_info)
+    made.strategy = made._strategy()
+    tokens, probs, _ = made._draft(batch)
     return [tokens, probs]
 
 
@@ -51,16 +52,20 @@ def of_both(folder: Path, states: Tensor) -> list[Tensor]:
     made, window = SerialDraftWorker.__new__(SerialDraftWorker), load_drafter(folder).window
     assert window is not None
     made.clock, made.window, made.shape = DraftClock(None), Drafting(window, Shape(3, 1, 3)), Shape(4, 1, 4)
-    made.lengths, made.steps, made.speculative_num_steps, made.target_worker = None, Steps(7), 1, None
+    made.lengths, made.steps, made.speculative_num_steps = None, Steps(7), 1
+    made.target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=VOCAB))
+    model: Any = SerialModel.__new__(SerialModel)
+    made.draft_runner = SimpleNamespace(model=model)
+    made.strategy = made._strategy()
     tokens, probs, _ = made.draft(batch)
 
-    model: Any = SerialModel.__new__(SerialModel)
     nn.Module.__init__(model)
     model.model, model.lm_head = lambda *_: states, None
     model.logits_processor = lambda *_: None
-    spec_info = SimpleNamespace(hidden_states=None, kept=[])
-    model(None, None, SimpleNamespace(spec_info=spec_info, forward_mode=ForwardMode.DECODE, batch_size=ROWS))
-    return [tokens, probs, *spec_info.kept]
+    given = SimpleNamespace(hidden_states=None)
+    with model.in_loop(None, keeps=True) as kept:
+        model(None, None, SimpleNamespace(spec_info=given, forward_mode=ForwardMode.DECODE, batch_size=ROWS))
+    return [tokens, probs, *kept]
 
 
 def of_vocabulary(states: Tensor, shared: bool) -> list[Tensor]:
@@ -92,7 +97,7 @@ def draft(rank: int, drafter: Path, hybrid: Path, folder: Path) -> None:
         return [*of_window(drafter, states), *of_both(hybrid, states), *of_vocabulary(states, shared)]
 
     shared = drafted(shared=True)
-    for module in (serial, serial_worker, window_worker):
+    for module in (serial, serial_strategies, window_worker):
         module.of_first_rank = lambda states: states  # type: ignore[attr-defined]
     torch.save((shared, drafted(shared=False)), folder / str(rank))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -23,10 +23,11 @@ from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc import ranks, serial_worker, served
-from sglang_mtpc.draft_lengths import Chosen
+from sglang_mtpc import ranks, serial_tree, serial_worker, served
+from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree
 from sglang_mtpc.drafting import Drafting, Inputs
 from sglang_mtpc.models.serial import SerialModel
+from sglang_mtpc.serial_strategies import BothChain, BothTree, Looped, SerialTree
 from sglang_mtpc.serial_worker import SerialDraftWorker
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Steps
@@ -39,7 +40,11 @@ def worker(file: Path | None, window: Any = None) -> Any:
     """One that SGLang has not made."""
     made = SerialDraftWorker.__new__(SerialDraftWorker)
     made.clock, made.window, made.shape = DraftClock(file), window, Shape(2, 1, 2)
-    made.lengths, made.steps, made.speculative_num_steps = None, Steps(7), 1
+    made.lengths, made.steps = None, Steps(7)
+    made.speculative_num_steps, made.speculative_num_draft_tokens = 1, 3
+    made.draft_runner = SimpleNamespace(model=model())
+    made.target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=VOCAB))
+    made.strategy = made._strategy()
     return made
 
 
@@ -47,7 +52,8 @@ def test_a_step_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(EagleDraftWorker, "draft", lambda self, batch: torch.ones(200, 200) @ torch.ones(200, 200))
     monkeypatch.setattr(EagleDraftWorker, "_draft_extend_for_decode", lambda self, batch, result: None)
     one, result = worker(tmp_path / "times.json"), SimpleNamespace(
-        logits_output=SimpleNamespace(hidden_states=torch.ones(3, 4)), accept_lens=torch.tensor([1])
+        logits_output=SimpleNamespace(hidden_states=torch.ones(3, 4)), accept_lens=torch.tensor([1]),
+        speculative_num_draft_tokens=3,
     )  # fmt: skip
     for _ in range(3):
         one.draft(None)
@@ -62,6 +68,7 @@ def test_the_targets_state_is_kept_for_a_window(monkeypatch: pytest.MonkeyPatch)
     layer = torch.randn(2, 4)
 
     def extend(self: Any, batch: Any, result: Any) -> None:
+        assert self.speculative_num_draft_tokens == 3  # as many as were verified
         result.next_draft_input.hidden_states = layer
 
     monkeypatch.setattr(EagleDraftWorker, "_draft_extend_for_decode", extend)
@@ -72,7 +79,10 @@ def test_the_targets_state_is_kept_for_a_window(monkeypatch: pytest.MonkeyPatch)
         speculative_num_draft_tokens=3,
         next_draft_input=following,
     )
-    worker(None, window="some")._draft_extend_for_decode(None, result)
+    made = worker(None, window="some")
+    made.speculative_num_draft_tokens = 9
+    made._draft_extend_for_decode(None, result)
+    assert made.speculative_num_draft_tokens == 9
     assert torch.equal(following.hidden_states.view(2, 2, 4), torch.stack([hidden[[0, 5]], layer], 1))
 
 
@@ -88,20 +98,21 @@ def test_greedy_requests_draft_greedily_after_their_prompt(
     assert made.topk_index.tolist() == ([[1], [1]] if probs is not None else drawn.tolist())
 
 
-def copying_worker(drafts: int, window: Any = None, first: torch.Tensor | None = None) -> Any:
-    """One that copies, for drafts of this length.
+def copying_worker(lengths: Texts, steps: int, window: Any = None, first: torch.Tensor | None = None) -> Any:
+    """One that copies.
 
-    first: what the layer's first logits are, asked for states of ones; None: they do not wait.
+    steps: of its serial part.  first: what the layer's first logits are, asked for states of ones; None: they do not
+    wait.
     """
 
     def first_logits(states: torch.Tensor) -> torch.Tensor:
         assert first is not None
         return first * states.mean(1, keepdim=True)
 
-    made, model = worker(None, window), SimpleNamespace(first_waits=first is not None, first_logits=first_logits)
-    made.draft_runner = SimpleNamespace(model=model)
-    made.lengths, made.shape = Texts(), Shape(drafts, 1, drafts)
-    made.target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=VOCAB))
+    made = worker(None, window)
+    made.draft_runner.model.first_waits, made.draft_runner.model.first_logits = first is not None, first_logits
+    made.lengths, made.shape, made.speculative_num_steps = lengths, lengths.shape, steps
+    made.strategy = made._strategy()
     return made
 
 
@@ -114,7 +125,7 @@ def test_a_serial_part_drafts_from_the_mixture(
     rows, seen = 4000, []
     batch, greedy = batch_of(rows, mode)
     own = batch.spec_info.draft_probs.clone()
-    made = copying_worker(5, first=own.log() if waits else None)
+    made = copying_worker(Texts(2, steps=2, drafts=5), 2, first=own.log() if waits else None)
     if waits:
         batch.spec_info.hidden_states = torch.ones(rows, 4)
         batch.spec_info.draft_probs = torch.ones(rows, 1)  # see `NoHead`
@@ -122,7 +133,8 @@ def test_a_serial_part_drafts_from_the_mixture(
 
     def loop(self: Any, prepared: Any) -> tuple[Any, ...]:
         given = prepared.spec_info
-        seen.append(given.mixing)
+        assert (self.speculative_num_steps, self.speculative_num_draft_tokens) == (2, 3)
+        seen.append(self.draft_runner.model.mixing)
         second = torch.zeros(rows, 1, dtype=torch.int64)
         probs = torch.stack([given.draft_probs, given.draft_probs], 1)
         return None, None, torch.cat([given.topk_index, second], 1), None if mode == "greedy" else probs
@@ -133,11 +145,12 @@ def test_a_serial_part_drafts_from_the_mixture(
 
     monkeypatch.setattr(EagleDraftWorker, "draft_forward", loop)
     monkeypatch.setattr(serial_worker, "prepare_for_draft", prepare)
-    made.lengths, made.speculative_num_steps, made.req_to_token_pool = Texts(2, steps=2), 2, None
+    made.req_to_token_pool, made.speculative_num_draft_tokens = None, 6
     made.draft_attn_backend = SimpleNamespace(init_forward_metadata=lambda prepared: seen.append("laid out"))
     made.draft(batch)
     ((tokens, probs, _),), (laid_out, ready, mixing) = verified, seen
     assert (laid_out, ready) == ("laid out", "ready")
+    assert (made.speculative_num_draft_tokens, made.draft_runner.model.mixing) == (6, None)
 
     copying = Copying.begin(made.lengths.copied(5))
     expected = copying.mixed(own)
@@ -165,45 +178,23 @@ def test_a_window_reads_the_states_of_every_serial_step(monkeypatch: pytest.Monk
     batch, _ = batch_of(rows, "greedy", states.flatten(1))
     later, tokens = torch.randn(2, rows, size), torch.arange(9).view(rows, 3)
 
-    def loop(self: Any, batch: Any) -> Draft:
-        given = batch.spec_info
-        assert torch.equal(given.hidden_states, states[:, 1])
-        given.kept.extend(later)
-        return Draft(tokens, None)
+    def loop(self: Any, batch: Any, steps: int, nodes: int, mixing: Any) -> Looped:
+        assert torch.equal(batch.spec_info.hidden_states, states[:, 1])
+        assert (steps, nodes, mixing) == (3, 3, None)
+        return Looped(torch.empty(0), torch.empty(0), tokens, None, list(later))
 
     def window(inputs: Inputs, mode: str) -> Draft:
         seen.append(inputs)
         return Draft(torch.full((rows, 2), 7), None)
 
-    monkeypatch.setattr(SerialDraftWorker, "_draft_serially", loop)
+    monkeypatch.setattr(SerialDraftWorker, "run_loop", loop)
     made = worker(None, window)
-    made.speculative_num_steps, made.target_worker = 3, None
+    made.speculative_num_steps = 3
+    made.strategy = made._strategy()
     made.draft(batch)
     assert torch.equal(seen[0].states, torch.cat([states, later.transpose(0, 1)], 1))
     assert torch.equal(seen[0].tokens, torch.cat([batch.spec_info.bonus_tokens[:, None], tokens], 1))
     assert verified[0].tokens.tolist() == [[*row, 7, 7] for row in tokens.tolist()]
-
-
-def test_a_serial_part_may_draft_without_the_window_behind_it(
-    monkeypatch: pytest.MonkeyPatch, verified: list[Draft]
-) -> None:
-    rows, states = 4, torch.randn(4, 2, 8)
-    batch, _ = batch_of(rows, "greedy", states.flatten(1))
-
-    def loop(self: Any, batch: Any, most: int) -> Draft:
-        given = batch.spec_info
-        assert most == 1 and given.hidden_states.is_contiguous()
-        assert torch.equal(given.hidden_states, states[:, 1])
-        return Draft(given.topk_index, None)
-
-    monkeypatch.setattr(SerialDraftWorker, "_draft_serially", loop)
-    made = copying_worker(6, window="not asked")
-    made.lengths = Texts(5, steps=1)
-    made.lengths.choose = lambda: Chosen(1, 3)
-    made.draft(batch)
-    ((tokens, probs, _),) = verified
-    assert torch.equal(tokens[:, :1], batch.spec_info.topk_index) and probs is None
-    assert tokens[:, 1:].tolist() == [[0, 0], [2, 3]] * 2
 
 
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
@@ -213,8 +204,7 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
     rows, window = 12, Drafting(part, Shape(3, 1, 3), copies=True)
     states = torch.randn(rows, 2, 64, generator=torch.Generator().manual_seed(5))
     batch, _ = batch_of(rows, mode, states.view(rows, -1))
-    own, made = batch.spec_info.draft_probs.clone(), copying_worker(6, window)
-    made.speculative_num_steps = 1
+    own, made = batch.spec_info.draft_probs.clone(), copying_worker(Texts(4, steps=1), 1, window)
     made.draft(batch)
     ((tokens, probs, _),) = verified
     assert tokens.shape == (rows, 6)
@@ -232,14 +222,48 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
         assert torch.allclose(probs[:, :4], torch.cat([copying.mixed(own)[:, None], expected.probs], 1), atol=1e-6)
 
 
-@pytest.mark.parametrize(("copies", "captured"), [(True, 1), (False, 3)])
-def test_a_loop_that_copies_is_not_captured(copies: bool, captured: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kind", "captured"), [("alone", 3), ("copying", 1), ("window", 1)])
+def test_a_loop_that_drafts_less_than_is_verified_is_not_captured(
+    kind: str, captured: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[int] = []
     monkeypatch.setattr(EagleDraftWorker, "_capture_cuda_graphs", lambda self: steps.append(self.speculative_num_steps))
-    made = copying_worker(5) if copies else worker(None)
+    made = copying_worker(Texts(), 3) if kind == "copying" else worker(None, "some" if kind == "window" else None)
     made.speculative_num_steps = 3
     made._capture_cuda_graphs()
     assert (steps, made.speculative_num_steps) == ([captured], 3)
+
+
+class Trees(NamedTuple):
+    """A strategy for trees, in the place of `AdaptiveTree`'s arguments."""
+
+    shape: Shape
+    window: bool
+    adapts: bool
+    expected: Any
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Trees(Shape(3, 2, 8), window=False, adapts=False, expected=None),
+        Trees(Shape(3, 2, 8, 2), window=False, adapts=False, expected=SerialTree),
+        Trees(Shape(3, 2, 8), window=False, adapts=True, expected=(AdaptiveTree, SerialTree)),
+        Trees(Shape(3, 2, 8), window=True, adapts=False, expected=BothTree),
+        Trees(Shape(3, 2, 8), window=True, adapts=True, expected=(AdaptiveTree, BothTree)),
+    ],
+)
+def test_what_makes_a_tree(case: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed: list[bool] = []
+    monkeypatch.setattr(serial_tree, "install", lambda: installed.append(True))
+    made = worker(None, SimpleNamespace(window="a window") if case.window else None)
+    made.shape, made.lengths = case.shape, Texts() if case.adapts else None
+    found = made._strategy()
+    if isinstance(case.expected, tuple):
+        assert (type(found), type(found.whole)) == case.expected
+    else:
+        assert found is None if case.expected is None else type(found) is case.expected
+    assert bool(installed) == (case.expected is not None and not case.window)
 
 
 @pytest.mark.parametrize(("drafter", "steps", "window"), [("fastmtp", 3, None), ("hybrid", 1, Shape(3, 1, 3))])
@@ -266,14 +290,21 @@ def test_a_worker_is_completed(
     for module in (serial_worker, served):
         monkeypatch.setattr(module, "get_spec", lambda: spec)
     model = SimpleNamespace(model_path="target", vocab_size=VOCAB, hidden_size=64, dtype=torch.float32)
-    made, clock = SerialDraftWorker.__new__(SerialDraftWorker), DraftClock(None)
-    made.target_worker, made.device = SimpleNamespace(model_config=model, random_seed=7), "cpu"
-    made.adopt(clock)
-    assert (made.clock, made.steps.random_seed, made.vocabularies) == (clock, 7, None)
+
+    def sglang_makes_it(self: Any, target_worker: Any) -> None:
+        self.target_worker, self.device = target_worker, "cpu"
+        self.draft_runner = SimpleNamespace(model=SimpleNamespace(completed=None))
+
+    monkeypatch.setattr(EagleDraftWorker, "__init__", sglang_makes_it)
+    monkeypatch.setattr(serial_worker, "get_parallel", lambda: SimpleNamespace(tp_rank=0, dp_rank=None))
+    made: Any = SerialDraftWorker(SimpleNamespace(model_config=model, random_seed=7))
+    assert (made.steps.random_seed, made.vocabularies, made.requests, made.watch) == (7, None, None, None)
     assert (made.shape, made.speculative_num_steps) == (Shape(drafts, 1, drafts), steps)
     assert (made.window and made.window.shape) == window
     assert (made.lengths is not None) == bool(copied)
     assert made.window is None or made.window.copies == bool(copied)
+    expected = AdaptiveChain if copied else BothChain if window else None
+    assert made.strategy is None if expected is None else type(made.strategy) is expected
 
 
 class Head(nn.Module):

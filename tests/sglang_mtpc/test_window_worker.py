@@ -31,9 +31,10 @@ def test_a_step_drafts_what_the_window_does(drafter: Path, mode: Mode, copied: i
     batch, _ = batch_of(rows, mode, states)
     made = WindowWorker.__new__(WindowWorker)
     made.clock, made.steps, made._target_worker = DraftClock(None), Steps(7), None
-    made.lengths, made.shape = Texts() if copied else None, Shape(drafts, 1, drafts)
+    made.lengths, made.shape = Texts(OWN.depth) if copied else None, Shape(drafts, 1, drafts)
     made.drafting = Drafting(window, OWN, copies=bool(copied))
-    made._draft(batch, batch.spec_info)
+    made.strategy = made._strategy()
+    made._draft(batch)
     ((tokens, probs, _),) = verified
 
     found = Texts()

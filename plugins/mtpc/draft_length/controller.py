@@ -7,13 +7,12 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
-import numpy as np
-
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.choice import Best, Chances, Prices, best_common_length, best_lengths, least_chance, lengths_of
 from mtpc.draft_length.cost import StepCost
 from mtpc.draft_length.request import DraftedRequest
 from mtpc.draft_length.trust import Trust
+from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.request import CopyRequest, Proposal, beside_drafter
 from mtpc.prompt_lookup.store import Store
 from mtpc.prompt_lookup.table import CopyTable
@@ -110,8 +109,8 @@ class DraftLengths:
         nothing = Proposal.none(self.longest)
         self.proposals.append(nothing if request.copy is None else request.copy.propose(self.longest))
 
-    def copied(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return what may be copied beside the drafter, see `beside_drafter`."""
+    def copied(self, count: int) -> Copied:
+        """Return the first tokens of what may be copied beside the drafter, in the host's memory."""
         return beside_drafter(self.proposals, count)
 
     def plan(self, longest: int) -> int:

@@ -48,6 +48,10 @@ class Copied(NamedTuple):
         """So many tokens."""
         return self._replace(tokens=self.tokens[:, :count], chances=self.chances[:, :count])
 
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        return self._replace(tokens=self.tokens.to(device), chances=self.chances.to(device))
+
 
 class Copying(NamedTuple):
     """How far a draft has come: copied, of which ``done`` tokens are drafted, and w of the next, float32 [B]."""

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
+import torch
 
 from mtpc.prompt_lookup.match import History
-from mtpc.prompt_lookup.mixture import doubted
+from mtpc.prompt_lookup.mixture import Copied, doubted
 from mtpc.prompt_lookup.shift import Shift
 from mtpc.prompt_lookup.store import BREAK
 from mtpc.prompt_lookup.table import CopyTable
@@ -26,11 +27,12 @@ class Proposal(NamedTuple):
         return cls([0] * count, [0.0] * count)
 
 
-def beside_drafter(proposals: Iterable[Proposal], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first so many tokens of each row, int64 [B, count], and what they weigh beside a drafter, float32."""
+def beside_drafter(proposals: Iterable[Proposal], count: int) -> Copied:
+    """The first so many tokens of each row, and what they weigh beside a drafter."""
     first = [(each.tokens[:count], [doubted(chance) for chance in each.chances[:count]]) for each in proposals]
     tokens, weights = zip(*first, strict=True)
-    return np.array(tokens, dtype=np.int64), np.array(weights, dtype=np.float32)
+    arrays = np.array(tokens, dtype=np.int64), np.array(weights, dtype=np.float32)
+    return Copied(*map(torch.from_numpy, arrays))
 
 
 class CopyRequest:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -134,6 +135,8 @@ class SerialModel(nn.Module):
     numbers: Tensor | None = None  # see `RequestVocabularies`
     first_waits = False  # whether first drafts are left to `first_logits`
     first_candidates = 1  # how many SGLang selects of them meanwhile, see `NoHead`
+    mixing: Mixing | None = None  # in SGLang's loop of drafts, see `in_loop`
+    kept: list[Tensor] | None = None
 
     def __init__(self, config: Any, quant_config: Any = None, prefix: str = "") -> None:
         super().__init__()
@@ -214,6 +217,19 @@ class SerialModel(nn.Module):
         logits: Tensor = self.logits_processor(None, states, self._asked(len(states)), plainly).next_token_logits
         return logits
 
+    @contextmanager
+    def in_loop(self, mixing: Mixing | None, keeps: bool) -> Iterator[list[Tensor]]:
+        """Let SGLang's loop draft from the model, and yield the states of its passes, [T, d] each.
+
+        mixing: with what would be copied; None: with nothing.  keeps: whether the states are kept.
+        """
+        states: list[Tensor] = []
+        self.mixing, self.kept = mixing, states if keeps else None
+        try:
+            yield states
+        finally:
+            self.mixing = self.kept = None
+
     @torch.no_grad()
     def forward(self, input_ids: Tensor, positions: Tensor, forward_batch: Any) -> Any:
         """SGLang's ``LogitsProcessorOutput`` of one step, with the states that go into the next.
@@ -221,20 +237,17 @@ class SerialModel(nn.Module):
         input_ids: [T], the token after each position.  positions: int64 [T].  ``hidden_states`` of the batch's
         ``spec_info``: [T, d], the target's after its final norm in the first step, this layer's own output after that.
         """
-        mixing: Mixing | None = getattr(forward_batch.spec_info, "mixing", None)  # in the loop of drafts, with copying
-        if mixing is not None:
-            mixing.drafted(input_ids)
+        if self.mixing is not None:
+            self.mixing.drafted(input_ids)
         states = self.model(input_ids, positions, forward_batch.spec_info.hidden_states, forward_batch)
-        # In the loop of drafts, for a window:
-        kept: list[Tensor] | None = getattr(forward_batch.spec_info, "kept", None)
-        if kept is not None:
-            kept.append(of_first_rank(states))
+        if self.kept is not None:
+            self.kept.append(of_first_rank(states))
         in_loop = forward_batch.forward_mode.is_decode()
         waits = self.first_waits and not in_loop
         head = NoHead(self.first_candidates) if waits else self._asked(forward_batch.batch_size)
         output = self.logits_processor(input_ids, states, head, forward_batch)
-        if mixing is not None:
-            output.next_token_logits = mixing.logits(output.next_token_logits)
+        if self.mixing is not None:
+            output.next_token_logits = self.mixing.logits(output.next_token_logits)
         return output
 
 

@@ -42,7 +42,7 @@ class BatchLengths:
         store = None if settings.store is None else Store(settings.store)
         self.is_timed = settings.adaptive and settings.step_cost is None  # whether steps are to be timed at start-up
         cost = (settings.step_cost or MEASURED) if settings.adaptive else FREE
-        self.lengths, self.device = DraftLengths(budget, longest, cost, table, store, copies=copies), device
+        self.controller, self.device = DraftLengths(budget, longest, cost, table, store, copies=copies), device
         self.known: dict[str, Any] = {}  # vLLM's requests by name, which may be used again
 
     def sampled(
@@ -58,14 +58,14 @@ class BatchLengths:
             greedy: Whether every request of the batch has a temperature of 0.
         """
         gone = [name for name, request in self.known.items() if requests.get(name) is not request]
-        self.lengths.forget(gone)
+        self.controller.forget(gone)
         for name in gone:
             del self.known[name]
-        self.lengths.begin(greedy)
+        self.controller.begin(greedy)
         for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
             request = self.known[name] = requests[name]
             said = [token for token in row if token >= 0 and not waiting]
-            self.lengths.add(name, partial(_text_of, request), said, waiting, _tenant_of(request))
+            self.controller.add(name, partial(_text_of, request), said, waiting, _tenant_of(request))
 
     def plan(self, longest: int, seeded: bool) -> int:
         """Return how many tokens the drafter is to draft in this step.
@@ -74,14 +74,13 @@ class BatchLengths:
             longest: Tokens of a draft in this step.
             seeded: Whether a request has a seed: it drafts the same in any company.
         """
-        return min(longest, self.lengths.budget.tokens) if seeded else self.lengths.plan(longest)
+        return min(longest, self.controller.budget.tokens) if seeded else self.controller.plan(longest)
 
     def copied(self, drafts: int) -> Copied | None:
         """Return the first tokens that would be copied, without a chance where there are none; None: none are."""
-        if not self.lengths.copies:
+        if not self.controller.copies:
             return None
-        tokens, chances = map(torch.from_numpy, self.lengths.copied(drafts))
-        return Copied(tokens.to(self.device), chances.to(self.device))
+        return self.controller.copied(drafts).to(self.device)
 
     def cut(self, draft: Draft, longest: int, seeded: Mapping[int, Any]) -> tuple[list[list[int]], Tensor | None]:
         """Return drafts as long as is worth it, with distributions [B, K', V].
@@ -95,7 +94,7 @@ class BatchLengths:
         """
         rows, own = draft.tokens.shape
         alone = [row in seeded for row in range(rows)]
-        drafts = self.lengths.cut(draft.tokens.tolist(), draft.sure, longest, alone)
+        drafts = self.controller.cut(draft.tokens.tolist(), draft.sure, longest, alone)
         width = max(map(len, drafts))
         if draft.probs is None or width <= own:
             return drafts, None if draft.probs is None else draft.probs[:, :width]

@@ -110,7 +110,7 @@ class Proposer(EagleProposer):
     @property
     def copies(self) -> bool:
         """Whether prompt lookup drafts as well."""
-        return self.lengths is not None and self.lengths.lengths.copies
+        return self.lengths is not None and self.lengths.controller.copies
 
     @torch.inference_mode()
     def dummy_run(self, num_tokens: int, *others: Any, **named: Any) -> None:
@@ -165,13 +165,13 @@ class Proposer(EagleProposer):
                 self._dummy_window(requests, "greedy")
 
         requests = self.max_batch_size
-        tokens = min(runner.max_num_tokens, requests * (1 + self.lengths.lengths.longest))
+        tokens = min(runner.max_num_tokens, requests * (1 + self.lengths.controller.longest))
         self.times_steps = True
         try:
             cost = measured(step, draft if self.own else None, tokens, requests, seconds_of_first_rank)
         finally:
             self.times_steps = False
-        self.lengths.lengths.cost = cost
+        self.lengths.controller.cost = cost
         if self.first:
             self.model.announce_cost(cost)
 

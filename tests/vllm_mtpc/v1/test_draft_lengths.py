@@ -43,7 +43,7 @@ def test_distributions_are_as_wide_as_the_longest_draft(stated: bool, drafts: li
         return drafts
 
     made: Any = BatchLengths.__new__(BatchLengths)
-    made.device, made.lengths = torch.device("cpu"), SimpleNamespace(cut=lengths)
+    made.device, made.controller = torch.device("cpu"), SimpleNamespace(cut=lengths)
     peaks = torch.tensor([[0.5, 0.25], [1.0, 0.75]])
     tokens, probs = made.cut(Draft(TOKENS, PROBS if stated else None, peaks), 4, {1: "a generator"})
     ((given, sure, longest, seeded),) = asked
@@ -87,10 +87,10 @@ def test_a_name_that_is_used_again_is_another_request() -> None:
     requests["a"] = request([3], "bob")
     step(101)
     step(102)
-    found = made.lengths.requests["a"]
+    found = made.controller.requests["a"]
     assert found.copy is not None and found.copy.text == [3, 101, 102]
     assert found.tenant == "bob"
-    store = made.lengths.store
+    store = made.controller.store
     assert store is not None
     assert [token for token in store.of("alice") if token >= 0] == [100, 100]
     assert not store.of("bob")
@@ -98,7 +98,7 @@ def test_a_name_that_is_used_again_is_another_request() -> None:
 
 def test_without_prompt_lookup_nothing_is_copied() -> None:
     made = batch_lengths(own=3, copies=False, adaptive=False)
-    assert made.lengths.cost is FREE
+    assert made.controller.cost is FREE
     requests = {name: request([1, 2, 1]) for name in "ab"}
     made.sampled(["a", "b"], requests, torch.tensor([[2], [2]]), torch.tensor([False, True]), True)
     assert made.copied(3) is None

@@ -74,7 +74,7 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
         hidden_states=torch.randn(8, 4),
         own=3,
         model=SimpleNamespace(split=split),
-        lengths=SimpleNamespace(lengths=SimpleNamespace(copies=copies)),
+        lengths=SimpleNamespace(controller=SimpleNamespace(copies=copies)),
         _draft_window=steps.append,
     )
     made.dummy_run(1 if rows == 1 else 8)
@@ -205,14 +205,14 @@ def test_steps_and_drafts_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> No
         greedy=lambda states, numbers: calls.append(("draft", len(states))), announce_cost=lambda cost: None
     )
     config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_size=1))
-    lengths = SimpleNamespace(is_timed=True, lengths=SimpleNamespace(longest=2, cost=None, copies=False))
+    lengths = SimpleNamespace(is_timed=True, controller=SimpleNamespace(longest=2, cost=None, copies=False))
     made = bare(
         lengths=lengths, vllm_config=config, serial=True, window=None, own=2, num_speculative_tokens=2,
         max_batch_size=4, model=draft, hidden_states=torch.zeros(8, 4), first=True,
     )  # fmt: skip
     monkeypatch.setattr("vllm_mtpc.v1.proposer.seconds_of_first_rank", lambda seconds: seconds)
     made.time_steps(runner)
-    cost = lengths.lengths.cost
+    cost = lengths.controller.cost
     assert [tokens for tokens, _ in cost.verifying] == [1, 2, 3, 4, 6, 8, 12]
     assert [requests for requests, _ in cost.drafting] == [1, 4]
     kinds = [kind for kind, _ in calls]
