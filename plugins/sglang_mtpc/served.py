@@ -58,7 +58,7 @@ def shape() -> Shape:
 
 def copies() -> bool:
     """Whether drafts are copied from the request's own text."""
-    return token_map.copies(get_spec().speculative_token_map, read(folder())[0].copies)
+    return token_map.copies(get_spec().speculative_token_map, not config().own_drafts)
 
 
 def adapts() -> bool:

@@ -54,7 +54,7 @@ class DrafterForCausalLM(nn.Module):
         self.family = family = family_of(self.folder)
         self.drafter = family.read_config(self.folder)
         drafts = vllm_config.num_speculative_tokens
-        if copies(additional, family.copies):  # what goes beyond the drafter's own drafts is copied
+        if copies(additional, not self.drafter.own_drafts):  # what goes beyond the drafter's own drafts is copied
             drafts = min(drafts, self.drafter.num_drafts)
         self.window = family.window(self.drafter) if self.split(drafts)[1] else None
         self.num_drafts = drafts

@@ -54,7 +54,7 @@ def check_settings(
     family = family_of(folder)
     config = family.read_config(folder)
     serial = config.serial
-    copying, window = copies(additional, family.copies), config.serial_steps is not None
+    copying, window = copies(additional, not config.own_drafts), config.serial_steps is not None
     for problem in integration_points.problems(serial=serial is not None, window=window, copying=copying):
         raise MTPCError(problem)
     served = target_of(target)
@@ -68,7 +68,7 @@ def check_settings(
     drafts: Any = settings.get("num_speculative_tokens")
     check_drafts(config, drafts, "num_speculative_tokens", folder, copying)
     if integration_points.runners() == {integration_points.V2}:  # where it may be either, vLLM decides after this
-        v2_copies(additional, family, config, drafts, folder)
+        v2_copies(additional, config, drafts, folder)
     if copying:
         CopyTable.of(folder)
     if serial is None:
@@ -98,13 +98,13 @@ def check_complete(vllm_config: Any) -> None:
     """
     if vllm_config.speculative_config is None or not serves(vllm_config):
         return
-    family, config = drafter_of(vllm_config)
+    _, config = drafter_of(vllm_config)
     speculative, additional = vllm_config.speculative_config, vllm_config.additional_config
     if vllm_config.use_v2_model_runner:
         folder = Path(speculative.draft_model_config.model)
-        v2_copies(additional, family, config, speculative.num_speculative_tokens, folder)
+        v2_copies(additional, config, speculative.num_speculative_tokens, folder)
     else:
-        v1_copies(additional, family, vllm_config.scheduler_config.async_scheduling)
+        v1_copies(additional, config, vllm_config.scheduler_config.async_scheduling)
 
 
 def target_of(model_config: Any) -> Target:

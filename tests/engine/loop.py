@@ -124,7 +124,7 @@ class Loop:
 
     def budget(self, num_drafts: int) -> DraftBudget:
         """Which of the drafts are the drafter's own."""
-        return draft_budget(self.drafter.family, self.drafter.config, num_drafts, self.copies)
+        return draft_budget(self.drafter.config, num_drafts, self.copies)
 
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:

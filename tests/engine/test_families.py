@@ -139,7 +139,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     asked = {"mtpc": case.vocabulary or {}}
     models, values = case.models, vocabulary_values(asked)
     vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
-    copy = copies(asked, family_of(case.models.drafter).copies)
+    copy = copies(asked, not family_of(case.models.drafter).read_config(case.models.drafter).own_drafts)
     loop = Loop(case.plain, case.models.drafter, vocabularies, section(asked).step_cost, copy)
     exact = Reference(case.plain)
     with Server(
@@ -181,7 +181,7 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         steps += len(expected)
     if served.loop.cost is None:
         assert steps > 8 * ASKED
-    elif served.loop.drafter.family.copies:
+    elif not served.loop.drafter.config.own_drafts:
         assert sum(times for (_, copied), times in served.loop.kinds.items() if copied > 3) > 20
     else:  # drafts of every kind: copied alone, the drafter's, cut short, and with copied ones after it
         kinds = served.loop.kinds

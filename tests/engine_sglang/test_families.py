@@ -167,7 +167,7 @@ def serving(case: Case, folder: Path, *arguments: str) -> Iterator[Served]:
     models, values = case.models, vocabulary_values(case.token_map)
     vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
     loop, exact = SteppedLoop(case.plain, case.models.drafter, vocabularies), JointReference(case.plain)
-    loop.copies = copies(case.token_map, loop.drafter.family.copies)
+    loop.copies = copies(case.token_map, not loop.drafter.config.own_drafts)
     loop.cost = read(case.token_map).step_cost
     loop.tree, loop.depth, loop.borrow = case.tree, case.models.drafts, read(case.token_map).borrow
     with SGLangServer(
@@ -220,7 +220,7 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         assert steps > 100
         assert {0, served.case.models.drafts} <= lengths
         assert len(lengths) > 3
-        if not served.loop.drafter.family.copies:  # by the drafter, and copied without it
+        if served.loop.drafter.config.own_drafts:  # by the drafter, and copied without it
             kinds = served.loop.kinds
             assert sum(times for (own, _), times in kinds.items() if own > 2) > 5
             assert sum(times for (own, copied), times in kinds.items() if copied and not own) > 5

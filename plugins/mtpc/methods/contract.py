@@ -57,6 +57,10 @@ class DrafterConfig(Protocol):
         """K, drafts of a step unless the user says otherwise."""
 
     @property
+    def own_drafts(self) -> int:
+        """How many of these are the two parts'; 0: every one is prompt lookup's."""
+
+    @property
     def max_drafts(self) -> int:
         """Drafts of a step at most, no more than `mtpc.draft.MOST`."""
 
@@ -84,9 +88,6 @@ class Family(ABC):
     architecture: ClassVar[str]  # in config.json; engines know their model classes by it
     algorithm: ClassVar[str]  # the name in SGLang
     config: ClassVar[type[Any]]  # a `DrafterConfig`
-    copies: ClassVar[bool] = (
-        False  # its drafters have nothing of their own to draft: all is copied (`mtpc.prompt_lookup`)
-    )
 
     def to_json(self, config: DrafterConfig) -> dict[str, Any]:
         """The whole of config.json: what engines read, and the drafter's own section."""

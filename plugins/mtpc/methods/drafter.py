@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 class Drafter(nn.Module):
-    """The two parts of a drafter; each may be None.
-
-    Of a family that only copies the window is one without weights.
-    """
+    """The two parts of a drafter; each may be None."""
 
     def __init__(self, family: Family, config: DrafterConfig) -> None:
         super().__init__()
@@ -40,10 +37,11 @@ class Drafter(nn.Module):
     def planned(cls, family: Family, config: DrafterConfig, name: str) -> Self:
         """One without memory: its tensors have names and shapes.  name: of what asks for it, for the error.
 
-        Errors: `MTPCError` for one that the machine has no memory for.
+        Errors: `MTPCError` for one that the machine has no memory for, and see `check_parts`.
         """
         with torch.device("meta"):
             drafter = cls(family, config)
+        drafter.check_parts(name)
         numbers = [parameter.numel() for parameter in drafter.parameters()]
         if config.serial is not None:
             numbers.append(config.serial.max_position_embeddings * config.serial.head_dim)  # its rotary embedding
@@ -51,6 +49,36 @@ class Drafter(nn.Module):
             numbers.append(math.prod(drafter.window.leaf_shape))
         must_fit(sum(numbers), name)
         return drafter
+
+    def check_parts(self, name: str) -> None:
+        """Check that both parts fit together; a method of another distribution may bring any.
+
+        Args:
+            name: Of what asks for the drafter, for the error.
+
+        Raises:
+            MTPCError: With the first rule that they break.
+        """
+        config, serial, window = self.config, self.serial is not None, self.window
+        steps, owns = config.serial_steps, config.own_drafts > 0
+        behind = 0 if steps is None or window is None else config.max_drafts - steps
+        rules = {
+            "has neither an autoregressive part nor a parallel part": not serial and window is None,
+            "states draft steps, but has no autoregressive part": not serial and steps != 0,
+            "has an autoregressive part, which must draft at least one token": serial and steps == 0,
+            "has a parallel part that needs an autoregressive part before it": (
+                not serial and window is not None and window.reads_serial
+            ),
+            "has a parallel part that cannot follow an autoregressive part": (
+                serial and window is not None and not window.follows_serial
+            ),
+            f"drafts up to {config.max_drafts} tokens, for which its parallel part is too short": (
+                owns and window is not None and behind > window.max_drafts
+            ),
+        }
+        for rule, broken in rules.items():
+            if broken:
+                raise MTPCError(f"{name} cannot be served: {self.family.title} {rule}.")
 
     def split(self, num_drafts: int) -> tuple[int, int]:
         """How many of K drafts are the serial part's, and how many the window part's."""
@@ -78,10 +106,9 @@ def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
     return steps, num_drafts - steps
 
 
-def draft_budget(family: Family, config: DrafterConfig, num_drafts: int, copies: bool) -> DraftBudget:
+def draft_budget(config: DrafterConfig, num_drafts: int, copies: bool) -> DraftBudget:
     """Which of K draft tokens are the drafter's own: with prompt lookup those that it was made for."""
-    tokens = min(config.num_drafts, num_drafts) if copies else num_drafts
-    tokens = 0 if family.copies else tokens
+    tokens = min(config.own_drafts, num_drafts) if copies else num_drafts
     return DraftBudget(tokens, split_drafts(config, tokens)[0])
 
 

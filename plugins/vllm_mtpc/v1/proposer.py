@@ -53,7 +53,7 @@ class Proposer(EagleProposer):
     def __init__(self, vllm_config: Any, device: torch.device, *others: Any, **named: Any) -> None:
         check_ranks(vllm_config)
         super().__init__(vllm_config, device, *others, **named)
-        family, drafter = drafter_of(vllm_config)
+        _, drafter = drafter_of(vllm_config)
         self.serial = drafter.serial is not None
         rank = get_tensor_model_parallel_rank()
         self.first, self.watched = rank == 0, metrics.watched(rank)
@@ -64,10 +64,10 @@ class Proposer(EagleProposer):
         self.known: list[Any] = []  # what vLLM's runner knows of each of these
         self.own = self.num_speculative_tokens
         additional, overlaps = vllm_config.additional_config, vllm_config.scheduler_config.async_scheduling
-        copies = v1_copies(additional, family, overlaps)
+        copies = v1_copies(additional, drafter, overlaps)
         if copies or device.type == "cpu":  # where vLLM lets no steps overlap
             longest, folder = self.own, Path(vllm_config.speculative_config.draft_model_config.model)
-            budget = draft_budget(family, drafter, longest, copies)
+            budget = draft_budget(drafter, longest, copies)
             table = CopyTable.of(folder)
             self.lengths = BatchLengths(budget, longest, section(additional), table, copies, device)
             self.own = budget.tokens

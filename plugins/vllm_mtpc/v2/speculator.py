@@ -53,9 +53,9 @@ class Speculator(EagleSpeculator):
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
         check_ranks(vllm_config)
         settings = vllm_config.speculative_config
-        (family, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
+        (_, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
         folder = Path(settings.draft_model_config.model)
-        copies = v2_copies(vllm_config.additional_config, family, drafter, drafts, folder)
+        copies = v2_copies(vllm_config.additional_config, drafter, drafts, folder)
         self.serial_drafts, self.window_drafts = split_drafts(drafter, drafts)
         probabilistic = settings.draft_sample_method == "probabilistic"
         own_logits = bool(self.window_drafts) or copies

@@ -53,7 +53,7 @@ class Scored:
     """
 
     def __init__(self, name: str, drafter: Drafter, head: SharedHead, plan: Plan) -> None:
-        if drafter.family.copies:
+        if not drafter.config.own_drafts:
             raise MTPCError(f"{name} only copies: there is nothing to score; `mtpc bench` measures what is accepted.")
         self.name, self.drafter, self.head, self.plan = name, drafter, head, plan
         self.drafts = drafter.config.num_drafts if plan.num_drafts is None else plan.num_drafts

@@ -81,7 +81,7 @@ def inspect_drafter(folder: Path) -> Inspection:
 
 def reads_of(drafter: Drafter, parameters: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
     """What one draft reads: the serial part in each of its steps, the window part once."""
-    if drafter.family.copies:
+    if not drafter.config.own_drafts:
         return ("nothing but the request's own text, whatever the batch size",)
     reads = []
     if "serial" in parameters:
