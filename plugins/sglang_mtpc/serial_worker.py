@@ -21,11 +21,10 @@ from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorker
 from torch import Tensor
 
 from mtpc.draft import Draft, Known, TreeDraft, concatenated
-from mtpc.methods.drafter import split_drafts
+from mtpc.methods.drafter import draft_vocabularies, split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.parallel.beams import Beams
 from mtpc.to_device import sent
-from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import serial_tree, served, verify
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.draft_lengths import WorkerLengths, nothing
@@ -50,11 +49,12 @@ class SerialDraftWorker(EagleDraftWorker):
     def adopt(self, clock: DraftClock) -> None:
         """Complete a worker that SGLang has made as one of its own."""
         check_ranks(Path(served.folder()))
+        served.hand_over(self.target_worker.model_runner.model)
         config = self.target_worker.model_config
         values = vocabulary_values(get_spec().speculative_token_map)
         self.clock, self.steps = clock, Steps(self.target_worker.random_seed)
         tokenizer = config.model_path
-        self.vocabularies = open_vocabularies(values, Path(served.folder()), config.vocab_size, tokenizer)
+        self.vocabularies = draft_vocabularies(values, Path(served.folder()), served.config(), tokenizer)
         static = torch.device(self.device).type != "cpu"  # in CUDA graphs
         if static and self.vocabularies is not None and self.vocabularies.together() is None:
             self.vocabularies = None  # see `UnionLogits`

@@ -12,9 +12,8 @@ from mtpc.errors import MTPCError
 from mtpc.files.json_file import is_folder
 from mtpc.files.target import Target
 from mtpc.methods import family_of, recognise, recognised
-from mtpc.methods.drafter import check_drafts, load_drafter
+from mtpc.methods.drafter import check_drafts, draft_vocabularies, load_drafter
 from mtpc.prompt_lookup.table import CopyTable
-from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc import integration_points
 from vllm_mtpc.additional import SECTION, copies, v1_copies, v2_copies, vocabulary_values
 from vllm_mtpc.dispatch import drafter_of, serves
@@ -55,7 +54,12 @@ def check_settings(
     config = family.read_config(folder)
     serial = config.serial
     copying, window = copies(additional, not config.own_drafts), config.serial_steps is not None
-    for problem in integration_points.problems(serial=serial is not None, window=window, copying=copying):
+    for problem in integration_points.problems(
+        serial=serial is not None,
+        window=window,
+        copying=copying,
+        state=serial is not None and serial.state_below is not None,
+    ):
         raise MTPCError(problem)
     served = target_of(target)
     load_drafter(folder, served)
@@ -74,7 +78,7 @@ def check_settings(
     if serial is None:
         return _check_window(folder, settings, additional or {})
     _check_serial(folder, serial, settings, ranks)
-    open_vocabularies(vocabulary_values(additional), folder, served.vocab_size)
+    draft_vocabularies(vocabulary_values(additional), folder, config)
     return {}
 
 
@@ -109,7 +113,8 @@ def check_complete(vllm_config: Any) -> None:
 
 def target_of(model_config: Any) -> Target:
     """What a drafter must fit, of vLLM's ``ModelConfig``."""
-    return Target(model_config.get_hidden_size(), model_config.get_vocab_size())
+    layers = model_config.get_total_num_hidden_layers()
+    return Target(model_config.get_hidden_size(), model_config.get_vocab_size(), layers)
 
 
 def _check_window(folder: Path, settings: dict[str, Any], additional: Mapping[str, Any]) -> dict[str, Any]:

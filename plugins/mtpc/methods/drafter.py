@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from mtpc.autoregressive.config import SerialConfig
 from mtpc.draft import MOST
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import shown
 from mtpc.files.target import Target, check_target
-from mtpc.files.weights import read_weights, write_directory
+from mtpc.files.weights import WEIGHTS, read_weights, write_directory
 from mtpc.memory import must_fit
 from mtpc.methods import DrafterConfig, Family, family_of
 from mtpc.parallel.part import WindowPart
+from mtpc.target_head.shared import SharedHead
+from mtpc.vocabulary.settings import open_vocabularies
+from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 if TYPE_CHECKING:
-    from mtpc.autoregressive.layer import SerialLayer
+    from mtpc.autoregressive.part import AutoregressivePart
 
 
 class Drafter(nn.Module):
@@ -30,7 +33,7 @@ class Drafter(nn.Module):
     def __init__(self, family: Family, config: DrafterConfig) -> None:
         super().__init__()
         self.family, self.config = family, config
-        self.serial = None if config.serial is None else serial_layer(config.serial)
+        self.serial: AutoregressivePart | None = family.serial(config)
         self.window: WindowPart | None = family.window(config)
 
     @classmethod
@@ -84,6 +87,10 @@ class Drafter(nn.Module):
         """How many of K drafts are the serial part's, and how many the window part's."""
         return split_drafts(self.config, num_drafts)
 
+    def head(self, target: SharedHead) -> SharedHead:
+        """The embedding and the output head that it drafts with, given the target's."""
+        return target if self.serial is None else self.serial.head(target)
+
     def tensors(self) -> dict[str, Tensor]:
         """The weights by their names in ``model.safetensors``."""
         return {self.family.tensor_name(name): tensor for name, tensor in self.state_dict().items()}
@@ -91,13 +98,6 @@ class Drafter(nn.Module):
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Take over weights by these names; there must be no more and no fewer."""
         self.load_state_dict({name: tensors[self.family.tensor_name(name)] for name in self.state_dict()})
-
-
-def serial_layer(config: SerialConfig) -> SerialLayer:
-    """An untrained serial part; transformers, which it is built of, is imported only here."""
-    from mtpc.autoregressive.layer import SerialLayer
-
-    return SerialLayer(config)
 
 
 def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
@@ -125,6 +125,43 @@ def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path
         raise MTPCError(f"{setting} is {shown(drafts)}, but with {drafter} it must be a whole number from 1 to {most}.")
 
 
+def check_state(folder: Path, config: DrafterConfig, target: Target) -> None:
+    """Check that the target has the hidden state that a drafter reads.
+
+    Raises:
+        MTPCError: Where it has too few layers.
+    """
+    below = None if config.serial is None else config.serial.state_below
+    if below is not None and target.layers is not None and not 1 <= below < target.layers:
+        raise MTPCError(
+            f"{folder} reads the state below layer {below} of its target, but this one has layers 0 to "
+            f"{target.layers - 1}."
+        )
+
+
+def draft_vocabularies(
+    values: Mapping[str, Any], folder: Path, config: DrafterConfig, tokenizer: str | None = None
+) -> DraftVocabularies | None:
+    """Return the draft vocabularies of an autoregressive part; None: it drafts every token that its head has.
+
+    Args:
+        values: The user's settings, see `open_vocabularies`.
+        folder: Of the drafter.
+        config: Of the drafter.
+        tokenizer: The target's, see `open_vocabularies`.
+
+    Raises:
+        MTPCError: For settings of a drafter with an output head of its own, and see `open_vocabularies`.
+    """
+    if config.serial is None:
+        return None
+    if config.serial.own_vocabulary is None:
+        return open_vocabularies(values, folder, config.vocab_size, tokenizer)
+    if values:
+        raise MTPCError(f"a draft vocabulary is made of the target's output head, but {folder} has its own.")
+    return None
+
+
 def load_drafter(
     folder: Path | str,
     target: Target | None = None,
@@ -134,17 +171,21 @@ def load_drafter(
 ) -> Drafter:
     """Read a drafter directory strictly; ``target``, where given, must fit.
 
-    Errors: `MTPCError` (see `mtpc.methods.family_of`, `Family.read_config`, `check_target` and `read_weights`).
+    Errors: `MTPCError` (see `mtpc.methods.family_of`, `Family.read_config`, `check_target`, `check_state` and
+    `read_weights`).
     """
     folder = Path(folder)
     family = family_of(folder)
     config = family.read_config(folder)
     if target is not None:
         check_target(folder, config, target)
+        check_state(folder, config, target)
     planned = Drafter.planned(family, config, str(folder / "config.json"))
     tensors = read_weights(folder, planned.tensors())
     drafter = Drafter(family, config)
     drafter.load_tensors(tensors)
+    if drafter.serial is not None and drafter.serial.own is not None:
+        drafter.serial.own.check_tokens(folder / WEIGHTS, config.vocab_size)
     return drafter.to(device=device, dtype=dtype).requires_grad_(False).eval()
 
 

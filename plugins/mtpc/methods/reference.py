@@ -20,11 +20,11 @@ class Session:
 
     The cache of the serial part holds one entry for each position whose state the target has computed and whose next
     token is known.  Entries of drafts are made on the way and dropped again: what becomes of a draft is the target's to
-    say.  head: the target's embedding and output head, read by a serial part only.
+    say.  head: the target's embedding and output head, read by a serial part only, unless it has its own.
     """
 
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
-        self.drafter, self.head = drafter, head
+        self.drafter, self.head = drafter, drafter.head(head)
         self.cache = DynamicCache()
         self.length = 0
 
@@ -39,7 +39,8 @@ class Session:
     ) -> Draft:
         """Take up new positions and draft K tokens after the last of them.
 
-        hidden: [B, m, d], the target's states of the m positions after those taken up before, after its final norm.
+        hidden: [B, m, d], the target's states of the m positions after those taken up before: after its final norm, or
+        those that the serial part reads (`TargetInterface.state_below`).
         following: int64 [B, m], the token after each; the last is the one that the target has just emitted.
         temperature: [B]; None drafts greedily, with no probabilities.  noise: float64 [B, K], uniforms in [0, 1), one
         for each draft; needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
