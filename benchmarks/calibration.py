@@ -53,7 +53,7 @@ def drafted(
     target: FrozenTarget, drafter: Drafter, table: CopyTable, text: Text, longest: int, clock: Clock
 ) -> Iterator[Token]:
     """What is drafted along a greedy text, up to the first token of each draft that is wrong."""
-    copying = DraftLengths(draft_budget(drafter.family, drafter.config, longest, True), longest, MEASURED, table)
+    copying = DraftLengths(draft_budget(drafter.config, longest, True), longest, MEASURED, table)
     for step in steps(target, drafter, copying, text, clock):
         for place, (foretold, right) in enumerate(zip(step.chances, step.right, strict=False)):
             yield Token(place + 1, "drafter" if place < step.own else "copying", foretold, right)
@@ -63,7 +63,7 @@ def drawn(
     target: FrozenTarget, drafter: Drafter, table: CopyTable, texts: Sequence[Text], given: argparse.Namespace
 ) -> Iterator[tuple[Token, float]]:
     """What is drawn after each prompt, up to the first of each draft that is rejected, and the largest chance there."""
-    head, drafts = SharedHead.of(target.model), draft_budget(drafter.family, drafter.config, given.longest, True).tokens
+    head, drafts = SharedHead.of(target.model), draft_budget(drafter.config, given.longest, True).tokens
     for number, text in enumerate(track(texts, "texts")):
         prompt, noise = text.tokens[: text.start], torch.Generator().manual_seed(number)
         how = {"temperature": given.temperature, "generator": noise}

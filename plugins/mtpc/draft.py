@@ -56,7 +56,8 @@ class TreeDraft(NamedTuple):
 class Known(NamedTuple):
     """What is known when a window is drafted, the oldest first: s + 1 places, s of them of the serial part's steps.
 
-    states: [B, s + 1, d], the target's state h_t after its final norm, then that of each step of the serial part.
+    states: [B, s + 1, d], the target's state h_t after its final norm, or the other one that a serial part reads (see
+    `TargetInterface.state_below`), then that of each step of the serial part.
     tokens: int64 [B, s + 1], the token that each state predicted: the target's own x_{t+1}, then the serial part's
     drafts.  inputs: [B, s + 1, d], what a step of the serial part reads of each place, and head: the target's output
     head, or its rows of a draft vocabulary; both None for a window that does without (`WindowPart.reads_serial`).

@@ -23,7 +23,8 @@ class DrafterAlgorithm(CustomSpecAlgo):
 
     def has_draft_kv(self) -> bool:
         """With a serial part, whose drafts need slots; else verification alone decides how much a step reserves."""
-        return served.has_serial_part()
+        serial = served.config().serial
+        return serial is not None and serial.cache == "pages"
 
     def supports_grammar_overlap(self) -> bool:
         """Yes: `run_eagle_verify` waits for the grammar where it needs it."""

@@ -12,8 +12,6 @@ from mtpc.draft import Known, TreeDraft
 from mtpc.draw import at_temperature
 from mtpc.parallel.beams import Beams, Growth
 from mtpc.parallel.borrow import borrowed
-from mtpc.parallel.circuit_head import normalised
-from mtpc.parallel.joint import JointWindow
 from mtpc.parallel.part import WindowPart
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step
@@ -36,7 +34,6 @@ def draft_tree(
     `SerialModel`.  again: one more pass of the layers, from k beams of each request and the states before, [B, d], to
     those after, [B k, d]; None: there is one serial step.  lap: told of each part once it is done, see `DraftClock`.
     """
-    assert isinstance(window, JointWindow)  # the only windows behind a serial part
     own, first = draft_input.hidden_states.chunk(2, -1)
     requests = len(own)
     head, heat = model.head(requests), step.temperature.masked_fill(step.temperature == 0, 1.0)
@@ -52,10 +49,9 @@ def draft_tree(
         lap("tree")
     if window.reads_serial:
         known = model.completed(known, requests)
-    params = normalised(*window.logits(known), _of_rows(heat, known.tokens))
+    heat, rest = _of_rows(heat, known.tokens), shape.depth - steps
+    growth = window.continued(growth, known, heat, rest, shape.children, shape.nodes)
     lap("window")
-    given, rest = known.tokens[:, -1] if window.given else None, shape.depth - steps
-    growth = growth.continued(window.circuit, params, known.head, rest, shape.children, shape.nodes, given)
     tree = borrowed(growth.tree(shape.nodes), shape.borrowed)
     lap("tree")
     return tree

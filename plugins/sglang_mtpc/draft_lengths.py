@@ -72,7 +72,7 @@ class WorkerLengths:
         if not copies and not adapts:
             return None
         shape, table = served.shape(), CopyTable.of(Path(served.folder()))
-        budget = draft_budget(*served.read(served.folder()), shape.depth, copies)
+        budget = draft_budget(served.config(), shape.depth, copies)
         given = served.step_cost()
         made = cls(table, device, budget, shape, (given or MEASURED) if adapts else None, copies)
         made.is_timed = adapts and given is None and device.type == "cpu"

@@ -26,6 +26,7 @@ SERIAL, WORKER = "a serial part", "SGLang's own EAGLE worker"
 NATIVE = "draft vocabularies of SGLang's own draft layers"
 LLAMA, QWEN2 = "a serial part of kind llama", "a serial part of kind qwen2"
 TEXTS = "draft vocabularies by language, or copying"
+STATE = "a state between the target's layers"
 LENGTHS, TIMED = "chosen draft lengths, or copying, beside a serial part", "chosen draft lengths"
 NATIVE_GROUPS = {START, SAMPLING, WORKER, NATIVE, TEXTS}
 KINDS = {"llama": LLAMA, "qwen2": QWEN2}
@@ -338,6 +339,10 @@ TABLE = (
     IntegrationPoint(
         SERIAL, f"{_LOADER}.weight_utils", "default_weight_loader", "param loaded_weight", "called", "the others",
     ),
+    IntegrationPoint(
+        STATE, f"{_SRT}.models.llama", "LlamaForCausalLM.set_eagle3_layers_to_capture", "self layer_ids",
+        "called", "lets a target hand over the state that a drafter reads, here one of kind llama",
+    ),
 )  # fmt: skip
 
 
@@ -351,6 +356,7 @@ def groups_used(config: DrafterConfig, device: str, vocabularies: bool, copies: 
         used.add(WINDOW_ALONE)
     else:
         used |= {SERIAL, WORKER, KINDS[config.serial.layer]} | ({LENGTHS} if copies or device == "cpu" else set())
+        used |= set() if config.serial.state_below is None else {STATE}
     if split_drafts(config, config.num_drafts)[1] and device != "cpu":
         used.add(GRAPHS)
     if vocabularies or copies or device == "cpu":

@@ -17,10 +17,9 @@ from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import Tensor
 
-from mtpc.methods.drafter import split_drafts
+from mtpc.methods.drafter import draft_vocabularies, split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.to_device import sent
-from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import serial_tree, served, verify
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
 from sglang_mtpc.draft_lengths import WorkerLengths
@@ -44,12 +43,13 @@ class SerialDraftWorker(EagleDraftWorker):
         folder = Path(served.folder())
         check_ranks(folder)
         super().__init__(*args, **options)
+        served.hand_over(self.target_worker.model_runner.model)
         device, config = torch.device(self.device), self.target_worker.model_config
         ranks = get_parallel().tp_rank, get_parallel().dp_rank
         self.clock = DraftClock.from_environment(device, *ranks, metered=watched())
         self.steps = Steps(self.target_worker.random_seed)
         values = vocabulary_values(get_spec().speculative_token_map)
-        self.vocabularies = open_vocabularies(values, folder, config.vocab_size, config.model_path)
+        self.vocabularies = draft_vocabularies(values, folder, served.config(), config.model_path)
         static = device.type != "cpu"  # in CUDA graphs
         if static and self.vocabularies is not None and self.vocabularies.together() is None:
             self.vocabularies = None  # see `UnionLogits`

@@ -12,6 +12,7 @@ from sglang.srt.model_executor.cuda_graph_config import Backend, Phase, check_cu
 from sglang.srt.runtime_context import get_device, get_parallel, get_schedule, get_spec
 
 from mtpc.draft_length.cost import StepCost
+from mtpc.errors import MTPCError
 from mtpc.files.target import Target
 from mtpc.memory import FLOAT, of_drafts
 from mtpc.methods import DrafterConfig, Family, family_of
@@ -58,7 +59,7 @@ def shape() -> Shape:
 
 def copies() -> bool:
     """Whether drafts are copied from the request's own text."""
-    return token_map.copies(get_spec().speculative_token_map, read(folder())[0].copies)
+    return token_map.copies(get_spec().speculative_token_map, not config().own_drafts)
 
 
 def adapts() -> bool:
@@ -83,6 +84,22 @@ def _in_graphs() -> bool:
 def own_shape() -> Shape:
     """Of what the drafter itself drafts."""
     return shape().own(config()) if copies() else shape()
+
+
+def hand_over(target: Any) -> None:
+    """Let SGLang's model of the target hand over the state that the drafter reads, if it is not the last.
+
+    Errors: `MTPCError` for a target of which SGLang hands over no states between its layers.
+    """
+    serial = config().serial
+    if serial is None or serial.state_below is None:
+        return
+    if not hasattr(target, "set_eagle3_layers_to_capture"):
+        raise MTPCError(
+            f"{folder()} reads a state between the target's layers, which SGLang's {type(target).__name__} does not "
+            "offer."
+        )
+    target.set_eagle3_layers_to_capture([serial.state_below - 1])  # by the layer whose output it is
 
 
 def announce(vocabularies: str | None, steps: int) -> None:

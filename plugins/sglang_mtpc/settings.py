@@ -9,9 +9,9 @@ from typing import Any
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
 from mtpc.methods import Family, families, family_of, recognised
-from mtpc.methods.drafter import load_drafter
+from mtpc.methods.drafter import draft_vocabularies, load_drafter
+from mtpc.parallel.part import NO_TREES, WindowPart
 from mtpc.prompt_lookup.table import CopyTable
-from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import integration_points
 from sglang_mtpc.native_settings import check_native
 from sglang_mtpc.shape import Shape, draft_shape, flag
@@ -76,14 +76,14 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     family = family_of(folder)
     config = family.read_config(Path(folder))
     shape, model = draft_shape(settings, config), target()
-    load_drafter(folder, Target(model.hidden_size, model.vocab_size))
+    drafter = load_drafter(folder, Target(model.hidden_size, model.vocab_size, model.num_hidden_layers))
     vocabularies = None
     token_map = settings.speculative_token_map
-    values, copied = vocabulary_values(token_map), copies(token_map, family.copies)
+    values, copied = vocabulary_values(token_map), copies(token_map, not config.own_drafts)
     if copied:
         _check_copying(settings, shape, folder)
     if config.serial is not None:
-        vocabularies = open_vocabularies(values, Path(folder), model.vocab_size)
+        vocabularies = draft_vocabularies(values, Path(folder), config)
         config.serial.check_ranks(settings.tp_size, folder)
     used = integration_points.groups_used(config, settings.device, vocabularies is not None, copied)
     for problem in integration_points.problems(used):
@@ -92,7 +92,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     _check_fixed(given, _defaults(given, HEEDED | {MAP} if means_something else HEEDED), family)
     _check_fixed(settings, FIXED, family)
     if shape.children > 1:
-        _check_tree(settings)
+        _check_tree(settings, drafter.window if drafter.split(shape.depth)[1] else None)
 
 
 def _check_copying(settings: Any, shape: Shape, folder: str) -> None:
@@ -122,7 +122,9 @@ def _check_fixed(settings: Any, fixed: Mapping[str, Any], family: Family) -> Non
             raise MTPCError(f"{flag(key)} is {value!r}, but with {family.title} it must be {expected!r}.")
 
 
-def _check_tree(settings: Any) -> None:
+def _check_tree(settings: Any, window: WindowPart | None) -> None:
+    if window is not None and not window.drafts_trees:
+        raise MTPCError(NO_TREES)
     if settings.speculative_use_rejection_sampling:
         raise MTPCError(
             "--speculative-use-rejection-sampling is for chains; with a tree of drafts it must be left out."

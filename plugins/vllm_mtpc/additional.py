@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared
-from mtpc.methods import DrafterConfig, Family
+from mtpc.methods import DrafterConfig
 from mtpc.prompt_lookup.match import REACH
 from mtpc.vocabulary.settings import VocabularyChoice
 
@@ -78,31 +78,31 @@ def section(additional: Any) -> Section:
     return declared(Additional, additional, "additional-config").mtpc
 
 
-def v1_copies(additional: Any, family: Family, async_scheduling: bool) -> bool:
+def v1_copies(additional: Any, config: DrafterConfig, async_scheduling: bool) -> bool:
     """Return whether prompt lookup drafts as well on the V1 runner, from tokens on the host.
 
     Args:
         additional: vLLM's additional-config.
-        family: Of the drafter.
+        config: Of the drafter.
         async_scheduling: Whether steps overlap.
 
     Raises:
         MTPCError: Where they do: the host's tokens are then a step behind.
     """
-    copy = copies(additional, family.copies)
+    copy = copies(additional, not config.own_drafts)
     for key, needed in ((COPY, copy), (COST, COST in section(additional).model_fields_set)):
         if needed and async_scheduling:
             raise MTPCError(f"additional-config {SECTION}.{key} requires --no-async-scheduling on the V1 model runner.")
     return copy
 
 
-def v2_copies(additional: Any, family: Family, config: DrafterConfig, drafts: int, folder: Path) -> bool:
+def v2_copies(additional: Any, config: DrafterConfig, drafts: int, folder: Path) -> bool:
     """Return whether prompt lookup drafts as well on Model Runner V2, where all drafts have K tokens.
 
     Raises:
         MTPCError: For what only the V1 runner does, where drafts differ in length and tokens are on the host.
     """
-    copy = copies(additional, family.copies)
+    copy = copies(additional, not config.own_drafts)
     v1 = "only the V1 model runner (VLLM_USE_V2_MODEL_RUNNER=0)"
     said = section(additional)
     given = said.model_fields_set - ({ADAPTIVE} if not said.adaptive else set())
@@ -113,8 +113,8 @@ def v2_copies(additional: Any, family: Family, config: DrafterConfig, drafts: in
     ):
         if key in given:
             raise MTPCError(f"the {key!r} of {SECTION!r} in additional-config is for {what}: {v1} has them.")
-    if copy and not family.copies and drafts > config.num_drafts:
+    if copy and 0 < config.own_drafts < drafts:
         raise MTPCError(
-            f"num_speculative_tokens is {drafts}, but {folder} drafts {config.num_drafts}: {v1} copies more than that."
+            f"num_speculative_tokens is {drafts}, but {folder} drafts {config.own_drafts}: {v1} copies more than that."
         )
     return copy

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mtpc.errors import MTPCError
 from mtpc.methods import DrafterConfig, Family, families, family_of
 from vllm_mtpc.additional import vocabulary_values
 
@@ -35,6 +36,27 @@ def drafter_of(vllm_config: Any) -> tuple[Family, DrafterConfig]:
     return family, family.read_config(folder)
 
 
+def state_below(vllm_config: Any) -> int | None:
+    """Which state of the target the drafter reads, see `TargetInterface.state_below`."""
+    serial = drafter_of(vllm_config)[1].serial
+    return None if serial is None else serial.state_below
+
+
+def check_hands_over(target: Any, vllm_config: Any) -> None:
+    """Check that vLLM's model of the target hands over the states between its layers, of which the drafter reads one.
+
+    Raises:
+        MTPCError: Where it does not.
+    """
+    from vllm.model_executor.models.interfaces import supports_eagle3
+
+    if not supports_eagle3(target):
+        folder = vllm_config.speculative_config.draft_model_config.model
+        raise MTPCError(
+            f"{folder} reads a state between the target's layers, which vLLM's {type(target).__name__} does not offer."
+        )
+
+
 def install_v1(eagle: Any) -> None:
     """Let ``EagleProposer(...)`` become ours for our drafters; all import sites keep their name."""
 
@@ -46,6 +68,19 @@ def install_v1(eagle: Any) -> None:
         return object.__new__(Proposer)
 
     eagle.EagleProposer.__new__ = staticmethod(choose)
+
+
+def install_runner_v2(runner: Any) -> None:
+    """Wrap ``load_model``, before which the runner must know that the target is to hand over states between layers."""
+    original = runner.GPUModelRunner.load_model
+
+    @functools.wraps(original)
+    def load_model(self: Any, *others: Any, **named: Any) -> Any:
+        if self.speculative_config is not None and serves(self.vllm_config):
+            self.use_aux_hidden_state_outputs |= state_below(self.vllm_config) is not None
+        return original(self, *others, **named)
+
+    runner.GPUModelRunner.load_model = load_model
 
 
 def install_v2(spec_decode: Any) -> None:

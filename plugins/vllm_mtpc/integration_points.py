@@ -24,12 +24,14 @@ logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that i
 
 # What a line serves: start-up, a part of a drafter, copying, a runner, a device, or several of these at once.
 START, SERIAL, WINDOW, COPYING = "start-up", "serial part", "window part", "copying"
+STATE = "a state between the target's layers"
 NATIVE = "draft vocabularies of vLLM's own drafters"
 V1, V2, CPU = "V1 runner", "V2 runner", "CPU"
 OFFLINE = "the engine alone in a process"
 JOIN = ", "
 V1_SERIAL, V1_WINDOW, V1_CPU = (JOIN.join((V1, other)) for other in (SERIAL, WINDOW, CPU))
 V2_SERIAL, V2_WINDOW, V2_COPYING = (JOIN.join((V2, other)) for other in (SERIAL, WINDOW, COPYING))
+V1_STATE, V2_STATE = (JOIN.join((runner, STATE)) for runner in (V1, V2))
 V1_NATIVE, V2_NATIVE = (JOIN.join((runner, NATIVE)) for runner in (V1, V2))
 _EAGLE, _V2 = "vllm.v1.spec_decode.eagle", "vllm.v1.worker.gpu.spec_decode"
 _PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", f"{_V2}.speculator"
@@ -37,6 +39,7 @@ _LOOP_V2, _STATES = f"{_V2}.target_dependent_ar.speculator", "vllm.v1.worker.gpu
 _LAYERS, _MODELS = "vllm.model_executor.layers", "vllm.model_executor.models"
 _EXECUTOR = "vllm.v1.executor.abstract"
 _RUNNER, _CPU_WORKER = "vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.cpu_worker"
+_RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
 _CUDA, _SAMPLER = "vllm.v1.worker.gpu.cudagraph_utils", "vllm.v1.sample.rejection_sampler"
 _PROPOSE_V1 = (
     "self * num_speculative_tokens target_token_ids target_positions target_hidden_states next_token_ids "
@@ -139,7 +142,7 @@ TABLE = (
         "read", "where the last accepted token of each request is, and how long its text",
     ),
     IntegrationPoint(
-        V1, _EAGLE, "EagleProposer.__init__", "self vllm_config device",
+        V1, _EAGLE, "EagleProposer.__init__", "self vllm_config device runner",
         "extended", "EagleProposer.__new__ is added: it chooses our proposer by the draft's architecture",
     ),
     IntegrationPoint(
@@ -338,6 +341,21 @@ TABLE = (
         "wrapped", "the same, of several MTP layers",
     ),
     IntegrationPoint(
+        V1_STATE, _RUNNER, "GPUModelRunner._setup_eagle3_aux_hidden_state_outputs", "self",
+        "read", "lets the target hand over the states that config.json names; the proposer asks for them",
+    ),
+    IntegrationPoint(
+        V2_STATE, _RUNNER_V2, "GPUModelRunner.load_model", "self",
+        "wrapped", "the runner must know before that the target is to hand over states between its layers",
+    ),
+    IntegrationPoint(
+        V2_STATE, f"{_V2}.eagle.eagle3_utils", "set_eagle3_aux_hidden_state_layers", "model spec_config",
+        "read", "lets the target hand over the states that config.json names",
+    ),
+    IntegrationPoint(
+        STATE, f"{_MODELS}.interfaces", "supports_eagle3", "model", "called", "whether the target can hand them over",
+    ),
+    IntegrationPoint(
         V1_CPU, _SAMPLER, "expand_batch_to_tokens", "x cu_num_tokens num_tokens replace_from replace_to",
         "replaced", "returns uninitialised memory on a CPU; replaced only where that is seen",
     ),
@@ -388,6 +406,7 @@ PATCHES = (
     Patch(START, _EXECUTOR, "start_up", "install_executor"),
     Patch(V1, _EAGLE, "dispatch", "install_v1"),
     Patch(V2, _V2, "dispatch", "install_v2"),
+    Patch(V2_STATE, _RUNNER_V2, "dispatch", "install_runner_v2"),
     Patch(V1_CPU, _CPU_WORKER, "v1.timing"),
     Patch(V1_NATIVE, _PROPOSER, "native.restrict", "install_v1"),
     Patch(V2_NATIVE, _SPECULATOR, "native.restrict", "install_v2"),
@@ -445,10 +464,15 @@ def runners() -> set[str]:
 
 
 def problems(
-    *, serial: bool = False, window: bool = False, copying: bool = False, native: bool = False
+    *,
+    serial: bool = False,
+    window: bool = False,
+    copying: bool = False,
+    native: bool = False,
+    state: bool = False,
 ) -> Iterator[str]:
     """One sentence for each line that does not hold in the installed vLLM, of those that such a drafter needs here."""
-    parts = [*[SERIAL] * serial, *[WINDOW] * window, *[COPYING] * copying, *[NATIVE] * native]
+    parts = [*[SERIAL] * serial, *[WINDOW] * window, *[COPYING] * copying, *[NATIVE] * native, *[STATE] * state]
     return _wrong({START, *runners(), *parts, *[CPU] * _on_a_cpu()})
 
 

@@ -18,13 +18,13 @@ from mtpc.draw import at_temperature, choose, draw_tokens, most_probable
 from mtpc.errors import MTPCError
 from mtpc.memory import of_drafts
 from mtpc.methods import family_of
-from mtpc.methods.drafter import load_drafter, split_drafts
+from mtpc.methods.drafter import draft_vocabularies, load_drafter, split_drafts
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.serving.announcement import Shares, announced
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
+from mtpc.target_head.own import OwnLogits
 from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.union import UnionLogits
-from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc.additional import copies, vocabulary_values
 from vllm_mtpc.ranks import head_ranks
 from vllm_mtpc.serial import STACKED, SerialPart
@@ -38,8 +38,9 @@ class DrafterForCausalLM(nn.Module):
     """Both parts of a drafter, as far as the drafts asked for need them.
 
     model: the serial part, shared out over tensor-parallel ranks; None: there is none.  vLLM gives it the target's
-    embedding, and this module the target's output head.  window: the window part, in the target's dtype, whole on every
-    rank; None: there is none, or all drafts are the serial part's.
+    embedding, unless it has its own, and this module the target's output head.
+    window: the window part, in the target's dtype, whole on every rank; None: there is none, or all drafts are the
+    serial part's.
     """
 
     lm_head: Any
@@ -54,7 +55,7 @@ class DrafterForCausalLM(nn.Module):
         self.family = family = family_of(self.folder)
         self.drafter = family.read_config(self.folder)
         drafts = vllm_config.num_speculative_tokens
-        if copies(additional, family.copies):  # what goes beyond the drafter's own drafts is copied
+        if copies(additional, not self.drafter.own_drafts):  # what goes beyond the drafter's own drafts is copied
             drafts = min(drafts, self.drafter.num_drafts)
         self.window = family.window(self.drafter) if self.split(drafts)[1] else None
         self.num_drafts = drafts
@@ -67,7 +68,9 @@ class DrafterForCausalLM(nn.Module):
             self.logits_processor = LogitsProcessor(self.target.vocab_size)
             values = vocabulary_values(additional)
             tokenizer = vllm_config.model_config.tokenizer
-            self.vocabularies = open_vocabularies(values, self.folder, self.target.vocab_size, tokenizer)
+            self.vocabularies = draft_vocabularies(values, self.folder, self.drafter, tokenizer)
+            if self.drafter.serial.has_own_embedding:
+                self.has_own_embed_tokens = True  # vLLM then leaves it
 
     def split(self, num_drafts: int) -> tuple[int, int]:
         """How many of K drafts are the serial part's, and how many the window part's."""
@@ -88,17 +91,28 @@ class DrafterForCausalLM(nn.Module):
                 self.window = self.window.to(device=placed.device, dtype=placed.dtype)
             loaded |= {f"window.{name}" for name in self.window.state_dict()}
         if drafter.serial is not None:
-            named = ((f"model.{name}", tensor) for name, tensor in drafter.serial.state_dict().items())
+            assert self.model is not None
+            own = drafter.serial.own
+            if self.model.own is not None and own is not None:
+                self.model.own.load_state_dict(own.state_dict())
+                loaded |= {f"model.own.{name}" for name in own.state_dict()}
+            tensors = drafter.serial.state_dict().items()
+            named = ((f"model.{name}", tensor) for name, tensor in tensors if not name.startswith("own."))
             loaded |= AutoWeightsLoader(self).load_weights(named, mapper=STACKED)
         return loaded
 
     def gather_rows(self, static: bool) -> None:
         """Gather the output head's rows of the draft vocabularies, once the head is shared: each rank a share of them.
 
+        Of a drafter with an output head of its own these are all of its rows.
+
         static: whether shapes must be the same for all batches of a size, as in a CUDA graph, see `UnionLogits`.
 
         Errors: `MTPCError` for a head whose rows are no plain numbers.
         """
+        own = None if self.model is None else self.model.own
+        if own is not None and own.rows is not None and own.tokens is not None:
+            self.draft_logits = OwnLogits(own.rows.detach(), own.tokens, self.target.vocab_size, head_ranks())
         if static and self.vocabularies is not None and self.vocabularies.together() is None:
             self.vocabularies = None
         if self.vocabularies is None:

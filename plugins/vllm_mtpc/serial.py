@@ -14,6 +14,7 @@ from vllm.model_executor.models.qwen2 import Qwen2DecoderLayer
 from vllm.model_executor.models.utils import WeightsMapper
 
 from mtpc.autoregressive.config import SerialConfig
+from mtpc.autoregressive.part import OwnTokens
 
 STACKED = WeightsMapper(
     orig_to_new_stacked={  # vLLM keeps these matrices as one
@@ -35,13 +36,19 @@ class LlamaBlock(LlamaDecoderLayer):
 
 @support_torch_compile(dynamic_arg_dims={"input_ids": 0, "positions": 0, "hidden_states": 0})
 class SerialPart(nn.Module):
-    """`mtpc.autoregressive.layer.SerialLayer` of vLLM's layers.  vLLM sets ``embed_tokens``, the target's."""
+    """`mtpc.autoregressive.layer.SerialLayer` of vLLM's layers.
+
+    ``embed_tokens`` is its own, or the target's, which vLLM puts here.
+    """
 
     embed_tokens: Any
 
     def __init__(self, *, vllm_config: Any, serial: SerialConfig, prefix: str = "") -> None:
         super().__init__()
         size, self.normed = serial.hidden_size, serial.normed
+        self.own = OwnTokens.of(serial)
+        if self.own is not None and self.own.embedding is not None:
+            self.embed_tokens = self.own.embedding
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
             RMSNorm(size, eps=serial.rms_norm_eps) if serial.normed else nn.Identity() for _ in range(3)
         )
@@ -75,7 +82,7 @@ class SerialPart(nn.Module):
         """The states after one step, [T, d].
 
         input_ids: [T], the token after each position.  positions: int64 [T].  hidden_states: [T, d], of the position:
-        the target's after its final norm in the first step, this module's own output after that.
+        the target's in the first step (`TargetInterface.state_below`), this module's own output after that.
         """
         z, residual = self.blocks[0](positions, self.inputs(input_ids, hidden_states), None)
         for block in self.blocks[1:]:

@@ -12,9 +12,8 @@ from mtpc.errors import MTPCError
 from mtpc.files.json_file import is_folder
 from mtpc.files.target import Target
 from mtpc.methods import family_of, recognise, recognised
-from mtpc.methods.drafter import check_drafts, load_drafter
+from mtpc.methods.drafter import check_drafts, draft_vocabularies, load_drafter
 from mtpc.prompt_lookup.table import CopyTable
-from mtpc.vocabulary.settings import open_vocabularies
 from vllm_mtpc import integration_points
 from vllm_mtpc.additional import SECTION, copies, v1_copies, v2_copies, vocabulary_values
 from vllm_mtpc.dispatch import drafter_of, serves
@@ -54,8 +53,13 @@ def check_settings(
     family = family_of(folder)
     config = family.read_config(folder)
     serial = config.serial
-    copying, window = copies(additional, family.copies), config.serial_steps is not None
-    for problem in integration_points.problems(serial=serial is not None, window=window, copying=copying):
+    copying, window = copies(additional, not config.own_drafts), config.serial_steps is not None
+    for problem in integration_points.problems(
+        serial=serial is not None,
+        window=window,
+        copying=copying,
+        state=serial is not None and serial.state_below is not None,
+    ):
         raise MTPCError(problem)
     served = target_of(target)
     load_drafter(folder, served)
@@ -68,13 +72,13 @@ def check_settings(
     drafts: Any = settings.get("num_speculative_tokens")
     check_drafts(config, drafts, "num_speculative_tokens", folder, copying)
     if integration_points.runners() == {integration_points.V2}:  # where it may be either, vLLM decides after this
-        v2_copies(additional, family, config, drafts, folder)
+        v2_copies(additional, config, drafts, folder)
     if copying:
         CopyTable.of(folder)
     if serial is None:
         return _check_window(folder, settings, additional or {})
     _check_serial(folder, serial, settings, ranks)
-    open_vocabularies(vocabulary_values(additional), folder, served.vocab_size)
+    draft_vocabularies(vocabulary_values(additional), folder, config)
     return {}
 
 
@@ -98,18 +102,19 @@ def check_complete(vllm_config: Any) -> None:
     """
     if vllm_config.speculative_config is None or not serves(vllm_config):
         return
-    family, config = drafter_of(vllm_config)
+    _, config = drafter_of(vllm_config)
     speculative, additional = vllm_config.speculative_config, vllm_config.additional_config
     if vllm_config.use_v2_model_runner:
         folder = Path(speculative.draft_model_config.model)
-        v2_copies(additional, family, config, speculative.num_speculative_tokens, folder)
+        v2_copies(additional, config, speculative.num_speculative_tokens, folder)
     else:
-        v1_copies(additional, family, vllm_config.scheduler_config.async_scheduling)
+        v1_copies(additional, config, vllm_config.scheduler_config.async_scheduling)
 
 
 def target_of(model_config: Any) -> Target:
     """What a drafter must fit, of vLLM's ``ModelConfig``."""
-    return Target(model_config.get_hidden_size(), model_config.get_vocab_size())
+    layers = model_config.get_total_num_hidden_layers()
+    return Target(model_config.get_hidden_size(), model_config.get_vocab_size(), layers)
 
 
 def _check_window(folder: Path, settings: dict[str, Any], additional: Mapping[str, Any]) -> dict[str, Any]:

@@ -114,16 +114,18 @@ class Loop:
         self.kinds: Counter[tuple[int, int]] = Counter()
         self.target = FrozenTarget(target)
         self.drafter = load_drafter(drafter)
-        self.head = SharedHead.of(self.target.model)
+        self.head = self.drafter.head(SharedHead.of(self.target.model))
         self.vocabularies = vocabularies
         self.used: Counter[int] = Counter()
         self.text = torch.empty(0, dtype=torch.int64)
         self.cache = DynamicCache()
-        self.hidden = torch.empty(0, self.target.facts.hidden_size)
+        serial = self.drafter.config.serial
+        self.below = None if serial is None else serial.state_below
+        self.hidden = self.last = torch.empty(0, self.target.facts.hidden_size)
 
     def budget(self, num_drafts: int) -> DraftBudget:
         """Which of the drafts are the drafter's own."""
-        return draft_budget(self.drafter.family, self.drafter.config, num_drafts, self.copies)
+        return draft_budget(self.drafter.config, num_drafts, self.copies)
 
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:
@@ -150,7 +152,7 @@ class Loop:
         return decode_with_trees(self.states, session, text, TOKENS, tree.nodes, temperature, seed, tree.children)
 
     def states(self, text: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states after the final norm [T, d] and logits [T, V] of a text, int64 [T].
+        """Hidden states that the drafter reads [T, d] and logits [T, V] of a text, int64 [T].
 
         What it shares with the text before it is not computed again.
         """
@@ -160,6 +162,9 @@ class Loop:
         if surplus := len(self.text) - shared:
             self.cache.crop(-surplus)
         model = self.target.model
-        new = model.model(input_ids=text[None, shared:], past_key_values=self.cache, use_cache=True)
-        self.text, self.hidden = text, torch.cat([self.hidden[:shared], new.last_hidden_state[0]])
-        return self.hidden, model.lm_head(self.hidden)
+        cached = {"past_key_values": self.cache, "use_cache": True, "output_hidden_states": self.below is not None}
+        new = model.model(input_ids=text[None, shared:], **cached)
+        read = new.last_hidden_state if self.below is None else new.hidden_states[self.below]
+        self.last = torch.cat([self.last[:shared], new.last_hidden_state[0]])
+        self.text, self.hidden = text, torch.cat([self.hidden[:shared], read[0]])
+        return self.hidden, model.lm_head(self.last)

@@ -26,7 +26,7 @@ from tests.engine.server import Server, speculative_config, tokens
 from tests.support.often import each_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_gumiho import make_gumiho
-from tests.support.random_hybrid import know_the_family, make_hybrid
+from tests.support.random_hybrid import know_the_family, make_between, make_hybrid, make_subset
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 from vllm_mtpc.additional import copies, section, vocabulary_values
@@ -105,6 +105,18 @@ def copying_alone(folder: Path) -> Case:
     return Case(models, target, {"step_cost": CHEAP, "store": 1000}, certain=True)
 
 
+def between(folder: Path) -> Case:
+    """A layer that reads a state between the target's layers, and a circuit behind it."""
+    target = make_target(folder / "target", seed=3)
+    return Case(Models(target, make_between(folder / "drafter", target), 4), target, WHOLE, schedule(4, 2))
+
+
+def subset(folder: Path) -> Case:
+    """Layers and heads behind them with an embedding and an output head of their own, of half of the tokens."""
+    target = make_target(folder / "target", seed=3)
+    return Case(Models(target, make_subset(folder / "drafter", target), 5), target, WHOLE)
+
+
 def by_language(folder: Path) -> dict[str, Any]:
     """Settings of the draft vocabulary."""
     return {"vocabulary": str(make_vocabulary(folder / "vocabulary.json", VOCABULARY)), "size": SIZE}
@@ -116,6 +128,8 @@ CASES = {
     "gumiho": gumiho,
     "hybrid, copying": copying,
     "copying": copying_alone,
+    "between": between,
+    "subset": subset,
 }
 
 
@@ -129,7 +143,7 @@ class Served(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("mtpc", "hybrid, copying")))
+@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "between")))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("served")
@@ -139,7 +153,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     asked = {"mtpc": case.vocabulary or {}}
     models, values = case.models, vocabulary_values(asked)
     vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
-    copy = copies(asked, family_of(case.models.drafter).copies)
+    copy = copies(asked, not family_of(case.models.drafter).read_config(case.models.drafter).own_drafts)
     loop = Loop(case.plain, case.models.drafter, vocabularies, section(asked).step_cost, copy)
     exact = Reference(case.plain)
     with Server(
@@ -181,7 +195,7 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         steps += len(expected)
     if served.loop.cost is None:
         assert steps > 8 * ASKED
-    elif served.loop.drafter.family.copies:
+    elif not served.loop.drafter.config.own_drafts:
         assert sum(times for (_, copied), times in served.loop.kinds.items() if copied > 3) > 20
     else:  # drafts of every kind: copied alone, the drafter's, cut short, and with copied ones after it
         kinds = served.loop.kinds

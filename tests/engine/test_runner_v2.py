@@ -27,7 +27,7 @@ from tests.engine.prompts import prompts
 from tests.support.often import each_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_gumiho import make_gumiho
-from tests.support.random_hybrid import know_the_family, make_hybrid
+from tests.support.random_hybrid import know_the_family, make_between, make_hybrid, make_subset
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 
@@ -120,6 +120,18 @@ def copying_alone(folder: Path) -> Case:
     )
 
 
+def between(folder: Path) -> Case:
+    """A layer that reads a state between the target's layers, and a circuit."""
+    target = make_target(folder / "target")
+    return Case(Models(target, make_between(folder / "drafter", target), 4), target, 12, 200)
+
+
+def subset(folder: Path) -> Case:
+    """Layers and heads behind them with an embedding and an output head of their own, of half of the tokens."""
+    target = make_target(folder / "target")
+    return Case(Models(target, make_subset(folder / "drafter", target), 5), target, 12, 200)
+
+
 def foretelling(target: Path) -> list[list[int]]:
     """Prompts in which the tokens that are likely to come next have been before: they are there to be copied."""
     exact, prompts = Reference(target), [prompt[:10] for prompt in PROMPTS]
@@ -132,6 +144,8 @@ CASES = {
     "gumiho": gumiho,
     "hybrid, copying": hybrid,
     "copying": copying_alone,
+    "between": between,
+    "subset": subset,
 }
 
 

@@ -31,12 +31,13 @@ from tests.engine_sglang.server import Answer, SGLangServer, drafting, texts
 from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
+from tests.support.random_hybrid import know_the_family, make_between, make_subset
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
-PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft")]
+PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft", "hybrid")]
 PROMPT, SMALL, CAPITAL = "It was the best of ", "it was the best of ", "IT WAS THE WORST OF "
 VOCABULARY, SIZE = 258, 60  # tokens of the target, and of each draft vocabulary
 SAMPLES, TOGETHER = 3000, 500  # windows of a chi-square test, as in test_power.py, and of one request for them
@@ -132,6 +133,18 @@ def copying_alone(folder: Path) -> Case:
     return Case(models, target, (SYNCHRONOUS,), WHOLE, sampled=REPEATED)
 
 
+def between(folder: Path) -> Case:
+    """A layer that reads a state between the target's layers, and a circuit behind it; steps overlap."""
+    target = make_target(folder / "target", seed=3)
+    return Case(Models(target, make_between(folder / "drafter", target), 4), target, (*CHUNKS, *PAGES), WHOLE)
+
+
+def subset(folder: Path) -> Case:
+    """Layers and heads behind them with an embedding and an output head of their own, of half of the tokens."""
+    target = make_target(folder / "target", seed=3)
+    return Case(Models(target, make_subset(folder / "drafter", target), 5), target, (), WHOLE, tree=Tree(11, 3))
+
+
 def vocabulary(folder: Path) -> str:
     """A token map: draft vocabularies, by the language of each request."""
     return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&language=auto&adaptive=false"
@@ -146,8 +159,10 @@ CASES = {
     "gumiho": lambda folder: gumiho(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
     "gumiho, tree": lambda folder: gumiho(folder, tree=Tree(11, 3), token_map=f"{WHOLE}&borrow={BORROWED}"),
     "copying": copying_alone,
+    "between": between,
+    "subset, tree": subset,
 }
-OFTEN = ("mtpc, copying", "fastmtp, tree, by language, pages of 16", "gumiho, tree")
+OFTEN = ("mtpc, copying", "gumiho, tree")
 
 
 class Served(NamedTuple):
@@ -167,7 +182,7 @@ def serving(case: Case, folder: Path, *arguments: str) -> Iterator[Served]:
     models, values = case.models, vocabulary_values(case.token_map)
     vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
     loop, exact = SteppedLoop(case.plain, case.models.drafter, vocabularies), JointReference(case.plain)
-    loop.copies = copies(case.token_map, loop.drafter.family.copies)
+    loop.copies = copies(case.token_map, not loop.drafter.config.own_drafts)
     loop.cost = read(case.token_map).step_cost
     loop.tree, loop.depth, loop.borrow = case.tree, case.models.drafts, read(case.token_map).borrow
     with SGLangServer(
@@ -220,7 +235,7 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         assert steps > 100
         assert {0, served.case.models.drafts} <= lengths
         assert len(lengths) > 3
-        if not served.loop.drafter.family.copies:  # by the drafter, and copied without it
+        if served.loop.drafter.config.own_drafts:  # by the drafter, and copied without it
             kinds = served.loop.kinds
             assert sum(times for (own, _), times in kinds.items() if own > 2) > 5
             assert sum(times for (own, copied), times in kinds.items() if copied and not own) > 5
@@ -299,5 +314,6 @@ def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
 
 
 def test_every_family_has_a_case() -> None:
+    know_the_family()
     served_by_ranks = {"hybrid"}  # a family of the tests, known where their module is loaded
     assert {family.name for family in families()} - served_by_ranks == {name.partition(",")[0] for name in CASES}

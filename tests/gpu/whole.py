@@ -124,7 +124,7 @@ class Example(NamedTuple):
             "greedy": lambda batch: self.chain(batch, greedy=True),
             "copying": lambda batch: self.chain(batch, copies=True),
         }
-        return chains if self.drafter.family.copies else chains | {"tree": self.tree}
+        return chains if not self.drafter.config.own_drafts else chains | {"tree": self.tree}
 
 
 def examples(device: torch.device) -> Iterator[tuple[str, Example]]:

@@ -30,7 +30,7 @@ class SerialOracle:
     """Serial layers, float64.
 
     weights: by the names of a checkpoint, with or without its prefix, or by those of a `SerialLayer`.  embedding,
-    unembedding: [V, d].
+    unembedding: [V, d], the target's; what the weights bring themselves stands in their place.
     """
 
     def __init__(self, config: SerialConfig, weights: dict[str, Tensor], embedding: Tensor, unembedding: Tensor):
@@ -39,7 +39,10 @@ class SerialOracle:
         self.weights = {
             name if name.startswith(OUTER) else f"blocks.0.{name}": tensor for name, tensor in named.items()
         }
-        self.embedding, self.unembedding = embedding.double(), unembedding.double()
+        self.embedding = weights.get("own.embedding.weight", embedding).double()
+        self.unembedding, self.tokens = unembedding.double(), list(range(len(unembedding)))
+        if "own.rows" in weights:
+            self.unembedding, self.tokens = weights["own.rows"].double(), weights["own.tokens"].tolist()
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         if f"{name}.weight" not in self.weights:
@@ -92,14 +95,16 @@ class SerialOracle:
         return out + self.project(f"{name}.mlp.down_proj", gate * self.project(f"{name}.mlp.up_proj", x))
 
     def logits(self, state: Tensor) -> Tensor:
-        return self.unembedding @ state
+        found = torch.full((len(self.embedding),), -torch.inf, dtype=torch.float64)
+        found[self.tokens] = self.unembedding @ state
+        return found
 
     def draft(
         self, hidden: Tensor, text: list[int], num_drafts: int, choose: Callable[[int, Tensor], int]
     ) -> tuple[list[int], Tensor]:
         """K drafts after a text and the logits [K, V] that each was chosen from; arguments as `steps`."""
         drafts, states = self.steps(hidden, text, num_drafts, choose)
-        return drafts, states @ self.unembedding.T
+        return drafts, torch.stack([self.logits(state) for state in states])
 
     def steps(
         self, hidden: Tensor, text: list[int], num_drafts: int, choose: Callable[[int, Tensor], int]

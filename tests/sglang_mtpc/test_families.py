@@ -11,12 +11,14 @@ from types import SimpleNamespace
 import pytest
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
+from mtpc.errors import MTPCError
 from mtpc.methods import families, family_of
-from sglang_mtpc import _worker, served
+from sglang_mtpc import _worker, integration_points, served
 from sglang_mtpc.algorithm import DrafterAlgorithm
 from sglang_mtpc.shape import Shape
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_gumiho import make_gumiho
+from tests.support.random_hybrid import make_between, make_subset
 
 pytestmark = pytest.mark.usefixtures("loaded")
 PATH = "--speculative-draft-model-path"
@@ -111,6 +113,28 @@ def test_what_the_drafter_drafts_itself(
     monkeypatch.setattr(served, "get_spec", lambda: spec)
     assert served.shape() == Shape(asked, 1, asked)
     assert served.own_shape() == Shape(own, 1, own)
+
+
+def test_the_target_hands_over_the_state_that_is_read(
+    target: Path, hybrid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured: list[list[int]] = []
+    offering = SimpleNamespace(set_eagle3_layers_to_capture=captured.append)
+    for folder, expected in ((hybrid, []), (make_between(tmp_path / "between", target), [[0]])):
+        spec = SimpleNamespace(speculative_draft_model_path=str(folder))
+        monkeypatch.setattr(served, "get_spec", lambda spec=spec: spec)
+        served.hand_over(offering)
+        assert captured == expected
+        used = integration_points.groups_used(served.config(), "cpu", vocabularies=False, copies=False)
+        assert (integration_points.STATE in used) == bool(expected)
+    with pytest.raises(MTPCError, match="between the target's layers, which SGLang's SimpleNamespace does not offer"):
+        served.hand_over(SimpleNamespace())
+
+
+def test_an_own_vocabulary_is_not_restricted(target: Path, tmp_path: Path) -> None:
+    folder = make_subset(tmp_path / "subset", target)
+    resolved(target, PATH, str(folder), algorithm="SUBSET")
+    refused("has its own", target, PATH, str(folder), "--speculative-token-map", "?size=9", algorithm="SUBSET")
 
 
 def test_a_family_by_another_name(target: Path, hybrid: Path) -> None:

@@ -75,6 +75,7 @@ USED = {  # of each group but the start's: the shapes of drafters that a line of
     integration_points.NATIVE: (set(), set()),
     integration_points.LLAMA: ({"serial", "both"}, {"serial", "both"}),
     integration_points.QWEN2: (set(), set()),
+    integration_points.STATE: (set(), set()),
     integration_points.TEXTS: ({"window", "serial", "both"}, set()),
     integration_points.LENGTHS: ({"serial", "both"}, set()),
     integration_points.TIMED: ({"window", "serial", "both"}, set()),

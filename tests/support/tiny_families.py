@@ -10,17 +10,17 @@ from transformers import PreTrainedModel
 
 from mtpc.autoregressive.config import layer_of
 from mtpc.files.config_model import declared
-from mtpc.methods import families
 from mtpc.methods.copying import CopyingAlone, CopyingConfig
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
-from tests.support.random_hybrid import know_the_family
+from tests.support.random_hybrid import family
 from tests.support.tiny_models import SIZE, make_fastmtp, make_mtpc, make_target, randomise_layer
 
 Module = TypeVar("Module", bound=nn.Module)
 JOINT = {"positions": 3, "blocks": 1, "rank": 2, "component_features": 2, "sum_features": 3}
 VOCAB = 5  # windows are enumerated
 WINDOW, RANK = 4, 2
+CIRCUIT = {"circuit": "hmm", "window": WINDOW, "rank": RANK, "leaves": "table", "sum_features": 0}
 SHARED_LEAVES = {"leaf_features": 3, "component_features": 2, "sum_features": 3, "trunk_size": 6}
 
 
@@ -35,16 +35,28 @@ def mtpc(circuit: str, **options: object) -> Drafter:
 
 
 def hybrid(circuit: str, **options: object) -> Drafter:
-    know_the_family()
-    torch.manual_seed(1)
-    family = next(family for family in families() if family.name == "hybrid")
     own = {"circuit": circuit, "window": WINDOW, "rank": RANK, **options}
-    drafter = Drafter(family, family.config(**layer_of(tiny_target().config), circuit=own))
+    return layered("hybrid", circuit=own)
+
+
+def layered(name: str, **keys: object) -> Drafter:
+    """One of tests/support/hybrid, with these keys of its section beside those of its layer."""
+    torch.manual_seed(1)
+    kind = family(name)
+    drafter = Drafter(kind, kind.config(**layer_of(tiny_target().config), **keys))
     with torch.no_grad():
         for parameter in drafter.parameters():
             parameter.normal_()
     randomise_layer(scaled(drafter).serial)
     return drafter.requires_grad_(False).eval()
+
+
+def subset(parallel: dict[str, object] | None) -> Drafter:
+    """One that drafts three of the five tokens."""
+    drafter = layered("subset", parallel=parallel, tokens=3)
+    assert drafter.serial is not None and drafter.serial.own is not None and drafter.serial.own.tokens is not None
+    drafter.serial.own.tokens.copy_(torch.tensor([0, 2, 3]))
+    return drafter
 
 
 def gumiho(parallel: dict[str, object] | None, **options: object) -> Drafter:
@@ -89,6 +101,9 @@ EXAMPLES = {
     "gumiho-hmm": lambda: gumiho({**JOINT, "circuit": "hmm"}),
     "gumiho-cp-one-step": lambda: gumiho({**JOINT, "circuit": "cp", "blocks": 0}, steps=1),
     "gumiho-eagle": lambda: gumiho(None, normed=False),
+    "between-hmm": lambda: layered("between", circuit=CIRCUIT, below=1),
+    "subset-ff": lambda: subset({"positions": 2, "blocks": 1}),
+    "subset-eagle": lambda: subset(None),
     "copying": copying,
 }
 # Of these the ones that draft something of their own.

@@ -63,7 +63,7 @@ def make_fastmtp(target: PreTrainedModel, num_drafts: int = 3, seed: int = 1) ->
 def make_layer(target: PreTrainedModel, num_drafts: int = 3, seed: int = 1) -> SerialLayer:
     """The layer of an untrained FastMTP drafter."""
     layer = make_fastmtp(target, num_drafts, seed).serial
-    assert layer is not None
+    assert isinstance(layer, SerialLayer)
     return layer
 
 

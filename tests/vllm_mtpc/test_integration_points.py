@@ -78,6 +78,7 @@ ASKED_FOR = {  # what asks for a patch of this group, as `integration_points.pro
     integration_points.V1_NATIVE: {"native": True},
     integration_points.V2_NATIVE: {"native": True},
     integration_points.V1_CPU: {},
+    integration_points.V2_STATE: {"state": True},
 }
 
 
@@ -118,7 +119,8 @@ def refused(drafter: Path, copies: bool = False) -> bool:
     return False
 
 
-TARGET = SimpleNamespace(model="target", get_hidden_size=lambda: 64, get_vocab_size=lambda: 258)
+SIZES = {"get_hidden_size": lambda: 64, "get_vocab_size": lambda: 258, "get_total_num_hidden_layers": lambda: 2}
+TARGET = SimpleNamespace(model="target", **SIZES)
 
 
 @pytest.mark.parametrize(

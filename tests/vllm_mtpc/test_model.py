@@ -38,7 +38,7 @@ def drafter(vocabularies: DraftVocabularies | None, static: bool, monkeypatch: p
     monkeypatch.setattr(model, "head_ranks", lambda: ALONE)
     made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
     nn.Module.__init__(made)
-    made.draft_logits, made.vocabularies, made.logits_processor = None, vocabularies, Processor()
+    made.model, made.draft_logits, made.vocabularies, made.logits_processor = None, None, vocabularies, Processor()
     made.target = SimpleNamespace(vocab_size=VOCABULARY, hidden_size=SIZE)
     made.lm_head = nn.Linear(SIZE, VOCABULARY + 2 * (vocabularies is not None), bias=False)
     made.gather_rows(static)

@@ -166,12 +166,12 @@ def test_what_vllm_decides_itself_is_checked_before_an_engine_starts(
 
 
 def test_the_v1_runner_copies_where_steps_do_not_overlap(fastmtp: Path) -> None:
-    family = family_of(fastmtp)
-    assert v1_copies({"mtpc": {"copy": True}}, family, async_scheduling=False)
-    assert not v1_copies({}, family, async_scheduling=True)
+    config = family_of(fastmtp).read_config(fastmtp)
+    assert v1_copies({"mtpc": {"copy": True}}, config, async_scheduling=False)
+    assert not v1_copies({}, config, async_scheduling=True)
     for key, value in (("copy", True), ("step_cost", {})):
         with pytest.raises(MTPCError, match=rf"^additional-config mtpc.{key} requires --no-async-scheduling on the V1"):
-            v1_copies({"mtpc": {key: value}}, family, async_scheduling=True)
+            v1_copies({"mtpc": {key: value}}, config, async_scheduling=True)
 
 
 @pytest.mark.parametrize(
@@ -190,17 +190,16 @@ def test_model_runner_v2_copies_no_more_than_the_drafter_drafts(
     additional = {"mtpc": {"copy": True} | values}
     monkeypatch.setattr(integration_points, "runners", lambda: {integration_points.V1, integration_points.V2})
     engine_config(target, drafter, additional, num_speculative_tokens=drafts)  # vLLM is still to choose
-    family = family_of(drafter)
-    config = family.read_config(drafter)
+    config = family_of(drafter).read_config(drafter)
     monkeypatch.setattr(integration_points, "runners", lambda: {integration_points.V2})
     if not message:
         engine_config(target, drafter, additional, num_speculative_tokens=drafts)
-        assert v2_copies(additional, family, config, drafts, drafter)
+        assert v2_copies(additional, config, drafts, drafter)
         return
     assert message.format(drafter) in refused(target, drafter, additional, num_speculative_tokens=drafts)
     with pytest.raises(MTPCError, match="VLLM_USE_V2_MODEL_RUNNER=0"):  # so is it where the runner has been chosen
-        v2_copies(additional, family, config, drafts, drafter)
-    assert not v2_copies({}, family, config, drafts, drafter)
+        v2_copies(additional, config, drafts, drafter)
+    assert not v2_copies({}, config, drafts, drafter)
 
 
 def test_a_draft_vocabulary_is_no_setting_of_a_drafter_without_a_serial_part(target: Path, drafter: Path) -> None:

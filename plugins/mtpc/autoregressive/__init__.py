@@ -1,1 +1,1 @@
-"""The serial part of a drafter: a decoder layer that engines run step by step, with keys and values in their pages."""
+"""The autoregressive part of a drafter: layers that engines run step by step, with keys and values in their pages."""

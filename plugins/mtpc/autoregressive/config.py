@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from mtpc.autoregressive.part import TargetInterface
 from mtpc.autoregressive.rope import POSITIONS, check_rope
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict
@@ -79,7 +80,7 @@ class LayerConfig(Strict):
             )
 
 
-class SerialConfig(LayerConfig):
+class SerialConfig(TargetInterface, LayerConfig):
     """The keys of a serial part in a drafter's section of config.json; by default it is FastMTP's, of one layer."""
 
     num_hidden_layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 1

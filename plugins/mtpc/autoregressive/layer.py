@@ -14,6 +14,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMS
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding
 
 from mtpc.autoregressive.config import SHARED_KEYS, SerialConfig
+from mtpc.autoregressive.part import AutoregressivePart, OwnTokens
 
 
 class Parts(NamedTuple):
@@ -31,10 +32,10 @@ PARTS = {
 }
 
 
-class SerialLayer(nn.Module):
+class SerialLayer(AutoregressivePart):
     """Decoder layers behind a projection of the previous state and the token's embedding.
 
-    All steps share their weights.  Embedding and output head are the target's (`mtpc.target_head.shared.SharedHead`).
+    All steps share their weights.
     """
 
     def __init__(self, config: SerialConfig) -> None:
@@ -49,6 +50,7 @@ class SerialLayer(nn.Module):
         if not config.normed:
             self.blocks[0].input_layernorm = nn.Identity()
         self.final_layernorm = self._norm()
+        self.own = OwnTokens.of(config)
         # Apart from the module, whose conversion to bfloat16 would round the frequencies.
         self._rotary: dict[torch.device, Any] = {}
 
@@ -70,7 +72,6 @@ class SerialLayer(nn.Module):
         return cosine, sine
 
     def inputs(self, embeddings: Tensor, previous: Tensor) -> Tensor:
-        """What the layers read of a position, [..., d]: see `forward`."""
         both = torch.cat([self.hidden_layernorm(previous), self.token_layernorm(embeddings)], -1)
         z: Tensor = self.input_proj(both)
         return z
@@ -83,13 +84,7 @@ class SerialLayer(nn.Module):
         mask: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """The states after one step: [B, T, d], after the final norm, where there is one.
-
-        embeddings: [B, T, d], of the token after each position.  previous: [B, T, d], the state of the position: the
-        target's after its final norm in the first step, this module's own output after that.  positions: int64 [B, T].
-        mask: bool [B or 1, 1, T, S], which of the S keys (those in the cache come first) a position attends to; None,
-        where no key is in the cache: those up to itself; where T is 1: all.  cache: takes up the T new keys and values.
-        """
+        """See `AutoregressivePart.forward`; the states are those after the final norm, where there is one."""
         z = self.inputs(embeddings, previous)
         rotary = self.rotary(z, positions)
         for block in self.blocks:

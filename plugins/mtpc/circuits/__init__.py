@@ -14,7 +14,13 @@ CIRCUITS: dict[str, type[Circuit]] = {
     circuit.kind: circuit for circuit in (FullyFactorised, CanonicalPolyadic, HiddenMarkov, BinaryTree)
 }
 
-__all__ = ["CIRCUITS", "Circuit", "CircuitParams", "build_circuit", "temper"]
+__all__ = ["CIRCUITS", "Circuit", "CircuitParams", "allowed_rank", "build_circuit", "temper"]
+
+
+def allowed_rank(kind: str, rank: int) -> int:
+    """The rank of a circuit of this kind where ``rank`` is asked for: no more than the kind allows."""
+    most = CIRCUITS[kind].most_components
+    return rank if most is None else min(rank, most)
 
 
 def build_circuit(kind: str, window: int, rank: int) -> Circuit:

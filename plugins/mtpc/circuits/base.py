@@ -34,6 +34,7 @@ class Circuit(nn.Module, ABC):
     """A smooth, decomposable, normalised circuit over a window of n tokens (MTPC paper, section 3.1)."""
 
     kind: ClassVar[str]
+    most_components: ClassVar[int | None] = None  # R at most; None: any number
     is_chain: ClassVar[bool] = True  # summing out the last tokens leaves the leading parameters as they are
 
     def __init__(self, window: int, rank: int) -> None:

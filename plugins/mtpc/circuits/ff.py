@@ -14,6 +14,7 @@ class FullyFactorised(Circuit):
     """One leaf per position and no latent variable; it cannot use the first token as evidence."""
 
     kind = "ff"
+    most_components = 1
 
     def __init__(self, window: int, rank: int = 1) -> None:
         if rank != 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -22,6 +22,7 @@ class Target:
 
     hidden_size: int
     vocab_size: int
+    layers: int | None = field(default=None, compare=False)  # None: unknown
 
 
 class TargetKeys(BaseModel):

@@ -44,6 +44,10 @@ def check_tensor(path: Path, name: str, tensor: Tensor, expected: Tensor) -> Non
     if tensor.shape != expected.shape:
         shapes = f"{list(tensor.shape)}, but config.json makes it {list(expected.shape)}"
         raise MTPCError(f"{path}: the tensor {name!r} has shape {shapes}.")
+    if not expected.is_floating_point():
+        if tensor.dtype != expected.dtype:
+            raise MTPCError(f"{path}: the tensor {name!r} is of type {tensor.dtype}, not {expected.dtype}.")
+        return
     check_type(path, name, tensor)
     if not torch.isfinite(tensor).all():
         raise MTPCError(f"{path}: the tensor {name!r} holds values that are not finite (NaN or infinity).")
@@ -59,9 +63,12 @@ def check_type(path: Path, name: str, tensor: Tensor) -> None:
 
 
 def write_directory(folder: Path, config: dict[str, Any], weights: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """config.json, the weights in bfloat16, and provenance.json with ``facts``."""
+    """config.json, the weights in bfloat16, whole numbers as they are, and provenance.json with ``facts``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    stored = {key: tensor.detach().to("cpu", torch.bfloat16).contiguous() for key, tensor in weights.items()}
+    stored = {
+        key: tensor.detach().to("cpu", torch.bfloat16 if tensor.is_floating_point() else tensor.dtype).contiguous()
+        for key, tensor in weights.items()
+    }
     save_file(stored, folder / WEIGHTS, metadata={"format": "pt"})
     provenance.write(folder, **facts)

@@ -16,6 +16,7 @@ from mtpc.autoregressive.config import SHARED_KEYS, SerialConfig
 from mtpc.files.config_json import FORMAT_VERSION, read_section
 
 if TYPE_CHECKING:
+    from mtpc.autoregressive.part import AutoregressivePart
     from mtpc.methods.drafter import Drafter
     from mtpc.parallel.part import WindowPart
 
@@ -28,6 +29,7 @@ WINDOW_KEYS: dict[str, Any] = {
     "intermediate_size": 1,
     "max_position_embeddings": 1 << 20,
 }
+STATE_KEY = "eagle_aux_hidden_state_layer_ids"  # vLLM's: the target's states that it hands over, each below a layer
 
 
 class DrafterConfig(Protocol):
@@ -57,6 +59,10 @@ class DrafterConfig(Protocol):
         """K, drafts of a step unless the user says otherwise."""
 
     @property
+    def own_drafts(self) -> int:
+        """How many of these are the two parts'; 0: every one is prompt lookup's."""
+
+    @property
     def max_drafts(self) -> int:
         """Drafts of a step at most, no more than `mtpc.draft.MOST`."""
 
@@ -84,9 +90,6 @@ class Family(ABC):
     architecture: ClassVar[str]  # in config.json; engines know their model classes by it
     algorithm: ClassVar[str]  # the name in SGLang
     config: ClassVar[type[Any]]  # a `DrafterConfig`
-    copies: ClassVar[bool] = (
-        False  # its drafters have nothing of their own to draft: all is copied (`mtpc.prompt_lookup`)
-    )
 
     def to_json(self, config: DrafterConfig) -> dict[str, Any]:
         """The whole of config.json: what engines read, and the drafter's own section."""
@@ -96,6 +99,8 @@ class Family(ABC):
         else:
             shared = {key: getattr(config.serial, key) for key in SHARED_KEYS}
             layers = {"model_type": config.serial.layer, "hidden_act": "silu", **shared}
+            if config.serial.state_below is not None:
+                layers[STATE_KEY] = [config.serial.state_below]
         engine = {"architectures": [self.architecture], "tie_word_embeddings": False, "dtype": "bfloat16"}
         return {**engine, **layers, self.name: {"version": FORMAT_VERSION, **config.model_dump()}}
 
@@ -110,6 +115,14 @@ class Family(ABC):
         """Whether a ``config.json`` says that it is such a drafter."""
         named = values.get("architectures")
         return self.name in values or (isinstance(named, list) and self.architecture in named)
+
+    def serial(self, config: Any) -> AutoregressivePart | None:
+        """The untrained serial part of a drafter; None: it has none.  Only here are its layers imported."""
+        if config.serial is None:
+            return None
+        from mtpc.autoregressive.layer import SerialLayer
+
+        return SerialLayer(config.serial)
 
     def window(self, config: Any) -> WindowPart | None:
         """The untrained window part of a drafter; None: it has none."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from mtpc.draft import MOST, Draft, Known, Mode, TreeDraft, certain
+from mtpc.draft import MOST, Draft, Known, Mode, certain
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict
 from mtpc.files.target import HiddenSize, VocabSize
@@ -28,6 +28,11 @@ class CopyingConfig(WithoutSerialPart, Strict):
     num_drafts: Annotated[int, Field(ge=1, le=MOST)] = 10  # K, drafts of a step unless the user says otherwise
 
     @property
+    def own_drafts(self) -> int:
+        """None: there is no part that drafts."""
+        return 0
+
+    @property
     def max_drafts(self) -> int:
         """As many as are ever copied."""
         return MOST
@@ -39,6 +44,8 @@ class CopiedWindow(WindowPart):
     How long a draft is worth verifying is decided elsewhere (`mtpc.draft_length`).  Where there is nothing to copy the
     drafts are token 0, which a target may accept as any other.
     """
+
+    follows_serial: ClassVar[bool] = False  # beside layers, prompt lookup is a setting of the engine
 
     def __init__(self, vocab_size: int, num_drafts: int) -> None:
         super().__init__()
@@ -80,19 +87,6 @@ class CopiedWindow(WindowPart):
     def likeliest(self, known: Known, tokens: Tensor) -> Tensor:
         return self.draft(known, None, None, tokens.shape[1], "greedy").tokens
 
-    def draft_tree(
-        self,
-        known: Known,
-        temperature: Tensor | None,
-        size: int,
-        max_children: int | None = None,
-        *,
-        depth: int | None = None,
-        width: int | None = None,
-    ) -> TreeDraft:
-        """Errors: `MTPCError`, as there is one continuation and no other."""
-        raise MTPCError("a drafter that only copies drafts chains, no trees.")
-
 
 class CopyingAlone(Family):
     """Neither part: the component that copies (see `mtpc.prompt_lookup`) has no other beside it."""
@@ -103,7 +97,6 @@ class CopyingAlone(Family):
     architecture = "EagleCopyingForCausalLM"
     algorithm = "COPYING"
     config = CopyingConfig
-    copies = True
 
     def window(self, config: CopyingConfig) -> WindowPart:
         return CopiedWindow(config.vocab_size, config.num_drafts)

@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from mtpc.autoregressive.config import SerialConfig
 from mtpc.draft import MOST
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import shown
 from mtpc.files.target import Target, check_target
-from mtpc.files.weights import read_weights, write_directory
+from mtpc.files.weights import WEIGHTS, read_weights, write_directory
 from mtpc.memory import must_fit
 from mtpc.methods import DrafterConfig, Family, family_of
 from mtpc.parallel.part import WindowPart
+from mtpc.target_head.shared import SharedHead
+from mtpc.vocabulary.settings import open_vocabularies
+from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 if TYPE_CHECKING:
-    from mtpc.autoregressive.layer import SerialLayer
+    from mtpc.autoregressive.part import AutoregressivePart
 
 
 class Drafter(nn.Module):
-    """The two parts of a drafter; each may be None.
-
-    Of a family that only copies the window is one without weights.
-    """
+    """The two parts of a drafter; each may be None."""
 
     def __init__(self, family: Family, config: DrafterConfig) -> None:
         super().__init__()
         self.family, self.config = family, config
-        self.serial = None if config.serial is None else serial_layer(config.serial)
+        self.serial: AutoregressivePart | None = family.serial(config)
         self.window: WindowPart | None = family.window(config)
 
     @classmethod
     def planned(cls, family: Family, config: DrafterConfig, name: str) -> Self:
         """One without memory: its tensors have names and shapes.  name: of what asks for it, for the error.
 
-        Errors: `MTPCError` for one that the machine has no memory for.
+        Errors: `MTPCError` for one that the machine has no memory for, and see `check_parts`.
         """
         with torch.device("meta"):
             drafter = cls(family, config)
+        drafter.check_parts(name)
         numbers = [parameter.numel() for parameter in drafter.parameters()]
         if config.serial is not None:
             numbers.append(config.serial.max_position_embeddings * config.serial.head_dim)  # its rotary embedding
@@ -52,9 +53,43 @@ class Drafter(nn.Module):
         must_fit(sum(numbers), name)
         return drafter
 
+    def check_parts(self, name: str) -> None:
+        """Check that both parts fit together; a method of another distribution may bring any.
+
+        Args:
+            name: Of what asks for the drafter, for the error.
+
+        Raises:
+            MTPCError: With the first rule that they break.
+        """
+        config, serial, window = self.config, self.serial is not None, self.window
+        steps, owns = config.serial_steps, config.own_drafts > 0
+        behind = 0 if steps is None or window is None else config.max_drafts - steps
+        rules = {
+            "has neither an autoregressive part nor a parallel part": not serial and window is None,
+            "states draft steps, but has no autoregressive part": not serial and steps != 0,
+            "has an autoregressive part, which must draft at least one token": serial and steps == 0,
+            "has a parallel part that needs an autoregressive part before it": (
+                not serial and window is not None and window.reads_serial
+            ),
+            "has a parallel part that cannot follow an autoregressive part": (
+                serial and window is not None and not window.follows_serial
+            ),
+            f"drafts up to {config.max_drafts} tokens, for which its parallel part is too short": (
+                owns and window is not None and behind > window.max_drafts
+            ),
+        }
+        for rule, broken in rules.items():
+            if broken:
+                raise MTPCError(f"{name} cannot be served: {self.family.title} {rule}.")
+
     def split(self, num_drafts: int) -> tuple[int, int]:
         """How many of K drafts are the serial part's, and how many the window part's."""
         return split_drafts(self.config, num_drafts)
+
+    def head(self, target: SharedHead) -> SharedHead:
+        """The embedding and the output head that it drafts with, given the target's."""
+        return target if self.serial is None else self.serial.head(target)
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights by their names in ``model.safetensors``."""
@@ -65,23 +100,15 @@ class Drafter(nn.Module):
         self.load_state_dict({name: tensors[self.family.tensor_name(name)] for name in self.state_dict()})
 
 
-def serial_layer(config: SerialConfig) -> SerialLayer:
-    """An untrained serial part; transformers, which it is built of, is imported only here."""
-    from mtpc.autoregressive.layer import SerialLayer
-
-    return SerialLayer(config)
-
-
 def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
     """How many of K drafts are the serial part's, and how many the window part's."""
     steps = num_drafts if config.serial_steps is None else min(config.serial_steps, num_drafts)
     return steps, num_drafts - steps
 
 
-def draft_budget(family: Family, config: DrafterConfig, num_drafts: int, copies: bool) -> DraftBudget:
+def draft_budget(config: DrafterConfig, num_drafts: int, copies: bool) -> DraftBudget:
     """Which of K draft tokens are the drafter's own: with prompt lookup those that it was made for."""
-    tokens = min(config.num_drafts, num_drafts) if copies else num_drafts
-    tokens = 0 if family.copies else tokens
+    tokens = min(config.own_drafts, num_drafts) if copies else num_drafts
     return DraftBudget(tokens, split_drafts(config, tokens)[0])
 
 
@@ -98,6 +125,43 @@ def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path
         raise MTPCError(f"{setting} is {shown(drafts)}, but with {drafter} it must be a whole number from 1 to {most}.")
 
 
+def check_state(folder: Path, config: DrafterConfig, target: Target) -> None:
+    """Check that the target has the hidden state that a drafter reads.
+
+    Raises:
+        MTPCError: Where it has too few layers.
+    """
+    below = None if config.serial is None else config.serial.state_below
+    if below is not None and target.layers is not None and not 1 <= below < target.layers:
+        raise MTPCError(
+            f"{folder} reads the state below layer {below} of its target, but this one has layers 0 to "
+            f"{target.layers - 1}."
+        )
+
+
+def draft_vocabularies(
+    values: Mapping[str, Any], folder: Path, config: DrafterConfig, tokenizer: str | None = None
+) -> DraftVocabularies | None:
+    """Return the draft vocabularies of an autoregressive part; None: it drafts every token that its head has.
+
+    Args:
+        values: The user's settings, see `open_vocabularies`.
+        folder: Of the drafter.
+        config: Of the drafter.
+        tokenizer: The target's, see `open_vocabularies`.
+
+    Raises:
+        MTPCError: For settings of a drafter with an output head of its own, and see `open_vocabularies`.
+    """
+    if config.serial is None:
+        return None
+    if config.serial.own_vocabulary is None:
+        return open_vocabularies(values, folder, config.vocab_size, tokenizer)
+    if values:
+        raise MTPCError(f"a draft vocabulary is made of the target's output head, but {folder} has its own.")
+    return None
+
+
 def load_drafter(
     folder: Path | str,
     target: Target | None = None,
@@ -107,17 +171,21 @@ def load_drafter(
 ) -> Drafter:
     """Read a drafter directory strictly; ``target``, where given, must fit.
 
-    Errors: `MTPCError` (see `mtpc.methods.family_of`, `Family.read_config`, `check_target` and `read_weights`).
+    Errors: `MTPCError` (see `mtpc.methods.family_of`, `Family.read_config`, `check_target`, `check_state` and
+    `read_weights`).
     """
     folder = Path(folder)
     family = family_of(folder)
     config = family.read_config(folder)
     if target is not None:
         check_target(folder, config, target)
+        check_state(folder, config, target)
     planned = Drafter.planned(family, config, str(folder / "config.json"))
     tensors = read_weights(folder, planned.tensors())
     drafter = Drafter(family, config)
     drafter.load_tensors(tensors)
+    if drafter.serial is not None and drafter.serial.own is not None:
+        drafter.serial.own.check_tokens(folder / WEIGHTS, config.vocab_size)
     return drafter.to(device=device, dtype=dtype).requires_grad_(False).eval()
 
 

@@ -31,6 +31,11 @@ class FastMTPConfig(LayerConfig):
         return
 
     @property
+    def own_drafts(self) -> int:
+        """All."""
+        return self.num_drafts
+
+    @property
     def max_drafts(self) -> int:
         """As many as any drafter may draft."""
         return MOST

@@ -48,6 +48,11 @@ class GumihoConfig(SerialConfig):
         return MOST if self.parallel is None else self.steps + self.parallel.positions
 
     @property
+    def own_drafts(self) -> int:
+        """All."""
+        return self.num_drafts
+
+    @property
     def num_drafts(self) -> int:
         """Of both parts."""
         return EAGLE_DRAFTS if self.parallel is None else self.max_drafts

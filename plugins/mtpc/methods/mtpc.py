@@ -22,6 +22,11 @@ class MTPCConfig(WithoutSerialPart, CircuitConfig):
         return self.window - 1
 
     @property
+    def own_drafts(self) -> int:
+        """All."""
+        return self.num_drafts
+
+    @property
     def num_drafts(self) -> int:
         """As many as there can be."""
         return self.max_drafts

@@ -20,11 +20,11 @@ class Session:
 
     The cache of the serial part holds one entry for each position whose state the target has computed and whose next
     token is known.  Entries of drafts are made on the way and dropped again: what becomes of a draft is the target's to
-    say.  head: the target's embedding and output head, read by a serial part only.
+    say.  head: the target's embedding and output head, read by a serial part only, unless it has its own.
     """
 
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
-        self.drafter, self.head = drafter, head
+        self.drafter, self.head = drafter, drafter.head(head)
         self.cache = DynamicCache()
         self.length = 0
 
@@ -39,7 +39,8 @@ class Session:
     ) -> Draft:
         """Take up new positions and draft K tokens after the last of them.
 
-        hidden: [B, m, d], the target's states of the m positions after those taken up before, after its final norm.
+        hidden: [B, m, d], the target's states of the m positions after those taken up before: after its final norm, or
+        those that the serial part reads (`TargetInterface.state_below`).
         following: int64 [B, m], the token after each; the last is the one that the target has just emitted.
         temperature: [B]; None drafts greedily, with no probabilities.  noise: float64 [B, K], uniforms in [0, 1), one
         for each draft; needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
@@ -67,22 +68,20 @@ class Session:
         max_children: int | None = None,
         *,
         depth: int | None = None,
-        width: int | None = None,
     ) -> TreeDraft:
         """Take up new positions, as `draft` does, and draft a tree of N nodes after the last of them.
 
         Without a serial part it is the window's (`WindowPart.draft_tree`).  With one, the serial part goes on from
         ``max_children`` prefixes of each level (N by default), and the window grows under the last of them; see
         `mtpc.parallel.beams`.  temperature: [B], at 0 and where it is None 1: only the order of probabilities counts.
-        depth: tokens of one path at most, as many as can be drafted by default.  width: nodes of a level of the window
-        that are gone on from, N by default.
+        depth: tokens of one path at most, as many as can be drafted by default.
 
         Errors: `MTPCError` where the limits leave no room for N nodes.
         """
         if self.drafter.serial is None:
             assert self.drafter.window is not None  # a drafter has a part
             known = self._completed(Known.of_target(hidden[:, -1], following[:, -1]))
-            return self.drafter.window.draft_tree(known, temperature, size, max_children, depth=depth, width=width)
+            return self.drafter.window.draft_tree(known, temperature, size, max_children, depth=depth)
         known = Known.of_target(hidden[:, -1], following[:, -1])
         self.length += hidden.shape[1]
 
@@ -91,7 +90,7 @@ class Session:
             return self._step(states[:, None], tokens[:, None])[:, 0]
 
         first, deepest = self._step(hidden, following)[:, -1], self.drafter.config.max_drafts
-        limits = Limits.of(size, deepest if depth is None else min(depth, deepest), max_children, width)
+        limits = Limits.of(size, deepest if depth is None else min(depth, deepest), max_children)
         growth = grow(self.drafter, self.head, known, first, step, limits, temperature)
         rows = len(self.cache.layers[0].keys)
         self.cache.reorder_cache(torch.arange(0, rows, rows // len(first), device=first.device))

@@ -12,9 +12,7 @@ from mtpc.draft import Known
 from mtpc.draw import at_temperature
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.beams import Growth
-from mtpc.parallel.circuit_head import normalised
 from mtpc.parallel.completed import completed
-from mtpc.parallel.joint import JointWindow
 from mtpc.target_head.shared import SharedHead
 
 # One more step of the serial part: the states [B k, d] of k prefixes of each text, their last tokens int64 [B k], and
@@ -25,18 +23,18 @@ Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 class Limits(NamedTuple):
     """Of a tree.  depth: tokens of one path.
 
-    beams: prefixes of a level that the serial part goes on from, and children of a node.  width: nodes of a level of
-    the window that are kept.
+    beams: prefixes of a level that the serial part goes on from, and children of a node.  nodes: of a level of the
+    window that are kept.
     """
 
     depth: int
     beams: int
-    width: int
+    nodes: int
 
     @classmethod
-    def of(cls, size: int, depth: int, max_children: int | None, width: int | None = None) -> Self:
+    def of(cls, size: int, depth: int, max_children: int | None) -> Self:
         """As wide as a tree of ``size`` nodes can use where nothing is said."""
-        return cls(min(size, depth), max_children or size, width or size)
+        return cls(min(size, depth), max_children or size, size)
 
 
 def grow(
@@ -74,12 +72,11 @@ def grow(
     assert growth is not None  # a drafter with a serial part drafts one token with it at least
     if not depth:
         return growth
-    assert drafter.serial is not None and isinstance(drafter.window, JointWindow)  # the only ones behind a serial part
+    assert drafter.serial is not None and drafter.window is not None
     if drafter.window.reads_serial:
         known = completed(known, drafter.serial, head)
-    params = normalised(*drafter.window.logits(known), _of_rows(temperature, states))
-    given = known.tokens[:, -1] if drafter.window.given else None
-    return growth.continued(drafter.window.circuit, params, known.head, depth, limits.beams, limits.width, given)
+    heat = _of_rows(temperature, states)
+    return drafter.window.continued(growth, known, heat, depth, limits.beams, limits.nodes)
 
 
 def _of_rows(temperature: Tensor | None, rows: Tensor) -> Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from mtpc.circuits import Circuit, CircuitParams
 from mtpc.circuits.params import normalise, token_evidence
 from mtpc.draft import Draft, Known, Mode, TreeDraft, batched
 from mtpc.draw import choose, stated
+from mtpc.parallel.beams import Growth
 from mtpc.parallel.circuit_head import normalised, tempered
 from mtpc.parallel.part import WindowPart, in_parts
 from mtpc.parallel.tree import grow_tree
@@ -32,6 +34,7 @@ class JointWindow(WindowPart):
     """
 
     circuit: Circuit
+    drafts_trees: ClassVar[bool] = True
 
     @abstractmethod
     def states(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -151,15 +154,20 @@ class JointWindow(WindowPart):
         max_children: int | None = None,
         *,
         depth: int | None = None,
-        width: int | None = None,
     ) -> TreeDraft:
         token = known.tokens[:, -1]  # [B]
         if temperature is not None:
             temperature = temperature.masked_fill(temperature <= 0, 1.0)
         params = normalised(*self.logits(known), temperature)
         depth = self.max_drafts if depth is None else min(depth, self.max_drafts)
-        tree = grow_tree(self.circuit, params, token if self.given else None, size, depth, max_children, width)
+        tree = grow_tree(self.circuit, params, token if self.given else None, size, depth, max_children)
         return tree._replace(tokens=_Rows(known.head).tokens(tree.tokens))
+
+    def continued(
+        self, growth: Growth, known: Known, temperature: Tensor | None, depth: int, children: int, nodes: int
+    ) -> Growth:
+        params, given = normalised(*self.logits(known), temperature), known.tokens[:, -1] if self.given else None
+        return growth.continued(self.circuit, params, known.head, depth, children, nodes, given)
 
 
 class _Rows:

@@ -10,8 +10,12 @@ from typing import ClassVar, Self
 from torch import Tensor, nn
 
 from mtpc.draft import Draft, Known, Mode, TreeDraft
+from mtpc.errors import MTPCError
 from mtpc.memory import STATED
+from mtpc.parallel.beams import Growth
 from mtpc.prompt_lookup.mixture import Copying
+
+NO_TREES = "this drafter's parallel part drafts chains, no trees."
 
 
 def in_parts(rows: int, most: int) -> Iterator[slice]:
@@ -23,11 +27,17 @@ def in_parts(rows: int, most: int) -> Iterator[slice]:
 class WindowPart(nn.Module, ABC):
     """A joint distribution over the tokens after those that are known, conditioned exactly on these.
 
-    vocab_size: V.  reads_serial: whether it needs `Known.inputs` and `Known.head`.
+    Attributes:
+        vocab_size: V.
+        reads_serial: Whether it needs `Known.inputs` and `Known.head`, hence an autoregressive part before it.
+        follows_serial: Whether it can stand behind an autoregressive part.
+        drafts_trees: Whether it has `draft_tree` and, behind an autoregressive part, `continued`.
     """
 
     vocab_size: int
     reads_serial: ClassVar[bool] = False
+    follows_serial: ClassVar[bool] = True
+    drafts_trees: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -81,7 +91,6 @@ class WindowPart(nn.Module, ABC):
         Up to the first that is another than the text's they are the greedy draft.
         """
 
-    @abstractmethod
     def draft_tree(
         self,
         known: Known,
@@ -90,14 +99,34 @@ class WindowPart(nn.Module, ABC):
         max_children: int | None = None,
         *,
         depth: int | None = None,
-        width: int | None = None,
     ) -> TreeDraft:
         """Draft a tree of ``size`` nodes after the tokens that are known, the most probable continuations.
 
         temperature: float32 [B]; rows at 0, and all where it is None, are drafted at temperature 1: only the order of
-        the probabilities counts.  depth: tokens of one path at most, max_drafts by default.  max_children, width, cost
-        and errors: see `mtpc.parallel.tree.grow_tree`.  Verified by the rules of `mtpc.verify.tree`.
+        the probabilities counts.  depth: tokens of one path at most, max_drafts by default.  max_children, cost and
+        errors: see `mtpc.parallel.tree.grow_tree`.  Verified by the rules of `mtpc.verify.tree`.
+
+        Errors: `MTPCError` where it drafts no trees.
         """
+        raise MTPCError(NO_TREES)
+
+    def continued(
+        self, growth: Growth, known: Known, temperature: Tensor | None, depth: int, children: int, nodes: int
+    ) -> Growth:
+        """Return the tree of an autoregressive part with this part's levels under its beams.
+
+        Args:
+            growth: The autoregressive part's levels, and the k beams of each of B requests.
+            known: What is known under each beam, [B k] rows; with `reads_serial` also what that needs.
+            temperature: Positive, float32 [B k]; None: 1.
+            depth: Levels to add, at most max_drafts.
+            children: Of a node at most.
+            nodes: Kept of each level, over all beams of a request.
+
+        Raises:
+            MTPCError: Where it drafts no trees.
+        """
+        raise MTPCError(NO_TREES)
 
     def shortened(self, num_drafts: int) -> Self:
         """A window with the same distribution of its first tokens that computes no more than these, where it can."""

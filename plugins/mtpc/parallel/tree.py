@@ -32,9 +32,7 @@ class Level(NamedTuple):
     scores: Tensor
 
 
-def level_widths(
-    size: int, depth: int, vocabulary: int, max_children: int | None = None, width: int | None = None
-) -> list[int]:
+def level_widths(size: int, depth: int, vocabulary: int, max_children: int | None = None) -> list[int]:
     """How many candidates of each depth can be among the `size` most probable prefixes: [number of levels].
 
     A node at depth i has i - 1 ancestors that are in the tree as well, so no more than size - i + 1 nodes of that
@@ -42,14 +40,14 @@ def level_widths(
 
     Errors: `MTPCError` where a limit is not positive, or where the limits leave no room for `size` nodes.
     """
-    limits = {"size": size, "depth": depth, "max_children": max_children, "width": width}
+    limits = {"size": size, "depth": depth, "max_children": max_children}
     for name, limit in limits.items():
         if limit is not None and limit < 1:
             raise MTPCError(f"a draft tree needs a {name} of at least 1, not {limit}.")
     children = min(vocabulary, max_children or vocabulary)
     widths, room = [], 1
     for level in range(min(depth, size)):
-        room = min(room * children, size - level, width or size)
+        room = min(room * children, size - level)
         widths.append(room)
     if sum(widths) < size:
         given = ", ".join(f"{name} {limit}" for name, limit in limits.items() if limit is not None and name != "size")
@@ -64,19 +62,16 @@ def grow_tree(
     size: int,
     depth: int,
     max_children: int | None = None,
-    width: int | None = None,
 ) -> TreeDraft:
     """The `size` most probable prefixes of at most `depth` tokens of each circuit, given its first token.
 
     params: of B circuits.  token: int64 [B], the first token of the window where it is evidence, or None.
     max_children: children that a node may have at most; the tree is then the best one of that kind, and with 1 and
-    size <= depth it is the greedy chain.  width: nodes considered at each depth at most.  Without it the result is
-    exact (see `level_widths`); with it, a prefix is lost where `width` others of its depth are more probable, or where
-    that happened to one of its beginnings, and the next best nodes take its place.
+    size <= depth it is the greedy chain.
 
-    Level by level, without synchronisation with the host and with shapes that depend on the arguments' alone.  With
-    P = min(width, N) time is O(P R V) a level for the conditionals and O(P V) for their largest, on top of
-    `Circuit.advance` for P prefixes; memory O(P (V + R^2)).  Ties are broken as `torch.topk` does.
+    Level by level, without synchronisation with the host and with shapes that depend on the arguments' alone.  For N
+    nodes time is O(N R V) a level for the conditionals and O(N V) for their largest, on top of `Circuit.advance` for N
+    prefixes; memory O(N (V + R^2)).  Ties are broken as `torch.topk` does.
 
     Errors: `MTPCError`, see `level_widths`.
     """
@@ -86,7 +81,7 @@ def grow_tree(
     if token is not None:
         state = circuit.advance(params.sums, 0, state, token_evidence(params.leaves[:, :1], token[:, None]))
         position = 1
-    widths = level_widths(size, depth, probs.shape[3], max_children, width)
+    widths = level_widths(size, depth, probs.shape[3], max_children)
     levels: list[Level] = []
     scores = probs.new_zeros(len(probs), 1)  # of the level above
     for room in widths:

@@ -18,11 +18,13 @@ from sglang.srt.models.llama import LlamaMLP
 from torch import Tensor, nn
 
 from mtpc.autoregressive.config import SerialConfig
+from mtpc.autoregressive.part import OwnTokens
 from mtpc.draft import Known
 from mtpc.errors import MTPCError
 from mtpc.methods import DrafterConfig, Family, families
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
+from mtpc.target_head.own import OwnLogits
 from mtpc.target_head.rows import Rows, plain_weight
 from mtpc.target_head.shared import Head
 from mtpc.target_head.union import UnionLogits
@@ -86,7 +88,7 @@ class Block(nn.Module):
 class SerialPart(nn.Module):
     """`mtpc.autoregressive.layer.SerialLayer` in SGLang's layers, with keys and values in SGLang's pages.
 
-    ``embed_tokens`` is the target's, put here once that is loaded.
+    ``embed_tokens`` is its own, or the target's, put here once that is loaded.
     """
 
     embed_tokens: nn.Module
@@ -94,6 +96,9 @@ class SerialPart(nn.Module):
     def __init__(self, serial: SerialConfig, config: Any) -> None:
         super().__init__()
         size, self.normed, layers = serial.hidden_size, serial.normed, range(serial.num_hidden_layers)
+        self.own = OwnTokens.of(serial)
+        if self.own is not None and self.own.embedding is not None:
+            self.embed_tokens = self.own.embedding
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
             RMSNorm(size, eps=serial.rms_norm_eps) if serial.normed else nn.Identity() for _ in range(3)
         )
@@ -149,24 +154,31 @@ class SerialModel(nn.Module):
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Take over the serial part's tensors; the directory was checked when SGLang resolved its arguments."""
         names, parameters = serial_names(self.family, self.drafter), dict(self.model.named_parameters())
+        buffers = dict(self.model.own.named_buffers(prefix="own")) if self.model.own is not None else {}
         for name, tensor in weights:
             if name not in names:
                 continue  # of the window part
             name = names[name]
-            if LLAMA_STACKED_MAPPING.try_load(name, tensor, parameters) is None:
+            if name in buffers:
+                buffers[name].copy_(tensor)
+            elif LLAMA_STACKED_MAPPING.try_load(name, tensor, parameters) is None:
                 parameter = parameters[name]
                 getattr(parameter, "weight_loader", default_weight_loader)(parameter, tensor)
 
     def share(self, target: Any, vocabularies: DraftVocabularies | None, numbers: Tensor | None) -> None:
-        """Use the target's embedding and head; of the head, gather the rows of the draft vocabularies.
+        """Use the target's embedding and head, or the part's own; gather the rows of the draft vocabularies.
 
         numbers: int64 [requests at most], of the draft vocabulary of each request of the batch, written before each
         step; None: the first for all.
 
         Errors: `MTPCError` for draft vocabularies with a head whose rows are no plain numbers.
         """
-        self.model.embed_tokens = target.model.embed_tokens
+        own = self.model.own
+        if own is None or own.embedding is None:
+            self.model.embed_tokens = target.model.embed_tokens
         self.lm_head = target.lm_head
+        if own is not None and own.rows is not None and own.tokens is not None:
+            self.draft_logits = OwnLogits(own.rows.detach(), own.tokens, self.drafter.vocab_size, head_ranks())
         if vocabularies is None:
             return
         shard = self._shard("a draft vocabulary needs an output head that is not quantised; set its language to 'none'")
@@ -235,7 +247,8 @@ class SerialModel(nn.Module):
         """SGLang's ``LogitsProcessorOutput`` of one step, with the states that go into the next.
 
         input_ids: [T], the token after each position.  positions: int64 [T].  ``hidden_states`` of the batch's
-        ``spec_info``: [T, d], the target's after its final norm in the first step, this layer's own output after that.
+        ``spec_info``: [T, d], the target's in the first step (`TargetInterface.state_below`), this layer's own output
+        after that.
         """
         if self.mixing is not None:
             self.mixing.drafted(input_ids)

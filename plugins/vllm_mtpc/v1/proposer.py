@@ -21,7 +21,7 @@ from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import section, v1_copies
-from vllm_mtpc.dispatch import drafter_of
+from vllm_mtpc.dispatch import check_hands_over, drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import check_ranks, of_first_rank, seconds_of_first_rank
 from vllm_mtpc.v1.draft_lengths import BatchLengths
@@ -39,6 +39,7 @@ class Proposer(EagleProposer):
 
     serial: whether there is a serial part.  Without one, no loop of vLLM's runs and there is no attention layer.
     window: the window part, if any draft is left to it.  lengths: chooses how long drafts are; None: all have K tokens.
+    reads_last: whether the drafter reads the target's last states; otherwise vLLM hands over those between its layers.
     own: draft tokens of both parts; what goes beyond them is copied.  step: of the call of `propose` that is under way.
     watched: whether metrics are shown.  first: whether this is the first tensor-parallel rank.  times_steps: whether
     the target's steps are being timed, without drafts.
@@ -48,12 +49,16 @@ class Proposer(EagleProposer):
     model: Any
     num_speculative_tokens: int
     watched = first = times_steps = False
+    reads_last = True
 
     @tells
-    def __init__(self, vllm_config: Any, device: torch.device, *others: Any, **named: Any) -> None:
+    def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None, *others: Any, **named: Any) -> None:
         check_ranks(vllm_config)
-        super().__init__(vllm_config, device, *others, **named)
-        family, drafter = drafter_of(vllm_config)
+        super().__init__(vllm_config, device, runner, *others, **named)
+        _, drafter = drafter_of(vllm_config)
+        if drafter.serial is not None and drafter.serial.state_below is not None:
+            self.reads_last = False
+            runner.use_aux_hidden_state_outputs = True
         self.serial = drafter.serial is not None
         rank = get_tensor_model_parallel_rank()
         self.first, self.watched = rank == 0, metrics.watched(rank)
@@ -64,10 +69,10 @@ class Proposer(EagleProposer):
         self.known: list[Any] = []  # what vLLM's runner knows of each of these
         self.own = self.num_speculative_tokens
         additional, overlaps = vllm_config.additional_config, vllm_config.scheduler_config.async_scheduling
-        copies = v1_copies(additional, family, overlaps)
+        copies = v1_copies(additional, drafter, overlaps)
         if copies or device.type == "cpu":  # where vLLM lets no steps overlap
             longest, folder = self.own, Path(vllm_config.speculative_config.draft_model_config.model)
-            budget = draft_budget(family, drafter, longest, copies)
+            budget = draft_budget(drafter, longest, copies)
             table = CopyTable.of(folder)
             self.lengths = BatchLengths(budget, longest, section(additional), table, copies, device)
             self.own = budget.tokens
@@ -75,6 +80,8 @@ class Proposer(EagleProposer):
     @tells
     def load_model(self, target_model: nn.Module, *others: Any, **named: Any) -> None:
         """Load the drafter; a serial part shares embedding and head of the target."""
+        if not self.reads_last:
+            check_hands_over(target_model, self.vllm_config)
         self.final_norm = final_norm(target_model, self.hidden_states[:1])
         if self.serial:
             super().load_model(target_model, *others, **named)
@@ -235,7 +242,7 @@ class Proposer(EagleProposer):
                 own = self.lengths.plan(num_speculative_tokens, bool(seeded))
                 copied = self.lengths.copied(own) if own else None  # also of nothing: a seed draws as ever
                 self.clock.lap("lengths")
-            states = self.final_norm(target_hidden_states)
+            states = self.final_norm(target_hidden_states) if self.reads_last else target_hidden_states
             lengths = common_attn_metadata.seq_lens_cpu_upper_bound[: len(self.known)].tolist()
             next_token_ids = with_prompt_tokens(next_token_ids, self.known, lengths)
             rows, positions = last_accepted(target_positions, token_indices_to_sample, common_attn_metadata)

@@ -22,7 +22,7 @@ from mtpc.noise import counter_uniforms
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import v2_copies
-from vllm_mtpc.dispatch import drafter_of
+from vllm_mtpc.dispatch import check_hands_over, drafter_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import check_ranks, of_first_rank
 from vllm_mtpc.v2.graphs import BatchGraphs
@@ -44,18 +44,20 @@ class Speculator(EagleSpeculator):
     With a window part or copying ``draft_logits`` is of float32: a window's distributions rounded to bfloat16 are not
     the ones that were drawn from.  The serial part draws from logits of the cache's type, which keeps them as they are.
 
-    watched: whether metrics are shown.  first: whether this is the first tensor-parallel rank.
+    watched: whether metrics are shown.  first: whether this is the first tensor-parallel rank.  reads_last: whether the
+    drafter reads the target's last states; otherwise vLLM hands over those between its layers.
     """
 
     watched = first = False
+    reads_last = True
 
     @tells
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
         check_ranks(vllm_config)
         settings = vllm_config.speculative_config
-        (family, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
+        (_, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
         folder = Path(settings.draft_model_config.model)
-        copies = v2_copies(vllm_config.additional_config, family, drafter, drafts, folder)
+        copies = v2_copies(vllm_config.additional_config, drafter, drafts, folder)
         self.serial_drafts, self.window_drafts = split_drafts(drafter, drafts)
         probabilistic = settings.draft_sample_method == "probabilistic"
         own_logits = bool(self.window_drafts) or copies
@@ -66,6 +68,7 @@ class Speculator(EagleSpeculator):
         super().__init__(plain, device)
         self.vllm_config, self.speculative_config, self.req_states = vllm_config, settings, req_states
         self.serial = drafter.serial is not None
+        self.reads_last = drafter.serial is None or drafter.serial.state_below is None
         rows = self.max_num_reqs
         rank = get_tensor_model_parallel_rank()
         self.first, self.watched = rank == 0, metrics.watched(rank)
@@ -93,6 +96,8 @@ class Speculator(EagleSpeculator):
         self, target_model: nn.Module, target_attn_layer_names: set[str], *others: Any, **named: Any
     ) -> nn.Module:
         """Load the drafter; a serial part shares embedding and head of the target."""
+        if not self.reads_last:
+            check_hands_over(target_model, self.vllm_config)
         states = torch.zeros(1, self.hidden_size, dtype=self.dtype, device=self.device)
         self.final_norm = final_norm(target_model, states)
         if self.serial:
@@ -172,7 +177,8 @@ class Speculator(EagleSpeculator):
         drafts = self.num_speculative_steps if num_speculative_tokens is None else num_speculative_tokens
         serial, rows = min(self.serial_drafts, drafts), input_batch.num_reqs
         with self.clock:
-            states = self.final_norm(last_hidden_states)
+            # Of the states between its layers the target hands over those of one, which are read instead of the last.
+            states = aux_hidden_states[0] if aux_hidden_states else self.final_norm(last_hidden_states)
             if self.copying is not None or self.languages is not None or not self.serial:
                 self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
             if self.languages is not None:
@@ -184,7 +190,7 @@ class Speculator(EagleSpeculator):
                 self._begin_window(input_batch, states, num_sampled, num_rejected, last_sampled, next_prefill_tokens)
             if self.serial:  # also where it drafts nothing: its keys and values of these tokens are for later steps
                 super().propose(
-                    input_batch, attn_metadata, slot_mappings, states, aux_hidden_states, num_sampled, num_rejected,
+                    input_batch, attn_metadata, slot_mappings, states, None, num_sampled, num_rejected,
                     last_sampled, next_prefill_tokens, temperature, seeds, dummy_run=dummy_run, is_profile=is_profile,
                     num_speculative_tokens=serial, **named,
                 )  # fmt: skip

@@ -57,13 +57,15 @@ PARALLEL: dict[str, Any] = {
     "sum_features": 4,
 }
 SIZES = {"hidden_size": SIZE, "vocab_size": VOCAB}
-# A good section of every family of the registry, the third one included.
+# A good section of every family of the registry, those of the tests included.
 SECTIONS: dict[str, dict[str, Any]] = {
     "mtpc": {**CIRCUIT, **SIZES},
     "fastmtp": {**LAYER, "num_drafts": 3},
     "gumiho": {**LAYER, "num_hidden_layers": 2, "normed": False, "steps": 2, "parallel": PARALLEL},
     "copying": {**SIZES, "num_drafts": 3},
     "hybrid": {**LAYER, "circuit": CIRCUIT},
+    "between": {**LAYER, "circuit": CIRCUIT, "below": 1},
+    "subset": {**LAYER, "parallel": None, "tokens": 2},
 }
 LENGTH = {"original_max_position_embeddings": 64}
 ROPES: tuple[tuple[type[BaseModel], dict[str, Any]], ...] = (

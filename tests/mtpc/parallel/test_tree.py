@@ -71,24 +71,6 @@ def test_no_other_tree_is_expected_to_accept_more(kind: str) -> None:
         assert sum(probabilities[x] for x in tree) == pytest.approx(best, abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["ff", "cp", "hmm", "btree"])
-def test_a_narrow_tree_is_a_tree_that_loses_little_from_its_full_width_on(kind: str) -> None:
-    """The width cuts what is considered; at the widest level of the exact tree nothing is cut any more."""
-    case, size = Case(kind, 5, 1 if kind == "ff" else 3, 3), 12
-    expected = []
-    for width in (3, 4, 6, 9, None):
-        draft = grow_tree(case.circuit, case.params(), torch.tensor([0, 2]), size, 4, width=width)
-        total = 0.0
-        for first, table, tree in zip((0, 2), case.tables(), rows_of(draft), strict=True):
-            probabilities = prefix_probabilities(table, 4, first)
-            assert len(set(tree)) == size
-            total += sum(probabilities[x] for x in tree)
-        expected.append(total)
-    assert expected == sorted(expected)
-    assert expected[-2] == pytest.approx(expected[-1], abs=1e-12)
-    assert expected[0] < expected[-1] - 1e-6
-
-
 @pytest.mark.parametrize("token_input", [False, True])
 @pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
 @torch.inference_mode()
@@ -171,7 +153,6 @@ def test_impossible_and_certain_continuations_still_make_a_tree(kind: str) -> No
         ({"size": 0, "depth": 3}, "a size of at least 1, not 0"),
         ({"size": 4, "depth": 3, "max_children": 0}, "a max_children of at least 1, not 0"),
         ({"size": 4, "depth": 3, "max_children": 1}, "4 nodes does not fit: depth 3, max_children 1 leave room for 3"),
-        ({"size": 7, "depth": 3, "width": 2}, "7 nodes does not fit: depth 3, width 2 leave room for 6"),
     ],
 )
 def test_limits_that_leave_no_tree(limits: dict[str, int], message: str) -> None:
@@ -183,4 +164,3 @@ def test_widths_of_the_levels() -> None:
     assert level_widths(5, 7, 3) == [3, 4, 3, 2, 1]
     assert level_widths(5, 2, 3) == [3, 4]
     assert level_widths(7, 3, 9, max_children=2) == [2, 4, 5]
-    assert level_widths(7, 3, 9, width=3) == [3, 3, 3]

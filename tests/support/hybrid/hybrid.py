@@ -48,6 +48,11 @@ class HybridConfig(SerialConfig):
         return drafts
 
     @property
+    def own_drafts(self) -> int:
+        """All."""
+        return self.num_drafts
+
+    @property
     def num_drafts(self) -> int:
         """As many as there can be."""
         return self.max_drafts

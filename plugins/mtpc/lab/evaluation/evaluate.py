@@ -18,7 +18,7 @@ from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import Text, View, view, write_texts
 from mtpc.lab.evaluation.trees import NO_TREES, Trees, check_trees, tree_acceptance
 from mtpc.lab.table import Table
-from mtpc.lab.targets.frozen import FrozenTarget, default_device
+from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device
 from mtpc.methods.drafter import Drafter, check_drafts, load_drafter
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import Rates, rates_from_counts
@@ -50,16 +50,18 @@ class Plan:
 class Scored:
     """What is computed of one drafter along each text.
 
-    Errors: `MTPCError` for more drafts than it can draft, trees that it cannot grow, or a drafter that only copies.
+    Errors: `MTPCError` for more drafts than it can draft, trees that it cannot grow, a drafter that only copies, or one
+    that reads a state between the target's layers.
     """
 
     def __init__(self, name: str, drafter: Drafter, head: SharedHead, plan: Plan) -> None:
-        if drafter.family.copies:
+        if not drafter.config.own_drafts:
             raise MTPCError(f"{name} only copies: there is nothing to score; `mtpc bench` measures what is accepted.")
-        self.name, self.drafter, self.head, self.plan = name, drafter, head, plan
+        check_state(name, drafter.config)
+        self.name, self.drafter, self.head, self.plan = name, drafter, drafter.head(head), plan
         self.drafts = drafter.config.num_drafts if plan.num_drafts is None else plan.num_drafts
         check_drafts(drafter.config, self.drafts, "the number of drafts", name)
-        check_trees(drafter, head, plan.trees, self.drafts)
+        check_trees(drafter, self.head, plan.trees, self.drafts)
 
     def along(self, text: View, temperature: float) -> dict[tuple[str, str], Tensor]:
         """The acceptance of each draft, [L', K], by title and by what is special about it ("" where nothing is)."""

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mtpc.autoregressive.layer import SerialLayer
+from mtpc.autoregressive.part import AutoregressivePart
 from mtpc.lab.evaluation.attention import Attention
 from mtpc.target_head.shared import SharedHead
 
 
 def unroll(
-    layer: SerialLayer,
+    layer: AutoregressivePart,
     head: SharedHead,
     hidden: Tensor,
     tokens: Tensor,
@@ -36,7 +36,7 @@ def unroll(
 ) -> Iterator[Tensor]:
     """The states after each of K steps, [B, T, d] each; step k's predict tokens[:, k + 1 : k + 1 + T].
 
-    hidden: [B, T, d], the target's states of the first T tokens, after its final norm.  tokens: int64 [B, at least
+    hidden: [B, T, d], the target's states of the first T tokens that the layer reads.  tokens: int64 [B, at least
     T + K].  Rows may be padded on the right.  chosen: bool [B, T], the starts whose states are read; with "served"
     those of other starts may be anything from the second step on.  None: all.
     """

@@ -81,13 +81,14 @@ def inspect_drafter(folder: Path) -> Inspection:
 
 def reads_of(drafter: Drafter, parameters: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
     """What one draft reads: the serial part in each of its steps, the window part once."""
-    if drafter.family.copies:
+    if not drafter.config.own_drafts:
         return ("nothing but the request's own text, whatever the batch size",)
     reads = []
     if "serial" in parameters:
         weights = mib(weight_bytes(parameters["serial"]))
         reads.append(f"{weights} of weights in bfloat16 for each step, whatever the batch size")
-        reads.append("in each step the target's output head as well, or its rows of a draft vocabulary")
+        if drafter.config.serial is not None and drafter.config.serial.own_vocabulary is None:
+            reads.append("in each step the target's output head as well, or its rows of a draft vocabulary")
     if drafter.window is not None:
         weights = mib(weight_bytes(parameters["window"]))
         once = ", once after the last step" if "serial" in parameters else ""

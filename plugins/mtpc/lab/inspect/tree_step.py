@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from mtpc.errors import MTPCError
-from mtpc.lab.targets.frozen import FrozenTarget, default_device
+from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device
 from mtpc.lab.text.chat_template import ChatTemplate, load_tokenizer
 from mtpc.methods.drafter import load_drafter
 from mtpc.methods.reference import Session
@@ -69,6 +69,7 @@ def tree_step(folder: Path, target_folder: Path, prompt: str, shape: Shape) -> T
     """
     target = FrozenTarget(target_folder, device=default_device())
     drafter = load_drafter(folder, target.facts, device=target.device)
+    check_state(str(folder), drafter.config)
     tokenizer = load_tokenizer(target_folder)
     asked: list[int] = tokenizer(prompt).input_ids
     if tokenizer.chat_template is not None:

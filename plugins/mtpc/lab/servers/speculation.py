@@ -48,4 +48,5 @@ def speculative_arguments(drafter: Path) -> list[str]:
     """
     family = family_of(drafter)
     arguments = ["--speculative-algorithm", family.algorithm, "--speculative-draft-model-path", str(drafter)]
-    return [*arguments, "--disable-overlap-schedule"] if family.copies else arguments
+    only_copies = not family.read_config(drafter).own_drafts
+    return [*arguments, "--disable-overlap-schedule"] if only_copies else arguments

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from mtpc.errors import MTPCError, first_line
 from mtpc.files.target import Target
 from mtpc.lab.targets.folder import check_folder
+from mtpc.methods import DrafterConfig
 
 
 class Features(NamedTuple):
@@ -47,7 +48,7 @@ class FrozenTarget:
     def facts(self) -> Target:
         """What a drafter must fit."""
         config = self.model.config
-        return Target(hidden_size=config.hidden_size, vocab_size=config.vocab_size)
+        return Target(config.hidden_size, config.vocab_size, config.num_hidden_layers)
 
     def digest(self) -> str:
         """SHA-256 of the folder's configuration and weights."""
@@ -80,6 +81,19 @@ class FrozenTarget:
         """One teacher-forced pass: tokens int64 [B, T]."""
         hidden = self.model.model(input_ids=tokens.to(self.device), use_cache=False).last_hidden_state
         return Features(hidden, self.model.lm_head(hidden).float())
+
+
+def check_state(name: str, config: DrafterConfig) -> None:
+    """Check that a drafter reads the target's last states, the only ones that are computed here.
+
+    name: of the drafter, for the error.
+
+    Errors: `MTPCError` for one that reads a state between the target's layers.
+    """
+    if config.serial is not None and config.serial.state_below is not None:
+        raise MTPCError(
+            f"{name} reads a state between the target's layers, which only engines compute: use `mtpc bench`."
+        )
 
 
 def choose(logits: Tensor, temperature: float, generator: torch.Generator | None = None) -> Tensor:

@@ -8,11 +8,12 @@ import torch
 
 from mtpc.autoregressive.config import SerialConfig
 from mtpc.autoregressive.layer import SerialLayer
+from mtpc.autoregressive.part import AutoregressivePart
 from mtpc.errors import MTPCError
 
 
 @torch.no_grad()
-def start_from_target(layer: SerialLayer, model: Any) -> None:
+def start_from_target(layer: AutoregressivePart, model: Any) -> None:
     """Copy the target's last decoder layers and final norm; the projection passes both of its inputs through, added.
 
     The first outputs are then states that the target's output head understands, where there is a norm at the end.
@@ -21,6 +22,7 @@ def start_from_target(layer: SerialLayer, model: Any) -> None:
 
     Errors: `MTPCError` where it has fewer layers.
     """
+    assert isinstance(layer, SerialLayer)  # what there are recipes for
     if len(layer.blocks) > len(model.model.layers):
         raise MTPCError(
             f"{len(layer.blocks)} serial layers start from the last ones of the target, which has "
@@ -40,7 +42,7 @@ def start_from_target(layer: SerialLayer, model: Any) -> None:
 
 
 @torch.no_grad()
-def start_from_layers(layer: SerialLayer, trained: SerialLayer, model: Any) -> None:
+def start_from_layers(layer: AutoregressivePart, trained: AutoregressivePart, model: Any) -> None:
     """Copy a serial part that is trained; layers that it lacks are the target's last ones, and change nothing yet.
 
     The first outputs are then those of the trained one, whatever the number of layers: what the others would add to the
@@ -48,6 +50,7 @@ def start_from_layers(layer: SerialLayer, trained: SerialLayer, model: Any) -> N
 
     Errors: `MTPCError` where the layers differ in more than their number, or the trained ones are more.
     """
+    assert isinstance(layer, SerialLayer) and isinstance(trained, SerialLayer)
     kind = set(SerialConfig.model_fields) - {"num_hidden_layers"}
     more = len(layer.blocks) - len(trained.blocks)
     if layer.config.model_dump(include=kind) != trained.config.model_dump(include=kind) or more < 0:

@@ -30,7 +30,7 @@ def test_without_prompts_the_chances_are_the_common_ones(target: Path, tmp_path:
     out = tmp_path / "drafter"
     assert f"written to {out}" in train("--target", target, "--out", out, "--num-drafts", 7)
     drafter = load_drafter(out)
-    assert drafter.family.copies
+    assert not drafter.config.own_drafts
     assert drafter.config.num_drafts == 7
     assert CopyTable.of(out).chances == COMMON
     assert provenance.read(out)["target"] == target.name

@@ -20,7 +20,7 @@ from tests.support.tiny_models import SIZE, VOCAB
 NOISE = 0.3  # of a tensor's mean size
 CIRCUIT: dict[str, Any] = {"circuit": "hmm", "window": 4, "rank": 3, "leaves": "table", "sum_features": 0}
 PARALLEL: dict[str, Any] = {"positions": 2, "blocks": 1, "circuit": "hmm", "rank": 2}
-NAMES = ("mtpc", "fastmtp", "gumiho", "hybrid")
+NAMES = ("mtpc", "fastmtp", "gumiho", "hybrid", "subset")
 
 
 def config_of(name: str, model: PreTrainedModel) -> dict[str, Any]:
@@ -29,6 +29,7 @@ def config_of(name: str, model: PreTrainedModel) -> dict[str, Any]:
         "mtpc": {**CIRCUIT, "hidden_size": SIZE, "vocab_size": VOCAB},
         "fastmtp": {**layer_of(model.config), "num_drafts": 3},
         "gumiho": {**layer_of(model.config), "num_hidden_layers": 2, "parallel": ParallelConfig(**PARALLEL)},
+        "subset": {**layer_of(model.config), "parallel": ParallelConfig(**PARALLEL), "tokens": VOCAB // 2},
         "hybrid": {**layer_of(model.config), "circuit": CIRCUIT},
     }[name]
 
@@ -49,6 +50,9 @@ def tiny_drafter(name: str, model: PreTrainedModel, noise: float = NOISE) -> Dra
             weight.copy_(unembedding)
     if isinstance(drafter.window, ParallelWindow):
         drafter.window.initialise(model.model.norm.weight)
+    if drafter.serial is not None and drafter.serial.own is not None:
+        drafter.serial.own.embedding.weight.copy_(model.get_input_embeddings().weight)
+        drafter.serial.own.rows.copy_(model.get_output_embeddings().weight[: VOCAB // 2])
     for weight in drafter.parameters():
         weight.add_(torch.randn_like(weight) * weight.abs().mean() * noise)
     return drafter.requires_grad_(False).eval()

@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.decoding import speculate
-from mtpc.lab.evaluation.evaluate import Plan, acceptance_table, evaluate
+from mtpc.lab.evaluation.evaluate import Plan, Scored, acceptance_table, evaluate
 from mtpc.lab.evaluation.prompts import Prompts
 from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import view, write_texts
@@ -21,6 +21,7 @@ from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import save_drafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.evaluation.drafters import NAMES, tiny_drafter
+from tests.support.tiny_families import EXAMPLES
 from tests.support.tiny_models import VOCAB, make_target
 
 PROMPTS = Prompts({"chat": [[3, 4, 5], [6, 7], [8, 9, 1, 4]], "code": [[5, 4], [9, 9, 2]]})
@@ -187,3 +188,9 @@ def test_the_table_is_the_same_in_the_terminal_and_as_markdown() -> None:
     assert table.rows == [["all T=1", "2.500", "2.500"], ["all T=1, no evidence", "2.500", "-"]]
     assert "| all T=1, no evidence | 2.500 | - |" in table.to_markdown()
     assert table.to_rich().row_count == 2
+
+
+def test_states_between_layers_are_not_computed_here(target: FrozenTarget) -> None:
+    drafter = EXAMPLES["between-hmm"]()
+    with pytest.raises(MTPCError, match=r"^mine reads a state between the target's layers, .* use `mtpc bench`\.$"):
+        Scored("mine", drafter, SharedHead.of(target.model), QUICK)

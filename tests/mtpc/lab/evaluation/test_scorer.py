@@ -25,7 +25,8 @@ WINDOW, START, LENGTH, TEMPERATURE = 4, 3, 12, 0.7
 
 def test_every_family_is_held_to_its_oracle_here() -> None:
     know_the_family()
-    assert {family.name for family in families() if not family.copies} == set(NAMES)
+    unscored = {"copying", "between"}  # one drafts nothing, one reads states that are not computed here
+    assert {family.name for family in families()} - unscored == set(NAMES)
 
 
 def random_view(vocab: int, hidden: int, seed: int = 0) -> View:
@@ -125,7 +126,10 @@ def prompts(count: int) -> list[list[int]]:
 @pytest.mark.parametrize("restricted", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_greedy_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: str, restricted: bool) -> None:
-    drafter, head = tiny_drafter(name, target.model), SharedHead.of(target.model)
+    if restricted and name == "subset":
+        pytest.skip("its head is its own")
+    drafter = tiny_drafter(name, target.model)
+    head = drafter.head(SharedHead.of(target.model))
     head = head.restricted(torch.arange(0, VOCAB, 2)) if restricted else head
     asked, drafts, length = prompts(6), 3, 60
     lengths = []
@@ -147,7 +151,8 @@ def test_greedy_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_sampled_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: str) -> None:
-    drafter, head = tiny_drafter(name, target.model), SharedHead.of(target.model)
+    drafter = tiny_drafter(name, target.model)
+    head = drafter.head(SharedHead.of(target.model))
     generator, temperature, drafts = torch.Generator().manual_seed(1), 0.9, 3
     asked = prompts(16)
     texts = write_answers(target, asked, 80, temperature, generator=generator)

@@ -68,6 +68,7 @@ def train(
     mtpc train gumiho --target runs/smollm2 --data runs/distilled --out runs/trained --circuits ff,hmm,none
     --regression 0 --classification 1 --optimizer muon --learning-rate 3e-3 --head-rows 8192 --epochs 2
     """
+    from mtpc.circuits import allowed_rank
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import heldout_questions
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
@@ -83,7 +84,9 @@ def train(
     heads = {"positions": settings.positions, "blocks": blocks}
     configs = {}
     for circuit in circuits:
-        parallel = None if circuit == "none" else {**heads, "circuit": circuit, "rank": 1 if circuit == "ff" else rank}
+        parallel = None
+        if circuit != "none":
+            parallel = {**heads, "circuit": circuit, "rank": allowed_rank(circuit, rank)}
         configs[f"gumiho-{circuit}"] = config_for(frozen.model.config, parallel, **serial)
     learnt = [conversation for conversation in conversations if not conversation.heldout]
     kept = None if states is None else HiddenStates(states, frozen)

@@ -84,6 +84,7 @@ def train(
     mtpc train mtpc --target weights/byte-target --circuits ff,cp,hmm,btree --windows 8,16 --loss kl
     --resume heads.state
     """
+    from mtpc.circuits import allowed_rank
     from mtpc.files.config_model import declared
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import corpus_prompts
@@ -101,7 +102,7 @@ def train(
             {
                 "circuit": circuit,
                 "window": window,
-                "rank": 1 if circuit == "ff" else rank,
+                "rank": allowed_rank(circuit, rank),
                 "hidden_size": frozen.facts.hidden_size,
                 "vocab_size": frozen.facts.vocab_size,
                 "leaves": leaves,

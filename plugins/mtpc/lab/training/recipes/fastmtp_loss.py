@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mtpc.autoregressive.layer import SerialLayer
+from mtpc.autoregressive.part import AutoregressivePart
 from mtpc.lab.evaluation.attention import Attention
 from mtpc.lab.evaluation.unroll import unroll
 from mtpc.lab.training.head_loss import head_losses
@@ -19,7 +19,7 @@ def step_weights(steps: int, beta: float) -> list[float]:
 
 
 def step_losses(
-    layer: SerialLayer,
+    layer: AutoregressivePart,
     head: SharedHead,
     hidden: Tensor,
     tokens: Tensor,

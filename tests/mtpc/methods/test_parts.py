@@ -1,0 +1,119 @@
+"""Methods of other distributions: parts of any kind work by the contract, or are refused with one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtpc.draft import Draft, Known, certain
+from mtpc.errors import MTPCError
+from mtpc.methods.contract import WithoutSerialPart
+from mtpc.methods.copying import CopiedWindow
+from mtpc.methods.drafter import Drafter
+from mtpc.methods.fastmtp import FastMTP
+from mtpc.methods.gumiho import Gumiho, GumihoConfig
+from mtpc.methods.reference import Session
+from mtpc.parallel.part import WindowPart
+from mtpc.target_head.shared import SharedHead
+from tests.support.tiny_families import EXAMPLES, VOCAB, tiny_target
+from tests.support.tiny_models import SIZE
+
+LENGTH = 2  # drafts of `Successors`
+
+
+class Successors(WindowPart):
+    """No circuit: each token is followed by the next number, for certain."""
+
+    vocab_size, max_drafts, leaf_shape = VOCAB, LENGTH, (LENGTH, 1, VOCAB)
+
+    def draft(self, known: Known, temperature: Any, noise: Any, num_drafts: int, mode: str, *_: Any) -> Draft:
+        tokens = (known.tokens[:, -1:] + 1 + torch.arange(num_drafts)) % VOCAB
+        return Draft(tokens, None if mode == "greedy" else certain(tokens, VOCAB))
+
+    def log_probs(self, *_: Any, **__: Any) -> Tensor:
+        raise NotImplementedError
+
+    def likeliest(self, *_: Any, **__: Any) -> Tensor:
+        raise NotImplementedError
+
+
+class Config(WithoutSerialPart):
+    """Of a drafter of `Successors` alone."""
+
+    hidden_size, vocab_size, num_drafts, own_drafts, max_drafts = SIZE, VOCAB, LENGTH, LENGTH, LENGTH
+
+    def model_dump(self) -> dict[str, Any]:
+        return {}
+
+
+class BehindLayers(Gumiho):
+    """Layers with `Successors` behind them."""
+
+    def window(self, config: Any) -> WindowPart:
+        return Successors()
+
+
+def layers(**changed: Any) -> Any:
+    """Of two steps and two parallel positions, or else as changed."""
+    config = EXAMPLES["gumiho-ff"]().config
+    parallel = config.parallel.model_copy(update={"positions": LENGTH})
+    return config.model_copy(update={"parallel": parallel, **changed})
+
+
+def family(base: Any, made: Callable[[], WindowPart | None]) -> Any:
+    """One whose parallel part is another."""
+    return type("Other", (base,), {"window": lambda self, config: made()})()
+
+
+class NoSteps(GumihoConfig):
+    """Layers that draft nothing."""
+
+    serial_steps: ClassVar[int] = 0  # type: ignore[misc]
+
+
+class Steps(Config):
+    """Steps of layers that are not there."""
+
+    serial_steps = 1  # type: ignore[assignment]
+
+
+@torch.inference_mode()
+def test_a_parallel_part_of_another_kind_follows_the_layers() -> None:
+    drafter = Drafter(BehindLayers(), layers())
+    drafter.check_parts("it")
+    session, head = Session(drafter, SharedHead.of(tiny_target())), SharedHead.of(tiny_target())
+    hidden, following = torch.randn(3, 4, SIZE), torch.randint(VOCAB, (3, 4))
+    greedy = session.draft(hidden, following, 4)
+    assert torch.equal(greedy.tokens[:, 2:], (greedy.tokens[:, 1:2] + torch.tensor([1, 2])) % VOCAB)
+    sampled = Session(drafter, head).draft(hidden, following, 4, torch.ones(3), torch.rand(3, 4).double())
+    assert torch.equal(sampled.probs[:, 2:].argmax(2), sampled.tokens[:, 2:])  # type: ignore[index]
+    with pytest.raises(MTPCError, match="parallel part drafts chains, no trees"):
+        Session(drafter, head).draft_tree(hidden, following, 4)
+    with pytest.raises(MTPCError, match="parallel part drafts chains, no trees"):
+        Session(Drafter(family(FastMTP, Successors), Config()), head).draft_tree(hidden, following, 2)
+
+
+@pytest.mark.parametrize(
+    ("base", "made", "config", "message"),
+    [
+        (FastMTP, lambda: None, Config(), "has neither an autoregressive part nor a parallel part"),
+        (FastMTP, Successors, Steps(), "states draft steps, but has no autoregressive part"),
+        (Gumiho, Successors, NoSteps(**layers().model_dump()), "part, which must draft at least one token"),
+        (FastMTP, lambda: EXAMPLES["gumiho-ff"]().window, Config(), "needs an autoregressive part before it"),
+        (Gumiho, lambda: CopiedWindow(VOCAB, 5), layers(), "cannot follow an autoregressive part"),
+        (Gumiho, Successors, layers(steps=1, parallel=EXAMPLES["gumiho-ff"]().config.parallel), "is too short"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(base: Any, made: Any, config: Any, message: str) -> None:
+    drafter = Drafter(family(base, made), config)
+    with pytest.raises(MTPCError, match=f"^it cannot be served: a .* drafter .*{message}"):
+        drafter.check_parts("it")
+
+
+def test_the_methods_here_fit() -> None:
+    for example in EXAMPLES.values():
+        example().check_parts("it")
