@@ -51,6 +51,8 @@ COST = (
     '{"plain":[[1,1.0],[16,1.5]],"verifying":[[1,1.0],[2,1.1],[8,1.45],[9,1.45]],"drafting":[[1,0.9],[2,0.0],[3,0.0]]}'
 )
 PAYING = f"{COPY}&step_cost={COST}"
+# The same where one token more is dearer, and four as dear as two: a serial part of 3 drafts none of them, or all.
+DEARER = COST.replace("[2,1.1]", "[2,1.3],[4,1.3]").replace("[1,0.9]", "[1,0.5]")
 REPEATED = [
     (2 * PROMPT, how)
     for how in (
@@ -113,7 +115,7 @@ def mimo(folder: Path) -> Case:
     made = make_mimo(folder)
     # The target brings its configuration class, as the published one does.
     arguments = ("--trust-remote-code", *CHUNKS, SYNCHRONOUS)
-    return Case(Models(made.target, made.drafter, 5), made.plain, arguments, PAYING, REPEATED)
+    return Case(Models(made.target, made.drafter, 5), made.plain, arguments, f"{COPY}&step_cost={DEARER}", REPEATED)
 
 
 def gumiho(folder: Path, *arguments: str, tree: Tree | None = None, token_map: str | None = None) -> Case:
