@@ -7,31 +7,24 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared
 from mtpc.methods import DrafterConfig
 from mtpc.prompt_lookup.match import REACH
-from mtpc.vocabulary.settings import VocabularyChoice
+from mtpc.serving.settings import ADAPTIVE, COPY, COST, DraftSettings
 
 SECTION = "mtpc"
-COPY, ADAPTIVE, COST, STORE, TENANT = "copy", "adaptive", "step_cost", "store", "tenant"
+STORE, TENANT = "store", "tenant"
 
 
-class Section(VocabularyChoice):
+class Section(DraftSettings):
     """The whole section.
 
     Attributes:
-        copy_: Whether prompt lookup drafts as well; None: where the drafter does nothing else.
-        adaptive: Whether drafts are as long as is worth it, on the V1 runner; otherwise all are as long as can be.
-        step_cost: What steps cost; None: timed while the engine starts.
         store: Tokens of earlier answers of the same tenant that may be copied as well; a request names its tenant in
             ``vllm_xargs``.  None: of no other request.
     """
 
-    copy_: Annotated[bool | None, Field(alias=COPY)] = None
-    adaptive: bool = True
-    step_cost: StepCost | None = None
     store: Annotated[int, Field(ge=1, le=REACH)] | None = None
 
 
@@ -46,7 +39,7 @@ def vocabulary_values(additional: Any) -> dict[str, Any]:
 
     Errors: `MTPCError`, see `section`.
     """
-    return section(additional).model_dump(include=set(VocabularyChoice.model_fields), exclude_unset=True)
+    return section(additional).vocabulary_values
 
 
 def copies(additional: Any, always: bool = False) -> bool:
@@ -60,9 +53,7 @@ def copies(additional: Any, always: bool = False) -> bool:
         MTPCError: Where it does not say so clearly.
     """
     said, name = section(additional), f"{SECTION!r} in additional-config"
-    copy = always if said.copy_ is None else said.copy_
-    if always and not copy:
-        raise MTPCError(f"the {COPY!r} of {name} is false, but the drafter does nothing else.")
+    copy = said.copies(always, name)
     if STORE in said.model_fields_set and not copy:
         raise MTPCError(f"the {STORE!r} of {name} is for copying: add {COPY!r}.")
     return copy
@@ -78,22 +69,33 @@ def section(additional: Any) -> Section:
     return declared(Additional, additional, "additional-config").mtpc
 
 
-def v1_copies(additional: Any, config: DrafterConfig, async_scheduling: bool) -> bool:
+def v1_copies(additional: Any, config: DrafterConfig, async_scheduling: bool, on_cpu: bool) -> bool:
     """Return whether prompt lookup drafts as well on the V1 runner, from tokens on the host.
 
     Args:
         additional: vLLM's additional-config.
         config: Of the drafter.
         async_scheduling: Whether steps overlap.
+        on_cpu: Whether the target runs there: then drafts of every drafter may have any length.
 
     Raises:
-        MTPCError: Where they do: the host's tokens are then a step behind.
+        MTPCError: Where steps overlap (the host's tokens are then a step behind), or drafts all have K tokens and a
+            setting is for others.
     """
-    copy = copies(additional, not config.own_drafts)
-    for key, needed in ((COPY, copy), (COST, COST in section(additional).model_fields_set)):
+    copy, given = copies(additional, not config.own_drafts), _about_length(additional)
+    for key, needed in ((COPY, copy), (COST, COST in given)):
         if needed and async_scheduling:
             raise MTPCError(f"additional-config {SECTION}.{key} requires --no-async-scheduling on the V1 model runner.")
+    if given and not (copy or on_cpu):
+        name = f"{SECTION!r} in additional-config"
+        raise MTPCError(f"the {min(given)!r} of {name} is for drafts of any length: on a GPU add {COPY!r}.")
     return copy
+
+
+def _about_length(additional: Any) -> set[str]:
+    """The keys that say how long drafts are, unless all are to be as long as can be."""
+    said = section(additional)
+    return said.model_fields_set & ({COST, ADAPTIVE} if said.adaptive else {COST})
 
 
 def v2_copies(additional: Any, config: DrafterConfig, drafts: int, folder: Path) -> bool:
@@ -104,15 +106,11 @@ def v2_copies(additional: Any, config: DrafterConfig, drafts: int, folder: Path)
     """
     copy = copies(additional, not config.own_drafts)
     v1 = "only the V1 model runner (VLLM_USE_V2_MODEL_RUNNER=0)"
-    said = section(additional)
-    given = said.model_fields_set - ({ADAPTIVE} if not said.adaptive else set())
-    for key, what in (
-        (COST, "drafts of any length"),
-        (ADAPTIVE, "drafts of any length"),
-        (STORE, "answers on the host"),
-    ):
-        if key in given:
-            raise MTPCError(f"the {key!r} of {SECTION!r} in additional-config is for {what}: {v1} has them.")
+    wrong = dict.fromkeys(sorted(_about_length(additional)), "drafts of any length")
+    if STORE in section(additional).model_fields_set:
+        wrong[STORE] = "answers on the host"
+    for key, what in wrong.items():
+        raise MTPCError(f"the {key!r} of {SECTION!r} in additional-config is for {what}: {v1} has them.")
     if copy and 0 < config.own_drafts < drafts:
         raise MTPCError(
             f"num_speculative_tokens is {drafts}, but {folder} drafts {config.own_drafts}: {v1} copies more than that."

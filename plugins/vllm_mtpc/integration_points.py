@@ -427,7 +427,7 @@ def install() -> None:
 
 
 def _apply(patch: Patch, module: ModuleType) -> None:
-    if CPU in patch.group.split(JOIN) and not _on_a_cpu():
+    if CPU in patch.group.split(JOIN) and not on_cpu():
         return
     # Only lines of the module at hand: importing the others here could close an import cycle of vLLM's.
     problem = next(_wrong(set(patch.group.split(JOIN)), patch.module), None)
@@ -446,7 +446,8 @@ def _wrong(served: set[str], module: str | None = None) -> Iterator[str]:
     return sentences(lines, MEND)
 
 
-def _on_a_cpu() -> bool:
+def on_cpu() -> bool:
+    """Whether the target runs on a CPU."""
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
@@ -473,7 +474,7 @@ def problems(
 ) -> Iterator[str]:
     """One sentence for each line that does not hold in the installed vLLM, of those that such a drafter needs here."""
     parts = [*[SERIAL] * serial, *[WINDOW] * window, *[COPYING] * copying, *[NATIVE] * native, *[STATE] * state]
-    return _wrong({START, *runners(), *parts, *[CPU] * _on_a_cpu()})
+    return _wrong({START, *runners(), *parts, *[CPU] * on_cpu()})
 
 
 def check() -> list[Finding]:

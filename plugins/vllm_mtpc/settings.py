@@ -108,7 +108,8 @@ def check_complete(vllm_config: Any) -> None:
         folder = Path(speculative.draft_model_config.model)
         v2_copies(additional, config, speculative.num_speculative_tokens, folder)
     else:
-        v1_copies(additional, config, vllm_config.scheduler_config.async_scheduling)
+        overlaps = vllm_config.scheduler_config.async_scheduling
+        v1_copies(additional, config, overlaps, integration_points.on_cpu())
 
 
 def target_of(model_config: Any) -> Target:
@@ -146,14 +147,12 @@ def check_verification(method: Any) -> None:
 
     Errors: `MTPCError`.
     """
-    from vllm.platforms import current_platform
-
     if method == "block":
         raise MTPCError(
             "rejection_sample_method is 'block', which vLLM draws with random numbers that the next step draws with "
             "again: the text is not quite the target's, so it must be 'standard'."
         )
-    if method == "synthetic" and current_platform.is_cpu():
+    if method == "synthetic" and integration_points.on_cpu():
         raise MTPCError("rejection_sample_method is 'synthetic', which vLLM has on GPUs only: use 'standard'.")
 
 

@@ -167,11 +167,21 @@ def test_what_vllm_decides_itself_is_checked_before_an_engine_starts(
 
 def test_the_v1_runner_copies_where_steps_do_not_overlap(fastmtp: Path) -> None:
     config = family_of(fastmtp).read_config(fastmtp)
-    assert v1_copies({"mtpc": {"copy": True}}, config, async_scheduling=False)
-    assert not v1_copies({}, config, async_scheduling=True)
+    assert v1_copies({"mtpc": {"copy": True}}, config, async_scheduling=False, on_cpu=False)
+    assert not v1_copies({}, config, async_scheduling=True, on_cpu=False)
     for key, value in (("copy", True), ("step_cost", {})):
         with pytest.raises(MTPCError, match=rf"^additional-config mtpc.{key} requires --no-async-scheduling on the V1"):
-            v1_copies({"mtpc": {key: value}}, config, async_scheduling=True)
+            v1_copies({"mtpc": {key: value}}, config, async_scheduling=True, on_cpu=False)
+
+
+def test_the_v1_runner_has_drafts_of_any_length_on_a_cpu_and_with_copying(fastmtp: Path) -> None:
+    config = family_of(fastmtp).read_config(fastmtp)
+    for key, value in (("adaptive", True), ("step_cost", {})):
+        assert not v1_copies({"mtpc": {key: value}}, config, async_scheduling=False, on_cpu=True)
+        assert v1_copies({"mtpc": {key: value, "copy": True}}, config, async_scheduling=False, on_cpu=False)
+        with pytest.raises(MTPCError, match=rf"^the '{key}' of 'mtpc' .* is for drafts of any length: on a GPU add"):
+            v1_copies({"mtpc": {key: value}}, config, async_scheduling=False, on_cpu=False)
+    assert not v1_copies({"mtpc": {"adaptive": False}}, config, async_scheduling=False, on_cpu=False)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class Proposer(EagleProposer):
         self.known: list[Any] = []  # what vLLM's runner knows of each of these
         self.own = self.num_speculative_tokens
         additional, overlaps = vllm_config.additional_config, vllm_config.scheduler_config.async_scheduling
-        copies = v1_copies(additional, drafter, overlaps)
+        copies = v1_copies(additional, drafter, overlaps, device.type == "cpu")
         if copies or device.type == "cpu":  # where vLLM lets no steps overlap
             longest, folder = self.own, Path(vllm_config.speculative_config.draft_model_config.model)
             budget = draft_budget(drafter, longest, copies)

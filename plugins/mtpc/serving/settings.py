@@ -1,0 +1,46 @@
+"""What a user of either engine says of drafting; each adapter adds what only its engine has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mtpc.draft_length.cost import StepCost
+from mtpc.errors import MTPCError
+from mtpc.vocabulary.settings import VocabularyChoice
+
+COPY, ADAPTIVE, COST = "copy", "adaptive", "step_cost"
+
+
+class DraftSettings(VocabularyChoice):
+    """The settings.
+
+    Attributes:
+        copy_: Whether prompt lookup drafts as well; None: where the drafter does nothing else.
+        adaptive: Whether drafts are as long as is worth it, where they may have any length.
+        step_cost: What steps cost; None: timed while the engine starts.
+    """
+
+    copy_: Annotated[bool | None, Field(alias=COPY)] = None
+    adaptive: bool = True
+    step_cost: StepCost | None = None
+
+    @property
+    def vocabulary_values(self) -> dict[str, Any]:
+        """What is said of the draft vocabulary, see `mtpc.vocabulary.settings.open_vocabularies`."""
+        return self.model_dump(include=set(VocabularyChoice.model_fields), exclude_unset=True)
+
+    def copies(self, always: bool, name: str) -> bool:
+        """Return whether prompt lookup drafts as well.
+
+        Args:
+            always: Whether the drafter does nothing else.
+            name: Of the settings, for a sentence.
+
+        Raises:
+            MTPCError: Such a drafter is told not to.
+        """
+        if always and self.copy_ is False:
+            raise MTPCError(f"the {COPY!r} of {name} is false, but the drafter does nothing else.")
+        return always if self.copy_ is None else self.copy_
