@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 
 def on_a_cpu() -> list[Row]:
-    """Milliseconds of steps that `mtpc plan` and `benchmarks.fastmtp` found."""
+    """Milliseconds of steps that `mtpc plan` and a benchmark of FastMTP found."""
     one, many = Batch(1, CONTEXT), Batch(16, CONTEXT)
     short, rounded = replace(FASTMTP, rows=8192), replace(FASTMTP, rows=4096)
     computed = [

@@ -24,7 +24,7 @@ def ids(text: str) -> list[int]:
 FOLDER = Path(__file__).parents[3] / "weights" / "smollm2-fastmtp"
 OPENING = ids("1 9690 198 2683 359 253 5356 5646 11173 3365 3511 308 34519 28 7018 411 407 19712 8182 2 198 1 4093 198")
 ASKING = ids("2 198 1 520 9531 198")
-# Texts of benchmarks/language_texts.jsonl.
+# Written for this.
 TEXTS = {
     "spanish": ids(
         """

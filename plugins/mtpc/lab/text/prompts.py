@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared_json
 
-SHIPPED = Path(__file__).parent / "prompts.jsonl"  # as `benchmarks/make_prompts.py` writes them
+SHIPPED = Path(__file__).parent / "prompts.jsonl"  # held-out texts, chosen once
 
 Prompt = str | list[int]  # text, or the ids of its tokens, with those of a chat template
 
