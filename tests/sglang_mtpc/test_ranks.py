@@ -134,6 +134,7 @@ def gathered(rank: int, hybrid: Path, folder: Path) -> None:
     nn.Module.__init__(model)
     model.family, model.drafter = served.read(str(hybrid))
     model.model = nn.Module()
+    model.model.own = None
     size, vocab = model.drafter.hidden_size, model.drafter.vocab_size
     shard = nn.Linear(size, vocab // 2, bias=False)
     target = SimpleNamespace(model=SimpleNamespace(embed_tokens=nn.Embedding(1, size)), lm_head=shard)

@@ -297,7 +297,9 @@ def test_a_worker_is_completed(
 
     monkeypatch.setattr(EagleDraftWorker, "__init__", sglang_makes_it)
     monkeypatch.setattr(serial_worker, "get_parallel", lambda: SimpleNamespace(tp_rank=0, dp_rank=None))
-    made: Any = SerialDraftWorker(SimpleNamespace(model_config=model, random_seed=7))
+    made: Any = SerialDraftWorker(
+        SimpleNamespace(model_config=model, model_runner=SimpleNamespace(model=None), random_seed=7)
+    )
     assert (made.steps.random_seed, made.vocabularies, made.requests, made.watch) == (7, None, None, None)
     assert (made.shape, made.speculative_num_steps) == (Shape(drafts, 1, drafts), steps)
     assert (made.window and made.window.shape) == window
@@ -320,6 +322,7 @@ def model() -> Any:
     made = SerialModel.__new__(SerialModel)
     nn.Module.__init__(made)
     made.model = nn.Module()
+    made.model.own = None
     made.family, made.drafter = SimpleNamespace(algorithm="X"), SimpleNamespace(hidden_size=4, vocab_size=6)
     return made
 
