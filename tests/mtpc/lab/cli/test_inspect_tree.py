@@ -123,7 +123,7 @@ def test_a_tree_that_cannot_be(target: Path, tmp_path: Path, options: tuple[str,
 def test_a_drafter_of_chains(target: Path, tmp_path: Path) -> None:
     result = inspected(make_copying(tmp_path / "copying", target), target)
     assert result.exit_code == 2
-    assert result.stderr.endswith("a drafter that only copies drafts chains, no trees.\n")
+    assert result.stderr.endswith("this drafter's parallel part drafts chains, no trees.\n")
 
 
 def test_without_a_target_or_matplotlib(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
