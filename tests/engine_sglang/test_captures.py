@@ -71,9 +71,19 @@ CASES = {
     "EAGLE, draft vocabulary": Case("eagle", 3, 3, loop=True, token_map=RANKED + "letters"),
     "EAGLE, tree": Case("eagle", 3, 3, loop=True, children=2, nodes=8, token_map=RANKED + "letters"),
 }
+OFTEN = (
+    "FastMTP, 3 steps",
+    "FastMTP, draft vocabularies",
+    "FastMTP, tree of 4 children",
+    "FastMTP, borrowed nodes",
+    "Gumiho",
+    "Gumiho, tree",
+    "one serial step, then a window",
+    "EAGLE, tree",
+)
 
 
-def test_every_shape_of_drafter(tmp_path: Path) -> None:
+def test_every_shape_of_drafter(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The loop is captured where SGLang replays it, and replays make what it makes; the pass after it always is."""
     target, heads = make_target(tmp_path / "target"), {"positions": 3, "blocks": 1}
     make_fastmtp(tmp_path / "fastmtp", target)
@@ -82,9 +92,10 @@ def test_every_shape_of_drafter(tmp_path: Path) -> None:
     make_hybrid(tmp_path / "hybrid", target)
     make_eagle(tmp_path / "eagle", target, sglang=True)
     make_vocabulary(tmp_path / "vocabulary.json", VOCABULARY)
-    commands = [case.command(tmp_path) for case in CASES.values()]
+    cases = CASES if request.config.getoption("--thorough") else {name: CASES[name] for name in OFTEN}
+    commands = [case.command(tmp_path) for case in cases.values()]
     forget_the_family()
-    found = dict(zip(CASES, captured(commands, str(FOLDER)), strict=True))
-    expected = {name: Captured(case.steps, case.drafts, SIZES * case.loop, SIZES) for name, case in CASES.items()}
+    found = dict(zip(cases, captured(commands, str(FOLDER)), strict=True))
+    expected = {name: Captured(case.steps, case.drafts, SIZES * case.loop, SIZES) for name, case in cases.items()}
     wrong = {name: one for name, one in found.items() if one != expected[name]}
     assert not wrong, "\n".join(f"{name}: {one}" for name, one in wrong.items())

@@ -86,7 +86,7 @@ ASKED_FOR = {  # what asks for a patch of this group, as `integration_points.pro
 def test_who_asks_for_a_patch_that_is_left_out_is_refused(monkeypatch: pytest.MonkeyPatch, patch: Patch) -> None:
     applied: list[str] = []
     monkeypatch.setattr(f"vllm_mtpc.{patch.file}.{patch.function}", lambda module: applied.append(module.__name__))
-    monkeypatch.setattr(integration_points, "_on_a_cpu", lambda: True)
+    monkeypatch.setattr(integration_points, "on_cpu", lambda: True)
     monkeypatch.setattr(integration_points, "runners", lambda: {integration_points.V1, integration_points.V2})
     left_out = []
     for line in TABLE:
@@ -103,7 +103,7 @@ def test_on_other_devices_nothing_of_a_cpu_is_mended_or_missed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(integration_points, "TABLE", [WRONG._replace(group=integration_points.V1_CPU)])
-    monkeypatch.setattr(integration_points, "_on_a_cpu", lambda: False)
+    monkeypatch.setattr(integration_points, "on_cpu", lambda: False)
     monkeypatch.setattr(integration_points.logger, "handlers", [caplog.handler])
     integration_points._apply(START._replace(group=integration_points.V1_CPU), sys.modules["vllm.engine.arg_utils"])
     assert not caplog.text
@@ -168,7 +168,7 @@ def test_on_a_gpu_a_line_for_cpus_refuses_no_drafter(
     monkeypatch: pytest.MonkeyPatch, drafter: Path, fastmtp: Path
 ) -> None:
     monkeypatch.setattr(integration_points, "TABLE", [WRONG._replace(group=integration_points.V1_CPU)])
-    monkeypatch.setattr(integration_points, "_on_a_cpu", lambda: False)
+    monkeypatch.setattr(integration_points, "on_cpu", lambda: False)
     assert not refused(drafter)
     assert not refused(fastmtp)
 

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from mtpc.errors import MTPCError
-from tests.support.random_hybrid import forget_the_family, know_the_family, make_between
+from tests.support.random_hybrid import know_the_family, make_between
 from vllm_mtpc import dispatch, integration_points
 
 
 @pytest.fixture
-def between(target: Path, tmp_path: Path) -> Any:
-    """The directory of such a drafter, while its family is known."""
+def between(target: Path, tmp_path: Path) -> Path:
+    """The directory of such a drafter."""
     know_the_family()
-    yield make_between(tmp_path / "between", target)
-    forget_the_family()
+    return make_between(tmp_path / "between", target)
 
 
 def config_of(folder: Path, architecture: str) -> Any:
