@@ -16,7 +16,7 @@ from tests.support.random_models import make_drafter, make_target
 collect_ignore_glob = [] if find_spec("vllm") else ["test_*.py"]
 
 WEIGHTS = Path(__file__).parents[2] / "weights"
-# Small enough for 24 long requests to be preempted, large enough for many short ones at a time.
+# Small enough for 32 long requests to be preempted, large enough for many short ones at a time.
 CAPACITY = ("--block-size", "32", "--num-gpu-blocks-override", "256", "--max-num-seqs", "128")
 COMPACT_JSON = ("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}')
 WHOLE = ("--additional-config", '{"mtpc": {"adaptive": false}}')  # drafts
