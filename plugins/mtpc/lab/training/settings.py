@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -32,10 +33,11 @@ BatchSize = Annotated[int, typer.Option(min=1, max=MOST_WIDTH, help="Conversatio
 PeakRate = Annotated[
     float, typer.Option(min=LEAST_RATE, max=MOST_RATE, help="Peak rate: warm-up, then a cosine to zero.")
 ]
+LossDecay = Annotated[float, typer.Option(min=0.001, max=1, help="The loss of draft k weighs beta^(k-1).")]
 
 
 @dataclass(frozen=True)
-class ConversationSettings:
+class ConversationSettings(ABC):
     """Of every training on conversations."""
 
     epochs: Epochs
@@ -76,9 +78,9 @@ class ConversationSettings:
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the order of the conversations.")] = 0
 
     @property
+    @abstractmethod
     def drafts(self) -> int:
         """K, drafts of one start."""
-        raise NotImplementedError
 
     def __post_init__(self) -> None:
         if self.context < self.drafts + 2:
@@ -96,7 +98,7 @@ class FastMTPSettings(ConversationSettings):
     num_drafts: Annotated[
         int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts K, one for each recursive step; 1 is plain MTP.")
     ] = 3
-    beta: Annotated[float, typer.Option(min=0.001, max=1, help="The loss of draft k weighs beta^(k-1).")] = 0.6
+    beta: LossDecay = 0.6
     attention: Annotated[
         Attention,
         typer.Option(help="What a step attends to: 'served', as in an engine, or 'paper', as in its training."),
@@ -127,7 +129,7 @@ class GumihoSettings(ConversationSettings):
     classification: Annotated[
         float, typer.Option(min=0, max=1000, help="Weight of the distance from the target's distributions.")
     ] = 0.1
-    beta: Annotated[float, typer.Option(min=0.001, max=1, help="The loss of draft k weighs beta^(k-1).")] = 1.0
+    beta: LossDecay = 1.0
     epochs: Epochs = 10
     batch: BatchSize = 4
     learning_rate: PeakRate = 2e-4
