@@ -70,7 +70,7 @@ lint: test-env  ## ruff, mypy, import-linter and hadolint
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/*.Dockerfile
 
-test:  ## lint, then the tests, both engines side by side, each in its own environment (PYTEST=... passes arguments)
+test:  ## lint and the tests of both engines, side by side, each engine in its own environment (PYTEST=... passes arguments)
 	@PYTEST='$(PYTEST)' scripts/test_both.sh
 
 test-all:  ## the same with every draft method, shape and executor in the real engines: hours
