@@ -263,6 +263,8 @@ class Proposer(EagleProposer):
                     num_rejected_tokens_gpu=num_rejected_tokens_gpu,
                     **named,
                 )
+                if not step.serial:
+                    self.clock.lap("serial 1")
             draft = step.drafts(self._draft_window(step) if step.window else None)
             if step.window:
                 self.clock.lap("window")
