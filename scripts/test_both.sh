@@ -4,6 +4,7 @@
 #
 # PYTEST  more arguments of all
 cd "$(dirname "$0")/.."
+unset PYTHONDONTWRITEBYTECODE # else each of the many processes would compile this project's modules anew
 
 # Tests that need neither engine, which run beside SGLang's: those of vLLM alone take longer.
 either=(tests/oracles tests/mtpc/{circuits,draft_length,methods,parallel,prompt_lookup,target_head,verify} tests/mtpc/lab/{evaluation,training})
