@@ -5,6 +5,7 @@ SGLANG_CONFIG ?= serve_configs/sglang/byte.yaml
 CHAT_CONFIG   ?= serve_configs/vllm/chat.yaml
 VENV          ?= .venvs/vllm
 SGLANG_VENV   ?= .venvs/sglang
+DOCS_VENV     ?= .venvs/docs
 TARGET        ?= $(shell sed -n 's/^model: *//p' $(CONFIG))
 DRAFTER       ?= $(shell sed -n 's/^  model: *//p' $(CONFIG))
 CHAT_TARGET   ?= $(shell sed -n 's/^model: *//p' $(CHAT_CONFIG))
@@ -24,7 +25,7 @@ export VLLM_CPU_KVCACHE_SPACE ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help env env-ray env-sglang test-env test-env-sglang chat-target demo demo-ray demo-sglang serve serve-sglang lint test test-vllm \
-    test-sglang test-gpu bench bench-sglang
+    test-sglang test-gpu docs bench bench-sglang
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +85,15 @@ test-sglang: test-env-sglang  ## the tests of the SGLang adapter (PYTEST=... pas
 
 test-gpu:  ## what only a GPU can show, card by card; without one it says so (CARDS='load core' for some, docs/gpu-cards.md)
 	@scripts/test_gpu.sh $(CARDS) $(if $(ROWS),--rows $(ROWS))
+
+$(DOCS_VENV)/.stamp: requirements/docs.txt | env
+	$(BIN)/python -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip --disable-pip-version-check -q install --no-deps -r $<
+	@touch $@
+
+docs: $(DOCS_VENV)/.stamp  ## build the documentation site into runs/site; a broken link ends it
+	PYTHONPATH=plugins $(BIN)/python scripts/reference_pages.py runs/reference
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 
 bench: env  ## measure vLLM without a drafter, with it and with its own, into runs/bench (BENCH=... passes arguments)
 	$(BIN)/mtpc bench --target $(TARGET) --drafter $(DRAFTER) --out runs/bench $(BENCH)

@@ -2,7 +2,8 @@
 #
 #   docker build -f docker/vllm.Dockerfile -t mtpc-vllm .
 #   docker run --gpus all --ipc=host -p 8000:8000 -v "$PWD/weights:/weights:ro" mtpc-vllm --model /weights/byte-target \
-#     --speculative-config '{"method": "eagle", "model": "/weights/byte-mtpc-hmm-n8", "num_speculative_tokens": 7}'
+#     --speculative-config '{"method": "eagle", "model": "/weights/byte-mtpc-hmm-n8", "num_speculative_tokens": 7,
+#     "draft_sample_method": "probabilistic"}'
 #
 # vLLM's own image for CPUs: --build-arg IMAGE=public.ecr.aws/q9t5s3a7/vllm-cpu-release-repo
 ARG IMAGE=vllm/vllm-openai

@@ -12,7 +12,7 @@ from mtpc.draft_length.cost import StepCost
 from mtpc.lab.table import Table
 
 CONTEXT = 256  # tokens of a question and half its answer
-ALONE = 1 / 83.1  # docs/measurements.md, FastMTP: seconds of a step of a server without a drafter
+ALONE = 1 / 83.1  # docs/measurements.md of 983b2a5, FastMTP: seconds of a step of a server without a drafter
 UNIT = ALONE / 0.89  # the same, Copying: of one that can draft, in which COSTS is
 COSTS = StepCost(  # on the day of these tables
     plain=((1, 1.0), (16, 2.2)), verifying=((2, 1.12), (11, 1.45), (64, 4.41)), drafting=((1, 0.23), (16, 1.0))

@@ -20,7 +20,7 @@ class TokenMap(DraftSettings):
     """What it says.
 
     Attributes:
-        borrow: Nodes of a tree that are borrowed, see `mtpc.parallel.borrow`.
+        borrow: Borrowed nodes of a tree (full tree attention), see `mtpc.parallel.borrow`.
     """
 
     borrow: Annotated[int, Field(ge=0, le=MOST_NODES)] = 0

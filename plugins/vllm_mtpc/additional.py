@@ -21,8 +21,8 @@ class Section(DraftSettings):
     """The whole section.
 
     Attributes:
-        store: Tokens of earlier answers of the same tenant that may be copied as well; a request names its tenant in
-            ``vllm_xargs``.  None: of no other request.
+        store: Tokens of earlier outputs of the same tenant that prompt lookup may copy as well (V1 runner).  A request
+            names its tenant in ``vllm_xargs``; without this setting nothing is copied from other requests.
     """
 
     store: Annotated[int, Field(ge=1, le=REACH)] | None = None

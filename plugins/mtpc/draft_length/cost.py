@@ -20,15 +20,19 @@ Curve = Annotated[tuple[Point, ...], Field(min_length=1, max_length=MOST_POINTS,
 
 
 class StepCost(BaseModel):
-    """What steps of the engine take, in steps that say one token to one request without a draft.
+    """Costs of decoding steps, relative to a step of one request without a draft.
 
-    Points of curves that are straight between them, level before the first, and go on after the last as before it, or
-    level where they fall there.
-    plain: a step without drafts, by requests.  verifying: one with drafts for one request, by tokens that it reads, the
-    pending one and drafts; drafting apart.  What requests cost beside their tokens is in ``plain``: in a step of
-    more of them, drafts add what as many tokens add here from the number of requests on, and what any drafts add.
-    drafting: the drafter's own draft, by requests.  sampled: steps in which some request has a temperature above 0, in
-    the same unit; None: they cost the same.  fixed: read in older files, and without a meaning: every table is.
+    A curve is a list of points.  It is straight between them, level before the first one, and continues after the last
+    as before it, or level where it falls there.
+
+    Attributes:
+        plain: A step without drafts, by requests.
+        verifying: A step with drafts for one request, by tokens that the target reads (pending token and draft tokens),
+            without the drafter's time.  In a larger batch, drafts add the same amount per token.
+        drafting: The drafter's own time, by requests.
+        sampled: The same three curves for batches in which a request has a temperature above 0; without it they cost
+            the same.
+        fixed: Read in older files and ignored.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -17,9 +17,9 @@ class DraftSettings(VocabularyChoice):
     """The settings.
 
     Attributes:
-        copy_: Whether prompt lookup drafts as well; None: where the drafter does nothing else.
-        adaptive: Whether drafts are as long as is worth it, where they may have any length.
-        step_cost: What steps cost; None: timed while the engine starts.
+        copy_: Whether to mix prompt lookup into every draft; by default only for a checkpoint that does nothing else.
+        adaptive: Whether draft lengths adapt, where drafts may have any length; false: always draft K tokens.
+        step_cost: Costs of decoding steps, see below; without it they are timed while the engine starts.
     """
 
     copy_: Annotated[bool | None, Field(alias=COPY)] = None

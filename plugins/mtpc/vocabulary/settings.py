@@ -21,10 +21,14 @@ MOST = 1 << 24  # tokens of any vocabulary
 
 
 class VocabularyChoice(Strict):
-    """What the user says.
+    """The choice of a draft vocabulary.
 
-    vocabulary: a file that `mtpc.vocabulary.formats.read_rankings` reads; None: the drafter's own, if it has one.
-    size: None: all tokens that the file lists, of the drafter's own `OWN_SIZE`.  language: see `VocabularySettings`.
+    Attributes:
+        vocabulary: A file of rankings by language (see `mtpc.vocabulary.formats`); without it, the checkpoint's
+            ``vocabulary.json`` if there is one.
+        size: Tokens per language; without it, all tokens of the file, or 8,192 of the checkpoint's own.
+        language: A language of the file for all requests, "auto" for each request's own, or "none" for the whole
+            vocabulary.
     """
 
     vocabulary: Annotated[str, Field(min_length=1)] | None = None
