@@ -33,8 +33,8 @@ def start_from_target(layer: AutoregressivePart, model: Any) -> None:
     for block, source in zip(layer.blocks, last, strict=True):
         weights = source.state_dict()
         if hasattr(source.mlp, "experts"):
-            block.mlp.down_proj.weight.zero_()
-            weights |= block.mlp.state_dict(prefix="mlp.")
+            block.get_parameter("mlp.down_proj.weight").zero_()
+            weights |= block.get_submodule("mlp").state_dict(prefix="mlp.")
         block.load_state_dict({name: weights[name] for name in block.state_dict()})
     if layer.config.normed:
         for norm in (layer.final_layernorm, layer.hidden_layernorm):
