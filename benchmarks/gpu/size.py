@@ -53,13 +53,12 @@ def make_target(folder: Path, name: str, small: bool) -> PretrainedConfig:
 
 
 def planned(name: str, target: PretrainedConfig) -> Drafter:
-    """A drafter without memory; its layers are Llama's, of the target's sizes."""
-    like = LlamaConfig(**{key: getattr(target, key) for key in LLAMA if getattr(target, key, None) is not None})
+    """A drafter without memory; its layers are like the target's."""
     with torch.device("meta"):
         if name == "fastmtp":
-            return Drafter(FastMTP(), config_for(like, 3))
+            return Drafter(FastMTP(), config_for(target, 3))
         if name == "gumiho":
-            return Drafter(Gumiho(), gumiho_config(like, {"positions": 5}, num_hidden_layers=2))
+            return Drafter(Gumiho(), gumiho_config(target, {"positions": 5}, num_hidden_layers=2))
         config = MTPCConfig(
             circuit="hmm", window=5, rank=8, leaf_features=256, hidden_size=target.hidden_size,
             vocab_size=target.vocab_size,

@@ -10,7 +10,9 @@ usable without a drafter.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import get_args
 
+from mtpc.autoregressive.kinds import Layer
 from mtpc.methods import DrafterConfig
 from mtpc.methods.drafter import split_drafts
 from mtpc.serving.finding import Finding
@@ -24,12 +26,11 @@ STEP, SAMPLING = "every step", "sampling where SGLang has no correct rule"
 GRAPHS, WINDOW_ALONE = "a window part in CUDA graphs", "a drafter without a serial part"
 SERIAL, WORKER = "a serial part", "SGLang's own EAGLE worker"
 NATIVE = "draft vocabularies of SGLang's own draft layers"
-LLAMA, QWEN2 = "a serial part of kind llama", "a serial part of kind qwen2"
+KINDS = {kind: f"a serial part of kind {kind}" for kind in get_args(Layer)}
 TEXTS = "draft vocabularies by language, or copying"
 STATE = "a state between the target's layers"
 LENGTHS, TIMED = "chosen draft lengths, or copying, beside a serial part", "chosen draft lengths"
 NATIVE_GROUPS = {START, SAMPLING, WORKER, NATIVE, TEXTS}
-KINDS = {"llama": LLAMA, "qwen2": QWEN2}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
 TABLE = (
@@ -319,14 +320,20 @@ TABLE = (
         "called", "the projection in front of the decoder layer",
     ),
     IntegrationPoint(
-        LLAMA, f"{_SRT}.models.llama", "LlamaAttention.__init__",
+        KINDS["llama"], f"{_SRT}.models.llama", "LlamaAttention.__init__",
         "self config * hidden_size num_heads num_kv_heads rope_theta rope_scaling max_position_embeddings prefix bias",
         "called", "attention of a layer of kind llama",
     ),
     IntegrationPoint(
-        QWEN2, f"{_SRT}.models.qwen2", "Qwen2Attention.__init__",
+        KINDS["qwen2"], f"{_SRT}.models.qwen2", "Qwen2Attention.__init__",
         "self * hidden_size num_heads num_kv_heads head_dim rope_theta rope_scaling max_position_embeddings prefix",
         "called", "attention of a layer of kind qwen2",
+    ),
+    IntegrationPoint(
+        KINDS["qwen3"], f"{_SRT}.models.qwen3", "Qwen3Attention.__init__",
+        "self * hidden_size num_heads num_kv_heads head_dim rope_theta rope_scaling max_position_embeddings layer_id "
+        "rms_norm_eps prefix",
+        "called", "attention of a layer of kind qwen3",
     ),
     IntegrationPoint(
         SERIAL, f"{_SRT}.models.llama", "LlamaMLP.__init__", "self hidden_size intermediate_size hidden_act * prefix",

@@ -100,6 +100,10 @@ TABLE = (
         "called", "a layer of kind qwen2",
     ),
     IntegrationPoint(
+        SERIAL, f"{_MODELS}.qwen3", "Qwen3DecoderLayer.__init__", "self config cache_config * prefix",
+        "called", "a layer of kind qwen3",
+    ),
+    IntegrationPoint(
         SERIAL, f"{_LAYERS}.linear", "ReplicatedLinear.__init__",
         "self input_size output_size bias * params_dtype prefix return_bias",
         "called", "the projection in front of the layer",

@@ -11,6 +11,7 @@ from vllm.model_executor.layers.layernorm import RMSNorm
 from vllm.model_executor.layers.linear import ReplicatedLinear
 from vllm.model_executor.models.llama import LlamaDecoderLayer
 from vllm.model_executor.models.qwen2 import Qwen2DecoderLayer
+from vllm.model_executor.models.qwen3 import Qwen3DecoderLayer
 from vllm.model_executor.models.utils import WeightsMapper
 
 from mtpc.autoregressive.config import SerialConfig
@@ -25,6 +26,9 @@ STACKED = WeightsMapper(
         ".up_proj": (".gate_up_proj", 1),
     }
 )
+
+
+QWEN = {"qwen2": Qwen2DecoderLayer, "qwen3": Qwen3DecoderLayer}
 
 
 class LlamaBlock(LlamaDecoderLayer):
@@ -67,8 +71,8 @@ class SerialPart(nn.Module):
         if serial.layer == "llama":
             self.blocks = nn.ModuleList(LlamaBlock(vllm_config, prefix=name, config=config) for name in names)
         else:
-            cache = vllm_config.cache_config
-            self.blocks = nn.ModuleList(Qwen2DecoderLayer(config, cache, prefix=name) for name in names)
+            layer, cache = QWEN[serial.layer], vllm_config.cache_config
+            self.blocks = nn.ModuleList(layer(config, cache, prefix=name) for name in names)
         if not serial.normed:
             self.blocks[0].input_layernorm = nn.Identity()
 

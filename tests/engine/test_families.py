@@ -24,11 +24,12 @@ from tests.engine.loop import Loop
 from tests.engine.prompts import prompts
 from tests.engine.server import Server, speculative_config, tokens
 from tests.support.often import each_of
-from tests.support.random_fastmtp import make_vocabulary
+from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import know_the_family, make_between, make_hybrid, make_subset
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
+from tests.support.random_qwen3 import make_qwen3
 from vllm_mtpc.additional import copies, section, vocabulary_values
 
 pytestmark = pytest.mark.engine
@@ -81,6 +82,12 @@ def mimo(folder: Path) -> Case:
     return Case(Models(made.target, made.drafter, 3), made.plain, WHOLE, arguments=("--trust-remote-code",))
 
 
+def qwen3_moe(folder: Path) -> Case:
+    """A layer of kind qwen3, dense behind a mixture of experts, drafting from the vocabulary of each language."""
+    target = make_qwen3(folder / "target", experts=True)
+    return Case(Models(target, make_fastmtp(folder / "drafter", target), 3), target, by_language(folder) | WHOLE)
+
+
 def gumiho(folder: Path) -> Case:
     """Two layers and heads behind them, all drafting from the vocabulary of each language; two drafts are the layers'.
 
@@ -125,6 +132,7 @@ def by_language(folder: Path) -> dict[str, Any]:
 CASES = {
     "mtpc": mtpc,
     "fastmtp, MiMo": mimo,
+    "fastmtp, Qwen3-MoE": qwen3_moe,
     "gumiho": gumiho,
     "hybrid, copying": copying,
     "copying": copying_alone,

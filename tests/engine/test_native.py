@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -25,6 +25,8 @@ from tests.engine.server import Server, tokens
 from tests.engine.test_runner_v2 import session
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_mimo import make_mimo
+from tests.support.random_native import make_draft_model
+from tests.support.random_qwen3 import make_qwen3
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -35,8 +37,31 @@ SAMPLED = [(SMALL, Sampling()), (CAPITAL, Sampling(0.6, 20, 0.9))]
 VOCABULARY, SIZE, DRAFTS = 258, 120, 3
 
 
+class Case(NamedTuple):
+    """What is served."""
+
+    target: Path
+    plain: Path  # the target for transformers
+    drafter: dict[str, Any]  # in vLLM's speculative settings
+
+
+def mimo(folder: Path) -> Case:
+    """The MTP layer of a MiMo checkpoint."""
+    made = make_mimo(folder)
+    return Case(made.target, made.plain, {"method": "mtp"})
+
+
+def qwen3(folder: Path) -> Case:
+    """A draft model for a mixture of experts."""
+    target = make_qwen3(folder / "target", experts=True)
+    return Case(target, target, {"method": "draft_model", "model": str(make_draft_model(folder / "draft", target))})
+
+
+CASES = {"mtp, MiMo": mimo, "draft_model, Qwen3-MoE": qwen3}
+
+
 class Served(NamedTuple):
-    """A server of a MiMo checkpoint with its own MTP layer, the target in transformers, and the folder of all files."""
+    """A server of a case, the target in transformers, and the folder of all files."""
 
     server: Server
     exact: Reference
@@ -44,10 +69,16 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, path: Sequence[Path] = PLUGINS, **variables: str) -> Iterator[Served]:
-    """Serve it."""
-    made, file = make_mimo(folder), make_vocabulary(folder / "vocabulary.json", VOCABULARY)
-    drafting = {"method": "mtp", "num_speculative_tokens": DRAFTS, "draft_sample_method": "probabilistic"}
+def serving(
+    folder: Path,
+    *arguments: str,
+    make: Callable[[Path], Case] = mimo,
+    path: Sequence[Path] = PLUGINS,
+    **variables: str,
+) -> Iterator[Served]:
+    """Serve a case."""
+    made, file = make(folder), make_vocabulary(folder / "vocabulary.json", VOCABULARY)
+    drafting = {**made.drafter, "num_speculative_tokens": DRAFTS, "draft_sample_method": "probabilistic"}
     with Server(
         made.target,
         folder / "log",
@@ -61,10 +92,10 @@ def serving(folder: Path, *arguments: str, path: Sequence[Path] = PLUGINS, **var
         yield Served(server, Reference(made.plain), folder)
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=CASES)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """On one rank."""
-    with serving(tmp_path_factory.mktemp("native")) as server:
+    with serving(tmp_path_factory.mktemp("native"), make=CASES[request.param]) as server:
         yield server
 
 

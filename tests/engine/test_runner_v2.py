@@ -25,11 +25,12 @@ from tests.engine.exact import Reference, Sampling, cells, p_value
 from tests.engine.loop import Loop
 from tests.engine.prompts import prompts
 from tests.support.often import each_of
-from tests.support.random_fastmtp import make_vocabulary
+from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import know_the_family, make_between, make_hybrid, make_subset
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
+from tests.support.random_qwen3 import make_qwen3
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -97,6 +98,12 @@ def mimo(folder: Path) -> Case:
     return Case(Models(made.target, made.drafter, 3), made.plain, 12, 200)
 
 
+def qwen3_moe(folder: Path) -> Case:
+    """A layer of kind qwen3, dense behind a mixture of experts."""
+    target = make_qwen3(folder / "target", experts=True)
+    return Case(Models(target, make_fastmtp(folder / "drafter", target), 3), target, 12, 400)
+
+
 def gumiho(folder: Path) -> Case:
     """Two layers without norms that draft two tokens, and joint heads behind them."""
     target, heads = make_target(folder / "target"), {"positions": 2, "blocks": 1, "circuit": "hmm", "rank": 3}
@@ -141,6 +148,7 @@ def foretelling(target: Path) -> list[list[int]]:
 CASES = {
     "mtpc": mtpc,
     "fastmtp, MiMo": mimo,
+    "fastmtp, Qwen3-MoE": qwen3_moe,
     "gumiho": gumiho,
     "hybrid, copying": hybrid,
     "copying": copying_alone,

@@ -34,6 +34,7 @@ from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import know_the_family, make_between, make_subset
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
+from tests.support.random_qwen3 import make_qwen3
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -118,6 +119,13 @@ def mimo(folder: Path) -> Case:
     return Case(Models(made.target, made.drafter, 5), made.plain, arguments, f"{COPY}&step_cost={DEARER}", REPEATED)
 
 
+def qwen3_moe(folder: Path) -> Case:
+    """A serial part alone, of kind qwen3, dense behind experts, drafting from the vocabulary of each language."""
+    target = make_qwen3(folder / "target", experts=True)
+    models = Models(target, make_fastmtp(folder / "drafter", target), 3)
+    return Case(models, target, (SYNCHRONOUS,), vocabulary(folder), wrong=0.8)
+
+
 def gumiho(folder: Path, *arguments: str, tree: Tree | None = None, token_map: str | None = None) -> Case:
     """Two layers that draft two tokens, and joint heads.
 
@@ -158,6 +166,7 @@ CASES = {
     "mtpc, tree": lambda folder: mtpc(folder, tree=Tree(11, 3), token_map=f"{WHOLE}&borrow={BORROWED}"),
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *PAGES, SYNCHRONOUS, tree=Tree(7, 2)),
     "fastmtp, MiMo, copying": mimo,
+    "fastmtp, Qwen3-MoE": qwen3_moe,
     "gumiho": lambda folder: gumiho(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
     "gumiho, tree": lambda folder: gumiho(folder, tree=Tree(11, 3), token_map=f"{WHOLE}&borrow={BORROWED}"),
     "copying": copying_alone,

@@ -18,13 +18,14 @@ MODULES = {
     "vllm": (
         "vllm", "vllm.engine.arg_utils", "vllm.v1.engine.llm_engine", "vllm.v1.worker.gpu.model_runner",
         "vllm.v1.worker.gpu.spec_decode.eagle.speculator", "vllm.model_executor.models.llama",
-        "vllm.model_executor.models.qwen2", "vllm_mtpc.model", "vllm_mtpc.v2.speculator", "vllm_mtpc.native.restrict",
-        "vllm_mtpc.offline",
+        "vllm.model_executor.models.qwen2", "vllm.model_executor.models.qwen3", "vllm_mtpc.model",
+        "vllm_mtpc.v2.speculator", "vllm_mtpc.native.restrict", "vllm_mtpc.offline",
     ),
     "sglang": (
         "sglang", "sglang.srt.server_args", "sglang.srt.entrypoints.http_server", "sglang.srt.managers.scheduler",
         "sglang.srt.speculative.eagle_worker_v2", "sglang.srt.models.llama", "sglang.srt.models.qwen2",
-        "sglang_mtpc.window_worker", "sglang_mtpc.serial_worker", "sglang_mtpc.models.serial", "sglang_mtpc.native",
+        "sglang.srt.models.qwen3", "sglang_mtpc.window_worker", "sglang_mtpc.serial_worker",
+        "sglang_mtpc.models.serial", "sglang_mtpc.native",
     ),
 }  # fmt: skip
 ON_A_DEVICE = {"vllm": ("vllm._C_stable_libtorch",), "sglang": ("sgl_kernel",)}

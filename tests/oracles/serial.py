@@ -77,12 +77,17 @@ class SerialOracle:
         embedding = self.norm("token_layernorm", self.embedding[row.token])
         return self.project("input_proj", torch.cat([self.norm("hidden_layernorm", row.previous.double()), embedding]))
 
+    def heads(self, name: str, x: Tensor, count: int) -> Tensor:
+        """Of rows x [T, d], [T, count, head_dim], normed where the layer has a norm for them."""
+        found = self.project(f"{name}_proj", x).view(-1, count, self.config.head_dim)
+        return self.norm(f"{name}_norm", found) if self.config.layer == "qwen3" else found
+
     def layer(self, name: str, z: Tensor, positions: Tensor) -> Tensor:
         """One decoder layer's output of the last of the rows z [T, d], which attends to all of them: [d]."""
         heads, groups, size = self.config.num_attention_heads, self.config.num_key_value_heads, self.config.head_dim
         x = self.norm(f"{name}.input_layernorm", z)
-        query = self.rotate(self.project(f"{name}.self_attn.q_proj", x).view(-1, heads, size), positions)[-1]
-        keys = self.rotate(self.project(f"{name}.self_attn.k_proj", x).view(-1, groups, size), positions)
+        query = self.rotate(self.heads(f"{name}.self_attn.q", x, heads), positions)[-1]
+        keys = self.rotate(self.heads(f"{name}.self_attn.k", x, groups), positions)
         values = self.project(f"{name}.self_attn.v_proj", x).view(-1, groups, size)
         attended = []
         for head in range(heads):

@@ -89,7 +89,7 @@ def _drop_a_tensor(folder: Path) -> None:
         (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
         (
             _config(lambda values: values["fastmtp"].update(layer="gpt2")),
-            "it is 'gpt2', but should be 'llama' or 'qwen2'",
+            "it is 'gpt2', but should be 'llama', 'qwen2' or 'qwen3'",
         ),
         (_config(lambda values: values.update(head_dim=32)), "head_dim is 32, but 64 was expected"),
         (_drop_a_tensor, "the tensor 'model.mtp_layers.0.input_proj.weight' is missing"),

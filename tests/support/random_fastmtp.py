@@ -13,6 +13,7 @@ from mtpc.methods.fastmtp import FastMTP, config_for
 from mtpc.vocabulary.ranking import Ranking, Rankings
 
 NOISE = 0.3  # of a tensor's mean size: enough for every weight to matter, too little to be always wrong
+SIZE = 0.02  # of what training starts from zero
 END = 256  # the byte tokenizer's end of text
 
 
@@ -26,7 +27,7 @@ def make_fastmtp(folder: Path, target: Path, seed: int = 1) -> Path:
     start_from_target(layer, model)
     with torch.no_grad():
         for weight in layer.parameters():
-            weight.add_(torch.randn_like(weight) * weight.abs().mean() * NOISE)
+            weight.add_(torch.randn_like(weight) * (weight.abs().mean() or SIZE) * NOISE)
     save_drafter(folder, drafter, {"purpose": "tests"})
     return folder
 

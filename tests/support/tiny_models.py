@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 from mtpc.autoregressive.layer import SerialLayer
 from mtpc.methods.drafter import Drafter
@@ -30,14 +38,26 @@ SHAPE = {
     "pad_token_id": 2,
     "tie_word_embeddings": False,
 }
-KINDS = ("llama", "qwen2")
+HEAD_DIM = 8  # of the kinds of targets that state it: not hidden_size / num_attention_heads
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "norm_topk_prob": True}
+KINDS = ("llama", "qwen2", "qwen3")
+
+
+def target_config(kind: str, **keys: object) -> PreTrainedConfig:
+    """Of a target of two layers; keys: others than those of `SHAPE`."""
+    shape = SHAPE | keys
+    if kind == "llama":
+        return LlamaConfig(**shape)
+    if kind == "qwen2":
+        return Qwen2Config(**shape)
+    shape = {"head_dim": HEAD_DIM} | shape
+    return Qwen3Config(**shape) if kind == "qwen3" else Qwen3MoeConfig(**EXPERTS | shape)
 
 
 def make_target(kind: str, seed: int = 0, vocab: int = VOCAB) -> PreTrainedModel:
     """A target of two layers, float32, as sure of itself as a trained one."""
     torch.manual_seed(seed)
-    shape = SHAPE | {"vocab_size": vocab}
-    model = LlamaForCausalLM(LlamaConfig(**shape)) if kind == "llama" else Qwen2ForCausalLM(Qwen2Config(**shape))
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(target_config(kind, vocab_size=vocab))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.3 if parameter.ndim > 1 else 0.1))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from mtpc.autoregressive.kinds import LAYER_OF, Layer
 from mtpc.autoregressive.part import TargetInterface
 from mtpc.autoregressive.rope import POSITIONS, check_rope
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict
 from mtpc.files.target import Heads, HiddenSize, VocabSize
 
-Layer = Literal["llama", "qwen2"]
-LAYERS: tuple[str, ...] = get_args(Layer)
 MOST_LAYERS = 64
+BIASED = {"qwen2": True, "qwen3": False}  # the attention_bias of kinds of layers that have just one
 # Keys that the engines read in config.json under the same name.
 SHARED_KEYS = (
     "num_hidden_layers",
@@ -35,7 +35,7 @@ SHARED_KEYS = (
 class LayerConfig(Strict):
     """What a decoder layer of a serial part is."""
 
-    layer: Layer  # its kind: "qwen2" is MiMo's
+    layer: Layer  # its kind
     hidden_size: HiddenSize  # d of the target
     vocab_size: VocabSize  # V of the target
     intermediate_size: Annotated[int, Field(ge=1, le=1 << 20)]
@@ -57,8 +57,9 @@ class LayerConfig(Strict):
         heads, keys = self.num_attention_heads, self.num_key_value_heads
         if heads % keys:
             raise ValueError(f"num_attention_heads ({heads}) must be a multiple of num_key_value_heads ({keys})")
-        if self.layer == "qwen2" and not self.attention_bias:
-            raise ValueError("attention_bias must be true for a layer of kind 'qwen2'")
+        biased = BIASED.get(self.layer, self.attention_bias)
+        if self.attention_bias != biased:
+            raise ValueError(f"attention_bias must be {str(biased).lower()} for a layer of kind {self.layer!r}")
         stretched = self.rope_parameters.get("original_max_position_embeddings", self.max_position_embeddings)
         if stretched * self.rope_parameters.get("factor", 1) > POSITIONS:
             raise ValueError(f"rope_parameters.factor makes more positions than {POSITIONS} of {stretched}")
@@ -89,16 +90,20 @@ class SerialConfig(TargetInterface, LayerConfig):
 
 
 def layer_of(target: Any) -> dict[str, Any]:
-    """The keys of a `LayerConfig` whose layer is like those of a target.
+    """Return the keys of a `LayerConfig` whose layer is like those of a target.
 
-    target: its configuration in transformers.
+    Of a mixture of experts the layer is like a dense one: ``intermediate_size`` is its width, whatever the experts' is.
 
-    Errors: `MTPCError` for a target of a kind that no layer here computes.
+    Args:
+        target: Its configuration in transformers.
+
+    Raises:
+        MTPCError: For a target of a model type that no layer here is like.
     """
-    kind = "qwen2" if target.model_type in ("qwen2", "mimo") else target.model_type
-    if kind not in LAYERS:
+    kind = LAYER_OF.get(target.model_type)
+    if kind is None:
         raise MTPCError(
-            f"the target is of type {target.model_type!r}, but a serial layer is {', '.join(LAYERS)} or mimo."
+            f"Cannot train this drafter for model_type {target.model_type!r}: supported are {', '.join(LAYER_OF)}."
         )
     for name, expected in (("hidden_act", "silu"), ("mlp_bias", False), ("use_sliding_window", False)):
         if getattr(target, name, expected) != expected:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, LlamaConfig, Qwen2Config
+from transformers import Cache, LlamaConfig, Qwen2Config, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm, Qwen3RotaryEmbedding
 
 from mtpc.autoregressive.config import SHARED_KEYS, SerialConfig
 from mtpc.autoregressive.part import AutoregressivePart, OwnTokens
@@ -29,6 +30,7 @@ class Parts(NamedTuple):
 PARTS = {
     "llama": Parts(LlamaConfig, LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding),
     "qwen2": Parts(Qwen2Config, Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding),
+    "qwen3": Parts(Qwen3Config, Qwen3DecoderLayer, Qwen3RMSNorm, Qwen3RotaryEmbedding),
 }
 
 

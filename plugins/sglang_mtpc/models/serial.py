@@ -56,10 +56,14 @@ def attention(serial: SerialConfig, config: Any, number: int) -> Any:
         from sglang.srt.models.llama import LlamaAttention
 
         built = LlamaAttention(config, bias=serial.attention_bias, **shape)
-    else:
+    elif serial.layer == "qwen2":
         from sglang.srt.models.qwen2 import Qwen2Attention
 
         built = Qwen2Attention(head_dim=serial.head_dim, **shape)
+    else:
+        from sglang.srt.models.qwen3 import Qwen3Attention
+
+        built = Qwen3Attention(head_dim=serial.head_dim, rms_norm_eps=serial.rms_norm_eps, **shape)
     built.o_proj.reduce_results = True  # some releases leave it to a decoder layer of their own
     return built
 

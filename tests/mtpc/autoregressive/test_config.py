@@ -1,11 +1,20 @@
-"""Which numbers of tensor-parallel ranks can share a serial layer."""
+"""The kinds of draft layers, and which numbers of tensor-parallel ranks can share one."""
 
 from __future__ import annotations
+
+from typing import get_args
 
 import pytest
 
 from mtpc.autoregressive.config import SerialConfig
+from mtpc.autoregressive.kinds import LAYER_OF, Layer
+from mtpc.autoregressive.layer import PARTS
 from mtpc.errors import MTPCError
+from tests.support.tiny_models import KINDS
+
+
+def test_every_kind_is_implemented_tested_and_that_of_a_target() -> None:
+    assert set(get_args(Layer)) == set(LAYER_OF.values()) == set(PARTS) == set(KINDS)
 
 
 def config(heads: int, keys: int, intermediate: int) -> SerialConfig:

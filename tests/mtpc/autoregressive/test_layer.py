@@ -20,6 +20,7 @@ NAMES = [
     *(f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
 ]
 BIASES = [f"self_attn.{name}_proj.bias" for name in "qkv"]
+NORMS = [f"self_attn.{name}_norm.weight" for name in "qk"]
 
 
 @pytest.fixture(params=KINDS)
@@ -57,7 +58,7 @@ def test_a_cache_changes_nothing(made: tuple[SerialLayer, SharedHead]) -> None:
     torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("kind", "names"), [("llama", NAMES), ("qwen2", NAMES + BIASES)])
+@pytest.mark.parametrize(("kind", "names"), [("llama", NAMES), ("qwen2", NAMES + BIASES), ("qwen3", NAMES + NORMS)])
 def test_the_names_are_those_of_published_checkpoints(kind: str, names: list[str]) -> None:
     drafter = make_fastmtp(make_target(kind))
     tensors = drafter.tensors()

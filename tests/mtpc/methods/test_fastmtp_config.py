@@ -11,7 +11,7 @@ from transformers import AutoConfig, LlamaConfig, MistralConfig, PreTrainedConfi
 from mtpc.errors import MTPCError
 from mtpc.methods import recognise
 from mtpc.methods.fastmtp import FastMTP, config_for
-from tests.support.tiny_models import SHAPE
+from tests.support.tiny_models import HEAD_DIM, KINDS, SHAPE, target_config
 
 
 class MiMoConfig(Qwen2Config):
@@ -27,15 +27,26 @@ def test_the_layer_is_the_targets() -> None:
     qwen = config_for(Qwen2Config(**SHAPE), 2)
     assert (qwen.layer, qwen.head_dim, qwen.attention_bias) == ("qwen2", 4, True)
     assert config_for(MiMoConfig(**SHAPE), 2) == qwen
+    qwen3 = config_for(target_config("qwen3"), 2)
+    assert (qwen3.layer, qwen3.head_dim, qwen3.attention_bias) == ("qwen3", HEAD_DIM, False)
+
+
+def test_of_a_mixture_of_experts_the_layer_is_a_dense_one() -> None:
+    assert config_for(target_config("qwen3_moe"), 2) == config_for(target_config("qwen3"), 2)
 
 
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (MistralConfig(**SHAPE), "of type 'mistral'"),
+        (
+            MistralConfig(**SHAPE),
+            "^Cannot train this drafter for model_type 'mistral': supported are llama, qwen2, mimo, qwen3, qwen3_moe.$",
+        ),
         (LlamaConfig(**SHAPE, hidden_act="gelu"), "hidden_act is 'gelu'"),
         (LlamaConfig(**SHAPE, mlp_bias=True), "mlp_bias is True"),
         (Qwen2Config(**SHAPE, use_sliding_window=True), "use_sliding_window is True"),
+        (target_config("qwen3_moe", use_sliding_window=True), "use_sliding_window is True"),
+        (target_config("qwen3", attention_bias=True), "attention_bias must be false for a layer of kind 'qwen3'"),
     ],
 )
 def test_a_target_that_the_layer_could_not_be_like(target: PreTrainedConfig, message: str) -> None:
@@ -43,7 +54,7 @@ def test_a_target_that_the_layer_could_not_be_like(target: PreTrainedConfig, mes
         config_for(target, 3)
 
 
-@pytest.mark.parametrize("target", [LlamaConfig(**SHAPE), Qwen2Config(**SHAPE)], ids=["llama", "qwen2"])
+@pytest.mark.parametrize("target", [target_config(kind) for kind in KINDS], ids=KINDS)
 def test_engines_read_one_layer_like_the_targets(target: PreTrainedConfig, tmp_path: Path) -> None:
     config = config_for(target, 3)
     (tmp_path / "config.json").write_text(json.dumps(FastMTP().to_json(config)))
@@ -54,6 +65,7 @@ def test_engines_read_one_layer_like_the_targets(target: PreTrainedConfig, tmp_p
     assert loaded.num_hidden_layers == 1
     same = ("model_type", "hidden_size", "num_key_value_heads", "intermediate_size", "rms_norm_eps", "rope_parameters")
     assert all(getattr(loaded, name) == getattr(target, name) for name in same)
+    assert loaded.head_dim == config.head_dim
 
 
 def test_other_folders_are_no_fastmtp_drafters(tmp_path: Path) -> None:

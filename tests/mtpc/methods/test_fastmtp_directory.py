@@ -31,13 +31,14 @@ ROPE: dict[str, object] = {"rope_theta": 1e4, "rope_type": "default"}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 BROKEN: dict[str, tuple[dict[str, object], str]] = {
     "wrong type": ({"num_drafts": "3"}, "at 'num_drafts': it is '3', but should be a valid integer"),
-    "unknown layer": ({"layer": "gemma"}, "at 'layer': it is 'gemma', but should be 'llama' or 'qwen2'"),
+    "unknown layer": ({"layer": "gemma"}, "at 'layer': it is 'gemma', but should be 'llama', 'qwen2' or 'qwen3'"),
     "no drafts": ({"num_drafts": 0}, "at 'num_drafts': it is 0, but should be greater than or equal to 1"),
     "too many drafts": ({"num_drafts": 10**9}, "should be less than or equal to 256"),
     "heads at odds": ({"num_key_value_heads": 3}, "must be a multiple of num_key_value_heads"),
     "odd heads": ({"head_dim": 3}, "at 'head_dim': it is 3, but should be a multiple of 2"),
     "no epsilon": ({"rms_norm_eps": 0.0}, "at 'rms_norm_eps'"),
     "no bias": ({"layer": "qwen2"}, "attention_bias must be true"),
+    "a bias": ({"layer": "qwen3", "attention_bias": True}, "attention_bias must be false"),
     "no theta": ({"rope_parameters": {"rope_type": "default"}}, "the key 'rope_theta' is missing"),
     "no rope type": ({"rope_parameters": {"rope_theta": 1.0}}, "the key 'rope_type' is missing"),
     "an unknown rope": ({"rope_parameters": ROPE | {"rope_type": "nonsense"}}, "its 'rope_type' is 'nonsense', but"),

@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from mtpc.autoregressive.kinds import LAYER_OF
 from mtpc.lab.options.numbers import MOST_MINUTES, MOST_PROMPTS
 from mtpc.lab.options.paths import file_to_write, folder_to_write
 
-Target = Annotated[Path, typer.Option(help="The frozen target, a Hugging Face folder (Llama, Qwen2, MiMo).")]
+Target = Annotated[
+    Path, typer.Option(help=f"The frozen target, a Hugging Face folder of model_type {', '.join(LAYER_OF)}.")
+]
 Data = Annotated[Path, typer.Option(help="Conversations of the target, as `mtpc distill` writes them.")]
 Out = Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter directory that is written.")]
 States = Annotated[

@@ -17,6 +17,7 @@ def start_from_target(layer: AutoregressivePart, model: Any) -> None:
     """Copy the target's last decoder layers and final norm; the projection passes both of its inputs through, added.
 
     The first outputs are then states that the target's output head understands, where there is a norm at the end.
+    In place of experts there is an MLP that adds nothing yet.
 
     model: the target, a causal language model of transformers.
 
@@ -31,6 +32,9 @@ def start_from_target(layer: AutoregressivePart, model: Any) -> None:
     last = model.model.layers[-len(layer.blocks) :]
     for block, source in zip(layer.blocks, last, strict=True):
         weights = source.state_dict()
+        if hasattr(source.mlp, "experts"):
+            block.get_parameter("mlp.down_proj.weight").zero_()
+            weights |= block.get_submodule("mlp").state_dict(prefix="mlp.")
         block.load_state_dict({name: weights[name] for name in block.state_dict()})
     if layer.config.normed:
         for norm in (layer.final_layernorm, layer.hidden_layernorm):

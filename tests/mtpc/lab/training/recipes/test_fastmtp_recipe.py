@@ -18,6 +18,7 @@ from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import FastMTPSettings
 from mtpc.lab.training.states import HiddenStates
 from mtpc.lab.training.trainer import Trainer
+from mtpc.methods.drafter import load_drafter, save_drafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.training.conversations import make_conversations
 from tests.support.tiny_models import SIZE, VOCAB, make_fastmtp, make_mtpc, make_target
@@ -155,6 +156,33 @@ def test_it_starts_from_the_targets_last_layer_or_from_a_given_one(
     given = make_fastmtp(target.model)
     started = start_of(FastMTPRecipe(target, conversations, RECIPE, start=given))
     assert all(torch.equal(a, b) for a, b in zip(given.parameters(), started.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_moe"])
+def test_a_layer_for_a_qwen3_learns_and_is_kept(kind: str, tmp_path: Path) -> None:
+    """Behind experts its MLP learns as well, which at first adds nothing."""
+    make_target(kind).save_pretrained(tmp_path / "target")
+    target = FrozenTarget(tmp_path / "target")
+    settings = dataclasses.replace(RECIPE, epochs=12, learning_rate=1e-2)
+    recipe = FastMTPRecipe(target, make_conversations(target.model, 40), settings)
+    first, last = start_of(recipe).blocks[0], target.model.model.layers[-1]
+    copied = {name: last.state_dict().get(name) for name in first.state_dict()}
+    new = {name for name, weight in copied.items() if weight is None}
+    assert new == ({f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")} if kind == "qwen3_moe" else set())
+    assert all(torch.equal(copied[name], weight) for name, weight in first.state_dict().items() if name not in new)
+    assert first.mlp.down_proj.weight.any() == (kind == "qwen3")
+    trainer = Trainer(recipe)
+    trainer.run()
+    start, end = (torch.tensor(losses_of(trainer)[part]).mean(0) for part in (slice(5), slice(-5, None)))
+    assert (end < 0.9 * start).all()
+    drafter = trainer.learners[0].model
+    assert all(not torch.equal(weight, drafter.serial.blocks[0].get_parameter(name)) for name, weight in
+               first.named_parameters())  # fmt: skip
+    save_drafter(tmp_path / "drafter", drafter, {"purpose": "tests"})
+    loaded = load_drafter(tmp_path / "drafter", target.facts)
+    assert loaded.config.layer == "qwen3"
+    for weight, kept in zip(drafter.parameters(), loaded.parameters(), strict=True):
+        assert torch.equal(weight.to(torch.bfloat16).float(), kept)
 
 
 def test_micro_batches_are_only_a_matter_of_memory(target: FrozenTarget, conversations: list[Conversation]) -> None:

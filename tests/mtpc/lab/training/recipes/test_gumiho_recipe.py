@@ -61,6 +61,18 @@ def test_one_of_the_same_kind_is_gone_on_from_as_a_whole(target: FrozenTarget) -
     assert all(torch.equal(a, b) for a, b in zip(trained.parameters(), started.parameters(), strict=True))
 
 
+def test_layers_behind_experts_are_dense_and_start_without_their_mlps(tmp_path: Path) -> None:
+    make_target("qwen3_moe").save_pretrained(tmp_path)
+    target = FrozenTarget(tmp_path)
+    drafter = begun(target, None)
+    assert isinstance(drafter.serial, SerialLayer)
+    assert drafter.serial.config.layer == "qwen3"
+    for block, source in zip(drafter.serial.blocks, target.model.model.layers, strict=True):
+        assert torch.equal(block.self_attn.q_norm.weight, source.self_attn.q_norm.weight)
+        assert not block.mlp.down_proj.weight.any()
+        assert block.mlp.up_proj.weight.any()
+
+
 def test_more_layers_than_the_targets_are_refused(target: FrozenTarget) -> None:
     for start in (None, make_fastmtp(target.model)):
         with pytest.raises(MTPCError, match="3 serial layers start from the last ones of the target, which has 2 only"):
