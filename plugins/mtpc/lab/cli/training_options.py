@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from mtpc.lab.options.numbers import MOST_MINUTES, MOST_PROMPTS
-from mtpc.lab.options.paths import file_to_write, folder_to_write
+from mtpc.lab.options.paths import file_to_write, folder_to_write, model_folder
 
-Target = Annotated[Path, typer.Option(help="The frozen target, a Hugging Face folder (Llama, Qwen2, MiMo).")]
+Target = Annotated[
+    Path,
+    typer.Option(callback=model_folder, help="The frozen target: a folder or a Hugging Face id (Llama, Qwen2, MiMo)."),
+]
 Data = Annotated[Path, typer.Option(help="Conversations of the target, as `mtpc distill` writes them.")]
 Out = Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter directory that is written.")]
 States = Annotated[
