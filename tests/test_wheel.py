@@ -47,6 +47,14 @@ try:
 except SystemExit as end:
     print(end.code)
 """
+# What a command reads where no prompts are named.
+DEFAULT_PROMPTS = """
+import inspect
+from mtpc.lab.cli.{0} import {0}
+from mtpc.lab.text.prompts import read_prompts
+default = inspect.signature({0}).parameters["prompts"].default
+print(default, len(read_prompts(default)))
+"""
 INFO = f"mtpc_plugins-{mtpc.__version__}.dist-info"
 
 
@@ -110,10 +118,10 @@ def test_it_is_all_that_a_clean_environment_needs_beside_an_engine(wheel: Path, 
     script = "import mtpc, vllm_mtpc, sglang_mtpc\nfrom mtpc.lab.cli.main import app\nprint(mtpc.__file__)"
     others = sysconfig.get_path("purelib")
     assert run(python, "-c", script, PYTHONPATH=others).startswith(str(tmp_path))
-    script = "from mtpc.lab.text.prompts import SHIPPED, read_prompts\nprint(SHIPPED, len(read_prompts(SHIPPED)))"
-    default, count = run(python, "-c", script, PYTHONPATH=others).split()
-    assert Path(default).is_relative_to(tmp_path)
-    assert count == "60"
+    for command in ("bench", "prove"):
+        default, count = run(python, "-c", DEFAULT_PROMPTS.format(command), PYTHONPATH=others).split()
+        assert Path(default).is_relative_to(tmp_path)
+        assert count == "60"
     assert "serve" in run(tmp_path / "bin" / "mtpc", "--help", PYTHONPATH=others)
     assert run(python, "-c", BASE_ALONE, PYTHONPATH=others).split() == ["mtpc", "sglang", "vllm"]
     sentence = "mtpc: this command needs the package typer: pip install 'mtpc-plugins[cli]'.\n2\n"
