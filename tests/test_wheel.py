@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,39 @@ import mtpc
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("mtpc", "sglang_mtpc", "vllm_mtpc")
+REFUSED = """
+import sys
+
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("matplotlib", "openai", "rich", "scipy", "typer"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refused())
+"""
+# The entry points that an engine's process loads, without the libraries of the command line.
+BASE_ALONE = f"""{REFUSED}
+from importlib.metadata import entry_points
+groups = "vllm.general_plugins", "sglang.srt.plugins", "mtpc.adapters"
+ours = [each for group in groups for each in entry_points(group=group) if "_mtpc" in each.value]
+print(*sorted({{each.name for each in ours if each.load()}}))
+"""
+COMMAND_ALONE = f"""{REFUSED}
+from mtpc.lab.cli.entry import main
+sys.stderr = sys.stdout
+try:
+    main()
+except SystemExit as end:
+    print(end.code)
+"""
+# What a command reads where no prompts are named.
+DEFAULT_PROMPTS = """
+import inspect
+from mtpc.lab.cli.{0} import {0}
+from mtpc.lab.text.prompts import read_prompts
+default = inspect.signature({0}).parameters["prompts"].default
+print(default, len(read_prompts(default)))
+"""
 INFO = f"mtpc_plugins-{mtpc.__version__}.dist-info"
 
 
@@ -55,7 +89,8 @@ def test_what_it_holds(wheel: Path) -> None:
     modules = {
         str(file.relative_to(ROOT / "plugins")) for name in PACKAGES for file in (ROOT / "plugins" / name).rglob("*.py")
     }
-    assert {name for name in held if not name.startswith(INFO)} == {*modules, "mtpc/lab/text/prompts.jsonl"}
+    typed = {f"{name}/py.typed" for name in PACKAGES}
+    assert {name for name in held if not name.startswith(INFO)} == {*modules, *typed, "mtpc/lab/text/prompts.jsonl"}
     assert f"{INFO}/licenses/LICENSE" in held
 
 
@@ -65,6 +100,10 @@ def test_what_it_says(wheel: Path) -> None:
     assert said["Version"] == mtpc.__version__
     assert said["License-Expression"] == PROJECT["license"]
     assert said["Requires-Python"] == PROJECT["requires-python"]
+    assert said["Description-Content-Type"] == "text/markdown"
+    assert said.get_all("Classifier") == PROJECT["classifiers"]
+    base = {re.split(r"[>=<;\[ ]", needed)[0] for needed in said.get_all("Requires-Dist") if "extra ==" not in needed}
+    assert base == {"huggingface_hub", "numpy", "pydantic", "safetensors", "torch"}
     entries = ConfigParser(delimiters="=")
     entries.read_string(archive.read(f"{INFO}/entry_points.txt").decode())
     declared = PROJECT["entry-points"] | {"console_scripts": PROJECT["scripts"]}
@@ -79,8 +118,16 @@ def test_it_is_all_that_a_clean_environment_needs_beside_an_engine(wheel: Path, 
     script = "import mtpc, vllm_mtpc, sglang_mtpc\nfrom mtpc.lab.cli.main import app\nprint(mtpc.__file__)"
     others = sysconfig.get_path("purelib")
     assert run(python, "-c", script, PYTHONPATH=others).startswith(str(tmp_path))
-    script = "from mtpc.lab.text.prompts import SHIPPED, read_prompts\nprint(SHIPPED, len(read_prompts(SHIPPED)))"
-    default, count = run(python, "-c", script, PYTHONPATH=others).split()
-    assert Path(default).is_relative_to(tmp_path)
-    assert count == "60"
+    for command in ("bench", "prove"):
+        default, count = run(python, "-c", DEFAULT_PROMPTS.format(command), PYTHONPATH=others).split()
+        assert Path(default).is_relative_to(tmp_path)
+        assert count == "60"
     assert "serve" in run(tmp_path / "bin" / "mtpc", "--help", PYTHONPATH=others)
+    assert run(python, "-c", BASE_ALONE, PYTHONPATH=others).split() == ["mtpc", "sglang", "vllm"]
+    sentence = "mtpc: this command needs the package typer: pip install 'mtpc-plugins[cli]'.\n2\n"
+    assert run(python, "-c", COMMAND_ALONE, PYTHONPATH=others) == sentence
+
+
+def test_a_project_with_a_public_address_has_absolute_links_in_its_long_description() -> None:
+    relative = re.findall(r"\]\((?!https?://)[^)]+\)", (ROOT / PROJECT["readme"]).read_text())
+    assert not relative or "Repository" not in PROJECT["urls"], relative

@@ -64,6 +64,10 @@ TABLE = (
         START, f"{_SRT}.arg_groups.overrides", "resolving_view", "server_args", "called", "reads the settings",
     ),
     IntegrationPoint(
+        START, f"{_SRT}.arg_groups.overrides", "declare_resolution", "server_args source",
+        "called", "puts the folder of a drafter in the place of its id on the Hugging Face Hub",
+    ),
+    IntegrationPoint(
         START, f"{_SRT}.arg_groups.overrides", "model_config_of", "server_args",
         "called", "hidden size and vocabulary of the target",
     ),
@@ -73,9 +77,9 @@ TABLE = (
     ),
     IntegrationPoint(
         START, f"{_SRT}.arg_groups.fields.spec", "Spec",
-        "* speculative_algorithm speculative_draft_model_path speculative_draft_model_quantization "
-        "speculative_num_steps speculative_eagle_topk speculative_num_draft_tokens speculative_token_map "
-        "speculative_use_rejection_sampling",
+        "* speculative_algorithm speculative_draft_model_path speculative_draft_model_revision "
+        "speculative_draft_model_quantization speculative_num_steps speculative_eagle_topk "
+        "speculative_num_draft_tokens speculative_token_map speculative_use_rejection_sampling",
         "read", "the settings of the drafts",
     ),
     IntegrationPoint(STEP, f"{_SRT}.runtime_context", "get_spec", "", "called", "the drafts' shape and the directory"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtpc.errors import MTPCError
+from mtpc.files.hub import is_hub_id
 from mtpc.files.target import Target
 from mtpc.methods import Family, families, family_of, recognised
 from mtpc.methods.drafter import draft_vocabularies, load_drafter
@@ -27,6 +28,7 @@ HEEDED = {
     "speculative_num_steps",
     "speculative_use_rejection_sampling",
 }
+REVISION = "speculative_draft_model_revision"  # means something where the drafter is a Hugging Face id
 MAP = "speculative_token_map"  # means something for a serial part, and where drafts are copied or nodes borrowed
 # Other settings that drafting cannot honour, or that would not be lossless with it, and what each must be.
 FIXED = {
@@ -56,19 +58,19 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     if (itself := recognised(settings.model_path)) is not None:
         raise MTPCError(f"--model-path {settings.model_path} is {itself.title}, but a target was expected.")
     folder, algorithm = settings.speculative_draft_model_path, (settings.speculative_algorithm or "").upper()
-    ours = algorithm in {family.algorithm for family in families()}
     family = None if folder is None else recognised(folder)
     if family is not None and family.algorithm != algorithm:
         raise MTPCError(
             f"{folder} is {family.title}: --speculative-algorithm must be {family.algorithm}, "
             f"not {settings.speculative_algorithm}."
         )
-    if not ours:
+    if not is_ours(settings):
         check_native(settings, target)
         return
     if folder is None:
         raise MTPCError(
-            f"--speculative-algorithm {algorithm} needs --speculative-draft-model-path, a drafter's directory."
+            f"--speculative-algorithm {algorithm} needs --speculative-draft-model-path, a drafter's folder or "
+            "Hugging Face id."
         )
     for key in AT_LEAST_ONE:
         if (value := getattr(settings, key)) is not None and value < 1:
@@ -88,11 +90,16 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     used = integration_points.groups_used(config, settings.device, vocabularies is not None, copied)
     for problem in integration_points.problems(used):
         raise MTPCError(problem)
-    means_something = config.serial is not None or not values
-    _check_fixed(given, _defaults(given, HEEDED | {MAP} if means_something else HEEDED), family)
+    meant = {MAP: config.serial is not None or not values, REVISION: is_hub_id(given.speculative_draft_model_path)}
+    _check_fixed(given, _defaults(given, HEEDED | {key for key, means in meant.items() if means}), family)
     _check_fixed(settings, FIXED, family)
     if shape.children > 1:
         _check_tree(settings, drafter.window if drafter.split(shape.depth)[1] else None)
+
+
+def is_ours(settings: Any) -> bool:
+    """Return whether the algorithm is that of a draft method of the registry."""
+    return (settings.speculative_algorithm or "").upper() in {family.algorithm for family in families()}
 
 
 def _check_copying(settings: Any, shape: Shape, folder: str) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
+from sglang.srt.arg_groups.overrides import declare_resolution, model_config_of, resolving_view
 from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
 
 from mtpc.errors import MTPCError, await_sentences, show_sentences, tells
+from mtpc.files.hub import local_folder
 from mtpc.serving.after_import import after_import
 from sglang_mtpc import native_settings
-from sglang_mtpc.settings import check_settings
+from sglang_mtpc.settings import check_settings, is_ours
 
+PACKAGE = "sglang_mtpc"
 STAGE = "handle_speculative_decoding"  # of SGLang's resolution; before it nothing reads the drafter's directory
 
 
@@ -31,6 +33,7 @@ def install_scheduler(scheduler: Any) -> None:
 def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
     """Check, then go on with what SGLang does at this stage."""
     try:
+        _download(server_args)
         check_settings(resolving_view(server_args), server_args, lambda: model_config_of(server_args))
     except MTPCError:
         show_sentences()
@@ -38,3 +41,17 @@ def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
     if resolving_view(server_args).speculative_algorithm is not None:
         await_sentences()
     previous(server_args)
+
+
+def _download(server_args: Any) -> None:
+    """Put the folder of a drafter in the place of its id on the Hub, once, before anything reads its files.
+
+    Errors: `MTPCError`, see `mtpc.files.hub.local_folder`.
+    """
+    settings = resolving_view(server_args)
+    named = settings.speculative_draft_model_path
+    if named is None or not is_ours(settings):
+        return
+    folder = str(local_folder(named, settings.speculative_draft_model_revision))
+    if folder != named:
+        declare_resolution(server_args, PACKAGE, speculative_draft_model_path=folder)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtpc.errors import MTPCError
+from mtpc.files.hub import local_folder
 from mtpc.methods import DrafterConfig, Family, families, family_of
 from vllm_mtpc.additional import vocabulary_values
 
@@ -26,12 +27,22 @@ def serves(vllm_config: Any) -> bool:
     return draft is not None and not architectures().isdisjoint(draft.architectures or ())
 
 
+def folder_of(vllm_config: Any) -> Path:
+    """Return the drafter's folder on this machine; each machine downloads a drafter from the Hub by itself.
+
+    Raises:
+        MTPCError: See `mtpc.files.hub.local_folder`.
+    """
+    draft = vllm_config.speculative_config.draft_model_config
+    return local_folder(draft.model, draft.revision)
+
+
 def drafter_of(vllm_config: Any) -> tuple[Family, DrafterConfig]:
     """The drafter that vLLM's configuration asks for.
 
     Errors: `MTPCError`, see `mtpc.methods.family_of` and `Family.read_config`.
     """
-    folder = Path(vllm_config.speculative_config.draft_model_config.model)
+    folder = folder_of(vllm_config)
     family = family_of(folder)
     return family, family.read_config(folder)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -26,6 +25,7 @@ from mtpc.target_head.own import OwnLogits
 from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.union import UnionLogits
 from vllm_mtpc.additional import copies, vocabulary_values
+from vllm_mtpc.dispatch import folder_of
 from vllm_mtpc.ranks import head_ranks
 from vllm_mtpc.serial import STACKED, SerialPart
 from vllm_mtpc.settings import target_of
@@ -50,7 +50,7 @@ class DrafterForCausalLM(nn.Module):
         draft = vllm_config.speculative_config.draft_model_config
         additional = vllm_config.additional_config
         self.config = draft.hf_config
-        self.folder = Path(draft.model)
+        self.folder = folder_of(vllm_config)
         self.target = target_of(vllm_config.model_config)
         self.family = family = family_of(self.folder)
         self.drafter = family.read_config(self.folder)

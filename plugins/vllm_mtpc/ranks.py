@@ -20,6 +20,7 @@ from vllm.distributed import (
 from mtpc.serving import ranks as alike
 from mtpc.target_head.rows import Ranks
 from vllm_mtpc.additional import vocabulary_values
+from vllm_mtpc.dispatch import folder_of, serves
 
 
 def of_first_rank(states: Tensor) -> Tensor:
@@ -45,7 +46,9 @@ def check_ranks(vllm_config: Any) -> None:
     """
     group = get_tp_group()
     if group.world_size > 1:
-        folder = Path(vllm_config.speculative_config.draft_model_config.model)
+        # One of vLLM's own drafters is a name, of which vLLM decides where it comes from.
+        draft = vllm_config.speculative_config.draft_model_config
+        folder = folder_of(vllm_config) if serves(vllm_config) else Path(draft.model)
         alike.check_ranks(group.cpu_group, folder, vocabulary_values(vllm_config.additional_config))
 
 

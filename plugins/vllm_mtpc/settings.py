@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vllm import envs
+
 from mtpc.autoregressive.config import SerialConfig
 from mtpc.errors import MTPCError
+from mtpc.files.hub import CONFIG, is_hub_id, local_folder
 from mtpc.files.json_file import is_folder
 from mtpc.files.target import Target
 from mtpc.methods import family_of, recognise, recognised
@@ -16,7 +19,7 @@ from mtpc.methods.drafter import check_drafts, draft_vocabularies, load_drafter
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import integration_points
 from vllm_mtpc.additional import SECTION, copies, v1_copies, v2_copies, vocabulary_values
-from vllm_mtpc.dispatch import drafter_of, serves
+from vllm_mtpc.dispatch import drafter_of, folder_of, serves
 
 METHOD = "eagle"
 SAMPLE_METHODS = ("greedy", "probabilistic")
@@ -50,6 +53,7 @@ def check_settings(
     folder = drafter_folder(settings)
     if folder is None:
         return {}
+    pinned = {"revision": folder.name} if is_hub_id(settings["model"]) else {}  # a snapshot is called by its commit
     family = family_of(folder)
     config = family.read_config(folder)
     serial = config.serial
@@ -76,10 +80,10 @@ def check_settings(
     if copying:
         CopyTable.of(folder)
     if serial is None:
-        return _check_window(folder, settings, additional or {})
+        return _check_window(folder, settings, additional or {}) | pinned
     _check_serial(folder, serial, settings, ranks)
     draft_vocabularies(vocabulary_values(additional), folder, config)
-    return {}
+    return pinned
 
 
 def check_is_target(model: Any) -> None:
@@ -105,8 +109,7 @@ def check_complete(vllm_config: Any) -> None:
     _, config = drafter_of(vllm_config)
     speculative, additional = vllm_config.speculative_config, vllm_config.additional_config
     if vllm_config.use_v2_model_runner:
-        folder = Path(speculative.draft_model_config.model)
-        v2_copies(additional, config, speculative.num_speculative_tokens, folder)
+        v2_copies(additional, config, speculative.num_speculative_tokens, folder_of(vllm_config))
     else:
         overlaps = vllm_config.scheduler_config.async_scheduling
         v1_copies(additional, config, overlaps, integration_points.on_cpu())
@@ -171,23 +174,30 @@ def _check_keys(settings: dict[str, Any]) -> None:
 
 
 def drafter_folder(settings: dict[str, Any]) -> Path | None:
-    """The directory that the settings name, if it is a drafter of ours or a broken directory that could be one.
+    """Return the folder of the drafter that the settings name; None: it is not one of ours.
 
-    A directory whose config.json can be read is one if that says so.  One without, and a path that does
-    not exist but cannot be a name on a model hub, would fail in vLLM too: they are taken here, to say it briefly.
+    A checkpoint is ours if its config.json says so, which is all that is downloaded to find out.  What cannot be read
+    would fail in vLLM as well: with our method it is refused here, in one sentence.
+
+    Raises:
+        MTPCError: See `mtpc.files.hub.local_folder`.
     """
-    model = settings.get("model")
+    model, method, revision = settings.get("model"), settings.get("method"), settings.get("revision")
     if not isinstance(model, str | Path):
         return None
+    if is_hub_id(model):
+        if method not in (METHOD, None) or envs.VLLM_USE_MODELSCOPE:
+            return None
+        try:
+            folder = local_folder(model, revision, CONFIG)
+        except MTPCError:
+            if method is None:
+                return None
+            raise
+        return None if recognised(folder) is None else local_folder(model, revision)
     folder = Path(model)
     try:
         return None if recognise(folder) is None else folder
     except MTPCError:
-        broken = settings.get("method") == METHOD and (is_folder(folder) or _is_local(str(model)))
-        return folder if broken else None
-
-
-def _is_local(name: str) -> bool:
-    """Whether a name must mean a local path: hub names are "owner/model", and here no folder is called "owner"."""
-    parts = Path(name).parts
-    return not parts or len(parts) != 2 or parts[0] in ("/", ".", "..", "~") or is_folder(parts[0])
+        is_path = is_folder(folder) or ":" not in str(model)  # neither a URI nor a GGUF file of a repository
+        return folder if method == METHOD and is_path else None

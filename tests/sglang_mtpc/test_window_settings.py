@@ -18,6 +18,7 @@ from sglang_mtpc.token_map import copies, read
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.broken_drafters import BROKEN, Broken, broken_copy
 from tests.support.broken_settings import SGLANG_SETTINGS, TREE
+from tests.support.hub_cache import COMMIT, cached, go_offline
 from tests.support.random_models import make_copying
 
 pytestmark = pytest.mark.usefixtures("loaded")
@@ -61,6 +62,18 @@ def test_what_is_left_open_is_completed(target: Path, drafter: Path) -> None:
     assert found.max_running_requests == 48
     shorter = resolved(target, "--speculative-draft-model-path", str(drafter), "--speculative-num-draft-tokens", "4")
     assert shorter.speculative_num_steps == 3
+
+
+def test_a_hugging_face_id(target: Path, drafter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_offline(monkeypatch, tmp_path)
+    named = ("--speculative-draft-model-path", "owner/window")
+    tag = ("--speculative-draft-model-revision", "v1")
+    tagged = cached(tmp_path, "owner/window", drafter, COMMIT[::-1], ref="v1")
+    refused("its main branch is not complete in the cache", target, *named)
+    assert resolved(target, *named, *tag).speculative_draft_model_path == str(tagged)
+    snapshot = cached(tmp_path, "owner/other", drafter)
+    found = resolved(target, "--speculative-draft-model-path", "owner/other")
+    assert (found.speculative_draft_model_path, found.speculative_num_steps) == (str(snapshot), 7)
 
 
 @pytest.mark.parametrize("copying", [None, {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}])

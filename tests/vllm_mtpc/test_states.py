@@ -22,7 +22,7 @@ def between(target: Path, tmp_path: Path) -> Path:
 
 def config_of(folder: Path, architecture: str) -> Any:
     """vLLM's configuration, as far as it is read here."""
-    draft = SimpleNamespace(model=str(folder), architectures=[architecture])
+    draft = SimpleNamespace(model=str(folder), revision=None, architectures=[architecture])
     return SimpleNamespace(speculative_config=SimpleNamespace(draft_model_config=draft))
 
 

@@ -11,6 +11,8 @@ from vllm.engine.arg_utils import EngineArgs
 
 from mtpc.errors import MTPCError
 from tests.support.broken_drafters import BROKEN, Broken, broken_copy
+from tests.support.hub_cache import COMMIT, cached, go_offline
+from vllm_mtpc.dispatch import drafter_of, folder_of
 from vllm_mtpc.settings import drafter_folder
 
 
@@ -42,6 +44,39 @@ def test_good_settings_pass(target: Path, drafter: Path, method: str) -> None:
     assert speculative.use_eagle()
 
 
+def test_a_hugging_face_id(target: Path, drafter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_offline(monkeypatch, tmp_path)
+    snapshot = cached(tmp_path, "owner/window", drafter)
+    tagged = cached(tmp_path, "owner/window", drafter, COMMIT[::-1], ref="v1")
+    settings = {"method": "eagle", "model": "owner/window", "num_speculative_tokens": 7}
+    for given, found in (({}, snapshot), ({"revision": "v1"}, tagged)):
+        config = engine_config(target, settings | given)
+        draft = config.speculative_config.draft_model_config
+        assert (draft.model, draft.revision) == ("owner/window", found.name)  # the same commit in every process
+        assert draft.architectures == ["EagleMTPCForCausalLM"]
+        assert folder_of(config) == found
+        assert drafter_of(config)[1].num_drafts == 7
+    with pytest.raises(MTPCError, match="HF_HUB_OFFLINE is set, and v2 is not complete"):
+        engine_config(target, settings | {"revision": "v2"})
+    with pytest.raises(MTPCError, match="its method must be 'eagle', not None"):
+        engine_config(target, {key: value for key, value in settings.items() if key != "method"})
+
+
+def test_ids_of_other_drafters_are_none_of_our_business(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_offline(monkeypatch, tmp_path)
+    cached(tmp_path, "owner/head", target)
+    (tmp_path / "mistral").mkdir()
+    cached(tmp_path, "owner/mistral", tmp_path / "mistral")
+    for model in ("owner/head", "owner/mistral", "owner/head:Q4_K_M", "s3://owner/head"):
+        assert drafter_folder({"method": "eagle", "model": model}) is None, model
+    for method in ("draft_model", "eagle3", None):
+        assert drafter_folder({"method": method, "model": "owner/nothing"}) is None
+    monkeypatch.setenv("VLLM_USE_MODELSCOPE", "1")
+    assert drafter_folder({"method": "eagle", "model": "owner/nothing"}) is None
+
+
 @pytest.mark.parametrize("own", [{}, {"draft_tensor_parallel_size": 1}])
 def test_a_window_is_whole_on_every_rank(target: Path, drafter: Path, own: dict[str, Any]) -> None:
     settings = {"method": "eagle", "model": str(drafter), "num_speculative_tokens": 7} | own
@@ -58,7 +93,6 @@ def test_a_window_shared_by_ranks_is_refused(target: Path, drafter: Path) -> Non
 
 def test_settings_without_a_drafter_of_ours_are_none_of_our_business(target: Path, tmp_path: Path) -> None:
     assert drafter_folder({"method": "ngram", "num_speculative_tokens": 3}) is None
-    assert drafter_folder({"method": "eagle", "model": "owner/model"}) is None
     assert drafter_folder({"method": "draft_model", "model": str(target)}) is None
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
     assert drafter_folder({"method": "eagle", "model": str(tmp_path)}) is None

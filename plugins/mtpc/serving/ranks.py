@@ -36,7 +36,9 @@ def drafting_with(folder: Path, vocabulary: Mapping[str, Any]) -> dict[str, str]
     files = [folder / name for name in ("config.json", WEIGHTS, FILE)]
     if (parsed := parse_settings(vocabulary, folder)) is not None:
         files.append(parsed[0])
-    return {PACKAGE: __version__} | {str(file): digest(file) for file in files}
+    # By their names, as each machine may keep the drafter elsewhere: one from the Hub is in a cache.
+    named = {f"{file.name} of the drafter" if file.parent == folder else str(file): digest(file) for file in files}
+    return {PACKAGE: __version__} | named
 
 
 def digest(file: Path) -> str:

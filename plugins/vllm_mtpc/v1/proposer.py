@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import section, v1_copies
-from vllm_mtpc.dispatch import check_hands_over, drafter_of
+from vllm_mtpc.dispatch import check_hands_over, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import check_ranks, of_first_rank, seconds_of_first_rank
 from vllm_mtpc.v1.draft_lengths import BatchLengths
@@ -71,7 +70,7 @@ class Proposer(EagleProposer):
         additional, overlaps = vllm_config.additional_config, vllm_config.scheduler_config.async_scheduling
         copies = v1_copies(additional, drafter, overlaps, device.type == "cpu")
         if copies or device.type == "cpu":  # where vLLM lets no steps overlap
-            longest, folder = self.own, Path(vllm_config.speculative_config.draft_model_config.model)
+            longest, folder = self.own, folder_of(vllm_config)
             budget = draft_budget(drafter, longest, copies)
             table = CopyTable.of(folder)
             self.lengths = BatchLengths(budget, longest, section(additional), table, copies, device)

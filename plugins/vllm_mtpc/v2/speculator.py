@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from mtpc.noise import counter_uniforms
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import v2_copies
-from vllm_mtpc.dispatch import check_hands_over, drafter_of
+from vllm_mtpc.dispatch import check_hands_over, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import check_ranks, of_first_rank
 from vllm_mtpc.v2.graphs import BatchGraphs
@@ -56,7 +55,7 @@ class Speculator(EagleSpeculator):
         check_ranks(vllm_config)
         settings = vllm_config.speculative_config
         (_, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
-        folder = Path(settings.draft_model_config.model)
+        folder = folder_of(vllm_config)
         copies = v2_copies(vllm_config.additional_config, drafter, drafts, folder)
         self.serial_drafts, self.window_drafts = split_drafts(drafter, drafts)
         probabilistic = settings.draft_sample_method == "probabilistic"

@@ -39,7 +39,7 @@ def drafter(folder: Path, weights: bytes = b"weights") -> Path:
 def test_whatever_changes_drafts_is_said(tmp_path: Path) -> None:
     folder = drafter(tmp_path / "drafter")
     said = [drafting_with(folder, {})]
-    assert said[0][str(folder / "copying.json")] == MISSING
+    assert said[0]["copying.json of the drafter"] == MISSING
     for name in ("config.json", WEIGHTS, "copying.json"):
         (folder / name).write_text("other")
         said.append(drafting_with(folder, {}))
@@ -48,6 +48,7 @@ def test_whatever_changes_drafts_is_said(tmp_path: Path) -> None:
     said.append(drafting_with(folder, {"vocabulary": str(make_vocabulary(tmp_path / "own.json", 258))}))
     assert all(one != other for i, one in enumerate(said) for other in said[:i])
     assert drafting_with(folder, {"language": "none"}) == said[3]
+    assert drafting_with(folder.rename(tmp_path / "moved"), {"language": "none"}) == said[3]
 
 
 def test_large_files_are_read_in_pieces(tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_all_ranks_are_told(tmp_path: Path) -> None:
     first, second = heard(tmp_path, silent=False)
     assert first == second
     assert first[0] == "(0.1, 2.5)"
-    assert not first[1] and f"drafter/{WEIGHTS} is" in first[2]
+    assert not first[1] and f"{WEIGHTS} of the drafter is" in first[2]
 
 
 def test_a_rank_that_says_nothing_ends_the_others(tmp_path: Path) -> None:

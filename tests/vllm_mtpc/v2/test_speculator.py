@@ -44,7 +44,7 @@ def test_what_is_stated_is_kept_once(
     settings = SimpleNamespace(
         num_speculative_tokens=DRAFTS,
         draft_sample_method=method,
-        draft_model_config=SimpleNamespace(model=str(folder)),
+        draft_model_config=SimpleNamespace(model=str(folder), revision=None, architectures=[]),
     )
     config = SimpleNamespace(speculative_config=settings, additional_config={})
     made = Speculator(config, torch.device("cpu"), None)

@@ -10,7 +10,7 @@ import typer
 
 from mtpc.lab.options.names import EngineName, address
 from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_REQUESTS, MOST_TOKENS, TEMPERATURE, Bounds, Listed
-from mtpc.lab.options.paths import folder_to_write
+from mtpc.lab.options.paths import folder_to_write, model_folder
 from mtpc.lab.text.prompts import SHIPPED
 
 
@@ -18,10 +18,14 @@ def bench(
     target: Annotated[
         Path | None,
         typer.Option(
-            help="The model to serve: a Hugging Face folder. With --url, where the chat template for --prompts is."
+            callback=model_folder,
+            help="The model to serve: a folder or a Hugging Face id. With --url, where the chat template for --prompts "
+            "is.",
         ),
     ] = None,
-    drafter: Annotated[Path | None, typer.Option(help="A drafter directory for it.")] = None,
+    drafter: Annotated[
+        Path | None, typer.Option(callback=model_folder, help="A drafter for it: a folder or a Hugging Face id.")
+    ] = None,
     engine: Annotated[EngineName, typer.Option(help="The engine to measure.")] = "vllm",
     offline: Annotated[
         bool, typer.Option("--offline", help="Measure the engine alone in a process, without a server (vllm only).")

@@ -9,11 +9,16 @@ import typer
 
 from mtpc.lab.options.names import EngineName, address
 from mtpc.lab.options.numbers import MOST_MINUTES, MOST_REQUESTS, MOST_SEED, MOST_TOKENS, TEMPERATURE
-from mtpc.lab.options.paths import folder_to_write
+from mtpc.lab.options.paths import folder_to_write, model_folder
 
 
 def distill(
-    target: Annotated[Path, typer.Option(help="The chat model that writes: a Hugging Face folder with a template.")],
+    target: Annotated[
+        Path,
+        typer.Option(
+            callback=model_folder, help="The chat model that writes: a folder with a template, or a Hugging Face id."
+        ),
+    ],
     out: Annotated[
         Path,
         typer.Option(callback=folder_to_write, help="Where conversations.jsonl goes; continued if it is there."),

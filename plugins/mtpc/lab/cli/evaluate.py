@@ -10,15 +10,22 @@ import typer
 
 from mtpc.errors import MTPCError
 from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE, Bounds, Listed
-from mtpc.lab.options.paths import file_to_write
+from mtpc.lab.options.paths import file_to_write, model_folder, model_folders
 
 if TYPE_CHECKING:
     from mtpc.lab.evaluation.prompts import Prompts
 
 
 def evaluate(
-    drafters: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Drafter directories of one target.")],
-    target: Annotated[Path, typer.Option(help="The target they were trained for.")],
+    drafters: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...", callback=model_folders, help="Drafters of one target: folders or Hugging Face ids."
+        ),
+    ],
+    target: Annotated[
+        Path, typer.Option(callback=model_folder, help="The target they were trained for: a folder or an id.")
+    ],
     corpus: Annotated[Path | None, typer.Option(help="Go on with the held-out text of this corpus folder.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="Answer the held-out questions of these conversations (`mtpc distill`).")

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from mtpc.errors import MTPCError, one_line
+from mtpc.lab.extras import missing
 
 
 class Group(TyperGroup):
@@ -30,7 +31,7 @@ class Group(TyperGroup):
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """One sentence and the end for what an option may not be, for an `MTPCError`, and for what the system refuses."""
+    """End with one sentence for a wrong option, an `MTPCError`, a missing package, and what the system refuses."""
     try:
         yield
     except MTPCError as error:
@@ -39,6 +40,8 @@ def sentences() -> Iterator[None]:
         if type(error).__name__ == "NoArgsIsHelpError":  # typer shows the help, and the class to nobody
             raise
         sentence = " ".join(error.format_message().replace("Value error, ", "").split())
+    except ModuleNotFoundError as error:
+        sentence = missing(error)
     except OSError as error:
         if error.errno in (None, errno.EPIPE):
             raise

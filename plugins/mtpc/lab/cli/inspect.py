@@ -13,7 +13,7 @@ from rich.text import Text
 from mtpc.errors import MTPCError
 from mtpc.lab.console import console
 from mtpc.lab.options.numbers import MOST_NODES
-from mtpc.lab.options.paths import file_to_write
+from mtpc.lab.options.paths import file_to_write, model_folder
 
 if TYPE_CHECKING:
     from mtpc.lab.inspect.drafter import Inspection
@@ -22,12 +22,21 @@ NOT_SHOWN = 100  # longest value of provenance.json that is shown, in characters
 
 
 def inspect(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A drafter directory.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            callback=model_folder,
+            help="A drafter: a folder, or a Hugging Face id as in owner/drafter or owner/drafter@revision.",
+        ),
+    ],
     tree: Annotated[
         str | None,
         typer.Option(metavar="PROMPT", help="Show the tree of drafts of one step after this prompt instead."),
     ] = None,
-    target: Annotated[Path | None, typer.Option(help="The model that the drafts of --tree are for.")] = None,
+    target: Annotated[
+        Path | None, typer.Option(callback=model_folder, help="The model that the drafts of --tree are for.")
+    ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="Drafts of the tree.")] = 15,
     children: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="Drafts after the same one, at most.")] = 4,
     borrow: Annotated[

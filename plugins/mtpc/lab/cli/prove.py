@@ -9,7 +9,7 @@ import typer
 
 from mtpc.lab.options.names import address
 from mtpc.lab.options.numbers import MOST_PROMPTS, MOST_REQUESTS, MOST_SEED
-from mtpc.lab.options.paths import file_to_write, folder_to_write
+from mtpc.lab.options.paths import file_to_write, folder_to_write, model_folder
 from mtpc.lab.text.prompts import SHIPPED
 
 
@@ -31,7 +31,10 @@ def prove(
             show_default="60 texts of this package, half of them code",
         ),
     ] = SHIPPED,
-    target: Annotated[Path | None, typer.Option(help="The model that is served, for its chat template.")] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(callback=model_folder, help="The model that is served, for its chat template: a folder or an id."),
+    ] = None,
     samplings: Annotated[
         str,
         typer.Option(metavar="T/K/P,...", help="Temperature, top-k (19 at most; 0: all) and top-p of the sampling."),

@@ -9,10 +9,14 @@ import typer
 
 from mtpc.autoregressive.kinds import LAYER_OF
 from mtpc.lab.options.numbers import MOST_MINUTES, MOST_PROMPTS
-from mtpc.lab.options.paths import file_to_write, folder_to_write
+from mtpc.lab.options.paths import file_to_write, folder_to_write, model_folder
 
 Target = Annotated[
-    Path, typer.Option(help=f"The frozen target, a Hugging Face folder of model_type {', '.join(LAYER_OF)}.")
+    Path,
+    typer.Option(
+        callback=model_folder,
+        help=f"The frozen target: a folder or a Hugging Face id, of model_type {', '.join(LAYER_OF)}.",
+    ),
 ]
 Data = Annotated[Path, typer.Option(help="Conversations of the target, as `mtpc distill` writes them.")]
 Out = Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter directory that is written.")]

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from mtpc.lab.options.numbers import MOST_TOKENS, Bounds, Listed
-from mtpc.lab.options.paths import file_to_write
+from mtpc.lab.options.paths import file_to_write, model_folder
 
 app = typer.Typer(help="Draft vocabularies: which tokens a drafter proposes.", no_args_is_help=True)
 
@@ -25,7 +25,10 @@ def build(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", callback=file_to_write, help="The .json file that is written.")
     ],
-    target: Annotated[Path, typer.Option(help="The target, whose tokens are counted: a Hugging Face folder.")],
+    target: Annotated[
+        Path,
+        typer.Option(callback=model_folder, help="The target whose tokens are counted: a folder or a Hugging Face id."),
+    ],
     data: Annotated[Path | None, typer.Option(help="Conversations, as `mtpc distill` writes them.")] = None,
     text: Annotated[
         list[str] | None, typer.Option(help="A language and a UTF-8 file, as in --text german=faust.txt.")

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from mtpc.errors import MTPCError
+from mtpc.lab.cli.group import sentences
 from mtpc.lab.cli.main import app
 
 
@@ -94,8 +96,20 @@ def test_a_sentence_is_one_line_wherever_it_is_shown() -> None:
     assert "aaa...aaa" in long and len(long) < 700
 
 
+def test_a_missing_package_names_its_extra(capsys: pytest.CaptureFixture[str]) -> None:
+    for package, extra in (("scipy.stats", "cli"), ("openai", "cli"), ("transformers", "train")):
+        with pytest.raises(typer.Exit) as caught, sentences():
+            raise ModuleNotFoundError("No module", name=package)
+        assert caught.value.exit_code == 2
+        name = package.partition(".")[0]
+        expected = f"mtpc: this command needs the package {name}: pip install 'mtpc-plugins[{extra}]'.\n"
+        assert capsys.readouterr().err == expected
+    with pytest.raises(ModuleNotFoundError), sentences():
+        raise ModuleNotFoundError("No module", name="mtpc.nothing")
+
+
 def test_the_installed_command_behaves_the_same(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mtpc.lab.cli.main", "inspect", "nowhere"]
+    command = [sys.executable, "-m", "mtpc.lab.cli.entry", "inspect", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""

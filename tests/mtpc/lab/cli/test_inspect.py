@@ -17,6 +17,7 @@ from mtpc.lab.inspect.drafter import inspect_drafter, leaf_bytes, weight_bytes
 from mtpc.lab.servers.speculation import speculative_config
 from mtpc.methods.drafter import Drafter, load_drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
+from tests.support.hub_cache import cached, go_offline
 from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_hybrid import forget_the_family, make_hybrid
 from tests.support.random_models import make_target
@@ -180,3 +181,37 @@ def test_what_a_file_says_is_never_markup(folder: Path) -> None:
     result = CliRunner().invoke(app, ["inspect", str(renamed)])
     assert result.exit_code == 0
     assert all(text in result.output for text in ("[/y]", "[/z]", "[red]", "[x]"))
+
+
+def test_a_hugging_face_id(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_offline(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    snapshot = cached(tmp_path, "owner/inspected", folder, ref="v1")
+    result = CliRunner().invoke(app, ["inspect", "owner/inspected@v1"])
+    assert result.exit_code == 0, result.stderr
+    assert str(snapshot) in result.stdout
+    every = {
+        "inspect DIR": ["inspect", "owner/none"],
+        "inspect": ["inspect", str(folder), "--target", "owner/none"],
+        "evaluate DIR": ["evaluate", str(folder), "owner/none", "--target", "a"],
+        "evaluate": ["evaluate", str(folder), "--target", "owner/none"],
+        "bench": ["bench", "--target", "owner/none"],
+        "bench drafter": ["bench", "--drafter", "owner/none"],
+        "prove": ["prove", "--target", "owner/none"],
+        "distill": ["distill", "--out", "out", "--target", "owner/none"],
+        "vocab": ["vocab", "build", "words.json", "--target", "owner/none"],
+        "train mtpc": ["train", "mtpc", "--target", "owner/none"],
+        "train copying": ["train", "copying", "--out", "out", "--target", "owner/none"],
+        "train fastmtp": ["train", "fastmtp", "--data", "d", "--out", "out", "--target", "owner/none"],
+        "fastmtp start": ["train", "fastmtp", "--data", "d", "--out", "out", "--target", "a", "--start", "owner/none"],
+        "train gumiho": ["train", "gumiho", "--data", "d", "--out", "out", "--target", "a", "--start", "owner/none"],
+        "convert fastmtp": ["convert", "fastmtp", "owner/none", "out"],
+        "convert gumiho": ["convert", "gumiho", "owner/none", "out"],
+    }
+    for name, arguments in every.items():
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 2, name
+        assert result.stderr.startswith("mtpc: owner/none is neither a folder nor available from the Hugging Face"), (
+            name
+        )
+        assert result.stderr.count("\n") == 1, name

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE
-from mtpc.lab.options.paths import folder_to_write
+from mtpc.lab.options.paths import folder_to_write, model_folder
 
 
 def train(
-    target: Annotated[Path, typer.Option(help="The target, a Hugging Face folder.")],
+    target: Annotated[Path, typer.Option(callback=model_folder, help="The target: a folder or a Hugging Face id.")],
     out: Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter directory that is written.")],
     prompts: Annotated[
         Path | None,

@@ -9,7 +9,7 @@ import typer
 
 from mtpc.lab.cli import training_options as options
 from mtpc.lab.options.numbers import MOST_DRAFTS
-from mtpc.lab.options.paths import folder_to_write
+from mtpc.lab.options.paths import folder_to_write, model_folder, published_folder
 from mtpc.lab.options.settings import with_settings
 from mtpc.lab.training.settings import FastMTPSettings
 
@@ -22,7 +22,8 @@ def train(
     settings: FastMTPSettings,
     states: options.States = None,
     start: Annotated[
-        Path | None, typer.Option(help="A drafter directory to go on from; none: the target's own last layer.")
+        Path | None,
+        typer.Option(callback=model_folder, help="A drafter to go on from; none: the target's own last layer."),
     ] = None,
     resume: options.Resume = None,
     minutes: options.Minutes = None,
@@ -66,7 +67,12 @@ def train(
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="The downloaded checkpoint: a Hugging Face folder.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SRC", callback=published_folder, help="The published checkpoint: a folder or a Hugging Face id."
+        ),
+    ],
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter directory that is written.")
     ],

@@ -11,7 +11,7 @@ import typer
 from mtpc.lab.cli import training_options as options
 from mtpc.lab.options.names import Named
 from mtpc.lab.options.numbers import MOST_DRAFTS
-from mtpc.lab.options.paths import folder_to_write
+from mtpc.lab.options.paths import folder_to_write, model_folder, published_folder
 from mtpc.lab.options.settings import with_settings
 from mtpc.lab.training.settings import GumihoSettings
 
@@ -28,8 +28,9 @@ def train(
     start: Annotated[
         Path | None,
         typer.Option(
+            callback=model_folder,
             help="Go on from the serial layers of this drafter, FastMTP's or Gumiho's of no more layers [default: the "
-            "target's own last layers]; from all of it where it is the very same kind."
+            "target's own last layers]; from all of it where it is the very same kind.",
         ),
     ] = None,
     circuits: Annotated[
@@ -99,7 +100,12 @@ def train(
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="The downloaded checkpoint: a Hugging Face folder.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SRC", callback=published_folder, help="The published checkpoint: a folder or a Hugging Face id."
+        ),
+    ],
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter directory that is written.")
     ],

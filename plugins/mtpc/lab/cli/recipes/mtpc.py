@@ -17,14 +17,16 @@ from mtpc.lab.options.numbers import (
     Bounds,
     Listed,
 )
-from mtpc.lab.options.paths import folder_to_write
+from mtpc.lab.options.paths import folder_to_write, model_folder
 from mtpc.lab.options.settings import with_settings
 from mtpc.lab.training.settings import CircuitSettings
 
 
 @with_settings
 def train(
-    target: Annotated[Path, typer.Option(help="The frozen target, a Hugging Face folder.")],
+    target: Annotated[
+        Path, typer.Option(callback=model_folder, help="The frozen target: a folder or a Hugging Face id.")
+    ],
     corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
     out: Annotated[
         Path,
