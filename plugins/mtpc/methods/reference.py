@@ -94,7 +94,7 @@ class Session:
         growth = grow(self.drafter, self.head, known, first, step, limits, temperature)
         rows = len(self.cache.layers[0].keys)
         self.cache.reorder_cache(torch.arange(0, rows, rows // len(first), device=first.device))
-        self.cache.crop(self.length)
+        shorten(self.cache, self.length)
         return growth.tree(size)
 
     def _mode(self, temperature: Tensor | None) -> Mode:
@@ -136,7 +136,7 @@ class Session:
                 probs.append(q)
             states.append(state)
             tokens.append(token[:, None])
-        self.cache.crop(self.length)
+        shorten(self.cache, self.length)
         known = Known(torch.cat(states, 1), torch.cat(tokens, 1))
         stated, largest = (torch.stack(rows, 1) if rows else None for rows in (probs, peaks))
         return known, Draft(known.tokens[:, 1:], stated, largest), copying
@@ -149,3 +149,9 @@ class Session:
         seen = torch.arange(before + new, device=tokens.device) <= positions[:, None]  # [m, before + m]
         embeddings = self.head.embed(tokens).to(previous.dtype)
         return self.drafter.serial(embeddings, previous, positions[None], seen[None, None], self.cache)
+
+
+def shorten(cache: DynamicCache, length: int) -> None:
+    """Keep at most the first entries of a cache; `crop` takes no number of these from transformers 5.24 on."""
+    if (surplus := cache.get_seq_length() - length) > 0:
+        cache.crop(-surplus)

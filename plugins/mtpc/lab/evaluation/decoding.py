@@ -12,7 +12,7 @@ from transformers import DynamicCache
 from mtpc.draw import draw
 from mtpc.lab.targets.frozen import Features, FrozenTarget
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import Session, shorten
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import verify_greedy, verify_rejection
 
@@ -37,7 +37,7 @@ class TargetSession:
 
     def read(self, tokens: list[int], keep: int) -> Features:
         """The target's view of m tokens after the first ``keep`` of those read before: [1, m, d] and [1, m, V]."""
-        self.cache.crop(keep)
+        shorten(self.cache, keep)
         ids = torch.tensor([tokens], device=self.target.device)
         model = self.target.model
         hidden = model.model(input_ids=ids, past_key_values=self.cache, use_cache=True).last_hidden_state

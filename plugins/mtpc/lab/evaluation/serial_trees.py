@@ -16,6 +16,7 @@ from transformers import DynamicCache
 from mtpc.draft import Known, TreeDraft
 from mtpc.lab.evaluation.texts import View
 from mtpc.methods.drafter import Drafter
+from mtpc.methods.reference import shorten
 from mtpc.methods.trees import Limits, grow
 from mtpc.target_head.shared import SharedHead
 
@@ -55,9 +56,7 @@ class Serial:
 
     def begin(self, positions: Tensor) -> Tensor:
         """The states after the first step at positions int64 [B], after which `step` goes on: [B, d]."""
-        behind = self.cache.get_seq_length() - len(self.hidden)
-        if behind:
-            self.cache.crop(-behind)
+        shorten(self.cache, len(self.hidden))
         self.positions = positions
         self.seen = torch.arange(len(self.hidden), device=positions.device) <= positions[:, None]  # [rows, keys]
         return self.first[positions]
