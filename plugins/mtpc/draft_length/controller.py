@@ -17,7 +17,7 @@ from mtpc.prompt_lookup.request import CopyRequest, Proposal, beside_drafter
 from mtpc.prompt_lookup.store import Store
 from mtpc.prompt_lookup.table import CopyTable
 
-WORTH = 1.05  # what drafting must bring, times a step without drafts: the best of many estimates is too good
+WORTH = 1.05  # what drafting must bring in a batch, times a step without drafts: the best of many estimates is too good
 KNOWN = 64  # batch sizes whose prices are kept, for greedy batches and others
 
 Way = Sequence[int]  # how many tokens the drafter drafts itself where each draft is to have so many, from none on
@@ -120,7 +120,7 @@ class DraftLengths:
             return 0
         rates = [self._best_of(own, longest)[0] for own in choices]
         best = max(rates[1:])
-        if best > WORTH * rates[0]:
+        if best > self._worth * rates[0]:
             self._planned = choices[rates.index(best, 1)]
         return self._planned
 
@@ -143,7 +143,7 @@ class DraftLengths:
             ends = self._ends(reached, own, longest)
         else:
             drafts, reached = self.proposals, self._foreseen(0, longest)
-            ends = lengths_of(reached, self._best_of(0, longest), self.prices.undrafted_rate(0.0), WORTH).of
+            ends = lengths_of(reached, self._best_of(0, longest), self.prices.undrafted_rate(0.0), self._worth).of
         for row in [row for row, one in enumerate(alone) if one]:
             ends[row] = self._end_alone(row, reached[row], own, longest)
         for row, (request, end) in enumerate(zip(self.batch, ends, strict=True)):
@@ -166,7 +166,7 @@ class DraftLengths:
             own = way[longest]
             spent = [self._spent(tokens) for tokens in way[: longest + 1]]
             found = best_common_length(
-                self._foreseen(own, longest), longest, self.prices, spent, WORTH, self.trust.factor, shortest
+                self._foreseen(own, longest), longest, self.prices, spent, self._worth, self._trusted, shortest
             )
             if found.rate > best_rate:
                 best_way, (best_length, best_rate) = way, found
@@ -206,6 +206,15 @@ class DraftLengths:
             for request, copied in zip(self.batch, self.proposals, strict=True)
         )
 
+    @property
+    def _worth(self) -> float:
+        return WORTH if len(self.batch) > 1 else 1.0
+
+    @property
+    def _trusted(self) -> float:
+        """What part of predicted acceptance counts: of one request all, as nothing is chosen among requests."""
+        return self.trust.factor if len(self.batch) > 1 else 1.0
+
     def _spent(self, own: int) -> float:
         """What it costs the drafter to draft so many tokens for each request."""
         return self.prices.drafting * self.budget.share(own)
@@ -223,17 +232,15 @@ class DraftLengths:
     def _best_of(self, own: int, longest: int) -> Best:
         """The best drafts of which the drafter drafts so many tokens itself, by what is foreseen."""
         if (own, longest) not in self._best:
-            self._best[own, longest] = self.prices.best(
-                self._foreseen(own, longest), self._spent(own), self.trust.factor
-            )
+            self._best[own, longest] = self.prices.best(self._foreseen(own, longest), self._spent(own), self._trusted)
         return self._best[own, longest]
 
     def _ends(self, reached: Chances, own: int, longest: int) -> list[int]:
         """Where drafts end that the drafter has drafted, whose time is spent already: any gain is worth it."""
         if self.greedy:
-            return best_lengths(reached, self.prices, self._spent(own), trust=self.trust.factor).of
+            return best_lengths(reached, self.prices, self._spent(own), trust=self._trusted).of
         least = least_chance(self._best_of(self._planned or own, longest), longest, self.prices)
-        return [_judged(row, least, self.trust.factor) for row in reached]
+        return [_judged(row, least, self._trusted) for row in reached]
 
     def _end_alone(self, row: int, reached: Sequence[float], own: int, longest: int) -> int:
         """Where the draft of a request ends, whatever the others of its batch are."""
@@ -247,9 +254,10 @@ class DraftLengths:
     def _predict(self, reached: Chances, ends: Sequence[int]) -> None:
         """Remember what the drafts of a batch are expected to bring."""
         self.trust.step()
-        for request, row, end in zip(self.batch, reached, ends, strict=True):
-            if request is not None and end:
-                request.predicted = sum(row[:end])
+        if len(self.batch) > 1:
+            for request, row, end in zip(self.batch, reached, ends, strict=True):
+                if request is not None and end:
+                    request.predicted = sum(row[:end])
 
     def _chances(self, peaks: list[list[float]], own: int) -> list[list[float]]:
         """Chances of the drafter's tokens, by its confidence or, where it states none, by what was accepted before."""

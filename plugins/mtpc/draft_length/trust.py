@@ -9,9 +9,9 @@ KEPT, KEPT_IDLY = 0.99, 0.998  # of what was seen, after another draft, and afte
 class Trust:
     """A factor, at most 1, on predicted acceptance.
 
-    Of many tokens the likeliest are drafted, and these look likelier than they are, the more so the fewer are taken;
-    and one rate for all depths promises more than deep trees bring.  Without a correction drafts would be longer than
-    is worth it.  While nothing is drafted the factor goes back to 1.
+    Of many tokens the likeliest are drafted, and these look likelier than they are, the more so the fewer are taken:
+    without a correction the drafts of a full batch would be longer than is worth it.  While nothing is drafted the
+    factor goes back to 1.
     """
 
     def __init__(self) -> None:
