@@ -85,7 +85,7 @@ FASTMTP = Drafter("FastMTP", 3, depth=1)
 GUMIHO = Drafter("Gumiho", 7, depth=2, passes=2, positions=5)
 JOINT = replace(GUMIHO, name="Gumiho, joint (HMM)", rank=4)
 EAGLE = Drafter("EAGLE-like", 7, depth=2)
-COPYING = Drafter("copying", 10, host=0.44e-3)
+COPYING = Drafter("prompt lookup", 10, host=0.44e-3)
 NGRAM = Drafter("the engine's n-gram", 5)
 DRAFTERS = (
     FASTMTP,

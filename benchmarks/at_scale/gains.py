@@ -24,7 +24,7 @@ def gains(context: int) -> Table:
     kinds = (
         ("FastMTP", FASTMTP, PAPER_ALL),
         (SHORT.name, SHORT, PAPER),
-        (f"{SHORT.name}, accepted as by SmolLM2", SHORT, SMOLLM2),
+        (f"{SHORT.name}, acceptance of SmolLM2", SHORT, SMOLLM2),
     )
     rows = []
     for target, ranks in SHOWN:
