@@ -16,7 +16,7 @@ COLOURS = {
     "Gumiho, joint": "#cf222e",
     "Gumiho": "#8250df",
     "EAGLE-like": "#57606a",
-    "copying": "#1a7f37",
+    "prompt lookup": "#1a7f37",
     "the engine's n-gram": "#9a6700",
 }
 
