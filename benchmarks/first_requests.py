@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from benchmarks.arguments import listed, named_argument, named_folder, named_number, one_sentence
+from benchmarks.arguments import listed, one_sentence
 from benchmarks.in_turn import in_order
-from benchmarks.speed_contestants import contestants
+from benchmarks.speed_contestants import add_arguments, contestants
 from mtpc.files import provenance
 from mtpc.lab.bench.measure import Measurement, measure
 from mtpc.lab.bench.report import speed_cell
@@ -133,21 +133,14 @@ class Benchmark:
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
     add = parser.add_argument
-    add("--engine", default="vllm", help="vllm or sglang (default: %(default)s)")
-    add("--target", type=Path, required=True)
-    add("--drafter", type=named_folder, action="append", default=[], metavar="NAME=DIR")
-    add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help="default: as it is made for")
-    add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="the engine's own drafter, as in 2-4:4")
     add("--prompts", type=Path, required=True, nargs="+", help="files of JSON Lines, as for `mtpc bench`")
     add("--questions", type=int, default=60, help="spread over the files (default: %(default)s)")
     add("--max-tokens", type=int, default=48, help="length of every completion (default: %(default)s)")
     add("--temperatures", type=listed(float), default="0", help="default: %(default)s")
     add("--concurrency", type=listed(int), default="1,4,8,16", help="requests at a time (default: %(default)s)")
     add("--starts", type=int, default=3, help="how often all servers are started anew (default: %(default)s)")
-    add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
-    own = "an argument for one drafter alone, as in --drafter-arg=NAME=--speculative-token-map=FILE"
-    add("--drafter-arg", type=named_argument, action="append", default=[], metavar="NAME=ARGUMENT", help=own)
     add("--out", type=Path, default=Path("runs/first-requests"))
     parser.set_defaults(trees=[], borrow=[], max_children=None)
     return parser.parse_args(given)

@@ -22,11 +22,11 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.arguments import listed, named_argument, named_folder, named_number, one_sentence
+from benchmarks.arguments import listed, one_sentence
 from benchmarks.in_turn import in_turn
 from benchmarks.kept import Kept, digest, digest_of
 from benchmarks.questions import Question, asked, read_questions
-from benchmarks.speed_contestants import Contestant, contestants
+from benchmarks.speed_contestants import Contestant, add_arguments, contestants
 from benchmarks.speed_tables import ALL, Found, draw_speedups, make_tables
 from mtpc.files import provenance
 from mtpc.lab.bench.measure import Measurement
@@ -147,13 +147,9 @@ class Benchmark:
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
     add = parser.add_argument
-    add("--engine", default="vllm", help="vllm or sglang (default: %(default)s)")
     add("--offline", action="store_true", help="the engine alone in a process, without a server (vllm only)")
-    add("--target", type=Path, required=True)
-    add("--drafter", type=named_folder, action="append", default=[], metavar="NAME=DIR")
-    add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help="default: as it is made for")
-    add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="the engine's own, as in 2-4:5")
     file = 'JSON Lines with "kind" and "user", or Spec-Bench\'s, by its groups (default: those that ship)'
     add("--prompts", type=Path, action="append", default=[], help=file)
     add("--data", type=Path, action="append", default=[], help="conversations, whose held-out questions are asked")
@@ -164,9 +160,6 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--trees", type=listed(int), default="", help="numbers of nodes; SGLang only (default: chains only)")
     add("--borrow", type=listed(int), default="", help="nodes that trees have beside these, borrowed")
     add("--max-children", type=int, help="of a node of a tree")
-    add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
-    own = "an argument for one drafter alone, as in --drafter-arg=NAME=--speculative-token-map=FILE"
-    add("--drafter-arg", type=named_argument, action="append", default=[], metavar="NAME=ARGUMENT", help=own)
     add("--out", type=Path, default=Path("runs/speed"))
     return parser.parse_args(given)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.arguments import named_argument, named_folder, named_number
 from benchmarks.kept import digest
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.trees import Trees
@@ -23,6 +25,19 @@ class Contestant(NamedTuple):
     settings: ServerSettings
     temperatures: tuple[float, ...]
     made_of: dict[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say what is measured; `contestants` reads them."""
+    add = parser.add_argument
+    add("--engine", default="vllm", help="vllm or sglang (default: %(default)s)")
+    add("--target", type=Path, required=True)
+    add("--drafter", type=named_folder, action="append", default=[], metavar="NAME=DIR")
+    add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help="default: as it is made for")
+    add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="the engine's own, as in 2-4:5")
+    add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
+    own = "an argument for one drafter alone, as in --drafter-arg=NAME=--speculative-token-map=FILE"
+    add("--drafter-arg", type=named_argument, action="append", default=[], metavar="NAME=ARGUMENT", help=own)
 
 
 def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) -> Iterator[Contestant]:
