@@ -158,7 +158,7 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--temperatures", type=listed(float), default="0,1", help="default: %(default)s")
     add("--trees", type=listed(int), default="", help="numbers of nodes (default: chains only)")
     add("--borrow", type=listed(int), default="", help="nodes that trees have beside these, borrowed")
-    add("--max-children", type=int, help="of a node of a tree (default: 10 behind a serial part)")
+    add("--max-children", type=int, help="of a node of a tree (default: 10 behind an autoregressive part)")
     add("--seed", type=int, default=0)
     add("--out", type=Path, default=Path("runs/drafters"))
     return parser.parse_args(given)

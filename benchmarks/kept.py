@@ -42,7 +42,7 @@ def as_json(value: Any) -> Any:
 
 
 def digest(folder: Path) -> str:
-    """SHA-256 of the configuration and weights of a drafter directory."""
+    """SHA-256 of the configuration and weights of a drafter checkpoint."""
     found = hashlib.sha256()
     for file in sorted((folder / "config.json", *folder.glob("*.safetensors"))):
         found.update(file.read_bytes())

@@ -1,4 +1,4 @@
-r"""Tokens/s of an engine by kind of question: without a drafter, with its own n-gram drafter, with any family's.
+r"""Tokens/s of an engine by kind of question: without a drafter, with its own n-gram drafter, with any draft method's.
 
     python -m benchmarks.speed --engine sglang --target runs/smollm2 --drafter one=runs/one --drafter other=runs/other \
         --ngram 1-7:11 --prompts spec_bench.jsonl --trees 16 --borrow 8 --max-children 4 --out runs/speed-sglang

@@ -13,7 +13,14 @@ from mtpc.lab.table import Table
 
 ALL, MISSING = "all", "-"
 # Wall time of a step in milliseconds by its parts, in the Gumiho paper's table 3 (Vicuna 7B on one GPU).
-PAPER = {"serial 1": 2.80, "serial 2": 3.46, "window": 2.02, "tree": 3.41, "rest": 6.11, "verification": 45.50}
+PAPER = {
+    "draft step 1": 2.80,
+    "draft step 2": 3.46,
+    "parallel": 2.02,
+    "tree": 3.41,
+    "rest": 6.11,
+    "verification": 45.50,
+}
 
 Found = dict[tuple[str, float, str], dict[str, Any]]  # by name, temperature and kind: `Point.to_json`
 

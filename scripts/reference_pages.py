@@ -23,7 +23,7 @@ import sglang_mtpc.integration_points
 import vllm_mtpc.integration_points
 from mtpc.draft_length.cost import StepCost
 from mtpc.lab.cli.main import app
-from mtpc.methods import families
+from mtpc.methods import draft_methods
 from mtpc.metrics.exporter import METRICS
 from mtpc.prompt_lookup.table import Chances
 from mtpc.serving.integration_point import IntegrationPoint
@@ -118,7 +118,7 @@ def checkpoint() -> str:
     parts += (
         f'## Section "{method.name}"\n\nArchitecture `{method.architecture}`, in SGLang algorithm '
         f"`{method.algorithm}`.\n\n{fields(method.config)}"
-        for method in families()
+        for method in draft_methods()
     )
     parts.append(f"## `copying.json`\n\n{fields(Chances)}")
     return "\n".join(parts)

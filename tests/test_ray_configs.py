@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from mtpc.methods import family_of
+from mtpc.methods import method_of
 from tests.test_shipped import ROOT, Served, read
 
 llm = pytest.importorskip("ray.serve.llm", reason="the environment of vLLM's tests brings Ray")
@@ -48,4 +48,4 @@ def test_it_serves_what_vllm_alone_serves(config: Path) -> None:
         source = model["model_loading_config"]["model_source"].replace("weights/smollm2", "runs/smollm2")
         served = Served(source, kwargs["max_model_len"], speculative["model"], speculative["num_speculative_tokens"])
         assert served == alone
-        assert family_of(ROOT / speculative["model"])
+        assert method_of(ROOT / speculative["model"])

@@ -11,7 +11,7 @@ import pytest
 
 from mtpc.files.target import Target
 from mtpc.lab.text.prompts import SHIPPED
-from mtpc.methods import family_of
+from mtpc.methods import method_of
 from mtpc.methods.drafter import load_drafter
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import token_map
@@ -45,7 +45,7 @@ def read(config: Path) -> Served:
     drafter, drafts = values.get("speculative-draft-model-path"), values.get("speculative-num-steps")
     copied = token_map.copies(values.get("speculative-token-map"))
     assert values.get("disable-overlap-schedule", False) == copied
-    algorithm = None if drafter is None else family_of(ROOT / drafter).algorithm
+    algorithm = None if drafter is None else method_of(ROOT / drafter).algorithm
     assert values.get("speculative-algorithm") == algorithm
     return Served(values["model-path"], values["context-length"], drafter, drafts, copied)
 

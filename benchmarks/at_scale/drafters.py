@@ -27,7 +27,7 @@ class Drafter:
     drafts: int
     host: float = 0.0
     rows: int | None = None
-    depth: int = 0  # serial layers
+    depth: int = 0  # draft layers
     passes: int | None = None  # through them; None: one for each draft
     positions: int = 0  # of the window behind them
     blocks: int = 5
@@ -35,7 +35,7 @@ class Drafter:
 
     @property
     def steps(self) -> int:
-        """Passes through the serial layers."""
+        """Passes through the draft layers."""
         return self.drafts if self.passes is None else self.passes
 
     def heads(self, shape: Shape) -> int:
@@ -48,8 +48,8 @@ class Drafter:
         if not self.depth:
             return 0.0
         copied = 0 if self.rows is None else self.rows * shape.row
-        serial = 2 * shape.hidden * shape.row + (self.depth * shape.block + copied) / batch.ranks
-        return serial + self.heads(shape)
+        autoregressive = 2 * shape.hidden * shape.row + (self.depth * shape.block + copied) / batch.ranks
+        return autoregressive + self.heads(shape)
 
     def seconds(self, machine: Machine, target: Target, batch: Batch) -> float:
         """Of a step's drafts for all requests."""

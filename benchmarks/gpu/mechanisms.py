@@ -33,7 +33,7 @@ from mtpc.lab.table import Table
 from mtpc.prompt_lookup.on_device import Texts, longest_matches
 from tests.gpu.running import Figures, Run
 from tests.gpu.timing import kernels
-from tests.support.tiny_models import make_window
+from tests.support.tiny_models import make_part
 
 DRAFTS, VOCABULARY, BATCHES, TIMES = 7, 152_000, [1, 32], 5
 ALL = 1 << 30  # SGLang's top-k of a request that has none
@@ -110,15 +110,15 @@ def stating(circuit: str, rank: int, size: Size) -> Callable[[], object]:
     rows, made = size.batch, Speculator.__new__(Speculator)
     scope: Any = made
     with size.device:
-        window = make_window(circuit, DRAFTS + 1, rank, 64, size.vocabulary).requires_grad_(False)
-        scope.model, scope.copying = SimpleNamespace(window=window, completed=lambda known: known), None
-        scope.serial_drafts, scope.window_drafts, scope.max_num_reqs = 0, DRAFTS, rows
+        parallel = make_part(circuit, DRAFTS + 1, rank, 64, size.vocabulary).requires_grad_(False)
+        scope.model, scope.copying = SimpleNamespace(parallel=parallel, completed=lambda known: known), None
+        scope.autoregressive_drafts, scope.parallel_drafts, scope.max_num_reqs = 0, DRAFTS, rows
         scope.states, scope.tokens = torch.randn(rows, 1, 64), torch.zeros(rows, 1, dtype=torch.int64)
         scope.positions, scope.temperature = torch.zeros(rows, dtype=torch.int64), torch.ones(rows)
         scope.seeds, scope.idx_mapping = torch.arange(rows), torch.arange(rows)
         scope.draft_tokens = torch.zeros(rows, DRAFTS, dtype=torch.int64)
         scope.slot_logits = torch.zeros(rows + 1, DRAFTS, size.vocabulary)
-    return lambda: made._draft_window(rows)
+    return lambda: made._draft_parallel(rows)
 
 
 def lookup(width: int, size: Size) -> Callable[[], object]:

@@ -53,14 +53,14 @@ class TreeDraft(NamedTuple):
     scores: Tensor
 
 
-class Known(NamedTuple):
-    """What is known when a window is drafted, the oldest first: s + 1 places, s of them of the serial part's steps.
+class DraftContext(NamedTuple):
+    """What is known when a window is drafted, the oldest first: s + 1 places, s of them of the autoregressive part's steps.
 
-    states: [B, s + 1, d], the target's state h_t after its final norm, or the other one that a serial part reads (see
-    `TargetInterface.state_below`), then that of each step of the serial part.
-    tokens: int64 [B, s + 1], the token that each state predicted: the target's own x_{t+1}, then the serial part's
-    drafts.  inputs: [B, s + 1, d], what a step of the serial part reads of each place, and head: the target's output
-    head, or its rows of a draft vocabulary; both None for a window that does without (`WindowPart.reads_serial`).
+    states: [B, s + 1, d], the target's state h_t after its final norm, or the other one that an autoregressive part reads (see
+    `TargetInterface.state_below`), then that of each step of the autoregressive part.
+    tokens: int64 [B, s + 1], the token that each state predicted: the target's own x_{t+1}, then the autoregressive part's
+    drafts.  inputs: [B, s + 1, d], what a step of the autoregressive part reads of each place, and head: the target's output
+    head, or its rows of a draft vocabulary; both None for a window that does without (`ParallelPart.reads_autoregressive`).
     """
 
     states: Tensor
@@ -68,10 +68,10 @@ class Known(NamedTuple):
     inputs: Tensor | None = None
     head: Head | None = None
 
-    def of_rows(self, rows: slice) -> Known:
+    def of_rows(self, rows: slice) -> DraftContext:
         """Some rows alone."""
         inputs, head = self.inputs, self.head
-        return Known(
+        return DraftContext(
             self.states[rows],
             self.tokens[rows],
             None if inputs is None else inputs[rows],
@@ -79,8 +79,8 @@ class Known(NamedTuple):
         )
 
     @classmethod
-    def of_target(cls, hidden: Tensor, token: Tensor) -> Known:
-        """Of a drafter without a serial part: hidden [B, d], token int64 [B]."""
+    def of_target(cls, hidden: Tensor, token: Tensor) -> DraftContext:
+        """Of a drafter without an autoregressive part: hidden [B, d], token int64 [B]."""
         return cls(hidden[:, None], token[:, None])
 
 

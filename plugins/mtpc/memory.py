@@ -35,19 +35,19 @@ def must_train(modules: Iterable[nn.Module], name: str) -> None:
     _refuse_beyond(_of_device(), TRAINED * parameters, f"training {name}")
 
 
-def of_drafts(batch: int, drafts: int, tokens: int, kept: int | None = None, serial: bool = False) -> str:
+def of_drafts(batch: int, drafts: int, tokens: int, kept: int | None = None, autoregressive: bool = False) -> str:
     """What the largest batch takes while it is drafted for, for a line of the log.
 
     batch: requests; drafts: tokens of each; tokens: of the target's vocabulary.  A window takes no more (the test of
     budgets holds it to that), the engine's own loop less.  kept: bytes of distributions that are kept from step to
-    step, beside which a window drafts for a part of the batch at a time (`WindowPart.parts`); None: for all of it.
-    serial: whether a serial part drafts, a token for all of the batch at a time.
+    step, beside which a window drafts for a part of the batch at a time (`ParallelPart.parts`); None: for all of it.
+    serial: whether an autoregressive part drafts, a token for all of the batch at a time.
 
     Errors: `MTPCError` where the device has less.
     """
     needed = DRAFTED * batch * drafts * tokens
     if kept is not None:
-        needed = kept + min(needed, DRAFTED * max(STATED, serial * batch * tokens))
+        needed = kept + min(needed, DRAFTED * max(STATED, autoregressive * batch * tokens))
     what = f"drafting {drafts} tokens from {tokens} for {batch} requests at a time"
     _refuse_beyond(_of_device(), needed, what, "; let it run fewer requests at a time")
     return f"{what} takes up to {needed / 1e6:,.1f} MB"

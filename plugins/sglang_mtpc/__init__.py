@@ -1,7 +1,7 @@
-"""SGLang adapter: serves the drafters of every family in the registry, each under its family's algorithm.
+"""SGLang adapter: serves the drafters of every draft method in the registry, each under its draft method's algorithm.
 
-``--speculative-algorithm MTPC --speculative-draft-model-path DIR``.  A drafter has a serial part, which SGLang's own
-draft worker runs, and a window part, drafted in one shot after it; each may be empty, and nothing here knows a family.
+``--speculative-algorithm MTPC --speculative-draft-model-path DIR``.  A drafter has an autoregressive part, which SGLang's own
+draft worker runs, and a parallel part, drafted in one shot after it; each may be empty, and nothing here knows a draft method.
 It holds no mathematics: it translates between SGLang's tensors and `mtpc`.  Every place where it touches SGLang is a
 line of the table in `integration_points`.
 """
@@ -20,9 +20,9 @@ def register() -> None:
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
     from sglang.srt.speculative.spec_registry import CustomSpecAlgo, get_spec
 
-    from mtpc.methods import families
+    from mtpc.methods import draft_methods
 
-    names = [family.algorithm for family in families()]
+    names = [method.algorithm for method in draft_methods()]
     if get_spec(names[0]) is not None:
         return
     problem: str | None = None
@@ -53,16 +53,16 @@ def register() -> None:
 
 
 def _worker(server_args: Any) -> type:
-    """The class of the worker that drafts, by whether the drafter has a serial part."""
+    """The class of the worker that drafts, by whether the drafter has an autoregressive part."""
     from sglang_mtpc import served
 
-    if not served.has_serial_part():
-        from sglang_mtpc.window_worker import WindowWorker
+    if not served.has_autoregressive_part():
+        from sglang_mtpc.parallel_worker import ParallelWorker
 
-        return WindowWorker
+        return ParallelWorker
     from sglang.srt.models.registry import ModelRegistry
 
-    from sglang_mtpc.serial_worker import SerialWorker
+    from sglang_mtpc.autoregressive_worker import AutoregressiveWorker
 
     ModelRegistry.register("sglang_mtpc.models", overwrite=True, strict=True)
-    return SerialWorker
+    return AutoregressiveWorker

@@ -12,7 +12,7 @@ from sglang_mtpc.shape import complete_settings
 
 
 class DrafterAlgorithm(CustomSpecAlgo):
-    """A drafter verified as EAGLE's drafts are; one for each family of the registry, by its name in SGLang.
+    """A drafter verified as EAGLE's drafts are; one for each draft method of the registry, by its name in SGLang.
 
     SGLang dispatches on these answers.  Three of them are asked of every algorithm, but missing in `CustomSpecAlgo`.
     """
@@ -22,17 +22,17 @@ class DrafterAlgorithm(CustomSpecAlgo):
         return True
 
     def has_draft_kv(self) -> bool:
-        """With a serial part, whose drafts need slots; else verification alone decides how much a step reserves."""
-        serial = served.config().serial
-        return serial is not None and serial.cache == "pages"
+        """With an autoregressive part, whose drafts need slots; else verification alone decides how much a step reserves."""
+        autoregressive = served.config().autoregressive
+        return autoregressive is not None and autoregressive.cache == "pages"
 
     def supports_grammar_overlap(self) -> bool:
         """Yes: `run_eagle_verify` waits for the grammar where it needs it."""
         return True
 
     def need_topk(self) -> bool:
-        """With a serial part: between steps a request then carries its first draft."""
-        return served.has_serial_part()
+        """With an autoregressive part: between steps a request then carries its first draft."""
+        return served.has_autoregressive_part()
 
     def carries_draft_hidden_states(self) -> bool:
         """No: this concerns prefill and decode on separate servers, which `settings` refuses."""

@@ -1,4 +1,4 @@
-"""Trees of both parts of a drafter: beams of the serial part, and under each of the last the window."""
+"""Trees of both parts of a drafter: beams of the autoregressive part, and under each of the last the window."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.draft import Known, TreeDraft
+from mtpc.draft import DraftContext, TreeDraft
 from mtpc.draw import at_temperature
 from mtpc.parallel.beams import Beams, Growth
 from mtpc.parallel.borrow import borrowed
-from mtpc.parallel.part import WindowPart
+from mtpc.parallel.part import ParallelPart
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step
 
@@ -22,23 +22,23 @@ def draft_tree(
     step: Step,
     shape: Shape,
     model: Any,
-    window: WindowPart,
+    parallel: ParallelPart,
     again: Callable[[Beams, Tensor], Tensor] | None,
     lap: Callable[[str], None],
 ) -> TreeDraft:
-    """The most probable nodes of the drafter, after no more than `sglang_mtpc.shape.SERIAL_STEPS` serial steps, [B, N].
+    """The most probable nodes of the drafter, after no more than `sglang_mtpc.shape.DRAFT_STEPS` draft steps, [B, N].
 
     As many of them as the shape says are borrowed.
 
     draft_input: SGLang's ``EagleDraftInput``, with the target's states beside the layers', [B, 2 d].  model: the
-    `SerialModel`.  again: one more pass of the layers, from k beams of each request and the states before, [B, d], to
-    those after, [B k, d]; None: there is one serial step.  lap: told of each part once it is done, see `DraftClock`.
+    `DraftLayersModel`.  again: one more pass of the layers, from k beams of each request and the states before, [B, d], to
+    those after, [B k, d]; None: there is one draft step.  lap: told of each part once it is done, see `DraftClock`.
     """
     own, first = draft_input.hidden_states.chunk(2, -1)
     requests = len(own)
     head, heat = model.head(requests), step.temperature.masked_fill(step.temperature == 0, 1.0)
     growth = Growth.begin(at_temperature(head.logits(first), heat).log(), shape.children, head)
-    known = Known(torch.stack([own, first.to(own.dtype)], 1), draft_input.bonus_tokens[:, None].long())
+    known = DraftContext(torch.stack([own, first.to(own.dtype)], 1), draft_input.bonus_tokens[:, None].long())
     steps, known = 1, _gone_on(known, growth.beams, None)
     lap("tree")
     if again is not None:
@@ -47,17 +47,17 @@ def draft_tree(
         growth = growth.widened(log_q.unflatten(0, (requests, -1)), shape.children, head)
         steps, known = 2, _gone_on(known, growth.beams, states)
         lap("tree")
-    if window.reads_serial:
+    if parallel.reads_autoregressive:
         known = model.completed(known, requests)
     heat, rest = _of_rows(heat, known.tokens), shape.depth - steps
-    growth = window.continued(growth, known, heat, rest, shape.children, shape.nodes)
-    lap("window")
+    growth = parallel.continued(growth, known, heat, rest, shape.children, shape.nodes)
+    lap("parallel")
     tree = borrowed(growth.tree(shape.nodes), shape.borrowed)
     lap("tree")
     return tree
 
 
-def _gone_on(known: Known, beams: Beams, states: Tensor | None) -> Known:
+def _gone_on(known: DraftContext, beams: Beams, states: Tensor | None) -> DraftContext:
     """What is known under each beam, a row for each.
 
     known: the same of the beams before.  states: the layers' that predicted their tokens, of the beams before; None:
@@ -71,7 +71,7 @@ def _gone_on(known: Known, beams: Beams, states: Tensor | None) -> Known:
     found = known.states[rows]
     if states is not None:
         found = torch.cat([found, states[rows, None].to(found.dtype)], 1)
-    return Known(found, tokens)
+    return DraftContext(found, tokens)
 
 
 def _of_rows(temperature: Tensor, rows: Tensor) -> Tensor:

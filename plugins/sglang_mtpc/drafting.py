@@ -1,4 +1,4 @@
-"""The window part's drafts: what is known of each request becomes a chain or a tree, in a CUDA graph once captured.
+"""The parallel part's drafts: what is known of each request becomes a chain or a tree, in a CUDA graph once captured.
 
 Between the worker and a captured draft lie buffers that never move; a graph is captured for each batch size and mode,
 and a batch runs in the next larger one.  Noise is a function of counters, so every tensor-parallel rank drafts the
@@ -17,11 +17,11 @@ from sglang.srt.distributed.parallel_state import graph_capture
 from torch import Tensor
 
 from mtpc.cuda_graph import record
-from mtpc.draft import Draft, Known, Mode, TreeDraft, batched
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, batched
 from mtpc.noise import counter_uniforms
 from mtpc.parallel.borrow import borrowed
 from mtpc.parallel.compiled import drafting_for_one
-from mtpc.parallel.part import WindowPart
+from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step
@@ -36,7 +36,7 @@ Recorder = Callable[[Callable[[], Drafts]], tuple[Replay, Drafts]]
 class Inputs(NamedTuple):
     """One row for each request.
 
-    states, tokens: what is `Known`; the last token is the one to draft after.  temperature: float32 [B], 0 for greedy
+    states, tokens: what is `DraftContext`; the last token is the one to draft after.  temperature: float32 [B], 0 for greedy
     requests.  seeds, positions: int64 [B], the keys of the noise.  copied, chances: see `Copied`; None: nothing is.
     """
 
@@ -49,7 +49,7 @@ class Inputs(NamedTuple):
     chances: Tensor | None = None
 
     @classmethod
-    def of(cls, known: Known, step: Step, copied: Copied | None = None) -> Inputs:
+    def of(cls, known: DraftContext, step: Step, copied: Copied | None = None) -> Inputs:
         """What is known, the step, and what may be copied instead of drafted."""
         none = None, None
         return cls(
@@ -75,18 +75,22 @@ class Inputs(NamedTuple):
 
 
 class Drafting:
-    """A window part for drafts of one shape; see `prepare` for its CUDA graphs.
+    """A parallel part for drafts of one shape; see `prepare` for its CUDA graphs.
 
     copies: whether all inputs say what may be copied.  completed: adds what a window reads that goes on from a serial
     part; None: the window needs nothing but states and tokens.
     """
 
     def __init__(
-        self, window: WindowPart, shape: Shape, copies: bool = False, completed: Callable[[Known], Known] | None = None
+        self,
+        parallel: ParallelPart,
+        shape: Shape,
+        copies: bool = False,
+        completed: Callable[[DraftContext], DraftContext] | None = None,
     ) -> None:
-        self.window, self.shape, self.copies = window.shortened(shape.depth), shape, copies
+        self.parallel, self.shape, self.copies = parallel.shortened(shape.depth), shape, copies
         self.completed = completed
-        self.draft_one = self.window.draft  # for batches of one request; see `compile_for_one`
+        self.draft_one = self.parallel.draft  # for batches of one request; see `compile_for_one`
         self.sizes: list[int] = []
         self.graphs: dict[tuple[int, Mode], tuple[Replay, Drafts]] = {}
 
@@ -111,18 +115,18 @@ class Drafting:
 
         kept: float32 [B, K, V], where a chain's distributions are to lie; None: anywhere.
         """
-        known, (depth, children, nodes, count) = Known(inputs.states, inputs.tokens), self.shape
+        known, (depth, children, nodes, count) = DraftContext(inputs.states, inputs.tokens), self.shape
         if self.completed is not None:
             known = self.completed(known)
         if children > 1:
             heat = None if mode == "greedy" else inputs.temperature
-            return borrowed(self.window.draft_tree(known, heat, nodes, children, depth=depth), count)
+            return borrowed(self.parallel.draft_tree(known, heat, nodes, children, depth=depth), count)
         rows, whole = len(inputs.tokens), None
-        parts = list(self.window.parts(rows, depth))
+        parts = list(self.parallel.parts(rows, depth))
         if len(parts) == 1:
             return self._chain(known, inputs, mode, kept)
         if mode != "greedy":
-            shape = rows, depth, self.window.vocab_size
+            shape = rows, depth, self.parallel.vocab_size
             whole = torch.empty(shape, device=inputs.states.device) if kept is None else kept
         chains = []
         for part in parts:
@@ -130,10 +134,10 @@ class Drafting:
             chains.append(self._chain(known.of_rows(part), inputs.of_rows(part), mode, own)._replace(probs=None))
         return batched(chains)._replace(probs=whole)
 
-    def _chain(self, known: Known, inputs: Inputs, mode: Mode, kept: Tensor | None) -> Draft:
+    def _chain(self, known: DraftContext, inputs: Inputs, mode: Mode, kept: Tensor | None) -> Draft:
         """`compute` of a chain."""
         depth, copying = self.shape.depth, inputs.copying()
-        draft_chain = self.draft_one if len(inputs.tokens) == 1 else self.window.draft
+        draft_chain = self.draft_one if len(inputs.tokens) == 1 else self.parallel.draft
         if mode == "greedy":
             return draft_chain(known, None, None, depth, mode, copying)
         noise = counter_uniforms(inputs.seeds, inputs.positions, depth)
@@ -169,7 +173,7 @@ class Drafting:
         """Compile the chains of one request, for a CPU; states: [1, s + 1, d], of the window's dtype."""
         if self.shape.children > 1:
             return
-        self.draft_one = drafting_for_one(self.window)
+        self.draft_one = drafting_for_one(self.parallel)
         tokens, key = torch.zeros(states.shape[:2], dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
         modes: tuple[Mode, ...] = ("greedy", "sampled")
         for mode in modes:
@@ -187,7 +191,7 @@ class Drafting:
         self.buffers = Inputs(states, tokens, temperature, seeds, positions, *self._nothing_copied(tokens))
         kept = None
         if self.shape.children == 1:
-            kept = torch.zeros(rows, self.shape.depth, self.window.vocab_size, device=device)
+            kept = torch.zeros(rows, self.shape.depth, self.parallel.vocab_size, device=device)
         modes: tuple[Mode, ...] = ("greedy", "mixed")
         for size in sorted(sizes, reverse=True):  # the largest first: the smaller ones fit into its memory
             inputs = self.buffers.of_rows(slice(size))

@@ -1,8 +1,8 @@
-"""A serial part's first draft where copying is a component of what it is drawn from.
+"""An autoregressive part's first draft where copying is a component of what it is drawn from.
 
 SGLang drafts it at the end of the step before, where nobody has read on the host what the target has said.  With
 copying it is drawn when the step begins that verifies it, and all that follows goes on from this draw.  On a CPU its
-logits are computed only then (`SerialModel.first_waits`), so that a step without drafts is spared the head.
+logits are computed only then (`DraftLayersModel.first_waits`), so that a step without drafts is spared the head.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from mtpc.draw import at_temperature, choose
 from mtpc.noise import counter_uniforms
 from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc.mixing import Mixing
-from sglang_mtpc.models.serial import SerialModel
+from sglang_mtpc.models.draft_layers import DraftLayersModel
 from sglang_mtpc.step import Step
 
 _FIRST_STREAM = 0x6669727374  # keeps these uniforms apart from those of the window in the same step
 
 
-def draw_first(batch: Any, step: Step, copied: Copied, model: SerialModel, states: Tensor) -> Mixing:
+def draw_first(batch: Any, step: Step, copied: Copied, model: DraftLayersModel, states: Tensor) -> Mixing:
     """Draw the first draft of each request of a batch, and state what it was drawn from in its ``EagleDraftInput``.
 
     copied: of the whole drafts.  states: the layer's, [B, d].  Returns how far the drafts have come.

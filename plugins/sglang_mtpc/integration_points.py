@@ -23,13 +23,13 @@ MEND = f"install an SGLang version {VERSIONS}, or a release of mtpc-plugins made
 
 START = "start-up"
 STEP, SAMPLING = "every step", "sampling where SGLang has no correct rule"
-GRAPHS, WINDOW_ALONE = "a window part in CUDA graphs", "a drafter without a serial part"
-SERIAL, WORKER = "a serial part", "SGLang's own EAGLE worker"
+GRAPHS, PARALLEL_ALONE = "a parallel part in CUDA graphs", "a drafter without an autoregressive part"
+AUTOREGRESSIVE, WORKER = "an autoregressive part", "SGLang's own EAGLE worker"
 NATIVE = "draft vocabularies of SGLang's own draft layers"
-KINDS = {kind: f"a serial part of kind {kind}" for kind in get_args(Layer)}
+KINDS = {kind: f"an autoregressive part of kind {kind}" for kind in get_args(Layer)}
 TEXTS = "draft vocabularies by language, or copying"
 STATE = "a state between the target's layers"
-LENGTHS, TIMED = "chosen draft lengths, or copying, beside a serial part", "chosen draft lengths"
+LENGTHS, TIMED = "chosen draft lengths, or copying, beside an autoregressive part", "chosen draft lengths"
 NATIVE_GROUPS = {START, SAMPLING, WORKER, NATIVE, TEXTS}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
@@ -37,7 +37,7 @@ TABLE = (
     IntegrationPoint(
         START, f"{_SPEC}.spec_info", "SpeculativeAlgorithm.register",
         "name * supports_overlap validate_server_args spec_class",
-        "called", "makes the families' algorithms known; its check raises what went wrong in registering",
+        "called", "makes the draft methods' algorithms known; its check raises what went wrong in registering",
     ),
     IntegrationPoint(
         START, f"{_SPEC}.spec_registry", "CustomSpecAlgo.__init__",
@@ -54,7 +54,7 @@ TABLE = (
     ),
     IntegrationPoint(
         START, f"{_SRT}.arg_groups.resolution_hooks", "register_resolution_hook", "name",
-        "called", "a wrong drafter directory ends in one sentence before any engine process is started",
+        "called", "a wrong drafter checkpoint ends in one sentence before any engine process is started",
     ),
     IntegrationPoint(
         START, f"{_SRT}.arg_groups.speculative_hook", "handle_speculative_decoding", "server_args",
@@ -101,25 +101,25 @@ TABLE = (
     IntegrationPoint(STEP, f"{_SRT}.runtime_context", "get_observability", "", "called", "whether metrics are shown"),
     IntegrationPoint(STEP, f"{_SRT}.runtime_context", "get_serving", "", "called", "the model's name in metrics"),
     IntegrationPoint(
-        WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.alloc_memory_pool",
+        PARALLEL_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.alloc_memory_pool",
         "self memory_pool_config req_to_token_pool token_to_kv_pool_allocator",
         "called", "inherited: keeps the target's pools for verification",
     ),
     IntegrationPoint(
-        WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.init_cuda_graphs", "self",
+        PARALLEL_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.init_cuda_graphs", "self",
         "replaced", "captures the drafts",
     ),
     IntegrationPoint(
-        WINDOW_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.on_verify_complete_cpu",
+        PARALLEL_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.on_verify_complete_cpu",
         "self num_correct_drafts_per_req batch_size",
         "replaced", "what was accepted of each request is counted",
     ),
     IntegrationPoint(
-        WINDOW_ALONE, _EAGLE, "EAGLEWorkerV2.__init__", "self server_args gpu_id nccl_port target_worker",
+        PARALLEL_ALONE, _EAGLE, "EAGLEWorkerV2.__init__", "self server_args gpu_id nccl_port target_worker",
         "replaced", "a worker that has no draft model, which is made as SGLang's own",
     ),
     IntegrationPoint(
-        WINDOW_ALONE, _EAGLE, "EAGLEWorkerV2.forward_batch_generation",
+        PARALLEL_ALONE, _EAGLE, "EAGLEWorkerV2.forward_batch_generation",
         "self batch on_publish grammar_barrier pp_proxy_tensors",
         "replaced", "a step of that worker",
     ),
@@ -132,7 +132,7 @@ TABLE = (
         "read", "the batch sizes of its graphs, capture_bs, are those of the drafts",
     ),
     IntegrationPoint(
-        WINDOW_ALONE, f"{_SRT}.managers.tp_worker", "TpModelWorker.forward_batch_generation",
+        PARALLEL_ALONE, f"{_SRT}.managers.tp_worker", "TpModelWorker.forward_batch_generation",
         "self batch * capture_hidden_mode",
         "called", "runs prompts and keeps the hidden state of each last position",
     ),
@@ -159,7 +159,7 @@ TABLE = (
         "called", "masks, positions and links of the drafts",
     ),
     IntegrationPoint(
-        WINDOW_ALONE, f"{_SPEC}.eagle_worker_common", "run_eagle_verify",
+        PARALLEL_ALONE, f"{_SPEC}.eagle_worker_common", "run_eagle_verify",
         "batch * target_worker req_to_token_pool token_to_kv_pool_allocator plan_stream plan_stream_ctx topk "
         "num_draft_tokens device metadata_ready_pre_pad finalize_tree_path grammar_barrier",
         "called", "verifies: target forward pass, grammar, sampling, KV cache of what was accepted",
@@ -171,7 +171,7 @@ TABLE = (
     ),
     IntegrationPoint(STEP, f"{_SPEC}.eagle_utils", "default_tree_mask_mode", "", "called", "form of the tree's mask"),
     IntegrationPoint(
-        WINDOW_ALONE, f"{_SPEC}.spec_utils", "get_plan_stream", "device", "called", "stream for verify's planning",
+        PARALLEL_ALONE, f"{_SPEC}.spec_utils", "get_plan_stream", "device", "called", "stream for verify's planning",
     ),
     IntegrationPoint(
         SAMPLING, f"{_SRT}.plugins.hook_registry", "HookRegistry.register", "target hook hook_type",
@@ -205,8 +205,8 @@ TABLE = (
         "hooked", "a step of many tokens ends a text where steps of one token would",
     ),
     IntegrationPoint(
-        SERIAL, f"{_SRT}.models.registry", "_ModelRegistry.register", "self package_name overwrite strict",
-        "called", "makes the architectures of the families known",
+        AUTOREGRESSIVE, f"{_SRT}.models.registry", "_ModelRegistry.register", "self package_name overwrite strict",
+        "called", "makes the architectures of the draft methods known",
     ),
     IntegrationPoint(
         WORKER, _EAGLE, "EAGLEWorkerV2.__init__", "self",
@@ -236,22 +236,22 @@ TABLE = (
         WORKER, _EAGLE, "EagleDraftWorker.init_lm_head", "self", "replaced", "shares modules of the target",
     ),
     IntegrationPoint(
-        SERIAL, _EAGLE, "EagleDraftWorker.init_cuda_graphs", "self", "hooked", "captures a window part's drafts",
+        AUTOREGRESSIVE, _EAGLE, "EagleDraftWorker.init_cuda_graphs", "self", "hooked", "captures a parallel part's drafts",
     ),
     IntegrationPoint(
-        SERIAL, _EAGLE, "EagleDraftWorker._draft_extend_for_prefill",
+        AUTOREGRESSIVE, _EAGLE, "EagleDraftWorker._draft_extend_for_prefill",
         "self batch target_hidden_states",
         "hooked", "greedy requests draft greedily from the start; the target's states are kept for what waits",
     ),
     IntegrationPoint(
-        SERIAL, _EAGLE, "EagleDraftWorker.draft", "self batch", "hooked", "timed; a window part drafts in its place",
+        AUTOREGRESSIVE, _EAGLE, "EagleDraftWorker.draft", "self batch", "hooked", "timed; a parallel part drafts in its place",
     ),
     IntegrationPoint(
-        SERIAL, _EAGLE, "EagleDraftWorker._draft_extend_for_decode", "self batch batch_result",
-        "hooked", "timed; the target's states are kept for a window part",
+        AUTOREGRESSIVE, _EAGLE, "EagleDraftWorker._draft_extend_for_decode", "self batch batch_result",
+        "hooked", "timed; the target's states are kept for a parallel part",
     ),
     IntegrationPoint(
-        SERIAL, _EAGLE, "organize_draft_results", "score_list token_list parents_list num_draft_token",
+        AUTOREGRESSIVE, _EAGLE, "organize_draft_results", "score_list token_list parents_list num_draft_token",
         "replaced", "the loop's tree, of which nodes are borrowed",
     ),
     IntegrationPoint(
@@ -281,11 +281,11 @@ TABLE = (
         TIMED, f"{_SRT}.model_executor.forward_context", "forward_context", "ctx", "called", "enters it",
     ),
     IntegrationPoint(
-        SERIAL, _EAGLE, "EagleDraftWorker.draft_forward", "self forward_batch",
+        AUTOREGRESSIVE, _EAGLE, "EagleDraftWorker.draft_forward", "self forward_batch",
         "called", "the loop, which returns drafts with their distributions, with copying those of the mixture",
     ),
     IntegrationPoint(
-        SERIAL, _EAGLE, "EagleDraftWorker.draft_forward", "self", "hooked", "timed",
+        AUTOREGRESSIVE, _EAGLE, "EagleDraftWorker.draft_forward", "self", "hooked", "timed",
     ),
     IntegrationPoint(
         LENGTHS, _EAGLE, "EagleDraftWorker._capture_cuda_graphs", "self",
@@ -300,7 +300,7 @@ TABLE = (
         "called", "logits of every rank's share of draft vocabularies, and the first one's states",
     ),
     IntegrationPoint(
-        SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self config",
+        AUTOREGRESSIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self config",
         "called", "the class is extended",
     ),
     IntegrationPoint(
@@ -309,18 +309,18 @@ TABLE = (
         "hooked", "logits of each request's draft vocabulary",
     ),
     IntegrationPoint(
-        SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward",
+        AUTOREGRESSIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward",
         "self input_ids hidden_states lm_head logits_metadata", "called", "logits, and the states for the next step",
     ),
     IntegrationPoint(
-        SERIAL, f"{_LAYERS}.logits_processor", "LogitsMetadata.__init__", "self forward_mode",
+        AUTOREGRESSIVE, f"{_LAYERS}.logits_processor", "LogitsMetadata.__init__", "self forward_mode",
         "called", "of the logits of a first draft that has waited",
     ),
     IntegrationPoint(
-        SERIAL, f"{_LAYERS}.layernorm", "RMSNorm.__init__", "self hidden_size eps", "called", "the layer's norms",
+        AUTOREGRESSIVE, f"{_LAYERS}.layernorm", "RMSNorm.__init__", "self hidden_size eps", "called", "the layer's norms",
     ),
     IntegrationPoint(
-        SERIAL, f"{_LAYERS}.linear", "ReplicatedLinear.__init__", "self input_size output_size bias * prefix",
+        AUTOREGRESSIVE, f"{_LAYERS}.linear", "ReplicatedLinear.__init__", "self input_size output_size bias * prefix",
         "called", "the projection in front of the decoder layer",
     ),
     IntegrationPoint(
@@ -340,15 +340,15 @@ TABLE = (
         "called", "attention of a layer of kind qwen3",
     ),
     IntegrationPoint(
-        SERIAL, f"{_SRT}.models.llama", "LlamaMLP.__init__", "self hidden_size intermediate_size hidden_act * prefix",
+        AUTOREGRESSIVE, f"{_SRT}.models.llama", "LlamaMLP.__init__", "self hidden_size intermediate_size hidden_act * prefix",
         "called", "the layer's other half",
     ),
     IntegrationPoint(
-        SERIAL, f"{_LOADER}.auto_loader", "StackedParamsDispatch.try_load", "self name tensor params_dict",
+        AUTOREGRESSIVE, f"{_LOADER}.auto_loader", "StackedParamsDispatch.try_load", "self name tensor params_dict",
         "called", "loads the matrices that SGLang keeps as one",
     ),
     IntegrationPoint(
-        SERIAL, f"{_LOADER}.weight_utils", "default_weight_loader", "param loaded_weight", "called", "the others",
+        AUTOREGRESSIVE, f"{_LOADER}.weight_utils", "default_weight_loader", "param loaded_weight", "called", "the others",
     ),
     IntegrationPoint(
         STATE, f"{_SRT}.models.llama", "LlamaForCausalLM.set_eagle3_layers_to_capture", "self layer_ids",
@@ -363,11 +363,13 @@ def groups_used(config: DrafterConfig, device: str, vocabularies: bool, copies: 
     On a CPU draft lengths are chosen, unless the user forbids it.
     """
     used = {START, STEP, SAMPLING} | ({TIMED} if device == "cpu" else set())
-    if config.serial is None:
-        used.add(WINDOW_ALONE)
+    if config.autoregressive is None:
+        used.add(PARALLEL_ALONE)
     else:
-        used |= {SERIAL, WORKER, KINDS[config.serial.layer]} | ({LENGTHS} if copies or device == "cpu" else set())
-        used |= set() if config.serial.state_below is None else {STATE}
+        used |= {AUTOREGRESSIVE, WORKER, KINDS[config.autoregressive.layer]} | (
+            {LENGTHS} if copies or device == "cpu" else set()
+        )
+        used |= set() if config.autoregressive.state_below is None else {STATE}
     if split_drafts(config, config.num_drafts)[1] and device != "cpu":
         used.add(GRAPHS)
     if vocabularies or copies or device == "cpu":

@@ -1,4 +1,4 @@
-"""The serial part's drafts mixed with what would be copied, one by one, all but the first in SGLang's loop."""
+"""The autoregressive part's drafts mixed with what would be copied, one by one, all but the first in SGLang's loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sglang_mtpc.finite import finite
 
 
 class Mixing:
-    """How far the drafts of one step have come; see `SerialModel.in_loop` for those of SGLang's loop.
+    """How far the drafts of one step have come; see `DraftLayersModel.in_loop` for those of SGLang's loop.
 
     For each token `mixed` or `logits`, then `drafted`.
 
@@ -24,7 +24,7 @@ class Mixing:
         self.waits = False  # whether a distribution was mixed whose token is still to be told
 
     def mixed(self, own: Tensor) -> Tensor:
-        """The distribution of the next draft, float32 [B, V], of the serial part's own, [B, V]."""
+        """The distribution of the next draft, float32 [B, V], of the autoregressive part's own, [B, V]."""
         self.by_drafter, self.waits = self.copying.of(own), True
         # SGLang's kernel takes a probability that rounding has put above 1 for no probability and rejects the draft.
         return self.copying.mixed(own).clamp_max(1.0)
@@ -37,6 +37,6 @@ class Mixing:
     def logits(self, own: Tensor) -> Tensor:
         """Logits of the next draft, float32 [B, V]: what SGLang's loop draws and states of them is mixed.
 
-        own: the serial part's, [B, V].
+        own: the autoregressive part's, [B, V].
         """
         return finite(self.mixed(at_temperature(own, self.temperatures[:, 0])).log()) * self.temperatures

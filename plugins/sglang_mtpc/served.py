@@ -15,9 +15,9 @@ from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
 from mtpc.memory import FLOAT, of_drafts
-from mtpc.methods import DrafterConfig, Family, family_of
+from mtpc.methods import DrafterConfig, DraftMethod, method_of
 from mtpc.methods.drafter import load_drafter
-from mtpc.parallel.part import WindowPart
+from mtpc.parallel.part import ParallelPart
 from mtpc.serving.announcement import Shares, announced
 from sglang_mtpc import token_map
 from sglang_mtpc.shape import Shape
@@ -26,13 +26,13 @@ logger = logging.getLogger(f"sglang.{__name__}")
 
 
 @cache
-def read(folder: str) -> tuple[Family, DrafterConfig]:
-    """The family and the strictly read configuration of a drafter directory, which does not change while it is served.
+def read(folder: str) -> tuple[DraftMethod, DrafterConfig]:
+    """The draft method and the strictly read configuration of a drafter checkpoint, which does not change while it is served.
 
-    Errors: `MTPCError`, see `mtpc.methods.family_of` and `Family.read_config`.
+    Errors: `MTPCError`, see `mtpc.methods.method_of` and `DraftMethod.read_config`.
     """
-    family = family_of(folder)
-    return family, family.read_config(Path(folder))
+    method = method_of(folder)
+    return method, method.read_config(Path(folder))
 
 
 def folder() -> str:
@@ -45,9 +45,9 @@ def config() -> DrafterConfig:
     return read(folder())[1]
 
 
-def has_serial_part() -> bool:
+def has_autoregressive_part() -> bool:
     """Whether the drafter has a layer that SGLang's own draft worker runs."""
-    return config().serial is not None
+    return config().autoregressive is not None
 
 
 def shape() -> Shape:
@@ -91,25 +91,25 @@ def hand_over(target: Any) -> None:
 
     Errors: `MTPCError` for a target of which SGLang hands over no states between its layers.
     """
-    serial = config().serial
-    if serial is None or serial.state_below is None:
+    autoregressive = config().autoregressive
+    if autoregressive is None or autoregressive.state_below is None:
         return
     if not hasattr(target, "set_eagle3_layers_to_capture"):
         raise MTPCError(
             f"{folder()} reads a state between the target's layers, which SGLang's {type(target).__name__} does not "
             "offer."
         )
-    target.set_eagle3_layers_to_capture([serial.state_below - 1])  # by the layer whose output it is
+    target.set_eagle3_layers_to_capture([autoregressive.state_below - 1])  # by the layer whose output it is
 
 
 def announce(vocabularies: str | None, steps: int) -> None:
     """Say in the log of the first rank what drafts.
 
-    vocabularies: what is drafted from; None: all tokens.  steps: of the serial part.
+    vocabularies: what is drafted from; None: all tokens.  steps: of the autoregressive part.
     """
     if get_parallel().tp_rank:
         return
-    drafts, own, (family, drafter) = shape(), own_shape(), read(folder())
+    drafts, own, (method, drafter) = shape(), own_shape(), read(folder())
     shares = Shares(steps, own.depth - steps, drafts.depth - own.depth)
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     more = [*tree, *["copying from the request's own text"] * copies()]
@@ -119,7 +119,7 @@ def announce(vocabularies: str | None, steps: int) -> None:
         kept = None if own.children > 1 else FLOAT * batch * own.depth * drafter.vocab_size
         more.append(of_drafts(batch, own.nodes, drafter.vocab_size, kept, steps > 0))
     whole = f"drafting from all {drafter.vocab_size} tokens"
-    logger.info(announced(Path(folder()), family, shares, vocabularies or whole, *more))
+    logger.info(announced(Path(folder()), method, shares, vocabularies or whole, *more))
 
 
 def announce_cost(cost: StepCost) -> None:
@@ -128,14 +128,14 @@ def announce_cost(cost: StepCost) -> None:
         logger.info("%s: %s.", folder(), cost.summary)
 
 
-def window(model_config: Any, device: torch.device) -> WindowPart:
-    """The window part of a drafter that has one, of the target's dtype.
+def parallel(model_config: Any, device: torch.device) -> ParallelPart:
+    """The parallel part of a drafter that has one, of the target's dtype.
 
     model_config: SGLang's ``ModelConfig`` of the target.
 
     Errors: `MTPCError`, see `mtpc.methods.drafter.load_drafter`.
     """
     target = Target(model_config.hidden_size, model_config.vocab_size)
-    part = load_drafter(folder(), target, dtype=model_config.dtype).window
+    part = load_drafter(folder(), target, dtype=model_config.dtype).parallel
     assert part is not None
     return part.to(device)

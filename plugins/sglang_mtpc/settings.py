@@ -1,4 +1,4 @@
-"""What SGLang's settings must be for a drafter of any family; each error is one sentence."""
+"""What SGLang's settings must be for a drafter of any draft method; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from mtpc.errors import MTPCError
 from mtpc.files.hub import is_hub_id
 from mtpc.files.target import Target
-from mtpc.methods import Family, families, family_of, recognised
+from mtpc.methods import DraftMethod, draft_methods, method_of, recognised
 from mtpc.methods.drafter import draft_vocabularies, load_drafter
-from mtpc.parallel.part import NO_TREES, WindowPart
+from mtpc.parallel.part import NO_TREES, ParallelPart
 from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc import integration_points
 from sglang_mtpc.native_settings import check_native
@@ -29,7 +29,9 @@ HEEDED = {
     "speculative_use_rejection_sampling",
 }
 REVISION = "speculative_draft_model_revision"  # means something where the drafter is a Hugging Face id
-MAP = "speculative_token_map"  # means something for a serial part, and where drafts are copied or nodes borrowed
+MAP = (
+    "speculative_token_map"  # means something for an autoregressive part, and where drafts are copied or nodes borrowed
+)
 # Other settings that drafting cannot honour, or that would not be lossless with it, and what each must be.
 FIXED = {
     "disaggregation_mode": "null",
@@ -49,7 +51,7 @@ TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # on a GPU: they verify trees 
 
 
 def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None:
-    """Check the settings and the drafter directory they name; what is not meant for our drafters passes.
+    """Check the settings and the drafter checkpoint they name; what is not meant for our drafters passes.
 
     settings: SGLang's server arguments as resolved so far.  given: the same as the user gave them.  target: SGLang's
     ``ModelConfig`` of the target, made when it is needed.
@@ -58,10 +60,10 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     if (itself := recognised(settings.model_path)) is not None:
         raise MTPCError(f"--model-path {settings.model_path} is {itself.title}, but a target was expected.")
     folder, algorithm = settings.speculative_draft_model_path, (settings.speculative_algorithm or "").upper()
-    family = None if folder is None else recognised(folder)
-    if family is not None and family.algorithm != algorithm:
+    method = None if folder is None else recognised(folder)
+    if method is not None and method.algorithm != algorithm:
         raise MTPCError(
-            f"{folder} is {family.title}: --speculative-algorithm must be {family.algorithm}, "
+            f"{folder} is {method.title}: --speculative-algorithm must be {method.algorithm}, "
             f"not {settings.speculative_algorithm}."
         )
     if not is_ours(settings):
@@ -75,8 +77,8 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     for key in AT_LEAST_ONE:
         if (value := getattr(settings, key)) is not None and value < 1:
             raise MTPCError(f"{flag(key)} is {value}, but it must be at least 1.")
-    family = family_of(folder)
-    config = family.read_config(Path(folder))
+    method = method_of(folder)
+    config = method.read_config(Path(folder))
     shape, model = draft_shape(settings, config), target()
     drafter = load_drafter(folder, Target(model.hidden_size, model.vocab_size, model.num_hidden_layers))
     vocabularies = None
@@ -84,22 +86,25 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     values, copied = vocabulary_values(token_map), copies(token_map, not config.own_drafts)
     if copied:
         _check_copying(settings, shape, folder)
-    if config.serial is not None:
+    if config.autoregressive is not None:
         vocabularies = draft_vocabularies(values, Path(folder), config)
-        config.serial.check_ranks(settings.tp_size, folder)
+        config.autoregressive.check_ranks(settings.tp_size, folder)
     used = integration_points.groups_used(config, settings.device, vocabularies is not None, copied)
     for problem in integration_points.problems(used):
         raise MTPCError(problem)
-    meant = {MAP: config.serial is not None or not values, REVISION: is_hub_id(given.speculative_draft_model_path)}
-    _check_fixed(given, _defaults(given, HEEDED | {key for key, means in meant.items() if means}), family)
-    _check_fixed(settings, FIXED, family)
+    meant = {
+        MAP: config.autoregressive is not None or not values,
+        REVISION: is_hub_id(given.speculative_draft_model_path),
+    }
+    _check_fixed(given, _defaults(given, HEEDED | {key for key, means in meant.items() if means}), method)
+    _check_fixed(settings, FIXED, method)
     if shape.children > 1:
-        _check_tree(settings, drafter.window if drafter.split(shape.depth)[1] else None)
+        _check_tree(settings, drafter.parallel if drafter.split(shape.depth)[1] else None)
 
 
 def is_ours(settings: Any) -> bool:
     """Return whether the algorithm is that of a draft method of the registry."""
-    return (settings.speculative_algorithm or "").upper() in {family.algorithm for family in families()}
+    return (settings.speculative_algorithm or "").upper() in {method.algorithm for method in draft_methods()}
 
 
 def _check_copying(settings: Any, shape: Shape, folder: str) -> None:
@@ -122,15 +127,15 @@ def _defaults(given: Any, heeded: set[str]) -> dict[str, Any]:
     return {name: getattr(plain, name) for name in sorted(names)}
 
 
-def _check_fixed(settings: Any, fixed: Mapping[str, Any], family: Family) -> None:
+def _check_fixed(settings: Any, fixed: Mapping[str, Any], method: DraftMethod) -> None:
     for key, expected in fixed.items():
         value = getattr(settings, key, expected)
         if value not in (expected, SAME.get(key, expected)):
-            raise MTPCError(f"{flag(key)} is {value!r}, but with {family.title} it must be {expected!r}.")
+            raise MTPCError(f"{flag(key)} is {value!r}, but with {method.title} it must be {expected!r}.")
 
 
-def _check_tree(settings: Any, window: WindowPart | None) -> None:
-    if window is not None and not window.drafts_trees:
+def _check_tree(settings: Any, parallel: ParallelPart | None) -> None:
+    if parallel is not None and not parallel.drafts_trees:
         raise MTPCError(NO_TREES)
     if settings.speculative_use_rejection_sampling:
         raise MTPCError(

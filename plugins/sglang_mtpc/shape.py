@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from mtpc.draft import MOST_NODES
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import shown
-from mtpc.methods import DrafterConfig, family_of
+from mtpc.methods import DrafterConfig, method_of
 from mtpc.methods.drafter import check_drafts, split_drafts
 from mtpc.parallel.borrow import check_borrowed
 from mtpc.parallel.tree import level_widths
 from sglang_mtpc.token_map import copies, read
 
-SERIAL_STEPS = 2  # before a window, of a tree: which beams SGLang's loop goes on from after that it does not tell
+DRAFT_STEPS = 2  # before a window, of a tree: which beams SGLang's loop goes on from after that it does not tell
 RUNNING_REQUESTS = 48  # at most, unless the user says otherwise: SGLang's own default for speculative decoding
 
 
@@ -95,10 +95,10 @@ def _tree(settings: Any, config: DrafterConfig, children: int) -> Shape:
     check_drafts(config, depth, STEPS, settings.speculative_draft_model_path)
     if depth > nodes:
         raise MTPCError(f"{STEPS} is {depth}, but below its root a tree of {TOKENS} {tokens} is at most {nodes} deep.")
-    serial, window = split_drafts(config, depth)
-    if serial and window:
-        _check_both(settings, serial, window, children, nodes)
-    elif serial:
+    autoregressive, parallel = split_drafts(config, depth)
+    if autoregressive and parallel:
+        _check_both(settings, autoregressive, parallel, children, nodes)
+    elif autoregressive:
         _check_beam(nodes, depth, children)
     else:
         level_widths(nodes, depth, config.vocab_size, children)
@@ -107,25 +107,25 @@ def _tree(settings: Any, config: DrafterConfig, children: int) -> Shape:
     return Shape(depth, children, nodes, count)
 
 
-def _check_both(settings: Any, serial: int, window: int, children: int, nodes: int) -> None:
-    """Whether both parts make so many candidates, from as few serial steps as `sglang_mtpc.beam_tree` needs.
+def _check_both(settings: Any, autoregressive: int, parallel: int, children: int, nodes: int) -> None:
+    """Whether both parts make so many candidates, from as few draft steps as `sglang_mtpc.beam_tree` needs.
 
     Errors: `MTPCError`.
     """
-    if serial > SERIAL_STEPS:
+    if autoregressive > DRAFT_STEPS:
         raise MTPCError(
-            f"{TOPK} is {children}, but {settings.speculative_draft_model_path} drafts {serial} tokens with its serial "
-            f"part before its window: trees of both parts begin with {SERIAL_STEPS} at most, so it must be 1."
+            f"{TOPK} is {children}, but {settings.speculative_draft_model_path} drafts {autoregressive} tokens with its serial "
+            f"part before its window: trees of both parts begin with {DRAFT_STEPS} at most, so it must be 1."
         )
     room = level = children
-    for _ in range(serial - 1):
+    for _ in range(autoregressive - 1):
         room, level = room + children**2, children
-    for _ in range(window):
+    for _ in range(parallel):
         level = min(nodes, level * children)
         room += level
     if nodes > room:
         raise MTPCError(
-            f"a draft tree of {nodes} nodes does not fit: depth {serial + window}, children {children} leave room for "
+            f"a draft tree of {nodes} nodes does not fit: depth {autoregressive + parallel}, children {children} leave room for "
             f"{room}."
         )
 
@@ -145,7 +145,7 @@ def _check_beam(nodes: int, depth: int, children: int) -> None:
 def complete_settings(settings: Any) -> None:
     """Write what follows from the drafts' shape, and what SGLang needs to be told about its own defaults."""
     folder = Path(settings.speculative_draft_model_path)
-    shape = draft_shape(settings, family_of(folder).read_config(folder))
+    shape = draft_shape(settings, method_of(folder).read_config(folder))
     settings.speculative_num_steps = shape.depth
     settings.speculative_eagle_topk = shape.children
     settings.speculative_num_draft_tokens = shape.nodes + 1

@@ -1,6 +1,6 @@
-"""vLLM adapter: serves drafters of any family through vLLM's own speculative decoding (`"method": "eagle"`).
+"""vLLM adapter: serves drafters of any draft method through vLLM's own speculative decoding (`"method": "eagle"`).
 
-It holds no mathematics and knows no family: a drafter has a serial part, which vLLM's draft loop runs, and a window
+It holds no mathematics and knows no draft method: a drafter has an autoregressive part, which vLLM's draft loop runs, and a window
 part, drafted in one shot after it, on both of vLLM's model runners.  Every place where it touches vLLM is a line of
 the table in `integration_points`.
 """

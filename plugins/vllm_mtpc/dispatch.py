@@ -9,7 +9,7 @@ from typing import Any
 
 from mtpc.errors import MTPCError
 from mtpc.files.hub import local_folder
-from mtpc.methods import DrafterConfig, Family, families, family_of
+from mtpc.methods import DrafterConfig, DraftMethod, draft_methods, method_of
 from vllm_mtpc.additional import vocabulary_values
 
 MODEL = "vllm_mtpc.model:DrafterForCausalLM"
@@ -17,8 +17,8 @@ RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
 
 
 def architectures() -> set[str]:
-    """Of all families, as their drafters' config.json names them."""
-    return {family.architecture for family in families()}
+    """Of all draft methods, as their drafters' config.json names them."""
+    return {method.architecture for method in draft_methods()}
 
 
 def serves(vllm_config: Any) -> bool:
@@ -37,20 +37,20 @@ def folder_of(vllm_config: Any) -> Path:
     return local_folder(draft.model, draft.revision)
 
 
-def drafter_of(vllm_config: Any) -> tuple[Family, DrafterConfig]:
+def drafter_of(vllm_config: Any) -> tuple[DraftMethod, DrafterConfig]:
     """The drafter that vLLM's configuration asks for.
 
-    Errors: `MTPCError`, see `mtpc.methods.family_of` and `Family.read_config`.
+    Errors: `MTPCError`, see `mtpc.methods.method_of` and `DraftMethod.read_config`.
     """
     folder = folder_of(vllm_config)
-    family = family_of(folder)
-    return family, family.read_config(folder)
+    method = method_of(folder)
+    return method, method.read_config(folder)
 
 
 def state_below(vllm_config: Any) -> int | None:
     """Which state of the target the drafter reads, see `TargetInterface.state_below`."""
-    serial = drafter_of(vllm_config)[1].serial
-    return None if serial is None else serial.state_below
+    autoregressive = drafter_of(vllm_config)[1].autoregressive
+    return None if autoregressive is None else autoregressive.state_below
 
 
 def check_hands_over(target: Any, vllm_config: Any) -> None:

@@ -23,14 +23,14 @@ MEND = f"install a vLLM version {VERSIONS}, or a release of mtpc-plugins made fo
 logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that its handlers show it
 
 # What a line serves: start-up, a part of a drafter, copying, a runner, a device, or several of these at once.
-START, SERIAL, WINDOW, COPYING = "start-up", "serial part", "window part", "copying"
+START, AUTOREGRESSIVE, WINDOW, COPYING = "start-up", "autoregressive part", "parallel part", "copying"
 STATE = "a state between the target's layers"
 NATIVE = "draft vocabularies of vLLM's own drafters"
 V1, V2, CPU = "V1 runner", "V2 runner", "CPU"
 OFFLINE = "the engine alone in a process"
 JOIN = ", "
-V1_SERIAL, V1_WINDOW, V1_CPU = (JOIN.join((V1, other)) for other in (SERIAL, WINDOW, CPU))
-V2_SERIAL, V2_WINDOW, V2_COPYING = (JOIN.join((V2, other)) for other in (SERIAL, WINDOW, COPYING))
+V1_SERIAL, V1_WINDOW, V1_CPU = (JOIN.join((V1, other)) for other in (AUTOREGRESSIVE, WINDOW, CPU))
+V2_SERIAL, V2_WINDOW, V2_COPYING = (JOIN.join((V2, other)) for other in (AUTOREGRESSIVE, WINDOW, COPYING))
 V1_STATE, V2_STATE = (JOIN.join((runner, STATE)) for runner in (V1, V2))
 V1_NATIVE, V2_NATIVE = (JOIN.join((runner, NATIVE)) for runner in (V1, V2))
 _EAGLE, _V2 = "vllm.v1.spec_decode.eagle", "vllm.v1.worker.gpu.spec_decode"
@@ -53,12 +53,12 @@ _ADD_REQUEST = "self req_id prompt_len all_token_ids"
 TABLE = (
     IntegrationPoint(
         START, "vllm.model_executor.models.registry", "_ModelRegistry.register_model", "self model_arch model_cls",
-        "called", "makes the architectures of drafter directories known",
+        "called", "makes the architectures of drafter checkpoints known",
     ),
     IntegrationPoint(
         START, "vllm.engine.arg_utils", "EngineArgs.create_speculative_config",
         "self target_model_config target_parallel_config",
-        "wrapped", "a wrong drafter directory ends in one sentence before any engine process is started",
+        "wrapped", "a wrong drafter checkpoint ends in one sentence before any engine process is started",
     ),
     IntegrationPoint(
         START, "vllm.engine.arg_utils", "EngineArgs.create_engine_config", "self",
@@ -84,48 +84,48 @@ TABLE = (
         "called", "may have the target's final norm in it, which its drafters' states must go through as well",
     ),
     IntegrationPoint(
-        SERIAL, "vllm.compilation.decorators", "support_torch_compile", "cls * dynamic_arg_dims",
+        AUTOREGRESSIVE, "vllm.compilation.decorators", "support_torch_compile", "cls * dynamic_arg_dims",
         "called", "compiles the layer as vLLM compiles a model's",
     ),
     IntegrationPoint(
-        SERIAL, f"{_MODELS}.llama", "LlamaDecoderLayer.__init__", "self vllm_config prefix config",
+        AUTOREGRESSIVE, f"{_MODELS}.llama", "LlamaDecoderLayer.__init__", "self vllm_config prefix config",
         "called", "a layer of kind llama",
     ),
     IntegrationPoint(
-        SERIAL, f"{_MODELS}.llama", "LlamaDecoderLayer.get_quant_config", "self vllm_config",
+        AUTOREGRESSIVE, f"{_MODELS}.llama", "LlamaDecoderLayer.get_quant_config", "self vllm_config",
         "replaced", "a drafter is not quantised, whatever its target is",
     ),
     IntegrationPoint(
-        SERIAL, f"{_MODELS}.qwen2", "Qwen2DecoderLayer.__init__", "self config cache_config * prefix",
+        AUTOREGRESSIVE, f"{_MODELS}.qwen2", "Qwen2DecoderLayer.__init__", "self config cache_config * prefix",
         "called", "a layer of kind qwen2",
     ),
     IntegrationPoint(
-        SERIAL, f"{_MODELS}.qwen3", "Qwen3DecoderLayer.__init__", "self config cache_config * prefix",
+        AUTOREGRESSIVE, f"{_MODELS}.qwen3", "Qwen3DecoderLayer.__init__", "self config cache_config * prefix",
         "called", "a layer of kind qwen3",
     ),
     IntegrationPoint(
-        SERIAL, f"{_LAYERS}.linear", "ReplicatedLinear.__init__",
+        AUTOREGRESSIVE, f"{_LAYERS}.linear", "ReplicatedLinear.__init__",
         "self input_size output_size bias * params_dtype prefix return_bias",
         "called", "the projection in front of the layer",
     ),
-    IntegrationPoint(SERIAL, f"{_LAYERS}.layernorm", "RMSNorm.__init__", "self hidden_size eps", "called", "the norms"),
+    IntegrationPoint(AUTOREGRESSIVE, f"{_LAYERS}.layernorm", "RMSNorm.__init__", "self hidden_size eps", "called", "the norms"),
     IntegrationPoint(
-        SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self vocab_size",
+        AUTOREGRESSIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self vocab_size",
         "called", "logits of the target's own head, where there is no draft vocabulary",
     ),
     IntegrationPoint(
-        SERIAL, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward", "self lm_head hidden_states",
+        AUTOREGRESSIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward", "self lm_head hidden_states",
         "called", "makes them",
     ),
     IntegrationPoint(
-        SERIAL, f"{_MODELS}.utils", "WeightsMapper.__init__", "self * orig_to_new_stacked",
+        AUTOREGRESSIVE, f"{_MODELS}.utils", "WeightsMapper.__init__", "self * orig_to_new_stacked",
         "called", "names the matrices that vLLM keeps as one",
     ),
     IntegrationPoint(
-        SERIAL, f"{_MODELS}.utils", "AutoWeightsLoader.__init__", "self module", "called", "loads the weights",
+        AUTOREGRESSIVE, f"{_MODELS}.utils", "AutoWeightsLoader.__init__", "self module", "called", "loads the weights",
     ),
     IntegrationPoint(
-        SERIAL, f"{_MODELS}.utils", "AutoWeightsLoader.load_weights", "self weights * mapper",
+        AUTOREGRESSIVE, f"{_MODELS}.utils", "AutoWeightsLoader.load_weights", "self weights * mapper",
         "called", "shares out the weights over tensor-parallel ranks",
     ),
     IntegrationPoint(
@@ -151,11 +151,11 @@ TABLE = (
     ),
     IntegrationPoint(
         V1, _PROPOSER, "SpecDecodeBaseProposer.propose", _PROPOSE_V1,
-        "extended", "the serial part by vLLM's loop, then the window part in one shot",
+        "extended", "the autoregressive part by vLLM's loop, then the parallel part in one shot",
     ),
     IntegrationPoint(
         V1, _PROPOSER, "SpecDecodeBaseProposer.load_model", "self target_model",
-        "extended", "a serial part shares the target's head, rows of which are gathered; a window part shares nothing",
+        "extended", "an autoregressive part shares the target's head, rows of which are gathered; a parallel part shares nothing",
     ),
     IntegrationPoint(V1, _PROPOSER, "SpecDecodeBaseProposer._get_model", "self", "called", "loads the drafter"),
     IntegrationPoint(
@@ -173,7 +173,7 @@ TABLE = (
     ),
     IntegrationPoint(
         V1_SERIAL, _PROPOSER, "SpecDecodeBaseProposer._sample_draft_tokens", "self hidden_states sampling_metadata",
-        "replaced", "drafts from the request's vocabulary and seed; the window part reads the states",
+        "replaced", "drafts from the request's vocabulary and seed; the parallel part reads the states",
     ),
     IntegrationPoint(
         V1_SERIAL, "vllm.v1.worker.gpu_input_batch", "CachedRequestState.__init__", "self * prompt_token_ids",
@@ -190,7 +190,7 @@ TABLE = (
     ),
     IntegrationPoint(
         V1_WINDOW, _PROPOSER, "SpecDecodeBaseProposer.initialize_attn_backend", "self kv_cache_config",
-        "extended", "the base class requires a draft attention layer; a window part alone has none",
+        "extended", "the base class requires a draft attention layer; a parallel part alone has none",
     ),
     IntegrationPoint(
         V1_WINDOW, "vllm.v1.kv_cache_interface", "KVCacheConfig.__init__", "self * kv_cache_groups",
@@ -228,7 +228,7 @@ TABLE = (
     ),
     IntegrationPoint(
         V2, _LOOP_V2, "TargetDependentARSpeculator.propose", _PROPOSE_V2,
-        "extended", "the serial part by vLLM's loop, then the window part in one shot",
+        "extended", "the autoregressive part by vLLM's loop, then the parallel part in one shot",
     ),
     IntegrationPoint(
         V2, _LOOP_V2, "TargetDependentARSpeculator.init_cudagraph_manager", "self cudagraph_mode",
@@ -239,7 +239,7 @@ TABLE = (
     ),
     IntegrationPoint(
         V2, f"{_V2}.eagle.speculator", "EagleSpeculator.load_draft_model", "self target_model target_attn_layer_names",
-        "extended", "a serial part shares the target's head, rows of which are gathered; a window part shares nothing",
+        "extended", "an autoregressive part shares the target's head, rows of which are gathered; a parallel part shares nothing",
     ),
     IntegrationPoint(
         V2_SERIAL, _SPECULATOR, "DraftModelSpeculator.compute_draft_logits", "self hidden_states spec_step_idx",
@@ -247,11 +247,11 @@ TABLE = (
     ),
     IntegrationPoint(
         V2_SERIAL, _SPECULATOR, "DraftModelSpeculator.sample_draft", "self hidden_states",
-        "extended", "the window part reads the states and drafts of the serial part, copying the drafts",
+        "extended", "the parallel part reads the states and drafts of the autoregressive part, copying the drafts",
     ),
     IntegrationPoint(
         V2_SERIAL, _LOOP_V2, "TargetDependentARSpeculator._configure_decode_metadata_update", "self",
-        "extended", "no graph of the whole loop, which has a step for every draft, where a window part drafts the rest",
+        "extended", "no graph of the whole loop, which has a step for every draft, where a parallel part drafts the rest",
     ),
     IntegrationPoint(
         V2, _SPECULATOR, "DraftModelSpeculator._copy_request_inputs",
@@ -470,14 +470,20 @@ def runners() -> set[str]:
 
 def problems(
     *,
-    serial: bool = False,
-    window: bool = False,
+    autoregressive: bool = False,
+    parallel: bool = False,
     copying: bool = False,
     native: bool = False,
     state: bool = False,
 ) -> Iterator[str]:
     """One sentence for each line that does not hold in the installed vLLM, of those that such a drafter needs here."""
-    parts = [*[SERIAL] * serial, *[WINDOW] * window, *[COPYING] * copying, *[NATIVE] * native, *[STATE] * state]
+    parts = [
+        *[AUTOREGRESSIVE] * autoregressive,
+        *[WINDOW] * parallel,
+        *[COPYING] * copying,
+        *[NATIVE] * native,
+        *[STATE] * state,
+    ]
     return _wrong({START, *runners(), *parts, *[CPU] * on_cpu()})
 
 

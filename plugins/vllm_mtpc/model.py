@@ -1,4 +1,4 @@
-"""The class that vLLM's model loader builds for a drafter directory of any family."""
+"""The class that vLLM's model loader builds for a drafter checkpoint of any draft method."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.draft_length.cost import StepCost
 from mtpc.draw import at_temperature, choose, draw_tokens, most_probable
 from mtpc.errors import MTPCError
 from mtpc.memory import of_drafts
-from mtpc.methods import family_of
+from mtpc.methods import method_of
 from mtpc.methods.drafter import draft_vocabularies, load_drafter, split_drafts
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.serving.announcement import Shares, announced
@@ -26,8 +26,8 @@ from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.union import UnionLogits
 from vllm_mtpc.additional import copies, vocabulary_values
 from vllm_mtpc.dispatch import folder_of
+from vllm_mtpc.draft_layers import STACKED, VLLMDraftLayers
 from vllm_mtpc.ranks import head_ranks
-from vllm_mtpc.serial import STACKED, SerialPart
 from vllm_mtpc.settings import target_of
 
 logger = logging.getLogger(f"vllm.{__name__}")
@@ -37,10 +37,10 @@ LARGE = 1 << 30
 class DrafterForCausalLM(nn.Module):
     """Both parts of a drafter, as far as the drafts asked for need them.
 
-    model: the serial part, shared out over tensor-parallel ranks; None: there is none.  vLLM gives it the target's
+    model: the autoregressive part, shared out over tensor-parallel ranks; None: there is none.  vLLM gives it the target's
     embedding, unless it has its own, and this module the target's output head.
-    window: the window part, in the target's dtype, whole on every rank; None: there is none, or all drafts are the
-    serial part's.
+    window: the parallel part, in the target's dtype, whole on every rank; None: there is none, or all drafts are the
+    autoregressive part's.
     """
 
     lm_head: Any
@@ -52,28 +52,30 @@ class DrafterForCausalLM(nn.Module):
         self.config = draft.hf_config
         self.folder = folder_of(vllm_config)
         self.target = target_of(vllm_config.model_config)
-        self.family = family = family_of(self.folder)
-        self.drafter = family.read_config(self.folder)
+        self.method = method = method_of(self.folder)
+        self.drafter = method.read_config(self.folder)
         drafts = vllm_config.num_speculative_tokens
         if copies(additional, not self.drafter.own_drafts):  # what goes beyond the drafter's own drafts is copied
             drafts = min(drafts, self.drafter.num_drafts)
-        self.window = family.window(self.drafter) if self.split(drafts)[1] else None
+        self.parallel = method.parallel(self.drafter) if self.split(drafts)[1] else None
         self.num_drafts = drafts
-        self.model: SerialPart | None = None
+        self.model: VLLMDraftLayers | None = None
         self.vocabularies = None
         self.draft_logits: DraftLogits | None = None
-        if self.drafter.serial is not None:
+        if self.drafter.autoregressive is not None:
             name = f"{prefix}.model" if prefix else "model"
-            self.model = SerialPart(vllm_config=vllm_config, serial=self.drafter.serial, prefix=name)
+            self.model = VLLMDraftLayers(
+                vllm_config=vllm_config, autoregressive=self.drafter.autoregressive, prefix=name
+            )
             self.logits_processor = LogitsProcessor(self.target.vocab_size)
             values = vocabulary_values(additional)
             tokenizer = vllm_config.model_config.tokenizer
             self.vocabularies = draft_vocabularies(values, self.folder, self.drafter, tokenizer)
-            if self.drafter.serial.has_own_embedding:
+            if self.drafter.autoregressive.has_own_embedding:
                 self.has_own_embed_tokens = True  # vLLM then leaves it
 
     def split(self, num_drafts: int) -> tuple[int, int]:
-        """How many of K drafts are the serial part's, and how many the window part's."""
+        """How many of K drafts are the autoregressive part's, and how many the parallel part's."""
         return split_drafts(self.drafter, num_drafts)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
@@ -84,19 +86,19 @@ class DrafterForCausalLM(nn.Module):
         """
         placed = next(self.parameters(), None)
         drafter, loaded = load_drafter(self.folder, self.target), set()
-        if self.window is not None:
-            assert drafter.window is not None
-            self.window = drafter.window.shortened(self.split(self.num_drafts)[1])
+        if self.parallel is not None:
+            assert drafter.parallel is not None
+            self.parallel = drafter.parallel.shortened(self.split(self.num_drafts)[1])
             if placed is not None:
-                self.window = self.window.to(device=placed.device, dtype=placed.dtype)
-            loaded |= {f"window.{name}" for name in self.window.state_dict()}
-        if drafter.serial is not None:
+                self.parallel = self.parallel.to(device=placed.device, dtype=placed.dtype)
+            loaded |= {f"parallel.{name}" for name in self.parallel.state_dict()}
+        if drafter.autoregressive is not None:
             assert self.model is not None
-            own = drafter.serial.own
+            own = drafter.autoregressive.own
             if self.model.own is not None and own is not None:
                 self.model.own.load_state_dict(own.state_dict())
                 loaded |= {f"model.own.{name}" for name in own.state_dict()}
-            tensors = drafter.serial.state_dict().items()
+            tensors = drafter.autoregressive.state_dict().items()
             named = ((f"model.{name}", tensor) for name, tensor in tensors if not name.startswith("own."))
             loaded |= AutoWeightsLoader(self).load_weights(named, mapper=STACKED)
         return loaded
@@ -134,14 +136,14 @@ class DrafterForCausalLM(nn.Module):
         kept: see `of_drafts`; from `LARGE` on it is also a warning.
         """
         drafts = vllm_config.num_speculative_tokens
-        serial, window = self.split(self.num_drafts)
-        shares = Shares(serial, window, drafts - serial - window)
+        autoregressive, parallel = self.split(self.num_drafts)
+        shares = Shares(autoregressive, parallel, drafts - autoregressive - parallel)
         whole = f"drafting from all {self.target.vocab_size} tokens"
         from_what = whole if self.draft_logits is None else self.draft_logits.summary
         requests = vllm_config.scheduler_config.max_num_seqs
-        memory = of_drafts(requests, serial + window, self.target.vocab_size, kept, serial > 0)
-        more = ["copying from the request's own text"] * copies + [memory] * bool(serial + window) + [runner]
-        logger.info(announced(self.folder, self.family, shares, from_what, *more))
+        memory = of_drafts(requests, autoregressive + parallel, self.target.vocab_size, kept, autoregressive > 0)
+        more = ["copying from the request's own text"] * copies + [memory] * bool(autoregressive + parallel) + [runner]
+        logger.info(announced(self.folder, self.method, shares, from_what, *more))
         if kept is not None and kept >= LARGE:
             logger.warning(
                 "--max-num-seqs %d: draft distributions of so many requests take %.1f GB that the KV cache then lacks. "
@@ -164,17 +166,17 @@ class DrafterForCausalLM(nn.Module):
     def forward(
         self, input_ids: Tensor, positions: Tensor, hidden_states: Tensor, inputs_embeds: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One step of the serial part: the states [T, d] that the logits are made of, and those that go into the next.
+        """One step of the autoregressive part: the states [T, d] that the logits are made of, and those that go into the next.
 
         Both are the same.
         """
         if self.model is None or inputs_embeds is not None:
-            raise RuntimeError("only a serial part is run token by token, and it reads tokens, not embeddings")
+            raise RuntimeError("only an autoregressive part is run token by token, and it reads tokens, not embeddings")
         states = self.model(input_ids, positions, hidden_states)
         return states, states
 
     def compute_logits(self, hidden_states: Tensor, numbers: Tensor | None = None) -> Tensor:
-        """Logits of the serial part over the target's vocabulary, [n, V]; -inf for a token that cannot be drafted.
+        """Logits of the autoregressive part over the target's vocabulary, [n, V]; -inf for a token that cannot be drafted.
 
         numbers: int64 [n], of each row's draft vocabulary; None: the first for all.
         """
@@ -183,21 +185,21 @@ class DrafterForCausalLM(nn.Module):
             return logits
         return self.draft_logits(hidden_states, numbers).to(self.logits_processor.head_dtype)
 
-    def completed(self, known: Known, numbers: Tensor | None = None) -> Known:
+    def completed(self, known: DraftContext, numbers: Tensor | None = None) -> DraftContext:
         """What is known when the window drafts, with what only some windows read.
 
         numbers: int64 [B], of the requests' draft vocabularies; None: the first for all.
         """
-        if self.window is None or not self.window.reads_serial:
+        if self.parallel is None or not self.parallel.reads_autoregressive:
             return known
-        assert self.model is not None  # part of the contract: such a window goes on from a serial part
+        assert self.model is not None  # part of the contract: such a window goes on from an autoregressive part
         inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)
         if self.draft_logits is None:
             return known._replace(inputs=inputs, head=DraftHead(self.compute_logits, self.target.vocab_size))
         return known._replace(inputs=inputs, head=self.draft_logits.head(numbers))
 
     def greedy(self, hidden_states: Tensor, numbers: Tensor | None) -> Tensor:
-        """The serial part's most probable tokens, int64 [n], of states [n, d]."""
+        """The autoregressive part's most probable tokens, int64 [n], of states [n, d]."""
         if self.draft_logits is None:
             return self.compute_logits(hidden_states).argmax(-1)
         return self.draft_logits.greedy(hidden_states, numbers)
@@ -205,7 +207,7 @@ class DrafterForCausalLM(nn.Module):
     def most_probable(
         self, hidden_states: Tensor, copied: Tensor | None, numbers: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The serial part's most probable tokens, their probabilities and those of the tokens ``copied``, [n] each."""
+        """The autoregressive part's most probable tokens, their probabilities and those of the tokens ``copied``, [n] each."""
         if self.draft_logits is None:
             return most_probable(self.compute_logits(hidden_states), copied)
         return self.draft_logits.most_probable(hidden_states, copied, numbers)
@@ -213,7 +215,7 @@ class DrafterForCausalLM(nn.Module):
     def drawn(
         self, hidden_states: Tensor, temperature: Tensor, uniforms: Tensor, numbers: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Tokens drawn by the serial part, int64 [n], and the probabilities that they were drawn from, float32 [n, V].
+        """Tokens drawn by the autoregressive part, int64 [n], and the probabilities that they were drawn from, float32 [n, V].
 
         hidden_states: [n, d].  temperature, uniforms: [n] both, see `mtpc.draw.draw_tokens`.
         """
@@ -224,7 +226,7 @@ class DrafterForCausalLM(nn.Module):
     def drawn_mixed(
         self, hidden_states: Tensor, temperature: Tensor, uniforms: Tensor, copying: Copying, numbers: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `drawn`, from the mixture with copying; and the serial part's probability of what would be copied, [n]."""
+        """As `drawn`, from the mixture with copying; and the autoregressive part's probability of what would be copied, [n]."""
         if self.draft_logits is None:
             own = at_temperature(self.compute_logits(hidden_states), temperature)
             mixed = copying.mixed(own)

@@ -9,12 +9,12 @@ from typing import Any
 
 from vllm import envs
 
-from mtpc.autoregressive.config import SerialConfig
+from mtpc.autoregressive.config import AutoregressiveConfig
 from mtpc.errors import MTPCError
 from mtpc.files.hub import CONFIG, is_hub_id, local_folder
 from mtpc.files.json_file import is_folder
 from mtpc.files.target import Target
-from mtpc.methods import family_of, recognise, recognised
+from mtpc.methods import method_of, recognise, recognised
 from mtpc.methods.drafter import check_drafts, draft_vocabularies, load_drafter
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import integration_points
@@ -43,7 +43,7 @@ def check_settings(
     pipeline_stages: int = 1,
     ranks: int = 1,
 ) -> dict[str, Any]:
-    """Check the settings and the drafter directory they name; anything that is not a drafter of ours passes.
+    """Check the settings and the drafter checkpoint they name; anything that is not a drafter of ours passes.
 
     target: vLLM's ``ModelConfig`` of the target.  additional: vLLM's additional-config.  ranks: tensor-parallel ones.
     Returns what is to be added to the settings.
@@ -54,15 +54,15 @@ def check_settings(
     if folder is None:
         return {}
     pinned = {"revision": folder.name} if is_hub_id(settings["model"]) else {}  # a snapshot is called by its commit
-    family = family_of(folder)
-    config = family.read_config(folder)
-    serial = config.serial
-    copying, window = copies(additional, not config.own_drafts), config.serial_steps is not None
+    method = method_of(folder)
+    config = method.read_config(folder)
+    autoregressive = config.autoregressive
+    copying, parallel = copies(additional, not config.own_drafts), config.draft_steps is not None
     for problem in integration_points.problems(
-        serial=serial is not None,
-        window=window,
+        autoregressive=autoregressive is not None,
+        parallel=parallel,
         copying=copying,
-        state=serial is not None and serial.state_below is not None,
+        state=autoregressive is not None and autoregressive.state_below is not None,
     ):
         raise MTPCError(problem)
     served = target_of(target)
@@ -70,7 +70,7 @@ def check_settings(
     _check_keys(settings)
     check_verification(settings.get("rejection_sample_method"))
     if settings.get("method") != METHOD:
-        raise MTPCError(f"{folder} is {family.title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
+        raise MTPCError(f"{folder} is {method.title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
     if pipeline_stages > 1:
         raise MTPCError(f"{folder} drafts beside the whole target, so pipeline_parallel_size must be 1.")
     drafts: Any = settings.get("num_speculative_tokens")
@@ -79,9 +79,9 @@ def check_settings(
         v2_copies(additional, config, drafts, folder)
     if copying:
         CopyTable.of(folder)
-    if serial is None:
+    if autoregressive is None:
         return _check_window(folder, settings, additional or {}) | pinned
-    _check_serial(folder, serial, settings, ranks)
+    _check_autoregressive(folder, autoregressive, settings, ranks)
     draft_vocabularies(vocabulary_values(additional), folder, config)
     return pinned
 
@@ -93,8 +93,8 @@ def check_is_target(model: Any) -> None:
 
     Errors: `MTPCError`.
     """
-    if isinstance(model, str | Path) and (family := recognised(model)) is not None:
-        raise MTPCError(f"--model {model} is {family.title}, but a target was expected.")
+    if isinstance(model, str | Path) and (method := recognised(model)) is not None:
+        raise MTPCError(f"--model {model} is {method.title}, but a target was expected.")
 
 
 def check_complete(vllm_config: Any) -> None:
@@ -122,27 +122,29 @@ def target_of(model_config: Any) -> Target:
 
 
 def _check_window(folder: Path, settings: dict[str, Any], additional: Mapping[str, Any]) -> dict[str, Any]:
-    """What only a drafter without a serial part needs, which is whole on every rank."""
+    """What only a drafter without an autoregressive part needs, which is whole on every rank."""
     if vocabulary_values(additional):
         raise MTPCError(
-            f"the {SECTION!r} in additional-config is for drafters with a serial part, but {folder} has none."
+            f"the {SECTION!r} in additional-config is for drafters with an autoregressive part, but {folder} has none."
         )
     if settings.get(RANKS) not in (None, 1):
         raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is whole on every rank, so it must be 1.")
     return {RANKS: 1}
 
 
-def _check_serial(folder: Path, serial: SerialConfig, settings: dict[str, Any], ranks: int) -> None:
-    """What only a drafter with a serial part needs, whose layer is shared out over the target's ranks."""
-    heads = serial.num_attention_heads
-    if serial.layer == "qwen2" and serial.head_dim * heads != serial.hidden_size:
+def _check_autoregressive(
+    folder: Path, autoregressive: AutoregressiveConfig, settings: dict[str, Any], ranks: int
+) -> None:
+    """What only a drafter with an autoregressive part needs, whose layer is shared out over the target's ranks."""
+    heads = autoregressive.num_attention_heads
+    if autoregressive.layer == "qwen2" and autoregressive.head_dim * heads != autoregressive.hidden_size:
         raise MTPCError(
-            f"{folder} has {heads} heads of {serial.head_dim}, but vLLM's qwen2 layer "
+            f"{folder} has {heads} heads of {autoregressive.head_dim}, but vLLM's qwen2 layer "
             f"needs a head_dim of hidden_size / num_attention_heads."
         )
     if settings.get(RANKS) not in (None, ranks):
         raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is shared out over all {ranks} ranks.")
-    serial.check_ranks(ranks, folder)
+    autoregressive.check_ranks(ranks, folder)
 
 
 def check_verification(method: Any) -> None:

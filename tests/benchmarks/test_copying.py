@@ -50,7 +50,7 @@ def test_both_are_compared_with_the_better_one_alone() -> None:
 
 def test_what_choosing_takes_is_a_share_of_all_the_time() -> None:
     """20 calls of 10 ms in two seconds, 400 of 1 ms in six."""
-    calls = {"part_seconds": {"lengths": 0.01, "window": 0.5}, "draft_calls": 20}
+    calls = {"part_seconds": {"lengths": 0.01, "parallel": 0.5}, "draft_calls": 20}
     fewer = {"part_seconds": {"lengths": 0.001}, "draft_calls": 400}
     found = Found({"qa": [[replace(measurement(1, 2.0), **calls)], [replace(measurement(1, 6.0), **fewer)]]})
     assert found.choosing("qa") == pytest.approx(0.6 / 8.0)

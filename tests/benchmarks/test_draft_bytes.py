@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from benchmarks.draft_bytes import TARGETS, main, rows
-from mtpc.autoregressive.config import SerialConfig
-from mtpc.autoregressive.layer import SerialLayer
+from mtpc.autoregressive.config import AutoregressiveConfig
+from mtpc.autoregressive.layer import DraftLayers
 
 
 def test_the_layer_of_mimo() -> None:
     shape = TARGETS["MiMo-7B"]
-    config = SerialConfig(
+    config = AutoregressiveConfig(
         layer="qwen2",
         hidden_size=shape.hidden,
         vocab_size=shape.vocab,
@@ -26,7 +26,7 @@ def test_the_layer_of_mimo() -> None:
         max_position_embeddings=32768,
     )
     with torch.device("meta"):
-        layer = SerialLayer(config).bfloat16()
+        layer = DraftLayers(config).bfloat16()
     assert shape.layer == sum(tensor.nbytes for tensor in layer.parameters() if tensor.ndim == 2)
 
 

@@ -55,7 +55,9 @@ def test_chains_and_trees_of_every_drafter() -> None:
 
 def test_a_row_for_each_way_to_draft_and_shares_beside_the_papers() -> None:
     told = point()
-    drafted = tuple(replace(one, part_seconds={"serial 1": 0.0005, "window": 0.0002}) for one in told.with_drafter)
+    drafted = tuple(
+        replace(one, part_seconds={"draft step 1": 0.0005, "parallel": 0.0002}) for one in told.with_drafter
+    )
     slow = measurement(75, 0.5, texts=("a", "b")), measurement(75, 0.5, texts=("a", "d"))
     found: Found = {
         ("one", 0.0, "chat"): replace(told, with_drafter=drafted).to_json(),
@@ -67,7 +69,7 @@ def test_a_row_for_each_way_to_draft_and_shares_beside_the_papers() -> None:
     assert speeds.rows[0] == ["no drafter", "100.0", "100.0", "100.0"]
     assert speeds.rows[1] == ["one", *["266.7 (2.67 x, 1.43)"] * 3]
     assert speeds.rows[2] == ["other", "150.0 (1.50 x, 1.00)", "-", "150.0 (1.50 x, 1.00)"]
-    assert parts.columns == ["drafter", "serial 1", "serial 2", "window", "tree", "rest", "verification"]
+    assert parts.columns == ["drafter", "draft step 1", "draft step 2", "parallel", "tree", "rest", "verification"]
     assert parts.rows == [
         ["one", "1.5 %", "-", "0.6 %", "-", "0.9 %", "97.0 %"],
         ["Gumiho paper, table 3", "4.4 %", "5.5 %", "3.2 %", "5.4 %", "9.7 %", "71.9 %"],

@@ -94,7 +94,7 @@ class RecordingSession(Session):
 
 
 class Loop:
-    """A target in transformers and a drafter of any family, float32, decoding one text at a time.
+    """A target in transformers and a drafter of any draft method, float32, decoding one text at a time.
 
     used: how many drafts were made with each draft vocabulary.  cost: of steps, where drafts are as long as is worth
     it; None: of one length.  kinds: how often the drafter drafted how much, and how much longer than its own the draft
@@ -119,8 +119,8 @@ class Loop:
         self.used: Counter[int] = Counter()
         self.text = torch.empty(0, dtype=torch.int64)
         self.cache = DynamicCache()
-        serial = self.drafter.config.serial
-        self.below = None if serial is None else serial.state_below
+        autoregressive = self.drafter.config.autoregressive
+        self.below = None if autoregressive is None else autoregressive.state_below
         self.hidden = self.last = torch.empty(0, self.target.facts.hidden_size)
 
     def budget(self, num_drafts: int) -> DraftBudget:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.conftest import CAPACITY, Models
 from tests.engine.server import Server, alone, speculative_config
-from tests.support.on_ranks import FAMILIES, SIZE
+from tests.support.on_ranks import METHODS, SIZE
 
 SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybrid")]
@@ -42,10 +42,10 @@ class Served(NamedTuple):
 
 @contextmanager
 def serving(
-    family: str, executor: str, folder: Path, request: pytest.FixtureRequest, copied: int = 0
+    method: str, executor: str, folder: Path, request: pytest.FixtureRequest, copied: int = 0
 ) -> Iterator[Served]:
     """The server of a drafter.  copied: tokens that a draft may go on with after the drafter's; 0: none is copied."""
-    models, file = FAMILIES[family](folder)
+    models, file = METHODS[method](folder)
     vocabulary = {} if file is None else {"vocabulary": str(file), "size": SIZE}
     copying = {"copy": True} if copied else {"adaptive": False}
     arguments = [*RANKS, *speculative_config(models.drafter, models.drafts + copied)]

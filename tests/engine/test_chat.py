@@ -48,9 +48,9 @@ def test_metrics_are_on_the_page(server: Server) -> None:
     assert sum(counted["vocabulary"].values()) == sum(counted["position"].values())
     assert min(counted["requests"][name] for name in ("english", "code")) > 0
     assert not missing("vllm", {sample.name for sample in server.metrics()})
-    assert set(counted["seconds"]) == {f"serial {step}" for step in range(1, DRAFTS + 1)}
+    assert set(counted["seconds"]) == {f"draft step {step}" for step in range(1, DRAFTS + 1)}
 
 
 def test_one_line_says_what_drafts(server: Server) -> None:
     (line,) = (line for line in server.log.read_text().splitlines() if "drafts up to" in line)
-    assert "is a FastMTP drafter and drafts up to 3 tokens; 3 by its serial part; drafting from code (" in line
+    assert "is a FastMTP drafter and drafts up to 3 tokens; 3 by its autoregressive part; drafting from code (" in line

@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.draw import draw
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from mtpc.lab.statistics.power import power_against
 from mtpc.lab.statistics.windows import Window
 from mtpc.methods.drafter import load_drafter
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.verify import verify_rejection
 from tests.engine.conftest import Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 
-PROMPT, SAMPLES = list(b"It was the best of "), 3000  # those of `test_families`, with either engine
+PROMPT, SAMPLES = list(b"It was the best of "), 3000  # those of `test_draft_methods`, with either engine
 T1 = Sampling()
 
 
@@ -29,9 +29,9 @@ class Misstated:
     """Speculative decoding of the prompt with a window that states its distribution at another temperature."""
 
     def __init__(self, models: Models, stated: float) -> None:
-        window = load_drafter(models.drafter).window
-        assert isinstance(window, CircuitWindow)
-        self.target, self.window, self.stated = Reference(models.target), window, stated
+        parallel = load_drafter(models.drafter).parallel
+        assert isinstance(parallel, CircuitPart)
+        self.target, self.parallel, self.stated = Reference(models.target), parallel, stated
 
     def states(self, texts: Tensor | list[list[int]]) -> Tensor:
         """What the drafter reads after equally long texts: the target's state before their last token, [B, d]."""
@@ -76,9 +76,9 @@ class Misstated:
 
     def drafted(self, said: Window, *before: int) -> Tensor:
         """The drafter's distribution after what was said, and the drafts before, float64 [V]."""
-        x = torch.tensor([[said[-1], *before, *[0] * (self.window.config.circuit_window - 1 - len(before))]])
-        params = self.window.head(self.states([PROMPT + list(said)]), x[:, 0])
-        return self.window.circuit.conditionals(params, x)[0, 1 + len(before)].exp().double()
+        x = torch.tensor([[said[-1], *before, *[0] * (self.parallel.config.circuit_window - 1 - len(before))]])
+        params = self.parallel.head(self.states([PROMPT + list(said)]), x[:, 0])
+        return self.parallel.circuit.conditionals(params, x)[0, 1 + len(before)].exp().double()
 
     @torch.inference_mode()
     def windows(self) -> list[Window]:
@@ -95,7 +95,7 @@ class Misstated:
         texts = torch.cat([torch.tensor(PROMPT).expand(len(said), -1), said], 1)
         states = torch.cat([self.states(part) for part in texts.split(256)])
         ones, noise = torch.ones(len(said)), torch.rand(len(said), 2, dtype=torch.float64)
-        draft = self.window.draft(Known.of_target(states, said[:, -1]), ones, noise, 2, "sampled")
+        draft = self.parallel.draft(DraftContext.of_target(states, said[:, -1]), ones, noise, 2, "sampled")
         assert draft.probs is not None
         drafted = torch.cat([texts, draft.tokens], 1)
         ends = range(texts.shape[1], drafted.shape[1] + 1)

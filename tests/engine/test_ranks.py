@@ -1,7 +1,7 @@
 """Two tensor-parallel ranks through `vllm serve`, as README writes it: the same text, and the same drafts on both,
 though the second one's states are off by an ulp.
 
-Processes of vLLM's own, and Ray's workers with both of vLLM's executors for these: all families where `--thorough` asks
+Processes of vLLM's own, and Ray's workers with both of vLLM's executors for these: all draft methods where `--thorough` asks
 for them.  Few requests: two ranks on two cores wait for each other busily.
 """
 

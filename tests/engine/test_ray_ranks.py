@@ -26,7 +26,7 @@ from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.ranks import CORES, RANKS, SUPPORT, Served, serving
 from tests.engine.server import NONE, Server, alone, processes_of_group, speculative_config, tokens
 from tests.engine.test_ranks import ray
-from tests.support.on_ranks import FAMILIES
+from tests.support.on_ranks import METHODS
 
 __all__ = ["ray"]  # a fixture
 
@@ -70,7 +70,7 @@ def does_not_start(server: Server, sentence: str) -> None:
 @pytest.fixture
 def models(tmp_path: Path) -> Models:
     """A target and a drafter for it."""
-    return FAMILIES["mtpc"](tmp_path).models
+    return METHODS["mtpc"](tmp_path).models
 
 
 def test_other_weights_on_the_second_machine(tmp_path: Path, models: Models) -> None:

@@ -1,4 +1,4 @@
-"""Model Runner V2 on a CPU, through Triton's interpreter: drafters of every family draft as the plain loop does.
+"""Model Runner V2 on a CPU, through Triton's interpreter: drafters of every draft method draft as the plain loop does.
 
 Their texts are the target's, and so are the distributions; a drafter that misstates its own is found out.  A session
 takes half a minute: it serves all tests of a drafter.
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
-from mtpc.methods import families, family_of
+from mtpc.methods import draft_methods, method_of
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference, Sampling, cells, p_value
@@ -27,7 +27,7 @@ from tests.engine.prompts import prompts
 from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
-from tests.support.random_hybrid import know_the_family, make_between, make_hybrid, make_subset
+from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 from tests.support.random_qwen3 import make_qwen3
@@ -227,7 +227,7 @@ def p_of(case: Case, windows: list[list[int]]) -> float:
     """Of samples, under the target's exact distribution."""
     expected = cells(Reference(case.plain), case.prompts[0], SAMPLING, len(windows))
     assert len(expected) > 10
-    return p_value([tuple(window) for window in windows], expected)
+    return p_value([tuple(parallel) for parallel in windows], expected)
 
 
 @pytest.mark.parametrize("name", ["samples", "misstated"])
@@ -256,7 +256,7 @@ def test_what_became_of_drafts_is_counted_on_the_device(said: Said) -> None:
 
 
 def test_windows_were_replayed(said: Said) -> None:
-    if family_of(said.case.models.drafter).read_config(said.case.models.drafter).serial_steps is not None:
+    if method_of(said.case.models.drafter).read_config(said.case.models.drafter).draft_steps is not None:
         assert said.output["replays"] > 5
         assert said.output["padded"] > 5  # six requests in a graph of seven
 
@@ -273,5 +273,5 @@ def test_the_drafter_that_ships_with_greedy_drafts_and_copying(models: Models, r
 
 
 def test_every_family_has_a_case() -> None:
-    know_the_family()
-    assert {family.name for family in families()} == {name.partition(",")[0] for name in CASES}
+    register_method()
+    assert {method.name for method in draft_methods()} == {name.partition(",")[0] for name in CASES}

@@ -44,7 +44,7 @@ class SteppingSession(Session):
         self.loop, self.text = loop, prompt[:1]
         self.drafts: list[list[int]] = []
         self.heads: Iterator[SharedHead] = repeat(loop.head)
-        if loop.tree is not None and loop.drafter.window is None:
+        if loop.tree is not None and loop.drafter.parallel is None:
             self.cache = PlacesOfBeams()
         self.languages = None
         if loop.vocabularies is not None and loop.vocabularies.detector is not None:
@@ -59,7 +59,7 @@ class SteppingSession(Session):
         return draft
 
     def draft_tree(self, hidden: Tensor, following: Tensor, size: int, *rest: Any, **named: Any) -> TreeDraft:
-        self._choose(following, at_once=self.drafter.window is not None)
+        self._choose(following, at_once=self.drafter.parallel is not None)
         best = super().draft_tree(hidden, following, size, *rest, **named, depth=self.loop.depth)
         draft = borrowed(best, self.loop.borrow)
         self.loop.borrowed += not torch.equal(draft.tokens, best.tokens)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mtpc.lab.servers.server import free_port
-from mtpc.methods import family_of
+from mtpc.methods import method_of
 from tests.engine.server import NONE, Server
 
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -38,7 +38,7 @@ def environment(path: Sequence[Path] = ()) -> dict[str, str]:
 
 def drafting(drafter: Path, *arguments: str) -> tuple[str, ...]:
     """The command line arguments that switch a drafter on."""
-    algorithm = family_of(drafter).algorithm
+    algorithm = method_of(drafter).algorithm
     return ("--speculative-algorithm", algorithm, "--speculative-draft-model-path", str(drafter), *arguments)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.prompts import prompts
 from tests.engine_sglang.server import texts
-from tests.engine_sglang.test_families import Case, Tree, fastmtp, gumiho, mtpc, recorded, serving
+from tests.engine_sglang.test_draft_methods import Case, Tree, fastmtp, gumiho, mtpc, recorded, serving
 from tests.support.often import each_of
 
 pytestmark = pytest.mark.engine

@@ -12,7 +12,7 @@ from tests.engine_sglang.server import drafting
 from tests.support.captured_sglang import SIZES, Captured, captured
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
-from tests.support.random_hybrid import FOLDER, forget_the_family, make_hybrid
+from tests.support.random_hybrid import FOLDER, forget_method, make_hybrid
 from tests.support.random_models import make_target
 from tests.support.random_native import make_eagle
 
@@ -61,13 +61,13 @@ CASES = {
     "FastMTP, borrowed nodes": Case("fastmtp", 3, 3, loop=False, children=2, nodes=8, token_map="?borrow=2"),
     "FastMTP, copying": Case("fastmtp", 6, 3, loop=False, token_map="?copy=true", overlaps=False),
     "Gumiho": Case("gumiho", 5, 2, loop=False),
-    "Gumiho, serial part alone": Case("gumiho", 2, 2, loop=True),
-    "Gumiho, part of the serial part": Case("gumiho", 1, 1, loop=False),
-    "Gumiho, 3 serial steps": Case("gumiho3", 6, 3, loop=False),
+    "Gumiho, autoregressive part alone": Case("gumiho", 2, 2, loop=True),
+    "Gumiho, part of the autoregressive part": Case("gumiho", 1, 1, loop=False),
+    "Gumiho, 3 draft steps": Case("gumiho3", 6, 3, loop=False),
     "Gumiho, tree": Case("gumiho", 5, 2, loop=False, children=2, nodes=12),
     "Gumiho, borrowed nodes": Case("gumiho", 5, 2, loop=False, children=2, nodes=12, token_map="?borrow=3"),
     "Gumiho, copying": Case("gumiho", 8, 2, loop=False, token_map="?copy=true", overlaps=False),
-    "one serial step, then a window": Case("hybrid", 4, 1, loop=False),
+    "one draft step, then a window": Case("hybrid", 4, 1, loop=False),
     "EAGLE, draft vocabulary": Case("eagle", 3, 3, loop=True, token_map=RANKED + "letters"),
     "EAGLE, tree": Case("eagle", 3, 3, loop=True, children=2, nodes=8, token_map=RANKED + "letters"),
 }
@@ -78,7 +78,7 @@ OFTEN = (
     "FastMTP, borrowed nodes",
     "Gumiho",
     "Gumiho, tree",
-    "one serial step, then a window",
+    "one draft step, then a window",
     "EAGLE, tree",
 )
 
@@ -94,7 +94,7 @@ def test_every_shape_of_drafter(tmp_path: Path, request: pytest.FixtureRequest) 
     make_vocabulary(tmp_path / "vocabulary.json", VOCABULARY)
     cases = CASES if request.config.getoption("--thorough") else {name: CASES[name] for name in OFTEN}
     commands = [case.command(tmp_path) for case in cases.values()]
-    forget_the_family()
+    forget_method()
     found = dict(zip(cases, captured(commands, str(FOLDER)), strict=True))
     expected = {name: Captured(case.steps, case.drafts, SIZES * case.loop, SIZES) for name, case in cases.items()}
     wrong = {name: one for name, one in found.items() if one != expected[name]}

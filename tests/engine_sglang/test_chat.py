@@ -50,6 +50,6 @@ def test_answers_in_every_language(target: Path, server: SGLangServer) -> None:
     with server.post("/generate", streamed) as answer:
         answer.read()
     assert not missing("sglang", {sample.name for sample in server.metrics()})
-    assert set(counted["seconds"]) == {"serial 1", "serial 2 and later"}
+    assert set(counted["seconds"]) == {"draft step 1", "draft step 2 and later"}
     (line,) = (line for line in server.log.read_text().splitlines() if "drafts up to" in line)
-    assert "is a FastMTP drafter and drafts up to 3 tokens; 3 by its serial part; drafting from code (" in line
+    assert "is a FastMTP drafter and drafts up to 3 tokens; 3 by its autoregressive part; drafting from code (" in line

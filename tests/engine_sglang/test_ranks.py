@@ -1,7 +1,7 @@
 """Two tensor-parallel ranks through `sglang.launch_server`: the same text, and the same drafts on both, though the
 second one's states are off by an ulp.
 
-Other families are served where `--thorough` asks for them.  Few requests: two ranks on two cores wait for each
+Other draft methods are served where `--thorough` asks for them.  Few requests: two ranks on two cores wait for each
 other busily.
 """
 
@@ -24,7 +24,7 @@ from tests.engine_sglang.conftest import LARGE, SYNCHRONOUS
 from tests.engine_sglang.loop import SteppedLoop
 from tests.engine_sglang.reference import JointReference
 from tests.engine_sglang.server import RANKS, SGLangServer, drafting
-from tests.support.on_ranks import FAMILIES, SIZE, VOCABULARY, each
+from tests.support.on_ranks import METHODS, SIZE, VOCABULARY, each
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
@@ -66,7 +66,7 @@ def serving(target: Path, folder: Path, *arguments: str) -> Iterator[SGLangServe
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("ranks")
-    models, file = FAMILIES[request.param[0]](folder)
+    models, file = METHODS[request.param[0]](folder)
     words = "?adaptive=false" if file is None else f"{file}?size={SIZE}&adaptive=false"
     mapped = (*((SYNCHRONOUS,) if file is not None else ()), "--speculative-token-map", words)
     arguments = drafting(models.drafter, "--speculative-num-steps", str(models.drafts), *mapped)

@@ -12,7 +12,7 @@ from tests.engine_sglang.conftest import SYNCHRONOUS
 from tests.engine_sglang.reference import JointReference
 from tests.engine_sglang.server import drafting
 from tests.engine_sglang.test_ranks import ASKED, LENGTH, serving
-from tests.support.on_ranks import FAMILIES
+from tests.support.on_ranks import METHODS
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
 pytestmark = [pytest.mark.engine, pytest.mark.thorough]
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 
 def test_ranks_copy_the_same(tmp_path: Path) -> None:
     """How many passes the layer makes, and how long a draft is, goes by what the first rank has timed."""
-    models, _ = FAMILIES["fastmtp"](tmp_path)
+    models, _ = METHODS["fastmtp"](tmp_path)
     steps, copies = str(models.drafts + 4), (SYNCHRONOUS, "--speculative-token-map", "?copy=true")
     arguments = drafting(models.drafter, "--speculative-num-steps", steps, *copies)
     with serving(models.target, tmp_path, *arguments) as server:

@@ -9,17 +9,17 @@ import torch
 from torch import nn
 from transformers import LlamaConfig
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.methods.drafter import Drafter, load_drafter
 from mtpc.methods.fastmtp import FastMTP, config_for
 from mtpc.noise import counter_uniforms
-from mtpc.parallel.part import WindowPart
+from mtpc.parallel.part import ParallelPart
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from tests.gpu.running import Run
 from tests.gpu.timing import bytes_per_second, kernels, microseconds
 from tests.gpu.whole import Batch, Example, OwnVocabularies
-from tests.support.tiny_models import make_window
+from tests.support.tiny_models import make_part
 
 SIZES = (1, 32)
 BUDGET = 170  # kernels of the window that the issue of this table names: an HMM, 32 components, 8 tokens, 32 requests
@@ -45,19 +45,19 @@ def weights(module: nn.Module) -> int:
     return sum(parameter.nbytes for parameter in module.parameters())
 
 
-def of_window(window: WindowPart, hidden: int, run: Run) -> Timed:
+def of_window(parallel: ParallelPart, hidden: int, run: Run) -> Timed:
     """All tokens that it drafts, in a batch of which some are greedy."""
-    window = window.to(run.device)
-    dtype = next(window.parameters()).dtype
+    parallel = parallel.to(run.device)
+    dtype = next(parallel.parameters()).dtype
 
     def draft(rows: int) -> Callable[[], object]:
         states = torch.randn(rows, hidden, device=run.device, dtype=dtype)
         keys = torch.arange(rows, device=run.device)
-        known, temperature = Known.of_target(states, keys % window.vocab_size), (keys % 2).float()
-        noise = counter_uniforms(keys, keys, window.max_drafts)
-        return lambda: window.draft(known, temperature, noise, window.max_drafts, "mixed")
+        known, temperature = DraftContext.of_target(states, keys % parallel.vocab_size), (keys % 2).float()
+        noise = counter_uniforms(keys, keys, parallel.max_drafts)
+        return lambda: parallel.draft(known, temperature, noise, parallel.max_drafts, "mixed")
 
-    return Timed(draft, weights(window))
+    return Timed(draft, weights(parallel))
 
 
 def of_fastmtp(run: Run, shape: LlamaConfig = SMOLLM2, each: int = EACH) -> Timed:
@@ -82,14 +82,14 @@ def of_fastmtp(run: Run, shape: LlamaConfig = SMOLLM2, each: int = EACH) -> Time
 def cases(run: Run) -> dict[str, Timed]:
     """By name; on a CPU small ones."""
     if not run.on_gpu:
-        small = make_window("hmm", 8, 32, 16, 258)
+        small = make_part("hmm", 8, 32, 16, 258)
         return {"HMM of 258": of_window(small, 16, run), "FastMTP": of_fastmtp(run, TINY, 20)}
-    shipped = load_drafter(run.paths.weights / "byte-mtpc-hmm-n8", dtype=torch.bfloat16).window
+    shipped = load_drafter(run.paths.weights / "byte-mtpc-hmm-n8", dtype=torch.bfloat16).parallel
     assert shipped is not None
     return {
         "bytes": of_window(shipped, 384, run),
-        "HMM of 258": of_window(make_window("hmm", 8, 32, 576, 258), 576, run),
-        "HMM of 49,152": of_window(make_window("hmm", 8, 32, 576, 49_152).bfloat16(), 576, run),
+        "HMM of 258": of_window(make_part("hmm", 8, 32, 576, 258), 576, run),
+        "HMM of 49,152": of_window(make_part("hmm", 8, 32, 576, 49_152).bfloat16(), 576, run),
         "FastMTP of SmolLM2": of_fastmtp(run),
     }
 

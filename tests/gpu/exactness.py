@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.draw import draw
 from tests.gpu.running import Run
-from tests.support.tiny_models import make_window
+from tests.support.tiny_models import make_part
 
 VOCABULARY, ON_CPU, ROWS, DRAFTS = 49_152, 300, 16, 3
 LAW = 152_000  # tokens
@@ -42,14 +42,14 @@ def drawn_is_stated(run: Run) -> str:
     vocabulary = VOCABULARY if run.on_gpu else ON_CPU
     for circuit in CIRCUITS:
         torch.manual_seed(0)
-        window = make_window(circuit, DRAFTS + 1, 8, 64, vocabulary).to(device)
+        parallel = make_part(circuit, DRAFTS + 1, 8, 64, vocabulary).to(device)
         states, token = torch.randn(ROWS, 64).to(device), torch.randint(vocabulary, (ROWS,)).to(device)
         noise, ones = torch.rand(ROWS, DRAFTS, dtype=torch.float64).to(device), torch.ones(ROWS, device=device)
         stated = []
         for precision in ("highest", "medium"):
             torch.set_float32_matmul_precision(precision)
             try:
-                draft = window.draft(Known.of_target(states, token), ones, noise, DRAFTS, "sampled")
+                draft = parallel.draft(DraftContext.of_target(states, token), ones, noise, DRAFTS, "sampled")
             finally:
                 torch.set_float32_matmul_precision("highest")
             assert draft.probs is not None

@@ -24,8 +24,8 @@ MODULES = {
     "sglang": (
         "sglang", "sglang.srt.server_args", "sglang.srt.entrypoints.http_server", "sglang.srt.managers.scheduler",
         "sglang.srt.speculative.eagle_worker_v2", "sglang.srt.models.llama", "sglang.srt.models.qwen2",
-        "sglang.srt.models.qwen3", "sglang_mtpc.window_worker", "sglang_mtpc.serial_worker",
-        "sglang_mtpc.models.serial", "sglang_mtpc.native",
+        "sglang.srt.models.qwen3", "sglang_mtpc.parallel_worker", "sglang_mtpc.autoregressive_worker",
+        "sglang_mtpc.models.draft_layers", "sglang_mtpc.native",
     ),
 }  # fmt: skip
 ON_A_DEVICE = {"vllm": ("vllm._C_stable_libtorch",), "sglang": ("sgl_kernel",)}

@@ -9,7 +9,7 @@ from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from tests.engine.loop import Tree
 from tests.engine.prompts import prompts
 from tests.engine_sglang.server import texts
-from tests.engine_sglang.test_families import T1, Case, fastmtp, gumiho, mtpc, p_misstated, p_of, sample, serving
+from tests.engine_sglang.test_draft_methods import T1, Case, fastmtp, gumiho, mtpc, p_misstated, p_of, sample, serving
 from tests.gpu.running import Run
 
 ASKED, LENGTH, TOGETHER = 12, 48, 8

@@ -1,4 +1,4 @@
-"""Whole drafts of every family, both parts, as functions of buffers: what a graph is to hold."""
+"""Whole drafts of every draft method, both parts, as functions of buffers: what a graph is to hold."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mtpc.target_head.shared import SharedHead
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from tests.support.random_hybrid import forget_the_family, know_the_family
-from tests.support.tiny_families import EXAMPLES, WITH_PARTS, tiny_target
+from tests.support.random_hybrid import forget_method, register_method
+from tests.support.tiny_methods import EXAMPLES, WITH_PARTS, tiny_target
 from tests.support.tiny_models import VOCAB, make_fastmtp, make_target
 
 Drafts = Draft | TreeDraft
@@ -87,14 +87,14 @@ class Batch(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A drafter, and the head that its serial part drafts through."""
+    """A drafter, and the head that its autoregressive part drafts through."""
 
     drafter: Drafter
     head: SharedHead
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """d and V."""
+        """D and V."""
         return self.drafter.config.hidden_size, self.head.vocab_size
 
     def chain(self, batch: Batch, greedy: bool = False, copies: bool = False, drafts: int = DRAFTS) -> Draft:
@@ -128,12 +128,12 @@ class Example(NamedTuple):
 
 
 def examples(device: torch.device) -> Iterator[tuple[str, Example]]:
-    """Of every family, and FastMTP by language."""
-    know_the_family()
+    """Of every draft method, and FastMTP by language."""
+    register_method()
     for name in (*WITH_PARTS, "copying"):
         head = SharedHead.of(tiny_target("qwen2" if "qwen2" in name else "llama").to(device))
         yield name, Example(EXAMPLES[name]().to(device), head)
-    forget_the_family()
+    forget_method()
     target = make_target("llama").to(device)
     whole, rankings = SharedHead.of(target), Rankings(VOCAB, LANGUAGES)
     head = OwnVocabularies(whole.embedding, whole.rows, DraftVocabularies(rankings, VocabularySettings(size=7)))

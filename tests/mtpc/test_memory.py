@@ -14,11 +14,11 @@ def test_the_memory_of_the_largest_batch_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "serial", "expected"),
+    ("batch", "autoregressive", "expected"),
     [(8, False, "107.1"), (256, False, "810.3"), (1024, False, "810.3"), (256, True, "810.3"), (1024, True, "1,872.8")],
 )
-def test_beside_what_is_kept_a_batch_is_drafted_for_in_parts(batch: int, serial: bool, expected: str) -> None:
-    said = of_drafts(batch, 7, 152_000, kept=5_000_000, serial=serial)
+def test_beside_what_is_kept_a_batch_is_drafted_for_in_parts(batch: int, autoregressive: bool, expected: str) -> None:
+    said = of_drafts(batch, 7, 152_000, kept=5_000_000, autoregressive=autoregressive)
     assert said.endswith(f"for {batch} requests at a time takes up to {expected} MB")
 
 

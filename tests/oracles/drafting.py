@@ -1,4 +1,4 @@
-"""A drafter of any family, both of its parts written out: no cache, no batch, nothing that the core computes faster.
+"""A drafter of any draft method, both of its parts written out: no cache, no batch, nothing that the core computes faster.
 
 Everything is computed anew for each draft, from the whole text; a window is the table of all windows, so vocabularies
 must be tiny.  Sessions, and through them the engines, are held against this.
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from tests.oracles.autoregressive import DraftLayersOracle
 from torch import Tensor
 
 from mtpc.methods.drafter import Drafter
-from mtpc.parallel.circuit_window import CircuitWindow
-from mtpc.parallel.independent import ParallelWindow
+from mtpc.parallel.circuit_part import CircuitPart
+from mtpc.parallel.independent import IndependentPart
 from mtpc.target_head.shared import SharedHead
-from tests.oracles.circuit_window import CircuitWindowOracle
-from tests.oracles.parallel_window import ParallelOracle
-from tests.oracles.serial import SerialOracle
+from tests.oracles.circuit_part import CircuitPartOracle
+from tests.oracles.independent_part import ParallelOracle
 
 Choose = Callable[[int, Tensor], int]  # (draft counted from 0, its distribution [V]) -> token
 
@@ -27,16 +27,18 @@ class DraftingOracle:
 
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
         weights, config = drafter.state_dict(), drafter.config
-        self.serial_steps = config.serial_steps
-        self.serial = self.window = self.parallel = None
-        if config.serial is not None:
-            self.serial = SerialOracle(config.serial, part(weights, "serial."), head.embedding, head.rows)
-        if isinstance(drafter.window, ParallelWindow):
-            assert self.serial is not None
-            self.parallel = ParallelOracle(drafter.window.config, part(weights, "window."), self.serial)
-        elif drafter.window is not None:
-            assert isinstance(drafter.window, CircuitWindow)  # the only other kind of window
-            self.window = CircuitWindowOracle(drafter.window.config, part(weights, "window.head."))
+        self.draft_steps = config.draft_steps
+        self.autoregressive = self.window = self.parallel = None
+        if config.autoregressive is not None:
+            self.autoregressive = DraftLayersOracle(
+                config.autoregressive, part(weights, "serial."), head.embedding, head.rows
+            )
+        if isinstance(drafter.parallel, IndependentPart):
+            assert self.autoregressive is not None
+            self.parallel = ParallelOracle(drafter.parallel.config, part(weights, "window."), self.autoregressive)
+        elif drafter.parallel is not None:
+            assert isinstance(drafter.parallel, CircuitPart)  # the only other kind of window
+            self.window = CircuitPartOracle(drafter.parallel.config, part(weights, "window.head."))
 
     def draft(
         self, hidden: Tensor, text: list[int], num_drafts: int, choose: Choose, temperature: float = 1.0
@@ -46,15 +48,15 @@ class DraftingOracle:
         hidden: [T - 1, d], the target's states of all tokens of the text but the last, which it has just emitted.
         """
         states, tokens, laws = hidden[-1:].double(), [], []
-        steps = num_drafts if self.serial_steps is None else min(self.serial_steps, num_drafts)
+        steps = num_drafts if self.draft_steps is None else min(self.draft_steps, num_drafts)
         if steps:
-            assert self.serial is not None
+            assert self.autoregressive is not None
 
             def of_step(step: int, logits: Tensor) -> int:
                 laws.append((logits / temperature).softmax(-1))
                 return choose(step, laws[-1])
 
-            tokens, drafted = self.serial.steps(hidden, text, steps, of_step)
+            tokens, drafted = self.autoregressive.steps(hidden, text, steps, of_step)
             states = torch.cat([states, drafted])
         if num_drafts > steps:
             known = [text[-1], *tokens]

@@ -31,7 +31,7 @@ class MarkovTarget:
     chain: Tensor
 
     def __call__(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """tokens int64 [T] -> (hidden [T, V], logits [T, V])."""
+        """Tokens int64 [T] -> (hidden [T, V], logits [T, V])."""
         return torch.nn.functional.one_hot(tokens, len(self.chain)).float(), self.chain[tokens]
 
     def joint(self, start: int, length: int, temperature: float) -> dict[tuple[int, ...], float]:
@@ -83,5 +83,5 @@ def circuit_drafter(kind: str = "btree", dtype: torch.dtype = torch.float32) -> 
 
 
 def session(drafter: Drafter) -> Session:
-    """A new session of a drafter without a serial part, which reads no head of the target."""
+    """A new session of a drafter without an autoregressive part, which reads no head of the target."""
     return Session(drafter, SharedHead(torch.empty(0, 0), torch.empty(0, 0)))

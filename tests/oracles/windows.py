@@ -36,7 +36,7 @@ class WindowTable:
         return float(self.joint[prefix].sum())
 
     def log_prob(self, x: tuple[int, ...]) -> float:
-        """log q(x_1..x_n)."""
+        """Log q(x_1..x_n)."""
         return _log(self.joint[x])
 
     def prefix_log_probs(self, x: tuple[int, ...]) -> Array:

@@ -64,8 +64,8 @@ def links(trees: list[Tree]) -> tuple[Tensor, Tensor, Tensor]:
     following = []
     for tree in trees:
         siblings = [-1] * size
-        for family in (children(tree, node) for node in range(size)):
-            for child, later in pairwise(family):
+        for method in (children(tree, node) for node in range(size)):
+            for child, later in pairwise(method):
                 siblings[child] = later
         following.append(siblings)
     return numbers, first, tensor(following)

@@ -10,7 +10,7 @@ import pytest
 
 from mtpc.draft import Draft
 from tests.support.random_fastmtp import make_fastmtp
-from tests.support.random_hybrid import know_the_family, make_hybrid
+from tests.support.random_hybrid import make_hybrid, register_method
 from tests.support.random_models import make_drafter, make_target
 
 collect_ignore_glob = [] if find_spec("sglang") else ["test_*.py"]
@@ -46,14 +46,14 @@ def fastmtp(target: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def hybrid(target: Path) -> Path:
-    """A drafter of a third family for it: one serial step, then a window."""
+    """A drafter of a third draft method for it: one draft step, then a window."""
     return make_hybrid(target.parent / "hybrid", target)
 
 
 @pytest.fixture(scope="session")
 def loaded() -> None:
-    """SGLang with its plugins, as every process of it starts where a third family is installed."""
-    know_the_family()
+    """SGLang with its plugins, as every process of it starts where a third draft method is installed."""
+    register_method()
     from sglang.srt.plugins import load_plugins
 
     load_plugins()

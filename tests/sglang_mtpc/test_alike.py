@@ -12,9 +12,9 @@ import pytest
 from mtpc.errors import MTPCError
 from mtpc.serving import ranks as alike
 from sglang_mtpc import native, ranks, served
+from sglang_mtpc.autoregressive_worker import AutoregressiveDraftWorker
 from sglang_mtpc.native import NativeDraftWorker
-from sglang_mtpc.serial_worker import SerialDraftWorker
-from sglang_mtpc.window_worker import WindowWorker
+from sglang_mtpc.parallel_worker import ParallelWorker
 
 GROUP = SimpleNamespace(world_size=2, cpu_group="those that speak gloo")
 
@@ -27,8 +27,8 @@ def start_native() -> None:
 
 
 STARTS: dict[str, Callable[[], object]] = {
-    "window": lambda: WindowWorker(None, 0, 0, None),
-    "serial": SerialDraftWorker,
+    "parallel": lambda: ParallelWorker(None, 0, 0, None),
+    "autoregressive": AutoregressiveDraftWorker,
     "native": start_native,
 }
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.methods.reference import Session
 from mtpc.parallel.beams import Beams
 from mtpc.parallel.borrow import borrowed
@@ -17,23 +17,23 @@ from mtpc.target_head.shared import SharedHead
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step
-from tests.support.random_hybrid import forget_the_family, know_the_family
-from tests.support.tiny_families import EXAMPLES, VOCAB, tiny_target
+from tests.support.random_hybrid import forget_method, register_method
+from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
 ROWS, LENGTH = 3, 5
 
 
 @pytest.fixture(scope="module", autouse=True)
-def third_family() -> Iterator[None]:
+def third_method() -> Iterator[None]:
     """The registry knows it while these tests run."""
-    know_the_family()
+    register_method()
     yield
-    forget_the_family()
+    forget_method()
 
 
 class Layers:
-    """What is read of a `SerialModel`, and SGLang's pass for the beams, from a session."""
+    """What is read of a `DraftLayersModel`, and SGLang's pass for the beams, from a session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -42,10 +42,10 @@ class Layers:
         assert requests == ROWS
         return self.session.head
 
-    def completed(self, known: Known, requests: int) -> Known:
+    def completed(self, known: DraftContext, requests: int) -> DraftContext:
         assert requests == ROWS
-        assert self.session.drafter.serial is not None
-        return completed(known, self.session.drafter.serial, self.session.head)
+        assert self.session.drafter.autoregressive is not None
+        return completed(known, self.session.drafter.autoregressive, self.session.head)
 
     def again(self, beams: Beams, first: Tensor) -> Tensor:
         rows = torch.arange(ROWS).repeat_interleave(beams.tokens.shape[1])
@@ -76,11 +76,11 @@ def test_the_tree_is_the_plain_loops(name: str, shape: Shape) -> None:
     first, layers = session._step(hidden, following)[:, -1], Layers(session)
     step = Step("mixed", temperature, torch.zeros(ROWS), torch.zeros(ROWS))
     given = Input(torch.cat([hidden[:, -1], first], 1), following[:, -1])
-    assert drafter.window is not None
+    assert drafter.parallel is not None
     again = layers.again if drafter.split(shape.depth)[0] == 2 else None
     laps: list[str] = []
-    found = draft_tree(given, step, shape, layers, drafter.window, again, laps.append)
-    assert laps == ["tree", *(["tree"] if again else []), "window", "tree"]
+    found = draft_tree(given, step, shape, layers, drafter.parallel, again, laps.append)
+    assert laps == ["tree", *(["tree"] if again else []), "parallel", "tree"]
     expected = borrowed(expected, shape.borrowed)
     assert torch.equal(found.tokens, expected.tokens)
     assert torch.equal(found.parents, expected.parents)

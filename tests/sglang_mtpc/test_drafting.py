@@ -21,7 +21,7 @@ from mtpc.parallel import part
 from mtpc.parallel.borrow import borrowed
 from mtpc.parallel.compiled import has_compiler
 from mtpc.parallel.completed import completed
-from mtpc.parallel.part import WindowPart
+from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
@@ -31,10 +31,10 @@ from sglang_mtpc.shape import Shape
 from sglang_mtpc.vocabulary_head import VocabularyHead
 from tests.mtpc.parallel.trace import Trace
 from tests.support.fake_graphs import record
-from tests.support.random_hybrid import forget_the_family, know_the_family
+from tests.support.random_hybrid import forget_method, register_method
 from tests.support.random_models import make_drafter
-from tests.support.tiny_families import EXAMPLES, tiny_target
-from tests.support.tiny_models import make_window
+from tests.support.tiny_methods import EXAMPLES, tiny_target
+from tests.support.tiny_models import make_part
 
 CHAIN, TREE = Shape(5, 1, 5), Shape(4, 3, 12, 4)
 SIZE, VOCABULARY = 64, 258  # of the random target
@@ -56,11 +56,11 @@ class Recorder:
         return counted, drafts
 
 
-def window_of(drafter: Path) -> WindowPart:
-    """The window part of a directory."""
-    window = load_drafter(drafter).window
-    assert window is not None
-    return window
+def window_of(drafter: Path) -> ParallelPart:
+    """The parallel part of a directory."""
+    parallel = load_drafter(drafter).parallel
+    assert parallel is not None
+    return parallel
 
 
 def inputs(rows: int, mode: Mode, copies: bool = False) -> Inputs:
@@ -105,7 +105,7 @@ def expected_chain(drafter: Path, batch: Inputs, row: int, drafts: int) -> Draft
     hidden, temperature = batch.states[one], batch.temperature[one]
     if not temperature:
         return session.draft(hidden, batch.tokens[one], drafts)
-    assert loaded.window is not None
+    assert loaded.parallel is not None
     noise = counter_uniforms(batch.seeds[one], batch.positions[one], drafts)
     return session.draft(hidden, batch.tokens[one], drafts, temperature, noise)
 
@@ -150,7 +150,7 @@ def test_trees_are_those_of_the_plain_loop(drafter: Path, mode: Mode) -> None:
         assert torch.equal(found.parents[one], borrowed(expected, count).parents)
 
 
-class Certain(WindowPart):
+class Certain(ParallelPart):
     """Its one token has a probability that rounding has put above 1."""
 
     max_drafts, given, leaf_shape = CHAIN.depth, 1, (CHAIN.depth, 1, VOCABULARY)
@@ -186,7 +186,7 @@ def test_no_probability_is_above_one() -> None:
 def test_replays(drafter: Path, kind: str, mode: Mode) -> None:
     shape, copies = TREE if kind == "tree" else CHAIN, "copies" in kind
     eager = Drafting(window_of(drafter), shape)
-    captured, recorder = Drafting(eager.window, shape, copies), Recorder()
+    captured, recorder = Drafting(eager.parallel, shape, copies), Recorder()
     captured.capture([4, 1, 2], torch.zeros(4, 1, SIZE), recorder)
     for rows, size in ((3, 4), (1, 1), (4, 4), (2, 2), (3, 4)):  # three requests run in the graph of four
         batch = inputs(rows, mode, copies)
@@ -204,21 +204,23 @@ def test_replays(drafter: Path, kind: str, mode: Mode) -> None:
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name.startswith(("mtpc", "gumiho-", "hybrid"))])
 @torch.inference_mode()
 def test_replays_of_every_window(name: str) -> None:
-    """Also of one that goes on from a serial part and reads what that has read."""
+    """Also of one that goes on from an autoregressive part and reads what that has read."""
     if name == "gumiho-eagle":
         pytest.skip("it has no window")
-    know_the_family()
+    register_method()
     drafter, head = EXAMPLES[name](), SharedHead.of(tiny_target())
-    forget_the_family()
-    window, (serial, rest) = drafter.window, drafter.split(drafter.config.max_drafts)
-    assert window is not None
-    go_on = partial(completed, serial=drafter.serial, head=head) if window.reads_serial else None
-    eager, captured = (Drafting(window, Shape(rest, 1, rest), completed=go_on) for _ in range(2))
-    captured.capture([4, 2], torch.zeros(4, serial + 1, head.embedding.shape[1]), record)
+    forget_method()
+    parallel, (autoregressive, rest) = drafter.parallel, drafter.split(drafter.config.max_drafts)
+    assert parallel is not None
+    go_on = (
+        partial(completed, autoregressive=drafter.autoregressive, head=head) if parallel.reads_autoregressive else None
+    )
+    eager, captured = (Drafting(parallel, Shape(rest, 1, rest), completed=go_on) for _ in range(2))
+    captured.capture([4, 2], torch.zeros(4, autoregressive + 1, head.embedding.shape[1]), record)
     for seed, rows in enumerate((3, 1, 4, 2, 4)):
         generator = torch.Generator().manual_seed(seed)
-        known = torch.randn(rows, serial + 1, head.embedding.shape[1], generator=generator)
-        tokens = torch.randint(head.vocab_size, (rows, serial + 1), generator=generator)
+        known = torch.randn(rows, autoregressive + 1, head.embedding.shape[1], generator=generator)
+        tokens = torch.randint(head.vocab_size, (rows, autoregressive + 1), generator=generator)
         batch = inputs(rows, "mixed")._replace(states=known, tokens=tokens)
         modes: tuple[Mode, ...] = ("mixed", "greedy")
         for mode in modes:
@@ -251,7 +253,7 @@ def test_copying_changes_the_drafts_of_those_who_copy(drafter: Path) -> None:
 @pytest.mark.parametrize("copies", [False, True])
 def test_one_request_drafts_compiled_what_it_drafts_uncompiled(drafter: Path, copies: bool) -> None:
     eager = Drafting(window_of(drafter), CHAIN)
-    compiled = Drafting(eager.window, CHAIN, copies)
+    compiled = Drafting(eager.parallel, CHAIN, copies)
     with torch.no_grad():
         compiled.compile_for_one(torch.zeros(1, 1, SIZE))
         modes: tuple[Mode, ...] = ("greedy", "sampled")  # one request is never mixed
@@ -320,7 +322,7 @@ def test_memory_of_a_draft_does_not_grow_with_the_batch(mode: Mode) -> None:
     """Beyond what is kept."""
     rows, depth, vocabulary = 512, 7, 152_000
     with torch.device("meta"):
-        drafting = Drafting(make_window("ff", depth + 1, 1, 8, vocabulary), Shape(depth, 1, depth))
+        drafting = Drafting(make_part("ff", depth + 1, 1, 8, vocabulary), Shape(depth, 1, depth))
         zeros = torch.zeros(rows, dtype=torch.int64)
         batch = Inputs(torch.zeros(rows, 1, 8), zeros[:, None], torch.ones(rows), zeros, zeros)
         kept = torch.zeros(rows, depth, vocabulary)

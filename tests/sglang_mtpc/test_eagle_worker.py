@@ -9,8 +9,8 @@ import pytest
 from sglang.srt.speculative import eagle_worker_v2
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 
+from sglang_mtpc.autoregressive_worker import AutoregressiveWorker
 from sglang_mtpc.eagle_worker import EagleWorker, sized
-from sglang_mtpc.serial_worker import SerialWorker
 
 
 class OwnDraftWorker(EagleDraftWorker):
@@ -74,7 +74,7 @@ def test_sizes_are_put_back() -> None:
 def test_a_step_verifies_as_many_tokens_as_it_has_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     monkeypatch.setattr(EAGLEWorkerV2, "verify", lambda self, batch: seen.append(self.speculative_num_draft_tokens))
-    made: Any = SerialWorker.__new__(SerialWorker)
+    made: Any = AutoregressiveWorker.__new__(AutoregressiveWorker)
     made.speculative_num_steps, made.speculative_num_draft_tokens = 3, 4
     made._draft_worker = SimpleNamespace(watch=None)
     for width in (1, 4, 3):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtpc.methods import family_of
+from mtpc.methods import method_of
 from tests.engine_sglang.server import ARGUMENTS, drafting
 from tests.gpu import __main__ as runner
 from tests.gpu.cards import ON_SGLANG
@@ -26,7 +26,7 @@ def test_the_arguments_of_a_row(name: str, tmp_path: Path) -> None:
     case = ROWS[name](tmp_path)
     tokens = () if case.token_map is None else ("--speculative-token-map", case.token_map)
     arguments = (*ARGUMENTS, *drafting(case.models.drafter, *case.drafts, *tokens, *case.arguments))
-    drafter = family_of(case.models.drafter)
+    drafter = method_of(case.models.drafter)
     found = resolved(case.models.target, *arguments, algorithm=drafter.algorithm)
     assert found.speculative_num_steps == case.models.drafts
     assert (found.speculative_eagle_topk > 1) == name.endswith("tree")

@@ -64,21 +64,21 @@ def test_a_line_that_does_not_hold(monkeypatch: pytest.MonkeyPatch, changes: dic
     assert VERSIONS in finding.mend
 
 
-SHAPES = {"window": "drafter", "serial": "fastmtp", "both": "hybrid"}
+SHAPES = {"parallel": "drafter", "autoregressive": "fastmtp", "both": "hybrid"}
 USED = {  # of each group but the start's: the shapes of drafters that a line of it refuses, on a CPU and on a GPU
-    integration_points.STEP: ({"window", "serial", "both"}, {"window", "serial", "both"}),
-    integration_points.SAMPLING: ({"window", "serial", "both"}, {"window", "serial", "both"}),
-    integration_points.WINDOW_ALONE: ({"window"}, {"window"}),
-    integration_points.GRAPHS: (set(), {"window", "both"}),
-    integration_points.SERIAL: ({"serial", "both"}, {"serial", "both"}),
-    integration_points.WORKER: ({"serial", "both"}, {"serial", "both"}),
+    integration_points.STEP: ({"parallel", "autoregressive", "both"}, {"parallel", "autoregressive", "both"}),
+    integration_points.SAMPLING: ({"parallel", "autoregressive", "both"}, {"parallel", "autoregressive", "both"}),
+    integration_points.PARALLEL_ALONE: ({"parallel"}, {"parallel"}),
+    integration_points.GRAPHS: (set(), {"parallel", "both"}),
+    integration_points.AUTOREGRESSIVE: ({"autoregressive", "both"}, {"autoregressive", "both"}),
+    integration_points.WORKER: ({"autoregressive", "both"}, {"autoregressive", "both"}),
     integration_points.NATIVE: (set(), set()),
     **{kind: (set(), set()) for kind in integration_points.KINDS.values()},
-    integration_points.KINDS["llama"]: ({"serial", "both"}, {"serial", "both"}),
+    integration_points.KINDS["llama"]: ({"autoregressive", "both"}, {"autoregressive", "both"}),
     integration_points.STATE: (set(), set()),
-    integration_points.TEXTS: ({"window", "serial", "both"}, set()),
-    integration_points.LENGTHS: ({"serial", "both"}, set()),
-    integration_points.TIMED: ({"window", "serial", "both"}, set()),
+    integration_points.TEXTS: ({"parallel", "autoregressive", "both"}, set()),
+    integration_points.LENGTHS: ({"autoregressive", "both"}, set()),
+    integration_points.TIMED: ({"parallel", "autoregressive", "both"}, set()),
 }
 
 
@@ -125,7 +125,7 @@ def test_a_drafter_is_refused_before_an_engine_process_exists(
     target: Path, drafter: Path, fastmtp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr(integration_points, "TABLE", [WRONG._replace(group=integration_points.SERIAL)])
+    monkeypatch.setattr(integration_points, "TABLE", [WRONG._replace(group=integration_points.AUTOREGRESSIVE)])
     path = "--speculative-draft-model-path"
     assert resolved(target, path, str(drafter)).speculative_algorithm == "MTPC"
     with pytest.raises(MTPCError, match="is expected; install an SGLang version"):

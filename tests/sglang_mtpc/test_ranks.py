@@ -10,6 +10,7 @@ import pytest
 import torch
 from sglang.srt.distributed.parallel_state import get_world_group, init_distributed_environment
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from sglang_mtpc.models.autoregressive import DraftLayersModel
 from torch import Tensor, multiprocessing, nn
 
 from mtpc.methods.drafter import load_drafter
@@ -18,15 +19,14 @@ from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.rows import ALONE
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc import ranks, serial_strategies, served, verify, window_worker
+from sglang_mtpc import draft_strategies, parallel_worker, ranks, served, verify
+from sglang_mtpc.autoregressive_worker import AutoregressiveDraftWorker
 from sglang_mtpc.drafting import Drafting
-from sglang_mtpc.models import serial
-from sglang_mtpc.models.serial import SerialModel
-from sglang_mtpc.serial_worker import SerialDraftWorker
+from sglang_mtpc.models import autoregressive
+from sglang_mtpc.parallel_worker import ParallelWorker
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Steps
 from sglang_mtpc.vocabulary_head import VocabularyHead
-from sglang_mtpc.window_worker import WindowWorker
 from tests.sglang_mtpc.stand_ins import VOCAB, batch_of
 
 ROWS, SIZE, DRAFTED = 3, 64, 8
@@ -34,27 +34,27 @@ RANKINGS = Rankings(6, {"even": Ranking((0, 2, 4))})
 
 
 def of_window(folder: Path, states: Tensor) -> list[Tensor]:
-    """What a drafter without a serial part drafts and states."""
+    """What a drafter without an autoregressive part drafts and states."""
     batch, _ = batch_of(ROWS, "sampled", states)
-    made = WindowWorker.__new__(WindowWorker)
+    made = ParallelWorker.__new__(ParallelWorker)
     made.clock, made.steps, made._target_worker = DraftClock(None), Steps(7), None
-    made.lengths, made.shape, window = None, Shape(4, 1, 4), load_drafter(folder).window
-    assert window is not None
-    made.drafting = Drafting(window, made.shape)
+    made.lengths, made.shape, parallel = None, Shape(4, 1, 4), load_drafter(folder).parallel
+    assert parallel is not None
+    made.drafting = Drafting(parallel, made.shape)
     made.strategy = made._strategy()
     tokens, probs, _ = made._draft(batch)
     return [tokens, probs]
 
 
 def of_both(folder: Path, states: Tensor) -> list[Tensor]:
-    """What one with both parts does, and a state that its serial part keeps for the window in SGLang's loop."""
+    """What one with both parts does, and a state that its autoregressive part keeps for the window in SGLang's loop."""
     batch, _ = batch_of(ROWS, "sampled", states.repeat(1, 2))
-    made, window = SerialDraftWorker.__new__(SerialDraftWorker), load_drafter(folder).window
-    assert window is not None
-    made.clock, made.window, made.shape = DraftClock(None), Drafting(window, Shape(3, 1, 3)), Shape(4, 1, 4)
+    made, parallel = AutoregressiveDraftWorker.__new__(AutoregressiveDraftWorker), load_drafter(folder).parallel
+    assert parallel is not None
+    made.clock, made.parallel, made.shape = DraftClock(None), Drafting(parallel, Shape(3, 1, 3)), Shape(4, 1, 4)
     made.lengths, made.steps, made.speculative_num_steps = None, Steps(7), 1
     made.target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=VOCAB))
-    model: Any = SerialModel.__new__(SerialModel)
+    model: Any = DraftLayersModel.__new__(DraftLayersModel)
     made.draft_runner = SimpleNamespace(model=model)
     made.strategy = made._strategy()
     tokens, probs, _ = made.draft(batch)
@@ -97,7 +97,7 @@ def draft(rank: int, drafter: Path, hybrid: Path, folder: Path) -> None:
         return [*of_window(drafter, states), *of_both(hybrid, states), *of_vocabulary(states, shared)]
 
     shared = drafted(shared=True)
-    for module in (serial, serial_strategies, window_worker):
+    for module in (autoregressive, draft_strategies, parallel_worker):
         module.of_first_rank = lambda states: states  # type: ignore[attr-defined]
     torch.save((shared, drafted(shared=False)), folder / str(rank))
 
@@ -130,9 +130,9 @@ def gathered(rank: int, hybrid: Path, folder: Path) -> None:
 
     sharing = SimpleNamespace(all_gather=all_gather)
     ranks.get_parallel = lambda: SimpleNamespace(tp_group=sharing, tp_rank=rank, tp_size=2)
-    model: Any = SerialModel.__new__(SerialModel)
+    model: Any = DraftLayersModel.__new__(DraftLayersModel)
     nn.Module.__init__(model)
-    model.family, model.drafter = served.read(str(hybrid))
+    model.method, model.drafter = served.read(str(hybrid))
     model.model = nn.Module()
     model.model.own = None
     size, vocab = model.drafter.hidden_size, model.drafter.vocab_size

@@ -41,7 +41,7 @@ class Captured(NamedTuple):
 
 
 def captured(commands: Sequence[Sequence[str]], path: str) -> list[Captured]:
-    """Of each of these servers, in one process.  path: where families are found that are not installed."""
+    """Of each of these servers, in one process.  path: where draft methods are found that are not installed."""
     variables = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     variables["PYTHONPATH"] = os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -115,7 +115,7 @@ def _patch() -> None:
 
     import sglang_cpu.attention
     import sglang_cpu.linear
-    from sglang_mtpc.models import serial
+    from sglang_mtpc.models import autoregressive
 
     runners = {
         "draft_decode": eagle_worker_v2.EAGLEDraftCudaGraphRunner,
@@ -132,7 +132,7 @@ def _patch() -> None:
     decode_cuda_graph_runner.get_or_create_global_graph_capture_stream = lambda: None
     sglang_cpu.attention.BLOCK = 1 << 20  # layouts of one size, that of the pool
     sglang_cpu.linear.fits = lambda weight: False  # packed weights have no storage that a graph could read
-    serial.DraftLogits = serial.UnionLogits  # as on a GPU
+    autoregressive.DraftLogits = autoregressive.UnionLogits  # as on a GPU
 
 
 def _capture(arguments: list[str], first: bool) -> Captured:

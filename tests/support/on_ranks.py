@@ -1,4 +1,4 @@
-"""Drafters of every family for the tests of several ranks, which both engines serve."""
+"""Drafters of every draft method for the tests of several ranks, which both engines serve."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ JOINT = {"positions": 3, "blocks": 1, "circuit": "cp", "rank": 3}
 
 
 class Made(NamedTuple):
-    """The models, and the file of the draft vocabularies, if it has a serial part to draft from them."""
+    """The models, and the file of the draft vocabularies, if it has an autoregressive part to draft from them."""
 
     models: Models
     vocabulary: Path | None
 
 
 def window(folder: Path, circuit: str) -> Made:
-    """A window part, whole on each rank."""
+    """A parallel part, whole on each rank."""
     target = make_target(folder / "target", seed=3)
     return Made(Models(target, make_drafter(folder / "drafter", target, circuit), 5), None)
 
 
 def by_language(folder: Path, make: Callable[..., Path], drafts: int, *arguments: Any, **options: Any) -> Made:
-    """One with a serial part: this and the rows of the draft vocabularies are shared out over the ranks."""
+    """One with an autoregressive part: this and the rows of the draft vocabularies are shared out over the ranks."""
     target = make_target(folder / "target", seed=3)
     drafter = make(folder / "drafter", target, *arguments, **options)
     return Made(Models(target, drafter, drafts), make_vocabulary(folder / "vocabulary.json", VOCABULARY))
 
 
-FAMILIES: dict[str, Callable[[Path], Made]] = {
+METHODS: dict[str, Callable[[Path], Made]] = {
     "mtpc": partial(window, circuit="btree"),
     "hybrid": lambda folder: by_language(folder, make_hybrid, 4),
     "mtpc ff": partial(window, circuit="ff"),
@@ -52,6 +52,6 @@ FAMILIES: dict[str, Callable[[Path], Made]] = {
 
 
 def each(often: tuple[str, ...], ways: tuple[str, ...] = ("",)) -> Iterator[Any]:
-    """Parameters: every family and every way to serve it, `thorough` where it is not tested ``often``."""
-    served = {f"{family}, {way}" if way else family: (family, way) for way in ways for family in FAMILIES}
+    """Parameters: every draft method and every way to serve it, `thorough` where it is not tested ``often``."""
+    served = {f"{method}, {way}" if way else method: (method, way) for way in ways for method in METHODS}
     return each_of(served, often, served.__getitem__)

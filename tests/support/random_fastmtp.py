@@ -22,7 +22,7 @@ def make_fastmtp(folder: Path, target: Path, seed: int = 1) -> Path:
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
     drafter = Drafter(FastMTP(), config_for(model.config, 3))
-    layer = drafter.serial
+    layer = drafter.autoregressive
     assert layer is not None
     start_from_target(layer, model)
     with torch.no_grad():

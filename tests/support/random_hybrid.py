@@ -1,4 +1,4 @@
-"""Untrained drafters of the families in tests/support/hybrid for the random targets, made in a second."""
+"""Untrained drafters of the draft methods in tests/support/hybrid for the random targets, made in a second."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from transformers import AutoModelForCausalLM
 
 from mtpc.autoregressive.config import layer_of
 from mtpc.lab.training.start import start_from_target
-from mtpc.methods import Family, families
+from mtpc.methods import DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter, save_drafter
 
-FOLDER = Path(__file__).parent / "hybrid"  # on the PYTHONPATH of processes that are to know the families
+FOLDER = Path(__file__).parent / "hybrid"  # on the PYTHONPATH of processes that are to know the draft methods
 NOISE = 0.3  # of a tensor's mean size: enough for every weight to matter, too little to be always wrong
 CIRCUIT = {"circuit": "hmm", "window": 4, "rank": 3, "leaves": "table", "sum_features": 0}
 
 
-def know_the_family() -> None:
-    """Make the families known in this process."""
+def register_method() -> None:
+    """Make the draft methods known in this process."""
     if str(FOLDER) not in sys.path:
         sys.path.append(str(FOLDER))
-        families.cache_clear()
+        draft_methods.cache_clear()
 
 
-def forget_the_family() -> None:
-    """Undo `know_the_family`."""
+def forget_method() -> None:
+    """Undo `register_method`."""
     if str(FOLDER) in sys.path:
         sys.path.remove(str(FOLDER))
-        families.cache_clear()
+        draft_methods.cache_clear()
 
 
-def family(name: str) -> Family:
+def method(name: str) -> DraftMethod:
     """One of them by its name."""
-    know_the_family()
-    return next(family for family in families() if family.name == name)
+    register_method()
+    return next(method for method in draft_methods() if method.name == name)
 
 
 def make_hybrid(folder: Path, target: Path, seed: int = 1, name: str = "hybrid", **keys: Any) -> Path:
     """A drafter of up to four drafts that is now and then right; keys: others of its section."""
     torch.manual_seed(seed)
-    model, kind = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32), family(name)
+    model, kind = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32), method(name)
     drafter = Drafter(kind, kind.config(**layer_of(model.config), circuit=CIRCUIT, **keys))
-    start_from_target(drafter.serial, model)
+    start_from_target(drafter.autoregressive, model)
     unembedding = model.get_output_embeddings().weight.detach()
     with torch.no_grad():
-        for weight in drafter.serial.parameters():
+        for weight in drafter.autoregressive.parameters():
             weight.add_(noise_of(weight))
-        drafter.window.head.initialise(unembedding)
-        for weight in drafter.window.head.leaves.parameters():  # [n, R, V, d]: the target's own head, and noise
+        drafter.parallel.head.initialise(unembedding)
+        for weight in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head, and noise
             weight.copy_(unembedding + unembedding.std() * torch.randn_like(weight) / 2)
     save_drafter(folder, drafter, {"purpose": "tests"})
     return folder
@@ -65,13 +65,13 @@ def make_between(folder: Path, target: Path) -> Path:
 def make_subset(folder: Path, target: Path) -> Path:
     """Layers and parallel heads that draft every second of the target's tokens, and are now and then right."""
     torch.manual_seed(1)
-    model, kind = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32), family("subset")
+    model, kind = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32), method("subset")
     tokens = torch.arange(0, model.config.vocab_size, 2)
     config = kind.config(**layer_of(model.config), parallel={"positions": 3, "blocks": 1}, tokens=len(tokens))
     drafter = Drafter(kind, config)
-    start_from_target(drafter.serial, model)
-    drafter.window.initialise(model.model.norm.weight)
-    own = drafter.serial.own
+    start_from_target(drafter.autoregressive, model)
+    drafter.parallel.initialise(model.model.norm.weight)
+    own = drafter.autoregressive.own
     with torch.no_grad():
         own.embedding.weight.copy_(model.get_input_embeddings().weight)
         own.rows.copy_(model.get_output_embeddings().weight[tokens])

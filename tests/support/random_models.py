@@ -14,7 +14,7 @@ from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.methods.copying import CopyingAlone, CopyingConfig
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 
 SHARPNESS = 12.0  # makes the next-token distributions of a random model as peaked as a trained one's
 
@@ -45,12 +45,12 @@ def make_drafter(folder: Path, target: Path, circuit: str = "btree", window: int
         sum_features=0,
     )
     drafter = Drafter(MTPC(), config)
-    assert isinstance(drafter.window, CircuitWindow)
+    assert isinstance(drafter.parallel, CircuitPart)
     unembedding = model.get_output_embeddings().weight.detach()
-    drafter.window.head.initialise(unembedding)
+    drafter.parallel.head.initialise(unembedding)
     for (
         weight
-    ) in drafter.window.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position, and noise
+    ) in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position, and noise
         with torch.no_grad():
             weight.copy_(unembedding + unembedding.std() * torch.randn_like(weight) / 2)
     save_drafter(folder, drafter, {"purpose": "tests"})

@@ -1,6 +1,6 @@
 """Lets vLLM's manager of CUDA graphs capture and replay this project's on a CPU (`tests.support.fake_graphs`).
 
-The serial part, whose graphs are vLLM's own, runs eagerly.
+The autoregressive part, whose graphs are vLLM's own, runs eagerly.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from mtpc.autoregressive.layer import SerialLayer
+from mtpc.autoregressive.layer import DraftLayers
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.fastmtp import FastMTP, config_for
 from mtpc.methods.mtpc import MTPC, MTPCConfig
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.target_head.shared import SharedHead
-from tests.oracles.serial import SerialOracle
+from tests.oracles.draft_layers import DraftLayersOracle
 
 VOCAB, SIZE = 23, 16
 SHAPE = {
@@ -67,7 +67,7 @@ def make_target(kind: str, seed: int = 0, vocab: int = VOCAB) -> PreTrainedModel
 
 @torch.no_grad()
 def randomise_layer(layer: nn.Module) -> None:
-    """Weights of a serial layer large enough that every part of it matters."""
+    """Weights of a draft layer large enough that every part of it matters."""
     for parameter in layer.parameters():
         parameter.copy_(torch.randn_like(parameter) * 0.4 + (1.0 if parameter.ndim == 1 else 0.0))
 
@@ -80,16 +80,16 @@ def make_fastmtp(target: PreTrainedModel, num_drafts: int = 3, seed: int = 1) ->
     return drafter.requires_grad_(False).eval()
 
 
-def make_layer(target: PreTrainedModel, num_drafts: int = 3, seed: int = 1) -> SerialLayer:
+def make_layer(target: PreTrainedModel, num_drafts: int = 3, seed: int = 1) -> DraftLayers:
     """The layer of an untrained FastMTP drafter."""
-    layer = make_fastmtp(target, num_drafts, seed).serial
-    assert isinstance(layer, SerialLayer)
+    layer = make_fastmtp(target, num_drafts, seed).autoregressive
+    assert isinstance(layer, DraftLayers)
     return layer
 
 
-def serial_oracle(layer: SerialLayer, head: SharedHead) -> SerialOracle:
+def draft_layers_oracle(layer: DraftLayers, head: SharedHead) -> DraftLayersOracle:
     """The oracle of a layer."""
-    return SerialOracle(layer.config, layer.state_dict(), head.embedding, head.rows)
+    return DraftLayersOracle(layer.config, layer.state_dict(), head.embedding, head.rows)
 
 
 def make_mtpc(circuit: str, window: int, rank: int, hidden: int, vocab: int, **options: object) -> Drafter:
@@ -104,8 +104,8 @@ def make_mtpc(circuit: str, window: int, rank: int, hidden: int, vocab: int, **o
     return drafter.requires_grad_(False).eval()
 
 
-def make_window(circuit: str, window: int, rank: int, hidden: int, vocab: int, **options: object) -> CircuitWindow:
+def make_part(circuit: str, window: int, rank: int, hidden: int, vocab: int, **options: object) -> CircuitPart:
     """The window of an untrained MTPC drafter."""
     part = make_mtpc(circuit, window, rank, hidden, vocab, **options).window
-    assert isinstance(part, CircuitWindow)
+    assert isinstance(part, CircuitPart)
     return part

@@ -53,5 +53,5 @@ def fastmtp(target: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def hybrid(target: Path) -> Path:
-    """One of a third family, with both parts."""
+    """One of a third draft method, with both parts."""
     return make_hybrid(target.parent / "hybrid", target)

@@ -28,7 +28,7 @@ class Target(nn.Module):
         self.compute_logits = compute_logits.__get__(self)
 
     def logits_processor(self, head: nn.Module, states: Tensor) -> Tensor:
-        """vLLM's."""
+        """VLLM's."""
         logits: Tensor = head(states)
         return logits
 

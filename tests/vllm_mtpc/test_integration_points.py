@@ -13,7 +13,7 @@ from vllm import ModelRegistry
 
 import vllm_mtpc
 from mtpc.errors import MTPCError
-from mtpc.methods import families
+from mtpc.methods import draft_methods
 from mtpc.serving.integration_point import installed
 from tests.integration_points import records
 from vllm_mtpc import integration_points
@@ -127,7 +127,7 @@ TARGET = SimpleNamespace(model="target", **SIZES)
     ("group", "of"),
     [
         (integration_points.START, "mtpc fastmtp hybrid"),
-        (integration_points.SERIAL, "fastmtp hybrid"),
+        (integration_points.AUTOREGRESSIVE, "fastmtp hybrid"),
         (integration_points.WINDOW, "mtpc hybrid"),
         (integration_points.V1, "mtpc fastmtp hybrid"),
         (integration_points.V1_SERIAL, "fastmtp hybrid"),
@@ -192,4 +192,4 @@ def test_registering_twice_changes_nothing() -> None:
     before = sys.modules["vllm.engine.arg_utils"].EngineArgs.create_speculative_config  # type: ignore[attr-defined]
     vllm_mtpc.register()
     assert sys.modules["vllm.engine.arg_utils"].EngineArgs.create_speculative_config is before  # type: ignore[attr-defined]
-    assert {family.architecture for family in families()} <= set(ModelRegistry.get_supported_archs())
+    assert {method.architecture for method in draft_methods()} <= set(ModelRegistry.get_supported_archs())

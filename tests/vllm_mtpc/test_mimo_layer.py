@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.models import mimo_mtp
 
-from mtpc.autoregressive.layer import SerialLayer
+from mtpc.autoregressive.layer import DraftLayers
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import load_drafter
 from mtpc.target_head.shared import SharedHead
@@ -24,7 +24,7 @@ LENGTH = 48
 class Block(nn.Module):
     """vLLM's decoder layer, without its cache: the same layer of transformers."""
 
-    def __init__(self, layer: SerialLayer) -> None:
+    def __init__(self, layer: DraftLayers) -> None:
         super().__init__()
         self.layer = layer
 
@@ -35,16 +35,16 @@ class Block(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[SerialLayer, FrozenTarget]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DraftLayers, FrozenTarget]:
     """The converted layer, and the target that it is of."""
     mimo = make_mimo(tmp_path_factory.mktemp("mimo"))
-    serial = load_drafter(mimo.drafter).serial
-    assert serial is not None
-    return serial, FrozenTarget(mimo.plain)
+    autoregressive = load_drafter(mimo.drafter).autoregressive
+    assert autoregressive is not None
+    return autoregressive, FrozenTarget(mimo.plain)
 
 
-def engines(layer: SerialLayer) -> Any:
-    """vLLM's module with this layer's weights."""
+def engines(layer: DraftLayers) -> Any:
+    """VLLM's module with this layer's weights."""
     with pytest.MonkeyPatch.context() as patch, set_current_vllm_config(VllmConfig()):
         patch.setattr(mimo_mtp, "Qwen2DecoderLayer", lambda **_: Block(layer))
         module = mimo_mtp.MiMoMultiTokenPredictorLayer(layer.config, "layer", VllmConfig().model_config)
@@ -56,7 +56,7 @@ def engines(layer: SerialLayer) -> Any:
 
 
 @torch.inference_mode()
-def test_the_engines_own_drafts(made: tuple[SerialLayer, FrozenTarget]) -> None:
+def test_the_engines_own_drafts(made: tuple[DraftLayers, FrozenTarget]) -> None:
     layer, target = made
     text = torch.randint(256, (LENGTH + 1,), generator=torch.Generator().manual_seed(0))
     states = target.model.model(input_ids=text[None, :-1]).last_hidden_state  # [1, T, d]

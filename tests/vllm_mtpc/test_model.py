@@ -1,4 +1,4 @@
-"""The serial part's logits: of the target's whole head, or of the rows of a draft vocabulary."""
+"""The autoregressive part's logits: of the target's whole head, or of the rows of a draft vocabulary."""
 
 from __future__ import annotations
 

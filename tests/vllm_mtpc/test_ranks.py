@@ -13,7 +13,7 @@ from torch import Tensor, multiprocessing
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import init_distributed_environment, initialize_model_parallel
 
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
@@ -26,7 +26,7 @@ from vllm_mtpc.v1.step import Step
 from vllm_mtpc.v2 import speculator
 from vllm_mtpc.v2.speculator import Speculator
 
-ROWS, SIZE, VOCABULARY, SERIAL, WINDOW = 3, 4, 6, 1, 2
+ROWS, SIZE, VOCABULARY, AUTOREGRESSIVE, WINDOW = 3, 4, 6, 1, 2
 RANKINGS = Rankings(VOCABULARY, {"even": Ranking((0, 2, 4))})
 CONFIG = CircuitConfig(circuit="hmm", window=3, rank=2, hidden_size=SIZE, vocab_size=VOCABULARY, leaves="table")
 SLOTS, TEMPERATURE = torch.arange(ROWS), torch.tensor([0.0, 1.0, 0.5])
@@ -39,8 +39,8 @@ def drafter() -> Any:
     torch.nn.Module.__init__(made)
     head = torch.zeros(VOCABULARY, SIZE)
     head[0, 0] = head[2, 1] = 1.0
-    made.window = CircuitWindow(CONFIG)
-    for parameter in made.window.parameters():
+    made.parallel = CircuitPart(CONFIG)
+    for parameter in made.parallel.parameters():
         parameter.data.normal_()
     made.draft_logits = DraftLogits(DraftVocabularies(RANKINGS, VocabularySettings(size=3)), head)
     made.logits_processor = SimpleNamespace(head_dtype=torch.float32)
@@ -51,29 +51,32 @@ def of_v1(states: Tensor) -> tuple[Tensor, Tensor]:
     """What the V1 runner's proposer drafts and states."""
     made: Any = object.__new__(Proposer)
     made.__dict__ |= {"copying": None, "model": drafter(), "clock": SimpleNamespace(lap=lambda part: None)}
-    made.window, noise = made.model.window, torch.full((ROWS, SERIAL + WINDOW), 0.5, dtype=torch.float64)
-    made.draft_one = made.window.draft
-    made.step = Step([states], [SLOTS], SERIAL, WINDOW, "mixed", TEMPERATURE, noise, None)
+    made.parallel, noise = made.model.parallel, torch.full((ROWS, AUTOREGRESSIVE + WINDOW), 0.5, dtype=torch.float64)
+    made.draft_one = made.parallel.draft
+    made.step = Step([states], [SLOTS], AUTOREGRESSIVE, WINDOW, "mixed", TEMPERATURE, noise, None)
     made._sample_draft_tokens(states, None)
-    draft = made.step.drafts(made._draft_window(made.step))
+    draft = made.step.drafts(made._draft_parallel(made.step))
     return draft.tokens, draft.probs
 
 
 def of_v2(states: Tensor) -> tuple[Tensor, Tensor]:
-    """What the speculator of Model Runner V2 drafts, its serial part greedily, and states."""
+    """What the speculator of Model Runner V2 drafts, its autoregressive part greedily, and states."""
     made: Any = Speculator.__new__(Speculator)
     made.copying, made.languages, made.model, made.dtype = None, None, drafter(), torch.float32
-    made.serial_drafts, made.window_drafts, made.max_num_reqs = SERIAL, WINDOW, ROWS
-    made.states, made.tokens = torch.zeros(ROWS, SERIAL + 1, SIZE), torch.zeros(ROWS, SERIAL + 1, dtype=torch.int64)
-    made.draft_tokens = torch.zeros(ROWS, SERIAL + WINDOW, dtype=torch.int64)
+    made.autoregressive_drafts, made.parallel_drafts, made.max_num_reqs = AUTOREGRESSIVE, WINDOW, ROWS
+    made.states, made.tokens = (
+        torch.zeros(ROWS, AUTOREGRESSIVE + 1, SIZE),
+        torch.zeros(ROWS, AUTOREGRESSIVE + 1, dtype=torch.int64),
+    )
+    made.draft_tokens = torch.zeros(ROWS, AUTOREGRESSIVE + WINDOW, dtype=torch.int64)
     made.positions, made.seeds, made.idx_mapping, made.temperature = SLOTS.clone(), SLOTS, SLOTS, TEMPERATURE
-    made.slot_logits = torch.zeros(ROWS + 1, SERIAL + WINDOW, VOCABULARY)
+    made.slot_logits = torch.zeros(ROWS + 1, AUTOREGRESSIVE + WINDOW, VOCABULARY)
     made.draft_logits, made.use_local_argmax_reduction, made.acceptance_estimator = None, False, None
     made.current_draft_step = torch.tensor(0)
     batch = SimpleNamespace(num_reqs=ROWS, idx_mapping=SLOTS, query_start_loc=torch.arange(ROWS + 1), positions=SLOTS)
-    made._begin_window(batch, states, torch.ones(ROWS), torch.zeros(ROWS).long(), SLOTS[:, None], SLOTS[None])
+    made._begin_parallel(batch, states, torch.ones(ROWS), torch.zeros(ROWS).long(), SLOTS[:, None], SLOTS[None])
     made.draft_tokens[:, 0] = made.sample_draft(states, None, None, None, None, None, None)
-    made._draft_window(ROWS)
+    made._draft_parallel(ROWS)
     return made.draft_tokens, made.slot_logits
 
 

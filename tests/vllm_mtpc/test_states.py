@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from mtpc.errors import MTPCError
-from tests.support.random_hybrid import know_the_family, make_between
+from tests.support.random_hybrid import make_between, register_method
 from vllm_mtpc import dispatch, integration_points
 
 
 @pytest.fixture
 def between(target: Path, tmp_path: Path) -> Path:
     """The directory of such a drafter."""
-    know_the_family()
+    register_method()
     return make_between(tmp_path / "between", target)
 
 
 def config_of(folder: Path, architecture: str) -> Any:
-    """vLLM's configuration, as far as it is read here."""
+    """VLLM's configuration, as far as it is read here."""
     draft = SimpleNamespace(model=str(folder), revision=None, architectures=[architecture])
     return SimpleNamespace(speculative_config=SimpleNamespace(draft_model_config=draft))
 
@@ -55,4 +55,4 @@ def test_the_second_runner_knows_before_it_loads(between: Path, architecture: st
 
 
 def test_its_integration_points_hold() -> None:
-    assert not list(integration_points.problems(serial=True, window=True, state=True))
+    assert not list(integration_points.problems(autoregressive=True, parallel=True, state=True))

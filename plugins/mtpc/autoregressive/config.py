@@ -1,4 +1,4 @@
-"""What a serial part is: decoder layers of the target's own kind behind a projection."""
+"""What an autoregressive part is: decoder layers of the target's own kind behind a projection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHARED_KEYS = (
 
 
 class LayerConfig(Strict):
-    """What a decoder layer of a serial part is."""
+    """What a decoder layer of an autoregressive part is."""
 
     layer: Layer  # its kind
     hidden_size: HiddenSize  # d of the target
@@ -81,8 +81,8 @@ class LayerConfig(Strict):
             )
 
 
-class SerialConfig(TargetInterface, LayerConfig):
-    """The keys of a serial part in a drafter's section of config.json; by default it is FastMTP's, of one layer."""
+class AutoregressiveConfig(TargetInterface, LayerConfig):
+    """The keys of an autoregressive part in a drafter's section of config.json; by default it is FastMTP's, of one layer."""
 
     num_hidden_layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 1
     normed: bool = True  # False, as EAGLE and Gumiho are: no norm in front of the projection and of the first layer,

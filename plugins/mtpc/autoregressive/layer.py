@@ -1,4 +1,4 @@
-"""The layers of a serial part: a state and the next token in, the next state out.
+"""The layers of an autoregressive part: a state and the next token in, the next state out.
 
 One pre-norm layer is FastMTP's (section 2.1 of its paper); two without the outer norms are Gumiho's (section 3.3).
 """
@@ -14,7 +14,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMS
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm, Qwen3RotaryEmbedding
 
-from mtpc.autoregressive.config import SHARED_KEYS, SerialConfig
+from mtpc.autoregressive.config import SHARED_KEYS, AutoregressiveConfig
 from mtpc.autoregressive.part import AutoregressivePart, OwnTokens
 
 
@@ -34,13 +34,13 @@ PARTS = {
 }
 
 
-class SerialLayer(AutoregressivePart):
+class DraftLayers(AutoregressivePart):
     """Decoder layers behind a projection of the previous state and the token's embedding.
 
     All steps share their weights.
     """
 
-    def __init__(self, config: SerialConfig) -> None:
+    def __init__(self, config: AutoregressiveConfig) -> None:
         super().__init__()
         self.config = config
         self.parts = PARTS[config.layer]

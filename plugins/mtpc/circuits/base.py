@@ -54,7 +54,7 @@ class Circuit(nn.Module, ABC):
 
     @abstractmethod
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
-        """log q(z_i = j, x_<i): evidence [B, n, R] = log phi_ij(x_i) -> [B, n, R]."""
+        """Log q(z_i = j, x_<i): evidence [B, n, R] = log phi_ij(x_i) -> [B, n, R]."""
 
     @abstractmethod
     def start(self, params: CircuitParams) -> State:
@@ -83,7 +83,7 @@ class Circuit(nn.Module, ABC):
     # (see `mtpc.parallel.joint`); all others are for scores, for training and for anyone who asks a circuit.
 
     def prefix_log_probs(self, params: CircuitParams, x: Tensor) -> Tensor:
-        """log q(x_1..x_i) for i = 1..n: x int64 [B, n] -> [B, n].
+        """Log q(x_1..x_i) for i = 1..n: x int64 [B, n] -> [B, n].
 
         Time O(n R) for FF and CP, O(n R^2) for HMM and BTree; memory likewise.
         """
@@ -92,11 +92,11 @@ class Circuit(nn.Module, ABC):
         return torch.logsumexp(self.beliefs(params.sums, evidence) + evidence, -1)
 
     def log_prob(self, params: CircuitParams, x: Tensor) -> Tensor:
-        """log q(x_1..x_n): x int64 [B, n] -> [B].  Cost as `prefix_log_probs`."""
+        """Log q(x_1..x_n): x int64 [B, n] -> [B].  Cost as `prefix_log_probs`."""
         return self.prefix_log_probs(params, x)[:, -1]
 
     def conditionals(self, params: CircuitParams, x: Tensor) -> Tensor:
-        """log q(x_i = v | x_<i) over the vocabulary, all positions in one pass: [B, n, V].
+        """Log q(x_i = v | x_<i) over the vocabulary, all positions in one pass: [B, n, V].
 
         x int64 [B, n]; x_n is not read.  A prefix of probability zero gives -inf everywhere.
         Time and memory O(n R V), on top of `prefix_log_probs`.

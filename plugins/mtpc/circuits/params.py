@@ -47,7 +47,7 @@ def temper(params: CircuitParams, temperature: Tensor) -> CircuitParams:
 
 
 def token_evidence(leaves: Tensor, x: Tensor) -> Tensor:
-    """log phi_ij(x_i): leaves [B, n, R, V], x int64 [B, n] -> [B, n, R]."""
+    """Log phi_ij(x_i): leaves [B, n, R, V], x int64 [B, n] -> [B, n, R]."""
     index = x[:, :, None, None].expand(-1, -1, leaves.shape[2], 1)
     return leaves.gather(3, index).squeeze(3)
 

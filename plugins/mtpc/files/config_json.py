@@ -1,4 +1,4 @@
-"""config.json of a drafter directory, read strictly: the drafter's own section decides what every other key must be."""
+"""config.json of a drafter checkpoint, read strictly: the drafter's own section decides what every other key must be."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_config_file(folder: Path | str) -> dict[str, Any]:
     Errors: `MTPCError` for what is no directory, or holds no such file that can be read.
     """
     if not is_folder(folder):
-        raise MTPCError(f"{folder} is not a directory; a drafter directory holds config.json and model.safetensors.")
+        raise MTPCError(f"{folder} is not a directory; a drafter checkpoint holds config.json and model.safetensors.")
     return read_json(Path(folder) / "config.json")
 
 

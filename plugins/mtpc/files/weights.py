@@ -1,4 +1,4 @@
-"""The files of a drafter directory beside its configuration: model.safetensors, read strictly, and provenance.json."""
+"""The files of a drafter checkpoint beside its configuration: model.safetensors, read strictly, and provenance.json."""
 
 from __future__ import annotations
 

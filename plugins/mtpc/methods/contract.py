@@ -1,8 +1,8 @@
-"""What a family of drafters provides, and what every drafter of it can be asked: the contract.
+"""What a draft method provides, and what every drafter of it can be asked: the contract.
 
-A drafter has a serial part, which engines run step by step, and a window part, drafted in one shot after it; each may
+A drafter has an autoregressive part, which engines run step by step, and a parallel part, drafted in one shot after it; each may
 be empty, and where both are, all drafts are copied.  Adapters, `mtpc inspect` and the benchmark know these two and
-never a family's name: they find a family in the registry (`mtpc.methods`) and ask it.
+never a draft method's name: they find a draft method in the registry (`mtpc.methods`) and ask it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from mtpc.autoregressive.config import SHARED_KEYS, SerialConfig
+from mtpc.autoregressive.config import SHARED_KEYS, AutoregressiveConfig
 from mtpc.files.config_json import FORMAT_VERSION, read_section
 
 if TYPE_CHECKING:
     from mtpc.autoregressive.part import AutoregressivePart
     from mtpc.methods.drafter import Drafter
-    from mtpc.parallel.part import WindowPart
+    from mtpc.parallel.part import ParallelPart
 
-# Keys that the engines' model configuration reads of a drafter without a serial part.
-WINDOW_KEYS: dict[str, Any] = {
+# Keys that the engines' model configuration reads of a drafter without an autoregressive part.
+PARALLEL_KEYS: dict[str, Any] = {
     "model_type": "llama",
     "num_hidden_layers": 0,
     "num_attention_heads": 1,
@@ -29,6 +29,7 @@ WINDOW_KEYS: dict[str, Any] = {
     "intermediate_size": 1,
     "max_position_embeddings": 1 << 20,
 }
+STORED_PARTS = {"autoregressive": "serial", "parallel": "window"}  # prefixes of tensors in a checkpoint of version 1
 STATE_KEY = "eagle_aux_hidden_state_layer_ids"  # vLLM's: the target's states that it hands over, each below a layer
 
 
@@ -40,19 +41,19 @@ class DrafterConfig(Protocol):
 
     @property
     def hidden_size(self) -> int:
-        """d of the target."""
+        """D of the target."""
 
     @property
     def vocab_size(self) -> int:
         """V of the target."""
 
     @property
-    def serial(self) -> SerialConfig | None:
-        """The layers of the serial part; None: there is none."""
+    def autoregressive(self) -> AutoregressiveConfig | None:
+        """The layers of the autoregressive part; None: there is none."""
 
     @property
-    def serial_steps(self) -> int | None:
-        """s, drafts of the serial part; 0 without one, None: as many as are asked for."""
+    def draft_steps(self) -> int | None:
+        """s, drafts of the autoregressive part; 0 without one, None: as many as are asked for."""
 
     @property
     def num_drafts(self) -> int:
@@ -67,21 +68,21 @@ class DrafterConfig(Protocol):
         """Drafts of a step at most, no more than `mtpc.draft.MOST`."""
 
 
-class WithoutSerialPart:
-    """What the configuration of a drafter says that has no serial part."""
+class ParallelOnly:
+    """What the configuration of a drafter says that has no autoregressive part."""
 
     @property
-    def serial(self) -> None:
+    def autoregressive(self) -> None:
         """There is none."""
         return
 
     @property
-    def serial_steps(self) -> int:
+    def draft_steps(self) -> int:
         """None."""
         return 0
 
 
-class Family(ABC):
+class DraftMethod(ABC):
     """A kind of drafter.  One object of each is in the registry."""
 
     name: ClassVar[str]  # of its section in config.json, and on the command line
@@ -93,19 +94,19 @@ class Family(ABC):
 
     def to_json(self, config: DrafterConfig) -> dict[str, Any]:
         """The whole of config.json: what engines read, and the drafter's own section."""
-        if config.serial is None:
+        if config.autoregressive is None:
             sizes = {"hidden_size": config.hidden_size, "vocab_size": config.vocab_size}
-            layers = {**WINDOW_KEYS, **sizes, "head_dim": config.hidden_size}
+            layers = {**PARALLEL_KEYS, **sizes, "head_dim": config.hidden_size}
         else:
-            shared = {key: getattr(config.serial, key) for key in SHARED_KEYS}
-            layers = {"model_type": config.serial.layer, "hidden_act": "silu", **shared}
-            if config.serial.state_below is not None:
-                layers[STATE_KEY] = [config.serial.state_below]
+            shared = {key: getattr(config.autoregressive, key) for key in SHARED_KEYS}
+            layers = {"model_type": config.autoregressive.layer, "hidden_act": "silu", **shared}
+            if config.autoregressive.state_below is not None:
+                layers[STATE_KEY] = [config.autoregressive.state_below]
         engine = {"architectures": [self.architecture], "tie_word_embeddings": False, "dtype": "bfloat16"}
         return {**engine, **layers, self.name: {"version": FORMAT_VERSION, **config.model_dump()}}
 
     def read_config(self, folder: Path) -> Any:
-        """Read and check ``config.json``: a `DrafterConfig` of this family.
+        """Read and check ``config.json``: a `DrafterConfig` of this draft method.
 
         Errors: `MTPCError` with one sentence that names the file, the key, what was found and what was expected.
         """
@@ -116,21 +117,22 @@ class Family(ABC):
         named = values.get("architectures")
         return self.name in values or (isinstance(named, list) and self.architecture in named)
 
-    def serial(self, config: Any) -> AutoregressivePart | None:
-        """The untrained serial part of a drafter; None: it has none.  Only here are its layers imported."""
-        if config.serial is None:
+    def autoregressive(self, config: Any) -> AutoregressivePart | None:
+        """The untrained autoregressive part of a drafter; None: it has none.  Only here are its layers imported."""
+        if config.autoregressive is None:
             return None
-        from mtpc.autoregressive.layer import SerialLayer
+        from mtpc.autoregressive.layer import DraftLayers
 
-        return SerialLayer(config.serial)
+        return DraftLayers(config.autoregressive)
 
-    def window(self, config: Any) -> WindowPart | None:
-        """The untrained window part of a drafter; None: it has none."""
+    def parallel(self, config: Any) -> ParallelPart | None:
+        """The untrained parallel part of a drafter; None: it has none."""
         return None
 
     def tensor_name(self, name: str) -> str:
-        """The name in ``model.safetensors`` of a tensor of a `Drafter`."""
-        return name
+        """Return the name in ``model.safetensors`` of a tensor of a `Drafter`."""
+        part, _, rest = name.partition(".")
+        return f"{STORED_PARTS[part]}.{rest}"
 
     @abstractmethod
     def facts(self, drafter: Drafter) -> dict[str, str]:

@@ -8,19 +8,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mtpc.draft import MOST, Draft, Known, Mode, certain
+from mtpc.draft import MOST, Draft, DraftContext, Mode, certain
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict
 from mtpc.files.target import HiddenSize, VocabSize
-from mtpc.methods.contract import Family, WithoutSerialPart
-from mtpc.parallel.part import WindowPart
+from mtpc.methods.contract import DraftMethod, ParallelOnly
+from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.mixture import Copying
 
 if TYPE_CHECKING:
     from mtpc.methods.drafter import Drafter
 
 
-class CopyingConfig(WithoutSerialPart, Strict):
+class CopyingConfig(ParallelOnly, Strict):
     """What is drafted, and for which target."""
 
     hidden_size: HiddenSize  # d of the target, which engines ask for
@@ -38,14 +38,14 @@ class CopyingConfig(WithoutSerialPart, Strict):
         return MOST
 
 
-class CopiedWindow(WindowPart):
+class PromptLookupPart(ParallelPart):
     """What would be copied, for certain: where the drafter has no part, the mixture has no other component.
 
     How long a draft is worth verifying is decided elsewhere (`mtpc.draft_length`).  Where there is nothing to copy the
     drafts are token 0, which a target may accept as any other.
     """
 
-    follows_serial: ClassVar[bool] = False  # beside layers, prompt lookup is a setting of the engine
+    follows_autoregressive: ClassVar[bool] = False  # beside layers, prompt lookup is a setting of the engine
 
     def __init__(self, vocab_size: int, num_drafts: int) -> None:
         super().__init__()
@@ -63,14 +63,14 @@ class CopiedWindow(WindowPart):
 
     def draft(
         self,
-        known: Known,
+        known: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
         mode: Mode,
         copying: Copying | None = None,
     ) -> Draft:
-        """See `WindowPart.draft`; the distributions are one-hot, and the peaks are the chances that copying goes on."""
+        """See `ParallelPart.draft`; the distributions are one-hot, and the peaks are the chances that copying goes on."""
         if copying is None:
             tokens = known.tokens.new_zeros(len(known.tokens), num_drafts)
             chances = torch.zeros(tokens.shape, device=tokens.device)
@@ -78,17 +78,17 @@ class CopiedWindow(WindowPart):
             tokens, chances = (rest[:, :num_drafts] for rest in copying.rest()[:2])
         return Draft(tokens, None if mode == "greedy" else certain(tokens, self.vocab_size), chances)
 
-    def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+    def log_probs(self, known: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         """Errors: `MTPCError`, as without the text before it a token has no probability here."""
         raise MTPCError(
             "a drafter that only copies has no distribution of its own; `mtpc bench` measures what it drafts."
         )
 
-    def likeliest(self, known: Known, tokens: Tensor) -> Tensor:
+    def likeliest(self, known: DraftContext, tokens: Tensor) -> Tensor:
         return self.draft(known, None, None, tokens.shape[1], "greedy").tokens
 
 
-class CopyingAlone(Family):
+class CopyingAlone(DraftMethod):
     """Neither part: the component that copies (see `mtpc.prompt_lookup`) has no other beside it."""
 
     name = "copying"
@@ -98,8 +98,8 @@ class CopyingAlone(Family):
     algorithm = "COPYING"
     config = CopyingConfig
 
-    def window(self, config: CopyingConfig) -> WindowPart:
-        return CopiedWindow(config.vocab_size, config.num_drafts)
+    def parallel(self, config: CopyingConfig) -> ParallelPart:
+        return PromptLookupPart(config.vocab_size, config.num_drafts)
 
     def facts(self, drafter: Drafter) -> dict[str, str]:
         return {"drafts": f"at most {drafter.config.num_drafts}, copied from the request's own text"}

@@ -1,4 +1,4 @@
-"""A drafter of any family: its serial part, its window part, and how both are read from and written to a directory."""
+"""A drafter of any draft method: its autoregressive part, its parallel part, and how both are read from and written to a directory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mtpc.files.config_model import shown
 from mtpc.files.target import Target, check_target
 from mtpc.files.weights import WEIGHTS, read_weights, write_directory
 from mtpc.memory import must_fit
-from mtpc.methods import DrafterConfig, Family, family_of
-from mtpc.parallel.part import WindowPart
+from mtpc.methods import DrafterConfig, DraftMethod, method_of
+from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
@@ -30,26 +30,28 @@ if TYPE_CHECKING:
 class Drafter(nn.Module):
     """The two parts of a drafter; each may be None."""
 
-    def __init__(self, family: Family, config: DrafterConfig) -> None:
+    def __init__(self, method: DraftMethod, config: DrafterConfig) -> None:
         super().__init__()
-        self.family, self.config = family, config
-        self.serial: AutoregressivePart | None = family.serial(config)
-        self.window: WindowPart | None = family.window(config)
+        self.method, self.config = method, config
+        self.autoregressive: AutoregressivePart | None = method.autoregressive(config)
+        self.parallel: ParallelPart | None = method.parallel(config)
 
     @classmethod
-    def planned(cls, family: Family, config: DrafterConfig, name: str) -> Self:
+    def planned(cls, method: DraftMethod, config: DrafterConfig, name: str) -> Self:
         """One without memory: its tensors have names and shapes.  name: of what asks for it, for the error.
 
         Errors: `MTPCError` for one that the machine has no memory for, and see `check_parts`.
         """
         with torch.device("meta"):
-            drafter = cls(family, config)
+            drafter = cls(method, config)
         drafter.check_parts(name)
         numbers = [parameter.numel() for parameter in drafter.parameters()]
-        if config.serial is not None:
-            numbers.append(config.serial.max_position_embeddings * config.serial.head_dim)  # its rotary embedding
-        if drafter.window is not None:
-            numbers.append(math.prod(drafter.window.leaf_shape))
+        if config.autoregressive is not None:
+            numbers.append(
+                config.autoregressive.max_position_embeddings * config.autoregressive.head_dim
+            )  # its rotary embedding
+        if drafter.parallel is not None:
+            numbers.append(math.prod(drafter.parallel.leaf_shape))
         must_fit(sum(numbers), name)
         return drafter
 
@@ -62,47 +64,47 @@ class Drafter(nn.Module):
         Raises:
             MTPCError: With the first rule that they break.
         """
-        config, serial, window = self.config, self.serial is not None, self.window
-        steps, owns = config.serial_steps, config.own_drafts > 0
-        behind = 0 if steps is None or window is None else config.max_drafts - steps
+        config, autoregressive, parallel = self.config, self.autoregressive is not None, self.parallel
+        steps, owns = config.draft_steps, config.own_drafts > 0
+        behind = 0 if steps is None or parallel is None else config.max_drafts - steps
         rules = {
-            "has neither an autoregressive part nor a parallel part": not serial and window is None,
-            "states draft steps, but has no autoregressive part": not serial and steps != 0,
-            "has an autoregressive part, which must draft at least one token": serial and steps == 0,
+            "has neither an autoregressive part nor a parallel part": not autoregressive and parallel is None,
+            "states draft steps, but has no autoregressive part": not autoregressive and steps != 0,
+            "has an autoregressive part, which must draft at least one token": autoregressive and steps == 0,
             "has a parallel part that needs an autoregressive part before it": (
-                not serial and window is not None and window.reads_serial
+                not autoregressive and parallel is not None and parallel.reads_autoregressive
             ),
             "has a parallel part that cannot follow an autoregressive part": (
-                serial and window is not None and not window.follows_serial
+                autoregressive and parallel is not None and not parallel.follows_autoregressive
             ),
             f"drafts up to {config.max_drafts} tokens, for which its parallel part is too short": (
-                owns and window is not None and behind > window.max_drafts
+                owns and parallel is not None and behind > parallel.max_drafts
             ),
         }
         for rule, broken in rules.items():
             if broken:
-                raise MTPCError(f"{name} cannot be served: {self.family.title} {rule}.")
+                raise MTPCError(f"{name} cannot be served: {self.method.title} {rule}.")
 
     def split(self, num_drafts: int) -> tuple[int, int]:
-        """How many of K drafts are the serial part's, and how many the window part's."""
+        """How many of K drafts are the autoregressive part's, and how many the parallel part's."""
         return split_drafts(self.config, num_drafts)
 
     def head(self, target: SharedHead) -> SharedHead:
         """The embedding and the output head that it drafts with, given the target's."""
-        return target if self.serial is None else self.serial.head(target)
+        return target if self.autoregressive is None else self.autoregressive.head(target)
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights by their names in ``model.safetensors``."""
-        return {self.family.tensor_name(name): tensor for name, tensor in self.state_dict().items()}
+        return {self.method.tensor_name(name): tensor for name, tensor in self.state_dict().items()}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Take over weights by these names; there must be no more and no fewer."""
-        self.load_state_dict({name: tensors[self.family.tensor_name(name)] for name in self.state_dict()})
+        self.load_state_dict({name: tensors[self.method.tensor_name(name)] for name in self.state_dict()})
 
 
 def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
-    """How many of K drafts are the serial part's, and how many the window part's."""
-    steps = num_drafts if config.serial_steps is None else min(config.serial_steps, num_drafts)
+    """How many of K drafts are the autoregressive part's, and how many the parallel part's."""
+    steps = num_drafts if config.draft_steps is None else min(config.draft_steps, num_drafts)
     return steps, num_drafts - steps
 
 
@@ -131,7 +133,7 @@ def check_state(folder: Path, config: DrafterConfig, target: Target) -> None:
     Raises:
         MTPCError: Where it has too few layers.
     """
-    below = None if config.serial is None else config.serial.state_below
+    below = None if config.autoregressive is None else config.autoregressive.state_below
     if below is not None and target.layers is not None and not 1 <= below < target.layers:
         raise MTPCError(
             f"{folder} reads the state below layer {below} of its target, but this one has layers 0 to "
@@ -153,9 +155,9 @@ def draft_vocabularies(
     Raises:
         MTPCError: For settings of a drafter with an output head of its own, and see `open_vocabularies`.
     """
-    if config.serial is None:
+    if config.autoregressive is None:
         return None
-    if config.serial.own_vocabulary is None:
+    if config.autoregressive.own_vocabulary is None:
         return open_vocabularies(values, folder, config.vocab_size, tokenizer)
     if values:
         raise MTPCError(f"a draft vocabulary is made of the target's output head, but {folder} has its own.")
@@ -169,26 +171,26 @@ def load_drafter(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Drafter:
-    """Read a drafter directory strictly; ``target``, where given, must fit.
+    """Read a drafter checkpoint strictly; ``target``, where given, must fit.
 
-    Errors: `MTPCError` (see `mtpc.methods.family_of`, `Family.read_config`, `check_target`, `check_state` and
+    Errors: `MTPCError` (see `mtpc.methods.method_of`, `DraftMethod.read_config`, `check_target`, `check_state` and
     `read_weights`).
     """
     folder = Path(folder)
-    family = family_of(folder)
-    config = family.read_config(folder)
+    method = method_of(folder)
+    config = method.read_config(folder)
     if target is not None:
         check_target(folder, config, target)
         check_state(folder, config, target)
-    planned = Drafter.planned(family, config, str(folder / "config.json"))
+    planned = Drafter.planned(method, config, str(folder / "config.json"))
     tensors = read_weights(folder, planned.tensors())
-    drafter = Drafter(family, config)
+    drafter = Drafter(method, config)
     drafter.load_tensors(tensors)
-    if drafter.serial is not None and drafter.serial.own is not None:
-        drafter.serial.own.check_tokens(folder / WEIGHTS, config.vocab_size)
+    if drafter.autoregressive is not None and drafter.autoregressive.own is not None:
+        drafter.autoregressive.own.check_tokens(folder / WEIGHTS, config.vocab_size)
     return drafter.to(device=device, dtype=dtype).requires_grad_(False).eval()
 
 
 def save_drafter(folder: Path, drafter: Drafter, facts: dict[str, Any]) -> None:
-    """Write a drafter directory, weights in bfloat16; ``facts`` go into provenance.json."""
-    write_directory(folder, drafter.family.to_json(drafter.config), drafter.tensors(), facts)
+    """Write a drafter checkpoint, weights in bfloat16; ``facts`` go into provenance.json."""
+    write_directory(folder, drafter.method.to_json(drafter.config), drafter.tensors(), facts)

@@ -6,27 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from mtpc.autoregressive.config import LayerConfig, SerialConfig, layer_of
+from mtpc.autoregressive.config import AutoregressiveConfig, LayerConfig, layer_of
 from mtpc.draft import MOST
 from mtpc.files.config_model import declared
-from mtpc.methods.contract import Family
+from mtpc.methods.contract import DraftMethod
 
 if TYPE_CHECKING:
     from mtpc.methods.drafter import Drafter
 
 
 class FastMTPConfig(LayerConfig):
-    """See `LayerConfig`: nothing but a serial part of one layer, of as many steps as are asked for."""
+    """See `LayerConfig`: nothing but an autoregressive part of one layer, of as many steps as are asked for."""
 
     num_drafts: Annotated[int, Field(ge=1, le=MOST)]  # K, the steps that it was trained for; more can be drafted
 
     @property
-    def serial(self) -> SerialConfig:
+    def autoregressive(self) -> AutoregressiveConfig:
         """The layer."""
-        return SerialConfig(**self.model_dump(exclude={"num_drafts"}))
+        return AutoregressiveConfig(**self.model_dump(exclude={"num_drafts"}))
 
     @property
-    def serial_steps(self) -> None:
+    def draft_steps(self) -> None:
         """As many as are asked for."""
         return
 
@@ -51,12 +51,12 @@ def config_for(target: Any, num_drafts: int) -> FastMTPConfig:
     return declared(FastMTPConfig, {**layer_of(target), "num_drafts": num_drafts}, "a layer like the target's")
 
 
-SERIAL = "serial."
+AUTOREGRESSIVE = "autoregressive."
 BLOCK = "blocks.0."  # the decoder layer's tensors have no name of their own in a checkpoint
 PREFIX = "model.mtp_layers.0."
 
 
-class FastMTP(Family):
+class FastMTP(DraftMethod):
     """One MTP layer applied K times, FastMTP paper."""
 
     name = "fastmtp"
@@ -68,7 +68,7 @@ class FastMTP(Family):
 
     def tensor_name(self, name: str) -> str:
         """As in a FastMTP or MiMo checkpoint."""
-        return PREFIX + name.removeprefix(SERIAL).removeprefix(BLOCK)
+        return PREFIX + name.removeprefix(AUTOREGRESSIVE).removeprefix(BLOCK)
 
     def facts(self, drafter: Drafter) -> dict[str, str]:
         config = drafter.config

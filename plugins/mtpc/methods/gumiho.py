@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, model_validator
 
-from mtpc.autoregressive.config import SerialConfig
+from mtpc.autoregressive.config import AutoregressiveConfig
 from mtpc.draft import MOST
-from mtpc.methods.contract import Family
+from mtpc.methods.contract import DraftMethod
 from mtpc.parallel.config import ParallelConfig
-from mtpc.parallel.independent import ParallelWindow
-from mtpc.parallel.part import WindowPart
+from mtpc.parallel.independent import IndependentPart
+from mtpc.parallel.part import ParallelPart
 
 if TYPE_CHECKING:
     from mtpc.methods.drafter import Drafter
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 EAGLE_DRAFTS = 5  # of a drafter without parallel heads, unless the user says otherwise
 
 
-class GumihoConfig(SerialConfig):
-    """See `SerialConfig`: the layers of the serial part."""
+class GumihoConfig(AutoregressiveConfig):
+    """See `AutoregressiveConfig`: the layers of the autoregressive part."""
 
-    steps: Annotated[int, Field(ge=1, le=MOST)] = 2  # s, drafts of the serial part
-    parallel: ParallelConfig | None = None  # None: all drafts are the serial part's, as many as are asked for (EAGLE)
+    steps: Annotated[int, Field(ge=1, le=MOST)] = 2  # s, drafts of the autoregressive part
+    parallel: ParallelConfig | None = (
+        None  # None: all drafts are the autoregressive part's, as many as are asked for (EAGLE)
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -33,12 +35,12 @@ class GumihoConfig(SerialConfig):
         return self
 
     @property
-    def serial(self) -> SerialConfig:
+    def autoregressive(self) -> AutoregressiveConfig:
         """The layers."""
         return self
 
     @property
-    def serial_steps(self) -> int | None:
+    def draft_steps(self) -> int | None:
         """Two in the paper; without parallel heads as many as are asked for."""
         return None if self.parallel is None else self.steps
 
@@ -58,31 +60,31 @@ class GumihoConfig(SerialConfig):
         return EAGLE_DRAFTS if self.parallel is None else self.max_drafts
 
 
-class Gumiho(Family):
+class Gumiho(DraftMethod):
     """Serial layers for the first tokens, parallel heads for the rest, Gumiho paper."""
 
     name = "gumiho"
     title = "a Gumiho drafter"
-    summary = "serial layers, then heads in parallel"
+    summary = "draft layers, then heads in parallel"
     architecture = "EagleGumihoForCausalLM"
     algorithm = "GUMIHO"
     config = GumihoConfig
 
-    def window(self, config: GumihoConfig) -> WindowPart | None:
+    def parallel(self, config: GumihoConfig) -> ParallelPart | None:
         if config.parallel is None:
             return None
         eps = config.rms_norm_eps if config.normed else None
-        return ParallelWindow(config.parallel, config.hidden_size, config.vocab_size, eps)
+        return IndependentPart(config.parallel, config.hidden_size, config.vocab_size, eps)
 
     def facts(self, drafter: Drafter) -> dict[str, str]:
         config = drafter.config
         assert isinstance(config, GumihoConfig)
         layers = f"{config.num_hidden_layers} of kind {config.layer}"
         if config.parallel is None:
-            return {"serial layers": layers, "parallel heads": "none: every draft is a step of the layers (EAGLE)"}
+            return {"draft layers": layers, "parallel heads": "none: every draft is a step of the layers (EAGLE)"}
         circuit, rank = config.parallel.circuit, config.parallel.rank
         joint = "independent of each other" if circuit == "ff" else f"a circuit {circuit} of rank {rank}"
         return {
-            "serial layers": f"{layers}, {config.steps} steps",
+            "draft layers": f"{layers}, {config.steps} steps",
             "parallel heads": f"{config.parallel.positions}, {joint}",
         }

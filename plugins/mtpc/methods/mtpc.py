@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mtpc.methods.contract import Family, WithoutSerialPart
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.methods.contract import DraftMethod, ParallelOnly
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
-from mtpc.parallel.part import WindowPart
+from mtpc.parallel.part import ParallelPart
 
 if TYPE_CHECKING:
     from mtpc.methods.drafter import Drafter
 
 
-class MTPCConfig(WithoutSerialPart, CircuitConfig):
+class MTPCConfig(ParallelOnly, CircuitConfig):
     """See `CircuitConfig`: nothing but a window."""
 
     @property
@@ -32,7 +32,7 @@ class MTPCConfig(WithoutSerialPart, CircuitConfig):
         return self.max_drafts
 
 
-class MTPC(Family):
+class MTPC(DraftMethod):
     """Probabilistic circuits (FF, CP, HMM, BTree), MTPC paper."""
 
     name = "mtpc"
@@ -42,11 +42,11 @@ class MTPC(Family):
     algorithm = "MTPC"
     config = MTPCConfig
 
-    def window(self, config: MTPCConfig) -> WindowPart:
-        return CircuitWindow(config)
+    def parallel(self, config: MTPCConfig) -> ParallelPart:
+        return CircuitPart(config)
 
     def tensor_name(self, name: str) -> str:
-        return name.removeprefix("window.")
+        return name.removeprefix("parallel.")
 
     def facts(self, drafter: Drafter) -> dict[str, str]:
         config = drafter.config

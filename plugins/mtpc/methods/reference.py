@@ -1,4 +1,4 @@
-"""The plain loop that engines' drafts must equal: a serial part, then a window part, without an engine."""
+"""The plain loop that engines' drafts must equal: an autoregressive part, then a parallel part, without an engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mtpc.draft import Draft, Known, Mode, TreeDraft, concatenated
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concatenated
 from mtpc.draw import at_temperature, choose
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.trees import Limits, grow
@@ -18,9 +18,9 @@ from mtpc.target_head.shared import SharedHead
 class Session:
     """What a drafter knows of B texts of equal length, and drafts that go on from there.
 
-    The cache of the serial part holds one entry for each position whose state the target has computed and whose next
+    The cache of the autoregressive part holds one entry for each position whose state the target has computed and whose next
     token is known.  Entries of drafts are made on the way and dropped again: what becomes of a draft is the target's to
-    say.  head: the target's embedding and output head, read by a serial part only, unless it has its own.
+    say.  head: the target's embedding and output head, read by an autoregressive part only, unless it has its own.
     """
 
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
@@ -40,23 +40,25 @@ class Session:
         """Take up new positions and draft K tokens after the last of them.
 
         hidden: [B, m, d], the target's states of the m positions after those taken up before: after its final norm, or
-        those that the serial part reads (`TargetInterface.state_below`).
+        those that the autoregressive part reads (`TargetInterface.state_below`).
         following: int64 [B, m], the token after each; the last is the one that the target has just emitted.
         temperature: [B]; None drafts greedily, with no probabilities.  noise: float64 [B, K], uniforms in [0, 1), one
         for each draft; needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
         """
-        serial, window = self.drafter.split(num_drafts)
-        known = Known.of_target(hidden[:, -1], following[:, -1])
+        autoregressive, parallel = self.drafter.split(num_drafts)
+        known = DraftContext.of_target(hidden[:, -1], following[:, -1])
         copying = None if copied is None else Copying.begin(copied)
         drafts: list[Draft] = []
-        if self.drafter.serial is not None:
-            known, draft, copying = self._serial(hidden, following, known, serial, temperature, noise, copying)
+        if self.drafter.autoregressive is not None:
+            known, draft, copying = self._autoregressive(
+                hidden, following, known, autoregressive, temperature, noise, copying
+            )
             drafts.append(draft)
-        if window:
-            assert self.drafter.window is not None  # part of the contract: K is no more than the drafter can draft
-            rest = None if noise is None else noise[:, serial:]
+        if parallel:
+            assert self.drafter.parallel is not None  # part of the contract: K is no more than the drafter can draft
+            rest = None if noise is None else noise[:, autoregressive:]
             known, mode = self._completed(known), self._mode(temperature)
-            drafts.append(self.drafter.window.draft(known, temperature, rest, window, mode, copying))
+            drafts.append(self.drafter.parallel.draft(known, temperature, rest, parallel, mode, copying))
         return concatenated(drafts) if drafts else Draft(following[:, :0], None)
 
     def draft_tree(
@@ -71,18 +73,18 @@ class Session:
     ) -> TreeDraft:
         """Take up new positions, as `draft` does, and draft a tree of N nodes after the last of them.
 
-        Without a serial part it is the window's (`WindowPart.draft_tree`).  With one, the serial part goes on from
+        Without an autoregressive part it is the window's (`ParallelPart.draft_tree`).  With one, the autoregressive part goes on from
         ``max_children`` prefixes of each level (N by default), and the window grows under the last of them; see
         `mtpc.parallel.beams`.  temperature: [B], at 0 and where it is None 1: only the order of probabilities counts.
         depth: tokens of one path at most, as many as can be drafted by default.
 
         Errors: `MTPCError` where the limits leave no room for N nodes.
         """
-        if self.drafter.serial is None:
-            assert self.drafter.window is not None  # a drafter has a part
-            known = self._completed(Known.of_target(hidden[:, -1], following[:, -1]))
-            return self.drafter.window.draft_tree(known, temperature, size, max_children, depth=depth)
-        known = Known.of_target(hidden[:, -1], following[:, -1])
+        if self.drafter.autoregressive is None:
+            assert self.drafter.parallel is not None  # a drafter has a part
+            known = self._completed(DraftContext.of_target(hidden[:, -1], following[:, -1]))
+            return self.drafter.parallel.draft_tree(known, temperature, size, max_children, depth=depth)
+        known = DraftContext.of_target(hidden[:, -1], following[:, -1])
         self.length += hidden.shape[1]
 
         def step(states: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
@@ -103,18 +105,18 @@ class Session:
             return "greedy"
         return "sampled" if bool((temperature > 0).all()) else "mixed"
 
-    def _completed(self, known: Known) -> Known:
+    def _completed(self, known: DraftContext) -> DraftContext:
         """With what only some windows read."""
-        assert self.drafter.window is not None
-        if not self.drafter.window.reads_serial:
+        assert self.drafter.parallel is not None
+        if not self.drafter.parallel.reads_autoregressive:
             return known
-        assert self.drafter.serial is not None  # part of the contract: such a window goes on from one
-        return completed(known, self.drafter.serial, self.head)
+        assert self.drafter.autoregressive is not None  # part of the contract: such a window goes on from one
+        return completed(known, self.drafter.autoregressive, self.head)
 
-    def _serial(
-        self, hidden: Tensor, following: Tensor, known: Known, steps: int, temperature: Tensor | None,
+    def _autoregressive(
+        self, hidden: Tensor, following: Tensor, known: DraftContext, steps: int, temperature: Tensor | None,
         noise: Tensor | None, copying: Copying | None,
-    ) -> tuple[Known, Draft, Copying | None]:  # fmt: skip
+    ) -> tuple[DraftContext, Draft, Copying | None]:  # fmt: skip
         """What is known after so many steps, their draft, and how copying stands."""
         self.length += hidden.shape[1]
         state = self._step(hidden, following)[:, -1:]
@@ -137,18 +139,18 @@ class Session:
             states.append(state)
             tokens.append(token[:, None])
         shorten(self.cache, self.length)
-        known = Known(torch.cat(states, 1), torch.cat(tokens, 1))
+        known = DraftContext(torch.cat(states, 1), torch.cat(tokens, 1))
         stated, largest = (torch.stack(rows, 1) if rows else None for rows in (probs, peaks))
         return known, Draft(known.tokens[:, 1:], stated, largest), copying
 
     def _step(self, previous: Tensor, tokens: Tensor) -> Tensor:
         """One application of the layer to m positions after those in the cache: [B, m, d]."""
-        assert self.drafter.serial is not None
+        assert self.drafter.autoregressive is not None
         before, new = self.cache.get_seq_length(), tokens.shape[1]
         positions = torch.arange(before, before + new, device=tokens.device)
         seen = torch.arange(before + new, device=tokens.device) <= positions[:, None]  # [m, before + m]
         embeddings = self.head.embed(tokens).to(previous.dtype)
-        return self.drafter.serial(embeddings, previous, positions[None], seen[None, None], self.cache)
+        return self.drafter.autoregressive(embeddings, previous, positions[None], seen[None, None], self.cache)
 
 
 def shorten(cache: DynamicCache, length: int) -> None:

@@ -1,4 +1,4 @@
-"""Trees of both parts of a drafter, level by level, whoever keeps what the serial part has read."""
+"""Trees of both parts of a drafter, level by level, whoever keeps what the autoregressive part has read."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.draw import at_temperature
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.beams import Growth
 from mtpc.parallel.completed import completed
 from mtpc.target_head.shared import SharedHead
 
-# One more step of the serial part: the states [B k, d] of k prefixes of each text, their last tokens int64 [B k], and
+# One more step of the autoregressive part: the states [B k, d] of k prefixes of each text, their last tokens int64 [B k], and
 # which of the rows of the step before each goes on from, int64 [B k] -> the states after it, [B k, d].
 Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -23,7 +23,7 @@ Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 class Limits(NamedTuple):
     """Of a tree.  depth: tokens of one path.
 
-    beams: prefixes of a level that the serial part goes on from, and children of a node.  nodes: of a level of the
+    beams: prefixes of a level that the autoregressive part goes on from, and children of a node.  nodes: of a level of the
     window that are kept.
     """
 
@@ -40,23 +40,23 @@ class Limits(NamedTuple):
 def grow(
     drafter: Drafter,
     head: SharedHead,
-    known: Known,
+    known: DraftContext,
     states: Tensor,
     step: Step,
     limits: Limits,
     temperature: Tensor | None,
 ) -> Growth:
-    """The levels of a tree after each of B texts: those of the serial part, and under its last beams the window's.
+    """The levels of a tree after each of B texts: those of the autoregressive part, and under its last beams the window's.
 
-    known: what is without a serial part, see `Known.of_target`.  states: after the first serial step, [B, d].
+    known: what is without an autoregressive part, see `DraftContext.of_target`.  states: after the first draft step, [B, d].
     temperature: [B], at 0 and where it is None 1: only the order of the probabilities counts.
     """
-    serial, depth = drafter.split(limits.depth)
+    autoregressive, depth = drafter.split(limits.depth)
     requests, beams = len(states), min(limits.beams, len(head.rows))
     if temperature is not None:
         temperature = temperature.masked_fill(temperature <= 0, 1.0)
     growth, rows = None, torch.arange(requests, device=states.device)
-    for _ in range(serial):
+    for _ in range(autoregressive):
         if growth is not None:
             states = step(states, known.tokens[:, -1], rows)
         log_q = at_temperature(head.logits(states), _of_rows(temperature, states)).log()
@@ -68,15 +68,15 @@ def grow(
         rows = (growth.beams.parents + before * torch.arange(requests, device=states.device)[:, None]).flatten()
         states = states[rows]
         tokens = torch.cat([known.tokens[rows], growth.beams.tokens.view(-1, 1)], 1)
-        known = Known(torch.cat([known.states[rows], states[:, None].to(known.states.dtype)], 1), tokens)
-    assert growth is not None  # a drafter with a serial part drafts one token with it at least
+        known = DraftContext(torch.cat([known.states[rows], states[:, None].to(known.states.dtype)], 1), tokens)
+    assert growth is not None  # a drafter with an autoregressive part drafts one token with it at least
     if not depth:
         return growth
-    assert drafter.serial is not None and drafter.window is not None
-    if drafter.window.reads_serial:
-        known = completed(known, drafter.serial, head)
+    assert drafter.autoregressive is not None and drafter.parallel is not None
+    if drafter.parallel.reads_autoregressive:
+        known = completed(known, drafter.autoregressive, head)
     heat = _of_rows(temperature, states)
-    return drafter.window.continued(growth, known, heat, depth, limits.beams, limits.nodes)
+    return drafter.parallel.continued(growth, known, heat, depth, limits.beams, limits.nodes)
 
 
 def _of_rows(temperature: Tensor | None, rows: Tensor) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Trees of both parts of a drafter: beams of the serial part, and under each of them what its window goes on with.
+"""Trees of both parts of a drafter: beams of the autoregressive part, and under each of them what its window goes on with.
 
 A level of the tree is drafted from as many prefixes as there are beams, the most probable of the level before (EAGLE-2,
 Li et al. 2024); under the beams of the last serial level grow the windows, whose positions offer a few candidates each

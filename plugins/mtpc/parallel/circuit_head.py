@@ -27,7 +27,7 @@ class Trunk(nn.Module):
         self.token = None if vocab_size is None else nn.Embedding(vocab_size, size)
 
     def forward(self, hidden: Tensor, token: Tensor) -> Tensor:
-        """hidden [B, d], token int64 [B] -> [B, d]."""
+        """Hidden [B, d], token int64 [B] -> [B, d]."""
         inner = self.up(hidden)
         if self.token is not None:
             inner = inner + self.token(token)

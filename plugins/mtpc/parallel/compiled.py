@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, Known, Mode
-from mtpc.parallel.part import WindowPart
+from mtpc.draft import Draft, DraftContext, Mode
+from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.target_head.int8 import use_int8_weights
 
@@ -24,23 +24,23 @@ def has_compiler() -> bool:
     return any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
 
 
-def drafting_for_one(window: WindowPart) -> Callable[..., Draft]:
-    """`WindowPart.draft` for a batch of one, compiled where there `has_compiler`, again for every new kind of argument.
+def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
+    """`ParallelPart.draft` for a batch of one, compiled where there `has_compiler`, again for every new kind of argument.
 
     A bfloat16 window draws from a copy of itself with int8 weights: not quite the same distribution, but the one that
     the draft states.  In float32 the draft is the window's own.  The window must not change afterwards: the compiled
     code looks only at its arguments.
     """
-    first = next(window.parameters(), None)
-    if first is None or window.reads_serial:  # nothing is computed, or much of it is not the window's own
-        return window.draft
+    first = next(parallel.parameters(), None)
+    if first is None or parallel.reads_autoregressive:  # nothing is computed, or much of it is not the window's own
+        return parallel.draft
     if first.dtype == torch.bfloat16:
-        window = deepcopy(window)
-        use_int8_weights(window)
+        parallel = deepcopy(parallel)
+        use_int8_weights(parallel)
     if not has_compiler():
-        return window.draft
+        return parallel.draft
 
-    # The guards go by the names of these arguments, whatever those of a method that stands in for `WindowPart.draft`,
+    # The guards go by the names of these arguments, whatever those of a method that stands in for `ParallelPart.draft`,
     # and the tensors of tuples are arguments of their own: guards on what a tuple holds go by other names.
     def flat(
         states: Tensor,
@@ -56,12 +56,12 @@ def drafting_for_one(window: WindowPart) -> Callable[..., Draft]:
         copying = None
         if copied is not None and chances is not None and weight is not None:
             copying = Copying(Copied(copied, chances), 0, weight)
-        return window.draft(Known(states, tokens), temperature, noise, num_drafts, mode, copying)
+        return parallel.draft(DraftContext(states, tokens), temperature, noise, num_drafts, mode, copying)
 
     compiled = torch.compile(flat, dynamic=False, options={"guard_filter_fn": _of_arguments})
 
     def draft(
-        known: Known,
+        known: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,

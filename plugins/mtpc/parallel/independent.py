@@ -1,4 +1,4 @@
-"""Heads in parallel as the window part of a drafter: what its serial part has seen in, a draft out (Gumiho)."""
+"""Heads in parallel as the parallel part of a drafter: what its autoregressive part has seen in, a draft out (Gumiho)."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import torch
 from torch import Tensor, nn
 
 from mtpc.circuits import build_circuit
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.parallel.circuit_head import IDENTITY_BIAS
 from mtpc.parallel.config import ParallelConfig
 from mtpc.parallel.independent_heads import Components, ParallelHeads, StackedLinear
-from mtpc.parallel.joint import JointWindow
+from mtpc.parallel.joint import JointPart
 from mtpc.parallel.sums import SumHead
 
 
-class ParallelWindow(JointWindow):
+class IndependentPart(JointPart):
     """A circuit over n tokens, whose leaves are distributions of the target's own output head.
 
-    Every position has a head that reads what the serial part's last step has read and what a further step would read:
-    the projections of (state, draft) of the last two places.  The drafts of the serial part are thereby known to it.
+    Every position has a head that reads what the autoregressive part's last step has read and what a further step would read:
+    the projections of (state, draft) of the last two places.  The drafts of the autoregressive part are thereby known to it.
     With "ff" the positions are independent (Gumiho paper, equation 10); with any other circuit they know of each other,
     and each conditional is exact.
     """
 
-    reads_serial: ClassVar[bool] = True
+    reads_autoregressive: ClassVar[bool] = True
 
     def __init__(self, config: ParallelConfig, hidden_size: int, vocab_size: int, eps: float | None) -> None:
         """eps: of the norm behind the heads; None: there is none."""
@@ -49,8 +49,8 @@ class ParallelWindow(JointWindow):
         """Of the distributions over tokens that one draft of one row mixes: [n, R, V]."""
         return self.config.positions, self.config.rank, self.vocab_size
 
-    def states(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
-        assert known.inputs is not None  # part of the contract, see `reads_serial`
+    def states(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+        assert known.inputs is not None  # part of the contract, see `reads_autoregressive`
         inputs = known.inputs[:, -2:].flatten(1)
         states = self.heads(inputs)
         whole: Tensor = states[:, :, None] if self.components is None else self.components(states)
@@ -58,7 +58,7 @@ class ParallelWindow(JointWindow):
             whole = self.norm(whole.to(self.norm.weight.dtype))
         return whole, () if self.sums is None else tuple(weights.float() for weights in self.sums(inputs))
 
-    def leaves(self, known: Known, states: Tensor, positions: slice) -> Tensor:
+    def leaves(self, known: DraftContext, states: Tensor, positions: slice) -> Tensor:
         assert known.head is not None  # part of the contract
         return known.head.logits(states)
 

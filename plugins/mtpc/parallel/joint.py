@@ -12,11 +12,11 @@ from torch import Tensor
 
 from mtpc.circuits import Circuit, CircuitParams
 from mtpc.circuits.params import normalise, token_evidence
-from mtpc.draft import Draft, Known, Mode, TreeDraft, batched
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, batched
 from mtpc.draw import choose, stated
 from mtpc.parallel.beams import Growth
 from mtpc.parallel.circuit_head import normalised, tempered
-from mtpc.parallel.part import WindowPart, in_parts
+from mtpc.parallel.part import ParallelPart, in_parts
 from mtpc.parallel.tree import grow_tree
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.target_head.shared import Head
@@ -26,10 +26,10 @@ from mtpc.target_head.shared import Head
 PART = 1 << 23
 
 
-class JointWindow(WindowPart):
+class JointPart(ParallelPart):
     """Drafts and scores with a circuit.
 
-    Its leaves are over all tokens, or over the rows of the output head that it drafts through (`Known.head`), which
+    Its leaves are over all tokens, or over the rows of the output head that it drafts through (`DraftContext.head`), which
     may be those of a draft vocabulary; what is drafted and stated is over all tokens.
     """
 
@@ -37,28 +37,28 @@ class JointWindow(WindowPart):
     drafts_trees: ClassVar[bool] = True
 
     @abstractmethod
-    def states(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def states(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
         """What the leaves are made of, [B, n, ...], and unnormalised sums of the circuit, float32."""
 
     @abstractmethod
-    def leaves(self, known: Known, states: Tensor, positions: slice) -> Tensor:
+    def leaves(self, known: DraftContext, states: Tensor, positions: slice) -> Tensor:
         """Unnormalised leaves of some positions from their states: [B, p, R, tokens or rows of the head], float32."""
 
-    def logits(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def logits(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Unnormalised leaves [B, n, R, tokens or rows of the head] and sums of the circuit, float32."""
         states, sums = self.states(known)
         return self.leaves(known, states, slice(None)), sums
 
     def draft(
         self,
-        known: Known,
+        known: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
         mode: Mode,
         copying: Copying | None = None,
     ) -> Draft:
-        """See `WindowPart.draft`; where leaves are large, rows are drafted in parts (see `PART`)."""
+        """See `ParallelPart.draft`; where leaves are large, rows are drafted in parts (see `PART`)."""
         if mode == "greedy":
             temperature = noise = None
         rows, most = len(known.tokens), max(1, PART // math.prod(self.leaf_shape[1:]))
@@ -72,7 +72,12 @@ class JointWindow(WindowPart):
         return batched(drafts)
 
     def _draft(
-        self, known: Known, temperature: Tensor | None, noise: Tensor | None, num_drafts: int, copying: Copying | None
+        self,
+        known: DraftContext,
+        temperature: Tensor | None,
+        noise: Tensor | None,
+        num_drafts: int,
+        copying: Copying | None,
     ) -> Draft:
         """One token after the other: the row q(x_i | x_<i), the token from this very row, and what it says of the rest.
 
@@ -120,7 +125,7 @@ class JointWindow(WindowPart):
         probs = torch.stack(drawn, 1)
         return Draft(torch.stack(tokens, 1), rows.spread(probs) if copying is None else probs, peaks)
 
-    def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+    def log_probs(self, known: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         params, text, evidence, possible = self._along(known, tokens, temperature)
         if not conditioned:
             evidence[:, : self.given] = 0.0
@@ -129,14 +134,16 @@ class JointWindow(WindowPart):
         kept = conditionals[:, : text.shape[1]].masked_fill(~possible, -torch.inf)
         return kept[:, self.given :]
 
-    def likeliest(self, known: Known, tokens: Tensor) -> Tensor:
+    def likeliest(self, known: DraftContext, tokens: Tensor) -> Tensor:
         params, text, evidence, _ = self._along(known, tokens, 1.0)
         weights = normalise(self.circuit.beliefs(params.sums, evidence)).exp()[:, :, None]  # [B, n, 1, R]
         places = range(self.given, text.shape[1])  # one by one: of all tokens together they would take much memory
         rows = [(weights[:, place] @ params.leaves[:, place].exp()).argmax(-1) for place in places]
         return _Rows(known.head).tokens(torch.cat(rows, 1))
 
-    def _along(self, known: Known, tokens: Tensor, temperature: float) -> tuple[CircuitParams, Tensor, Tensor, Tensor]:
+    def _along(
+        self, known: DraftContext, tokens: Tensor, temperature: float
+    ) -> tuple[CircuitParams, Tensor, Tensor, Tensor]:
         """The circuit, the text of its window as far as it is known, and both that `_Rows.evidence` returns for it."""
         token, (leaves, sums) = known.tokens[:, -1], self.logits(known)
         params = normalised(leaves, sums, leaves.new_full((len(leaves),), temperature))
@@ -148,7 +155,7 @@ class JointWindow(WindowPart):
 
     def draft_tree(
         self,
-        known: Known,
+        known: DraftContext,
         temperature: Tensor | None,
         size: int,
         max_children: int | None = None,
@@ -164,7 +171,7 @@ class JointWindow(WindowPart):
         return tree._replace(tokens=_Rows(known.head).tokens(tree.tokens))
 
     def continued(
-        self, growth: Growth, known: Known, temperature: Tensor | None, depth: int, children: int, nodes: int
+        self, growth: Growth, known: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
     ) -> Growth:
         params, given = normalised(*self.logits(known), temperature), known.tokens[:, -1] if self.given else None
         return growth.continued(self.circuit, params, known.head, depth, children, nodes, given)

@@ -1,4 +1,4 @@
-"""What a window part is: the contract between a window and the adapters, sessions and scorers that draft with it."""
+"""What a parallel part is: the contract between a window and the adapters, sessions and scorers that draft with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
-from mtpc.draft import Draft, Known, Mode, TreeDraft
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft
 from mtpc.errors import MTPCError
 from mtpc.memory import STATED
 from mtpc.parallel.beams import Growth
@@ -24,19 +24,19 @@ def in_parts(rows: int, most: int) -> Iterator[slice]:
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
-class WindowPart(nn.Module, ABC):
+class ParallelPart(nn.Module, ABC):
     """A joint distribution over the tokens after those that are known, conditioned exactly on these.
 
     Attributes:
         vocab_size: V.
-        reads_serial: Whether it needs `Known.inputs` and `Known.head`, hence an autoregressive part before it.
-        follows_serial: Whether it can stand behind an autoregressive part.
+        reads_autoregressive: Whether it needs `DraftContext.inputs` and `DraftContext.head`, hence an autoregressive part before it.
+        follows_autoregressive: Whether it can stand behind an autoregressive part.
         drafts_trees: Whether it has `draft_tree` and, behind an autoregressive part, `continued`.
     """
 
     vocab_size: int
-    reads_serial: ClassVar[bool] = False
-    follows_serial: ClassVar[bool] = True
+    reads_autoregressive: ClassVar[bool] = False
+    follows_autoregressive: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = False
 
     @property
@@ -57,7 +57,7 @@ class WindowPart(nn.Module, ABC):
     @abstractmethod
     def draft(
         self,
-        known: Known,
+        known: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
@@ -77,15 +77,15 @@ class WindowPart(nn.Module, ABC):
         return in_parts(rows, max(1, STATED // (num_drafts * self.vocab_size)))
 
     @abstractmethod
-    def log_probs(self, known: Known, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
-        """log q(x_i | known, x_<i) of the tokens x after those that are known, as they would be drafted: [B, k].
+    def log_probs(self, known: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+        """Log q(x_i | known, x_<i) of the tokens x after those that are known, as they would be drafted: [B, k].
 
         tokens: int64 [B, k], k <= max_drafts.  temperature: positive.  conditioned: False leaves out what is evidence
         (see `given`), which is summed out instead: what a drafter that ignores it would do.
         """
 
     @abstractmethod
-    def likeliest(self, known: Known, tokens: Tensor) -> Tensor:
+    def likeliest(self, known: DraftContext, tokens: Tensor) -> Tensor:
         """The most probable token at the place of each, given those before it: int64 [B, k], as for `log_probs`.
 
         Up to the first that is another than the text's they are the greedy draft.
@@ -93,7 +93,7 @@ class WindowPart(nn.Module, ABC):
 
     def draft_tree(
         self,
-        known: Known,
+        known: DraftContext,
         temperature: Tensor | None,
         size: int,
         max_children: int | None = None,
@@ -111,13 +111,13 @@ class WindowPart(nn.Module, ABC):
         raise MTPCError(NO_TREES)
 
     def continued(
-        self, growth: Growth, known: Known, temperature: Tensor | None, depth: int, children: int, nodes: int
+        self, growth: Growth, known: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
     ) -> Growth:
         """Return the tree of an autoregressive part with this part's levels under its beams.
 
         Args:
             growth: The autoregressive part's levels, and the k beams of each of B requests.
-            known: What is known under each beam, [B k] rows; with `reads_serial` also what that needs.
+            known: What is known under each beam, [B k] rows; with `reads_autoregressive` also what that needs.
             temperature: Positive, float32 [B k]; None: 1.
             depth: Levels to add, at most max_drafts.
             children: Of a node at most.

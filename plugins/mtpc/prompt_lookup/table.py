@@ -13,7 +13,7 @@ from mtpc.files.config_model import Strict, declared
 from mtpc.files.json_file import is_there, read_json
 from mtpc.prompt_lookup.shift import shifted
 
-FILE = "copying.json"  # of a drafter directory
+FILE = "copying.json"  # of a drafter checkpoint
 # Of SmolLM2-135M-Instruct along 48,000 tokens of its answers, greedy and at T = 0.8; for a directory without a `FILE`.
 COMMON = (0.22, 0.49, 0.62, 0.66, 0.70, 0.75, 0.78, 0.80, 0.83, 0.83, 0.84, 0.85, 0.86, 0.87, 0.88, 0.96)
 TYPICAL = (0.6, 0.6)  # of drafters whose directory does not say
@@ -63,7 +63,7 @@ class CopyTable:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """That of a drafter directory.
+        """That of a drafter checkpoint.
 
         Errors: `MTPCError` for a file that holds none.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from mtpc.methods.contract import Family
+from mtpc.methods.contract import DraftMethod
 
 
 class Shares(NamedTuple):
@@ -14,25 +14,25 @@ class Shares(NamedTuple):
     copied: beyond the drafter's own.
     """
 
-    serial: int
-    window: int
+    autoregressive: int
+    parallel: int
     copied: int = 0
 
 
-def announced(folder: Path, family: Family, shares: Shares, vocabularies: str, *more: str) -> str:
+def announced(folder: Path, method: DraftMethod, shares: Shares, vocabularies: str, *more: str) -> str:
     """The line.
 
     vocabularies: what is drafted from.  more: what else there is to say.
     """
     named = {
-        "by its serial part": shares.serial,
-        "by its window part": shares.window,
+        "by its autoregressive part": shares.autoregressive,
+        "by its parallel part": shares.parallel,
         "copied beyond those": shares.copied,
     }
     parts = ", ".join(f"{count} {what}" for what, count in named.items() if count)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     facts = [
-        f"{folder} is {family.title} and drafts up to {sum(shares[:3])} tokens",
+        f"{folder} is {method.title} and drafts up to {sum(shares[:3])} tokens",
         parts,
         vocabularies,
         f"its file of weights is of {size / 1e6:.1f} MB",

@@ -64,7 +64,7 @@ class DraftLogits:
         return whole
 
     def head(self, numbers: Tensor | None = None) -> Head:
-        """What the window parts of these rows draft through: the rows' own draft vocabulary, if they share one.
+        """What the parallel parts of these rows draft through: the rows' own draft vocabulary, if they share one.
 
         numbers: int64 [B], as above.
         """

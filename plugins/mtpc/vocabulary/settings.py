@@ -15,7 +15,7 @@ from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.template import read_template
 from mtpc.vocabulary.vocabularies import AUTO, NONE, DraftVocabularies, VocabularySettings
 
-OWN_FILE = "vocabulary.json"  # of a drafter directory: used unless the settings say otherwise
+OWN_FILE = "vocabulary.json"  # of a drafter checkpoint: used unless the settings say otherwise
 OWN_SIZE = 8192  # tokens drafted from of that file, likewise
 MOST = 1 << 24  # tokens of any vocabulary
 
@@ -39,7 +39,7 @@ class VocabularyChoice(Strict):
 def parse_settings(values: Mapping[str, Any], folder: Path) -> tuple[Path, VocabularySettings] | None:
     """The file of rankings and how it is used; None where drafts are of the whole vocabulary.
 
-    values: see `VocabularyChoice`.  folder: the drafter directory.
+    values: see `VocabularyChoice`.  folder: the drafter checkpoint.
 
     Errors: `MTPCError` for what the choice does not allow, or settings without a file to apply them to.
     """

@@ -1,4 +1,4 @@
-"""Drafting on vLLM's V1 model runner: the serial part in vLLM's own EAGLE loop, then the window part in one shot."""
+"""Drafting on vLLM's V1 model runner: the autoregressive part in vLLM's own EAGLE loop, then the parallel part in one shot."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Proposer(EagleProposer):
 
     One decoding step: `prepare_next_token_ids_padded` with what the target has emitted, then `propose`.
 
-    serial: whether there is a serial part.  Without one, no loop of vLLM's runs and there is no attention layer.
-    window: the window part, if any draft is left to it.  lengths: chooses how long drafts are; None: all have K tokens.
+    serial: whether there is an autoregressive part.  Without one, no loop of vLLM's runs and there is no attention layer.
+    window: the parallel part, if any draft is left to it.  lengths: chooses how long drafts are; None: all have K tokens.
     reads_last: whether the drafter reads the target's last states; otherwise vLLM hands over those between its layers.
     own: draft tokens of both parts; what goes beyond them is copied.  step: of the call of `propose` that is under way.
     watched: whether metrics are shown.  first: whether this is the first tensor-parallel rank.  times_steps: whether
@@ -55,10 +55,10 @@ class Proposer(EagleProposer):
         check_ranks(vllm_config)
         super().__init__(vllm_config, device, runner, *others, **named)
         _, drafter = drafter_of(vllm_config)
-        if drafter.serial is not None and drafter.serial.state_below is not None:
+        if drafter.autoregressive is not None and drafter.autoregressive.state_below is not None:
             self.reads_last = False
             runner.use_aux_hidden_state_outputs = True
-        self.serial = drafter.serial is not None
+        self.autoregressive = drafter.autoregressive is not None
         rank = get_tensor_model_parallel_rank()
         self.first, self.watched = rank == 0, metrics.watched(rank)
         self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
@@ -78,11 +78,11 @@ class Proposer(EagleProposer):
 
     @tells
     def load_model(self, target_model: nn.Module, *others: Any, **named: Any) -> None:
-        """Load the drafter; a serial part shares embedding and head of the target."""
+        """Load the drafter; an autoregressive part shares embedding and head of the target."""
         if not self.reads_last:
             check_hands_over(target_model, self.vllm_config)
         self.final_norm = final_norm(target_model, self.hidden_states[:1])
-        if self.serial:
+        if self.autoregressive:
             super().load_model(target_model, *others, **named)
             self.model.gather_rows(static=False)
             self.vocabularies = RequestVocabularies.of(self.model.vocabularies, self.device, self.watched)
@@ -91,22 +91,22 @@ class Proposer(EagleProposer):
             self.supports_mm_inputs = False
             self._draft_attn_layer_names: set[str] = set()
         # To vLLM's loop, whose steps ranks that draft for nobody join in `dummy_run`, these are all drafts.
-        self.num_speculative_tokens, self.window_drafts = self.model.split(self.own)
-        self.window: Any = self.model.window if self.own else None
-        self.draft_one: Any = None if self.window is None else self._compiled(self.window)
+        self.num_speculative_tokens, self.parallel_drafts = self.model.split(self.own)
+        self.parallel: Any = self.model.parallel if self.own else None
+        self.draft_one: Any = None if self.parallel is None else self._compiled(self.parallel)
         if self.first:
             self.model.announce(self.vllm_config, self.copies, "V1 runner")
         if self.watched:
             metrics.count(self.vllm_config, self.clock, None if self.vocabularies is None else self.vocabularies.tally)
 
-    def _compiled(self, window: Any) -> Any:
-        """`WindowPart.draft` for a batch of one: compiled on a CPU, unless ``--enforce-eager`` forbids it."""
+    def _compiled(self, parallel: Any) -> Any:
+        """`ParallelPart.draft` for a batch of one: compiled on a CPU, unless ``--enforce-eager`` forbids it."""
         eager = self.vllm_config.compilation_config.mode == CompilationMode.NONE
-        return window.draft if eager or self.device.type != "cpu" else drafting_for_one(window)
+        return parallel.draft if eager or self.device.type != "cpu" else drafting_for_one(parallel)
 
     def initialize_attn_backend(self, kv_cache_config: Any, *others: Any, **named: Any) -> None:
-        """Without a serial part nothing is initialised; metadata is of the target's first KV cache group."""
-        if self.serial:
+        """Without an autoregressive part nothing is initialised; metadata is of the target's first KV cache group."""
+        if self.autoregressive:
             super().initialize_attn_backend(kv_cache_config, *others, **named)
         else:
             self.draft_attn_groups: list[Any] = []
@@ -122,32 +122,32 @@ class Proposer(EagleProposer):
     def dummy_run(self, num_tokens: int, *others: Any, **named: Any) -> None:
         """The largest draft of both parts, so that memory profiling sees it, and windows of one request, compiled.
 
-        The window part has nothing to synchronise between data-parallel ranks.
+        The parallel part has nothing to synchronise between data-parallel ranks.
         """
         if self.times_steps:
             return
-        if self.serial:
+        if self.autoregressive:
             super().dummy_run(num_tokens, *others, **named)
-        if self.window is None:
+        if self.parallel is None:
             return
         rows = min(num_tokens, self.max_batch_size)
         drafts: list[tuple[int, Mode]] = [(rows, "mixed")] if rows > 1 else []
         for batch, mode in [*drafts, (1, "greedy"), (1, "sampled")]:
-            self._dummy_window(batch, mode)
+            self._dummy_parallel(batch, mode)
 
-    def _dummy_window(self, batch: int, mode: Mode) -> None:
-        """One draft of the window part, after nothing."""
+    def _dummy_parallel(self, batch: int, mode: Mode) -> None:
+        """One draft of the parallel part, after nothing."""
         tokens = torch.zeros(batch, dtype=torch.int64, device=self.device)
         with torch.inference_mode(False):  # a tensor of the kind that the runner hands over, or it compiles again
             temperature = torch.ones(batch, device=self.device)
-        serial = self.model.split(self.own)[0]
+        autoregressive = self.model.split(self.own)[0]
         noise = draft_noise(tokens, self.own, {}) if mode != "greedy" else None
-        known = [self.hidden_states[tokens]] * (serial + 1), [tokens] * (serial + 1)
-        step = Step(*known, serial, self.window_drafts, mode, temperature, noise, None)
+        known = [self.hidden_states[tokens]] * (autoregressive + 1), [tokens] * (autoregressive + 1)
+        step = Step(*known, autoregressive, self.parallel_drafts, mode, temperature, noise, None)
         if self.copies:
             nothing = torch.zeros(batch, self.own, device=self.device)
-            step.copying = Copying.begin(Copied(nothing.long(), nothing))._replace(done=serial)
-        self._draft_window(step)
+            step.copying = Copying.begin(Copied(nothing.long(), nothing))._replace(done=autoregressive)
+        self._draft_parallel(step)
 
     @torch.inference_mode()
     def time_steps(self, runner: Any) -> None:
@@ -163,12 +163,12 @@ class Proposer(EagleProposer):
             runner.model.compute_logits(states[:tokens])
 
         def draft(requests: int) -> None:
-            if self.serial:
+            if self.autoregressive:
                 super(Proposer, self).dummy_run(requests)
                 for _ in range(self.num_speculative_tokens):
                     self.model.greedy(self.hidden_states[:requests], None)
-            if self.window is not None and self.window_drafts:
-                self._dummy_window(requests, "greedy")
+            if self.parallel is not None and self.parallel_drafts:
+                self._dummy_parallel(requests, "greedy")
 
         requests = self.max_batch_size
         tokens = min(runner.max_num_tokens, requests * (1 + self.lengths.controller.longest))
@@ -249,9 +249,11 @@ class Proposer(EagleProposer):
             self.step = step = self._begin(
                 own, states[rows], next_token_ids.long(), positions, sampling_metadata, copying
             )
-            if self.serial:  # also where it drafts nothing: its keys and values of these tokens are for later steps
+            if (
+                self.autoregressive
+            ):  # also where it drafts nothing: its keys and values of these tokens are for later steps
                 super().propose(
-                    num_speculative_tokens=step.serial,
+                    num_speculative_tokens=step.autoregressive,
                     target_token_ids=target_token_ids,
                     target_positions=target_positions,
                     target_hidden_states=states,
@@ -262,11 +264,11 @@ class Proposer(EagleProposer):
                     num_rejected_tokens_gpu=num_rejected_tokens_gpu,
                     **named,
                 )
-                if not step.serial:
-                    self.clock.lap("serial 1")
-            draft = step.drafts(self._draft_window(step) if step.window else None)
-            if step.window:
-                self.clock.lap("window")
+                if not step.autoregressive:
+                    self.clock.lap("draft step 1")
+            draft = step.drafts(self._draft_parallel(step) if step.parallel else None)
+            if step.parallel:
+                self.clock.lap("parallel")
             if self.lengths is None:
                 self._last_draft_probs = draft.probs
                 return draft.tokens
@@ -284,29 +286,31 @@ class Proposer(EagleProposer):
         copying: Copying | None = None,
     ) -> Step:
         """What this step needs; how it drafts follows from facts that are known without asking the device."""
-        serial, window = self.model.split(own)
+        autoregressive, parallel = self.model.split(own)
         mode: Mode = "sampled" if sampling_metadata.all_random else "mixed"
         noise = None
         if not self._enable_probabilistic_draft_probs or sampling_metadata.all_greedy:
             mode = "greedy"
         else:
-            noise = draft_noise(positions, serial + window, sampling_metadata.generators)
+            noise = draft_noise(positions, autoregressive + parallel, sampling_metadata.generators)
         numbers = self.vocabularies.choose(self.requests) if own and self.vocabularies is not None else None
-        step = Step([states], [tokens], serial, window, mode, sampling_metadata.temperature, noise, numbers, copying)
+        step = Step(
+            [states], [tokens], autoregressive, parallel, mode, sampling_metadata.temperature, noise, numbers, copying
+        )
         step.seeded = bool(sampling_metadata.generators)
         return step
 
     def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:
-        """Called by vLLM's loop for the next serial draft, int64 [B], of states [B, d]; the step keeps all else."""
+        """Called by vLLM's loop for the next autoregressive draft, int64 [B], of states [B, d]; the step keeps all else."""
         tokens = self.step.draft_next(self.model, of_first_rank(hidden_states))
-        self.clock.lap(f"serial {len(self.step.tokens) - 1}")
+        self.clock.lap(f"draft step {len(self.step.tokens) - 1}")
         return tokens, None
 
-    def _draft_window(self, step: Step) -> Draft:
-        """The window part's drafts after all that is known by now."""
-        draft = self.draft_one if len(step.tokens[0]) == 1 and not step.seeded else self.window.draft
+    def _draft_parallel(self, step: Step) -> Draft:
+        """The parallel part's drafts after all that is known by now."""
+        draft = self.draft_one if len(step.tokens[0]) == 1 and not step.seeded else self.parallel.draft
         temperature = None if step.noise is None else step.temperature
         known = step.known()
         known = self.model.completed(known._replace(states=of_first_rank(known.states)), step.numbers)
-        drafted: Draft = draft(known, temperature, step.window_noise(), step.window, step.mode, step.copying)
+        drafted: Draft = draft(known, temperature, step.parallel_noise(), step.parallel, step.mode, step.copying)
         return drafted

@@ -30,7 +30,7 @@ class DeviceCopying:
 
     texts: int32 [slots, T], and lengths: int32 [slots], which the runner writes.  said: int32 [B], new tokens of each.
     copied: [B, K + 1], at the end of which there is nothing to copy.  weight: float32 [B], see `Copying`, and
-    by_drafter: the drafter's own probability of what would be copied next, both as far as the serial part has come.
+    by_drafter: the drafter's own probability of what would be copied next, both as far as the autoregressive part has come.
     """
 
     def __init__(self, table: CopyTable, texts: Tensor, lengths: Tensor, rows: int, drafts: int) -> None:
@@ -53,9 +53,9 @@ class DeviceCopying:
         self.weight[:rows] = proposed.chances[:, 0]
 
     def mixed(self, logits: Tensor, step: Tensor, temperature: Tensor | None) -> Tensor:
-        """Logits whose softmax at these temperatures is the mixture of copying and the serial part, float32 [B, V].
+        """Logits whose softmax at these temperatures is the mixture of copying and the autoregressive part, float32 [B, V].
 
-        logits: the serial part's own, [B, V].  step: int64 [], its number, on the device.  temperature: [B]; None: 1.
+        logits: the autoregressive part's own, [B, V].  step: int64 [], its number, on the device.  temperature: [B]; None: 1.
         """
         copying = self._at(len(logits), step)
         own = at_temperature(logits, temperature)
@@ -64,14 +64,14 @@ class DeviceCopying:
         return mixed if temperature is None else mixed * torch.where(temperature > 0, temperature, 1.0)[:, None]
 
     def drafted(self, tokens: Tensor, step: Tensor) -> None:
-        """What the serial part has drafted in that step, int64 [B]."""
+        """What the autoregressive part has drafted in that step, int64 [B]."""
         rows = len(tokens)
         self.weight[:rows] = self._at(rows, step).drafted(tokens, self.by_drafter[:rows]).weight
 
-    def after(self, serial: int, rows: slice) -> Copying:
-        """How copying stands when so many drafts of the serial part are there."""
+    def after(self, autoregressive: int, rows: slice) -> Copying:
+        """How copying stands when so many drafts of the autoregressive part are there."""
         tokens, chances = self.copied
-        return Copying(Copied(tokens[rows, serial:], chances[rows, serial:]), 0, self.weight[rows])
+        return Copying(Copied(tokens[rows, autoregressive:], chances[rows, autoregressive:]), 0, self.weight[rows])
 
     def _at(self, rows: int, step: Tensor) -> Copying:
         """Before a draft, as far as the next one needs it: in a graph only the device counts."""

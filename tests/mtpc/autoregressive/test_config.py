@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from mtpc.autoregressive.config import SerialConfig
+from mtpc.autoregressive.config import AutoregressiveConfig
 from mtpc.autoregressive.kinds import LAYER_OF, Layer
 from mtpc.autoregressive.layer import PARTS
 from mtpc.errors import MTPCError
@@ -17,9 +17,9 @@ def test_every_kind_is_implemented_tested_and_that_of_a_target() -> None:
     assert set(get_args(Layer)) == set(LAYER_OF.values()) == set(PARTS) == set(KINDS)
 
 
-def config(heads: int, keys: int, intermediate: int) -> SerialConfig:
+def config(heads: int, keys: int, intermediate: int) -> AutoregressiveConfig:
     """Of a layer with these sizes."""
-    return SerialConfig(
+    return AutoregressiveConfig(
         layer="llama",
         hidden_size=64,
         vocab_size=258,

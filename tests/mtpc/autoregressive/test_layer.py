@@ -1,15 +1,15 @@
-"""The serial layer against the same layer written out; FastMTP's names against those of published checkpoints."""
+"""The draft layer against the same layer written out; FastMTP's names against those of published checkpoints."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from tests.oracles.autoregressive import Row
 from transformers import DynamicCache
 
-from mtpc.autoregressive.layer import SerialLayer
+from mtpc.autoregressive.layer import DraftLayers
 from mtpc.target_head.shared import SharedHead
-from tests.oracles.serial import Row
-from tests.support.tiny_models import KINDS, SIZE, VOCAB, make_fastmtp, make_layer, make_target, serial_oracle
+from tests.support.tiny_models import KINDS, SIZE, VOCAB, draft_layers_oracle, make_fastmtp, make_layer, make_target
 
 LENGTH = 7
 # Of TencentBAC/FastMTP and XiaomiMiMo/MiMo-7B-RL.
@@ -24,7 +24,7 @@ NORMS = [f"self_attn.{name}_norm.weight" for name in "qk"]
 
 
 @pytest.fixture(params=KINDS)
-def made(request: pytest.FixtureRequest) -> tuple[SerialLayer, SharedHead]:
+def made(request: pytest.FixtureRequest) -> tuple[DraftLayers, SharedHead]:
     target = make_target(request.param)
     return make_layer(target), SharedHead.of(target)
 
@@ -34,9 +34,9 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(2, LENGTH, SIZE), torch.randint(VOCAB, (2, LENGTH))
 
 
-def test_the_states_are_those_of_the_written_out_layer(made: tuple[SerialLayer, SharedHead]) -> None:
+def test_the_states_are_those_of_the_written_out_layer(made: tuple[DraftLayers, SharedHead]) -> None:
     layer, head = made
-    oracle = serial_oracle(layer, head)
+    oracle = draft_layers_oracle(layer, head)
     previous, tokens = inputs()
     positions = torch.arange(5, 5 + LENGTH)
     states = layer(head.embed(tokens), previous, positions[None])
@@ -47,7 +47,7 @@ def test_the_states_are_those_of_the_written_out_layer(made: tuple[SerialLayer, 
             torch.testing.assert_close(states[text, last].double(), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_cache_changes_nothing(made: tuple[SerialLayer, SharedHead]) -> None:
+def test_a_cache_changes_nothing(made: tuple[DraftLayers, SharedHead]) -> None:
     layer, head = made
     previous, tokens = inputs()
     whole = layer(head.embed(tokens), previous, torch.arange(LENGTH)[None])

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mtpc.autoregressive.config import SerialConfig, layer_of
+from mtpc.autoregressive.config import AutoregressiveConfig, layer_of
 from mtpc.autoregressive.part import OwnTokens, TargetInterface
 from mtpc.errors import MTPCError
 from mtpc.files.config_json import read_config_file
@@ -17,7 +17,7 @@ from mtpc.files.target import Target
 from mtpc.files.weights import WEIGHTS
 from mtpc.methods.drafter import draft_vocabularies, load_drafter, save_drafter
 from mtpc.target_head.shared import SharedHead
-from tests.support.tiny_families import EXAMPLES, VOCAB, tiny_target
+from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
 TOKENS = "serial.own.tokens"
@@ -29,20 +29,24 @@ def saved(example: str, folder: Path) -> Path:
 
 
 def test_by_default_everything_is_the_targets() -> None:
-    serial = SerialConfig(**layer_of(tiny_target().config))
-    assert isinstance(serial, TargetInterface)
-    assert serial.state_below is None and serial.own_vocabulary is None and not serial.has_own_embedding
-    assert serial.cache == "pages"
-    assert OwnTokens.of(serial) is None
+    autoregressive = AutoregressiveConfig(**layer_of(tiny_target().config))
+    assert isinstance(autoregressive, TargetInterface)
+    assert (
+        autoregressive.state_below is None
+        and autoregressive.own_vocabulary is None
+        and not autoregressive.has_own_embedding
+    )
+    assert autoregressive.cache == "pages"
+    assert OwnTokens.of(autoregressive) is None
     drafter, target = EXAMPLES["fastmtp-llama"](), SharedHead.of(tiny_target())
     assert drafter.head(target) is target
-    assert "eagle_aux_hidden_state_layer_ids" not in drafter.family.to_json(drafter.config)
+    assert "eagle_aux_hidden_state_layer_ids" not in drafter.method.to_json(drafter.config)
 
 
 def test_an_embedding_alone_leaves_the_targets_head() -> None:
     drafter, target = EXAMPLES["subset-eagle"](), SharedHead.of(tiny_target())
-    assert drafter.serial is not None
-    drafter.serial.own = OwnTokens(SIZE, VOCAB, embeds=True, count=None)
+    assert drafter.autoregressive is not None
+    drafter.autoregressive.own = OwnTokens(SIZE, VOCAB, embeds=True, count=None)
     restricted = target.restricted(torch.tensor([1, 3]))
     head = drafter.head(restricted)
     assert head.rows is restricted.rows and head.ids is restricted.ids
@@ -52,16 +56,20 @@ def test_an_embedding_alone_leaves_the_targets_head() -> None:
 def test_an_own_head_drafts_its_tokens_alone() -> None:
     drafter, states = EXAMPLES["subset-eagle"](), torch.randn(4, SIZE)
     head = drafter.head(SharedHead.of(tiny_target()))
-    assert drafter.serial is not None and drafter.serial.own is not None and drafter.serial.own.rows is not None
+    assert (
+        drafter.autoregressive is not None
+        and drafter.autoregressive.own is not None
+        and drafter.autoregressive.own.rows is not None
+    )
     assert head.tokens_of(torch.arange(3)).tolist() == [0, 2, 3]
-    torch.testing.assert_close(head.logits(states), states @ drafter.serial.own.rows.T)
+    torch.testing.assert_close(head.logits(states), states @ drafter.autoregressive.own.rows.T)
 
 
 def test_the_state_that_is_read_is_named_for_the_engine(tmp_path: Path) -> None:
     folder = saved("between-hmm", tmp_path)
     assert read_config_file(folder)["eagle_aux_hidden_state_layer_ids"] == [1]
     for layers in (None, 2, 30):
-        assert load_drafter(folder, Target(SIZE, VOCAB, layers)).config.serial.state_below == 1
+        assert load_drafter(folder, Target(SIZE, VOCAB, layers)).config.autoregressive.state_below == 1
     with pytest.raises(MTPCError, match="reads the state below layer 1 of its target, but this one has layers 0 to 0"):
         load_drafter(folder, Target(SIZE, VOCAB, 1))
 
@@ -80,7 +88,7 @@ def test_the_state_that_is_read_is_named_for_the_engine(tmp_path: Path) -> None:
 )
 def test_other_numbers_are_no_tokens(tokens: Tensor, message: str, tmp_path: Path) -> None:
     folder = saved("subset-eagle", tmp_path)
-    assert load_drafter(folder).serial.own.tokens.tolist() == [0, 2, 3]  # type: ignore[union-attr]
+    assert load_drafter(folder).autoregressive.own.tokens.tolist() == [0, 2, 3]  # type: ignore[union-attr]
     save_file(load_file(folder / WEIGHTS) | {TOKENS: tokens}, folder / WEIGHTS)
     with pytest.raises(MTPCError, match=message):
         load_drafter(folder)

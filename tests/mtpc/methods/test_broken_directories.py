@@ -21,8 +21,8 @@ from mtpc.errors import MTPCError, one_line
 from mtpc.files.target import TargetKeys
 from mtpc.lab.inspect.drafter import inspect_drafter
 from mtpc.lab.targets.frozen import FrozenTarget
-from mtpc.methods import families
-from mtpc.methods.contract import Family
+from mtpc.methods import draft_methods
+from mtpc.methods.contract import DraftMethod
 from mtpc.methods.drafter import load_drafter
 from mtpc.parallel.config import ParallelConfig
 from mtpc.prompt_lookup.table import FILE, Chances, CopyTable
@@ -31,7 +31,7 @@ from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Rankings
 from mtpc.vocabulary.settings import OWN_FILE
 from tests.support.broken_values import broken
-from tests.support.random_hybrid import forget_the_family, know_the_family
+from tests.support.random_hybrid import forget_method, register_method
 
 CONFIG, VOCAB, SIZE = "config.json", 6, 16
 LAYER: dict[str, Any] = {
@@ -57,7 +57,7 @@ PARALLEL: dict[str, Any] = {
     "sum_features": 4,
 }
 SIZES = {"hidden_size": SIZE, "vocab_size": VOCAB}
-# A good section of every family of the registry, those of the tests included.
+# A good section of every draft method of the registry, those of the tests included.
 SECTIONS: dict[str, dict[str, Any]] = {
     "mtpc": {**CIRCUIT, **SIZES},
     "fastmtp": {**LAYER, "num_drafts": 3},
@@ -90,13 +90,13 @@ class Case(NamedTuple):
     content: str
 
 
-def family(name: str) -> Family:
-    return next(family for family in families() if family.name == name)
+def method(name: str) -> DraftMethod:
+    return next(method for method in draft_methods() if method.name == name)
 
 
 def whole(name: str, section: dict[str, Any]) -> dict[str, Any]:
     """A config.json as it is written, but for the section."""
-    good = family(name).to_json(family(name).config.model_validate(SECTIONS[name]))
+    good = method(name).to_json(method(name).config.model_validate(SECTIONS[name]))
     return {**good, name: {"version": 1, **section}}
 
 
@@ -106,10 +106,10 @@ def rankings_of(folder: Path) -> Rankings:
 
 
 def of_configs() -> Iterator[Case]:
-    """config.json of every family: its section, and the keys that engines read."""
+    """config.json of every draft method: its section, and the keys that engines read."""
     for name, good in SECTIONS.items():
         case = partial(Case, file=CONFIG, read=load_drafter)
-        model = family(name).config
+        model = method(name).config
         for what, section in broken(model, good):
             yield case(f"{name}: {what}", content=json.dumps(whole(name, section)))
         for kind, turned in ROPES if name == "fastmtp" else ():
@@ -172,17 +172,17 @@ def of_no_json() -> Iterator[Case]:
             yield Case(f"{reader}: {name}", file, read, content)
 
 
-know_the_family()
+register_method()
 CASES = {case.name: case for cases in (of_configs(), of_others(), of_no_json()) for case in cases}
-forget_the_family()
+forget_method()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def third_family() -> Iterator[None]:
+def third_method() -> Iterator[None]:
     """The registry knows it while these tests run."""
-    know_the_family()
+    register_method()
     yield
-    forget_the_family()
+    forget_method()
 
 
 def assert_one_sentence(read: Callable[[Path], object], folder: Path, file: Path) -> str:
@@ -199,13 +199,13 @@ def assert_one_sentence(read: Callable[[Path], object], folder: Path, file: Path
 
 def test_there_are_enough() -> None:
     assert len(CASES) > 300
-    assert set(map(kind_of, CASES)) >= {family.name for family in families()}
+    assert set(map(kind_of, CASES)) >= {method.name for method in draft_methods()}
 
 
 @pytest.mark.parametrize("name", SECTIONS)
 def test_what_is_broken_was_good(name: str, tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text(json.dumps(whole(name, SECTIONS[name])))
-    assert family(name).read_config(tmp_path).hidden_size == SIZE
+    assert method(name).read_config(tmp_path).hidden_size == SIZE
 
 
 def test_what_is_broken_beside_was_good(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ LARGEST = {
 @pytest.mark.parametrize("name", LARGEST)
 def test_sizes_within_bounds_that_fit_no_memory_together(name: str, tmp_path: Path) -> None:
     section = SECTIONS[name] | LARGEST[name]
-    values = family(name).to_json(family(name).config.model_validate(section))
+    values = method(name).to_json(method(name).config.model_validate(section))
     (tmp_path / CONFIG).write_text(json.dumps(values))
     assert "GiB of memory" in assert_one_sentence(load_drafter, tmp_path, tmp_path / CONFIG)
 
@@ -278,6 +278,6 @@ def test_few_weights_that_make_many_distributions(tmp_path: Path) -> None:
     """Shared leaves are small; what one draft mixes, positions x components x vocabulary, is not."""
     section = SECTIONS["mtpc"] | {"rank": 4096, "window": 256, "vocab_size": 1 << 17}
     section |= {"circuit": "cp", "leaf_features": 1, "component_features": 1, "sum_features": 1}
-    values = family("mtpc").to_json(family("mtpc").config.model_validate(section))
+    values = method("mtpc").to_json(method("mtpc").config.model_validate(section))
     (tmp_path / CONFIG).write_text(json.dumps(values))
     assert "GiB of memory" in assert_one_sentence(load_drafter, tmp_path, tmp_path / CONFIG)

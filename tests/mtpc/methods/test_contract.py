@@ -1,4 +1,4 @@
-"""What every family of the registry is held to, the third one (tests/support/hybrid) included: its drafts.
+"""What every draft method of the registry is held to, the third one (tests/support/hybrid) included: its drafts.
 
 A session against the oracle that computes everything anew, and the law of what it draws.  Directories: see
 test_directories.py.  What is only copied: see tests/mtpc/copying.
@@ -16,13 +16,13 @@ from torch import Tensor
 
 from mtpc.draft import Draft
 from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
-from mtpc.methods import families
+from mtpc.methods import draft_methods
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.reference import Session
 from mtpc.target_head.shared import SharedHead
 from tests.oracles.drafting import DraftingOracle, along, most_probable
-from tests.support.random_hybrid import forget_the_family, know_the_family
-from tests.support.tiny_families import EXAMPLES, VOCAB, WITH_PARTS, tiny_target
+from tests.support.random_hybrid import forget_method, register_method
+from tests.support.tiny_methods import EXAMPLES, VOCAB, WITH_PARTS, tiny_target
 from tests.support.tiny_models import SIZE
 
 PARTS = (5, 1, 3)  # positions that the target verifies in turn
@@ -33,11 +33,11 @@ examples = pytest.mark.parametrize("example", WITH_PARTS)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def third_family() -> Iterator[None]:
+def third_method() -> Iterator[None]:
     """The registry knows it while these tests run."""
-    know_the_family()
+    register_method()
     yield
-    forget_the_family()
+    forget_method()
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def drafted(
 
 
 def test_every_family_has_an_example() -> None:
-    assert {family.name for family in families()} == {name.split("-")[0] for name in EXAMPLES}
+    assert {method.name for method in draft_methods()} == {name.split("-")[0] for name in EXAMPLES}
 
 
 @examples

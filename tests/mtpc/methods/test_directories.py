@@ -1,4 +1,4 @@
-"""What every family of the registry is held to, the third one included: its directories on disk, read strictly.
+"""What every draft method of the registry is held to, the third one included: its directories on disk, read strictly.
 
 What is broken is derived from a drafter itself: every key of its section, and its own tensors.
 """
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
-from mtpc.methods import family_of, recognise
+from mtpc.methods import method_of, recognise
 from mtpc.methods.drafter import Drafter, load_drafter, save_drafter
-from tests.support.random_hybrid import forget_the_family, know_the_family
-from tests.support.tiny_families import EXAMPLES, VOCAB
+from tests.support.random_hybrid import forget_method, register_method
+from tests.support.tiny_methods import EXAMPLES, VOCAB
 from tests.support.tiny_models import SIZE
 
 ROOT = Path(__file__).parents[3]
@@ -32,11 +32,11 @@ examples = pytest.mark.parametrize("example", EXAMPLES)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def third_family() -> Iterator[None]:
+def third_method() -> Iterator[None]:
     """The registry knows it while these tests run."""
-    know_the_family()
+    register_method()
     yield
-    forget_the_family()
+    forget_method()
 
 
 def of_config(change: Callable[[dict[str, Any]], object]) -> Break:
@@ -51,8 +51,8 @@ def of_config(change: Callable[[dict[str, Any]], object]) -> Break:
 
 
 def of_section(change: Callable[[dict[str, Any]], object]) -> Break:
-    """Changes the family's own section."""
-    return lambda folder, drafter: of_config(lambda values: change(values[drafter.family.name]))(folder, drafter)
+    """Changes the draft method's own section."""
+    return lambda folder, drafter: of_config(lambda values: change(values[drafter.method.name]))(folder, drafter)
 
 
 def of_weights(change: Callable[[dict[str, Tensor], str], object]) -> Break:
@@ -71,13 +71,13 @@ def truncated(folder: Path, drafter: Drafter) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-# What is done to a directory, and what its sentence says; {name}: the family's, {tensor}: the one that is changed.
+# What is done to a directory, and what its sentence says; {name}: the draft method's, {tensor}: the one that is changed.
 BROKEN: dict[str, tuple[Break, str]] = {
     "no config": (lambda folder, _: (folder / CONFIG).unlink(), "config.json is missing"),
     "config not JSON": (lambda folder, _: (folder / CONFIG).write_text("{"), "cannot be read as JSON"),
     "config a list": (lambda folder, _: (folder / CONFIG).write_text("[]"), "a JSON object was expected"),
     "no section": (
-        lambda folder, drafter: of_config(lambda values: values.pop(drafter.family.name))(folder, drafter),
+        lambda folder, drafter: of_config(lambda values: values.pop(drafter.method.name))(folder, drafter),
         "no section '{name}'",
     ),
     "unknown key": (of_section(lambda own: own.update(colour="red")), "unknown key 'colour'"),
@@ -136,16 +136,16 @@ def test_a_broken_directory_gets_one_sentence(tmp_path: Path, example: str, subt
         with subtests.test(case):
             breaks(folder, drafter)
             tensor = max(drafter.tensors(), default="")
-            assert_refused(folder, expected.format(name=drafter.family.name, tensor=tensor))
+            assert_refused(folder, expected.format(name=drafter.method.name, tensor=tensor))
 
 
 @examples
 def test_a_key_that_holds_keys_is_read_as_strictly(folder: Path, example: str) -> None:
     drafter = saved(example, folder)
-    section = json.loads((folder / CONFIG).read_text())[drafter.family.name]
+    section = json.loads((folder / CONFIG).read_text())[drafter.method.name]
     for key in (key for key, value in section.items() if isinstance(value, dict)):
         of_section(lambda own, key=key: own.update({key: {}}))(folder, drafter)
-        assert_refused(folder, f"the section '{drafter.family.name}' of")
+        assert_refused(folder, f"the section '{drafter.method.name}' of")
         of_section(lambda own, key=key: own.update({key: {**section[key], "colour": "red"}}))(folder, drafter)
         assert_refused(folder, "'colour'")
         of_section(lambda own, key=key: own.update({key: section[key]}))(folder, drafter)
@@ -170,7 +170,7 @@ def test_a_drafter_comes_back_bit_by_bit_in_bfloat16(folder: Path, example: str)
     drafter = saved(example, folder)
     loaded = load_drafter(folder, FITTING, dtype=torch.bfloat16)
     assert loaded.config == drafter.config
-    assert loaded.family is family_of(folder)
+    assert loaded.method is method_of(folder)
     assert not loaded.training
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
     kept, before = loaded.state_dict(), drafter.state_dict()
@@ -184,9 +184,9 @@ def test_a_drafter_comes_back_bit_by_bit_in_bfloat16(folder: Path, example: str)
 
 @examples
 def test_nothing_of_the_target_is_stored(folder: Path, example: str) -> None:
-    """A serial part reads the target's embedding and output head where the engine has them, unless it has its own."""
+    """An autoregressive part reads the target's embedding and output head where the engine has them, unless it has its own."""
     drafter = saved(example, folder)
-    names = {drafter.family.tensor_name(name) for name in drafter.state_dict() if name.startswith("serial.")}
+    names = {drafter.method.tensor_name(name) for name in drafter.state_dict() if name.startswith("autoregressive.")}
     names = {name for name in names if not name.startswith("serial.own.")}
     assert all(VOCAB not in tensor.shape for name, tensor in load_file(folder / WEIGHTS).items() if name in names)
 
@@ -195,7 +195,7 @@ def test_nothing_of_the_target_is_stored(folder: Path, example: str) -> None:
 def test_directories_that_ship_load_and_would_be_written_the_same(name: str) -> None:
     folder = ROOT / "weights" / name
     drafter = load_drafter(folder, dtype=torch.bfloat16)
-    assert drafter.family.to_json(drafter.config) == json.loads((folder / CONFIG).read_text())
+    assert drafter.method.to_json(drafter.config) == json.loads((folder / CONFIG).read_text())
     stored, tensors = load_file(folder / WEIGHTS), drafter.tensors()
     assert set(stored) == set(tensors)
     assert all(torch.equal(tensors[name], tensor) for name, tensor in stored.items())
@@ -209,4 +209,4 @@ def test_what_is_no_drafter(tmp_path: Path) -> None:
     with pytest.raises(
         MTPCError, match="describes no drafter: it has no section 'mtpc', 'fastmtp', 'gumiho', 'copying', 'hybrid'"
     ):
-        family_of(tmp_path)
+        method_of(tmp_path)

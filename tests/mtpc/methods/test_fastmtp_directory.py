@@ -1,4 +1,4 @@
-"""What can be wrong with a FastMTP drafter directory beside what can be with any: one sentence for each."""
+"""What can be wrong with a FastMTP drafter checkpoint beside what can be with any: one sentence for each."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_rope_that_the_engines_know(folder: Path) -> None:
     ):
         values["rope_parameters"] = values["fastmtp"]["rope_parameters"] = {"rope_theta": 10000, **kind}
         (folder / "config.json").write_text(json.dumps(values))
-        layer = load_drafter(folder).serial
+        layer = load_drafter(folder).autoregressive
         assert layer is not None
         cosine, _ = layer.rotary(torch.zeros(1, 3, SIZE), torch.arange(3)[None])
         assert cosine.isfinite().all()

@@ -9,28 +9,28 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, Known, certain
+from mtpc.draft import Draft, DraftContext, certain
 from mtpc.errors import MTPCError
-from mtpc.methods.contract import WithoutSerialPart
-from mtpc.methods.copying import CopiedWindow
+from mtpc.methods.contract import ParallelOnly
+from mtpc.methods.copying import PromptLookupPart
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.fastmtp import FastMTP
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
 from mtpc.methods.reference import Session
-from mtpc.parallel.part import WindowPart
+from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
-from tests.support.tiny_families import EXAMPLES, VOCAB, tiny_target
+from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
 LENGTH = 2  # drafts of `Successors`
 
 
-class Successors(WindowPart):
+class Successors(ParallelPart):
     """No circuit: each token is followed by the next number, for certain."""
 
     vocab_size, max_drafts, leaf_shape = VOCAB, LENGTH, (LENGTH, 1, VOCAB)
 
-    def draft(self, known: Known, temperature: Any, noise: Any, num_drafts: int, mode: str, *_: Any) -> Draft:
+    def draft(self, known: DraftContext, temperature: Any, noise: Any, num_drafts: int, mode: str, *_: Any) -> Draft:
         tokens = (known.tokens[:, -1:] + 1 + torch.arange(num_drafts)) % VOCAB
         return Draft(tokens, None if mode == "greedy" else certain(tokens, VOCAB))
 
@@ -41,7 +41,7 @@ class Successors(WindowPart):
         raise NotImplementedError
 
 
-class Config(WithoutSerialPart):
+class Config(ParallelOnly):
     """Of a drafter of `Successors` alone."""
 
     hidden_size, vocab_size, num_drafts, own_drafts, max_drafts = SIZE, VOCAB, LENGTH, LENGTH, LENGTH
@@ -53,7 +53,7 @@ class Config(WithoutSerialPart):
 class BehindLayers(Gumiho):
     """Layers with `Successors` behind them."""
 
-    def window(self, config: Any) -> WindowPart:
+    def parallel(self, config: Any) -> ParallelPart:
         return Successors()
 
 
@@ -64,7 +64,7 @@ def layers(**changed: Any) -> Any:
     return config.model_copy(update={"parallel": parallel, **changed})
 
 
-def family(base: Any, made: Callable[[], WindowPart | None]) -> Any:
+def method(base: Any, made: Callable[[], ParallelPart | None]) -> Any:
     """One whose parallel part is another."""
     return type("Other", (base,), {"window": lambda self, config: made()})()
 
@@ -72,13 +72,13 @@ def family(base: Any, made: Callable[[], WindowPart | None]) -> Any:
 class NoSteps(GumihoConfig):
     """Layers that draft nothing."""
 
-    serial_steps: ClassVar[int] = 0  # type: ignore[misc]
+    draft_steps: ClassVar[int] = 0  # type: ignore[misc]
 
 
 class Steps(Config):
     """Steps of layers that are not there."""
 
-    serial_steps = 1  # type: ignore[assignment]
+    draft_steps = 1  # type: ignore[assignment]
 
 
 @torch.inference_mode()
@@ -94,7 +94,7 @@ def test_a_parallel_part_of_another_kind_follows_the_layers() -> None:
     with pytest.raises(MTPCError, match="parallel part drafts chains, no trees"):
         Session(drafter, head).draft_tree(hidden, following, 4)
     with pytest.raises(MTPCError, match="parallel part drafts chains, no trees"):
-        Session(Drafter(family(FastMTP, Successors), Config()), head).draft_tree(hidden, following, 2)
+        Session(Drafter(method(FastMTP, Successors), Config()), head).draft_tree(hidden, following, 2)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_a_parallel_part_of_another_kind_follows_the_layers() -> None:
         (FastMTP, Successors, Steps(), "states draft steps, but has no autoregressive part"),
         (Gumiho, Successors, NoSteps(**layers().model_dump()), "part, which must draft at least one token"),
         (FastMTP, lambda: EXAMPLES["gumiho-ff"]().window, Config(), "needs an autoregressive part before it"),
-        (Gumiho, lambda: CopiedWindow(VOCAB, 5), layers(), "cannot follow an autoregressive part"),
+        (Gumiho, lambda: PromptLookupPart(VOCAB, 5), layers(), "cannot follow an autoregressive part"),
         (Gumiho, Successors, layers(steps=1, parallel=EXAMPLES["gumiho-ff"]().config.parallel), "is too short"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(base: Any, made: Any, config: Any, message: str) -> None:
-    drafter = Drafter(family(base, made), config)
+    drafter = Drafter(method(base, made), config)
     with pytest.raises(MTPCError, match=f"^it cannot be served: a .* drafter .*{message}"):
         drafter.check_parts("it")
 

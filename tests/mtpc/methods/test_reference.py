@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.oracles.autoregressive import greedy
 
 from mtpc.methods.reference import Session
 from mtpc.target_head.shared import SharedHead
-from tests.oracles.serial import greedy
-from tests.support.tiny_models import KINDS, SIZE, VOCAB, make_fastmtp, make_target, serial_oracle
+from tests.support.tiny_models import KINDS, SIZE, VOCAB, draft_layers_oracle, make_fastmtp, make_target
 
 DRAFTS = 4
 PARTS = (6, 1, 3)  # positions that the target verifies in turn
@@ -18,7 +18,7 @@ PARTS = (6, 1, 3)  # positions that the target verifies in turn
 def test_greedy_drafts_are_those_of_the_loop_without_a_cache(kind: str) -> None:
     target = make_target(kind)
     drafter, head = make_fastmtp(target), SharedHead.of(target)
-    oracle = serial_oracle(drafter.serial, head)
+    oracle = draft_layers_oracle(drafter.autoregressive, head)
     hidden, text = torch.randn(2, sum(PARTS), SIZE), torch.randint(VOCAB, (2, sum(PARTS) + 1))
     session, known = Session(drafter, head), 0
     for part in PARTS:
@@ -33,7 +33,7 @@ def test_greedy_drafts_are_those_of_the_loop_without_a_cache(kind: str) -> None:
 def test_sampled_drafts_bring_the_distributions_that_they_were_drawn_from() -> None:
     target = make_target("llama")
     drafter, head = make_fastmtp(target), SharedHead.of(target)
-    oracle = serial_oracle(drafter.serial, head)
+    oracle = draft_layers_oracle(drafter.autoregressive, head)
     hidden, text, noise = torch.randn(1, 6, SIZE), torch.randint(VOCAB, (1, 7)), torch.rand(1, DRAFTS).double()
     draft = Session(drafter, head).draft(hidden, text[:, 1:], DRAFTS, torch.tensor([0.7]), noise)
     assert draft.probs is not None
@@ -56,7 +56,7 @@ def test_a_restricted_vocabulary_drafts_its_tokens_only(temperature: float) -> N
     draft = Session(drafter, head).draft(hidden, text[:, 1:], DRAFTS, torch.tensor([temperature]), noise)
     tokens = draft.tokens[0].tolist()
     assert set(tokens) <= set(ids.tolist())
-    _, logits = serial_oracle(drafter.serial, whole).draft(
+    _, logits = draft_layers_oracle(drafter.autoregressive, whole).draft(
         hidden[0], text[0].tolist(), DRAFTS, lambda step, _: tokens[step]
     )
     if temperature == 0:

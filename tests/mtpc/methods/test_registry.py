@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.methods import GROUP, families, family_of, problems
+from mtpc.methods import GROUP, draft_methods, method_of, problems
 from mtpc.methods.fastmtp import FastMTP
 
 OWN = ["mtpc", "fastmtp", "gumiho", "copying"]
@@ -25,13 +25,13 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return [EntryPoint(*value.split("="), group) for value in values] if group == GROUP else []
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
-    families.cache_clear()
+    draft_methods.cache_clear()
     yield values
-    families.cache_clear()
+    draft_methods.cache_clear()
 
 
 class Another(FastMTP):
-    """A family of another distribution."""
+    """A draft method of another distribution."""
 
     name = "another"
     architecture = "EagleAnotherForCausalLM"
@@ -39,15 +39,15 @@ class Another(FastMTP):
 
 def test_families_of_other_distributions(registered: list[str]) -> None:
     registered.append(f"another={__name__}:Another")
-    assert [family.name for family in families()] == [*OWN, "another"]
+    assert [method.name for method in draft_methods()] == [*OWN, "another"]
     assert problems() == {}
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("nowhere.at.all:Family", "No module named"),
-        ("mtpc.errors:MTPCError", "is no Family"),
+        ("nowhere.at.all:DraftMethod", "No module named"),
+        ("mtpc.errors:MTPCError", "is no DraftMethod"),
         ("mtpc.errors:None_", ""),
     ],
 )
@@ -55,10 +55,11 @@ def test_a_broken_one_is_told_and_leaves_the_others(
     registered: list[str], tmp_path: Path, value: str, reason: str
 ) -> None:
     registered.append(f"broken={value}")
-    assert [family.name for family in families()] == OWN
+    assert [method.name for method in draft_methods()] == OWN
     assert reason in problems()["broken"]
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(
-        MTPCError, match=r"no section 'mtpc', 'fastmtp', 'gumiho', 'copying'; the family 'broken' cannot be loaded"
+        MTPCError,
+        match=r"no section 'mtpc', 'fastmtp', 'gumiho', 'copying'; the draft method 'broken' cannot be loaded",
     ):
-        family_of(tmp_path)
+        method_of(tmp_path)

@@ -52,7 +52,7 @@ def test_what_belongs_to_a_draft_that_is_counted_adds_seconds_alone(
     assert (clock.drafts, clock.seconds) == (3, 9.0)
     silent = DraftClock(None)
     with silent.resumed():
-        silent.lap("serial 1")
+        silent.lap("draft step 1")
     assert (silent.seconds, silent.parts) == (0, {})
 
 
@@ -60,12 +60,12 @@ def test_a_call_tells_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     clock = DraftClock(tmp_path / "times.json")
     at_times(monkeypatch, 0.0, 1.0, 3.0, 3.5, 10.0, 14.0, 15.0)
     with clock:
-        clock.lap("serial 1")
-        clock.lap("window")
-    clock.lap("window")  # of no call
+        clock.lap("draft step 1")
+        clock.lap("parallel")
+    clock.lap("parallel")  # of no call
     with clock.resumed():
-        clock.lap("serial 1")
-    assert (clock.drafts, clock.seconds, clock.parts) == (1, 8.5, {"serial 1": 5.0, "window": 2.0})
+        clock.lap("draft step 1")
+    assert (clock.drafts, clock.seconds, clock.parts) == (1, 8.5, {"draft step 1": 5.0, "parallel": 2.0})
 
 
 class Device:
@@ -129,8 +129,8 @@ def test_no_call_waits_for_the_device(
     clock = DraftClock(file if written else None, "cuda", metered=not written)
     for drafts, seconds in ((0, 0), (1, 2.0)):  # the second call reads the first one's events
         with clock:
-            clock.lap("window")
-        assert (clock.drafts, clock.seconds, clock.parts) == (drafts, seconds, {"window": 1.0} if drafts else {})
+            clock.lap("parallel")
+        assert (clock.drafts, clock.seconds, clock.parts) == (drafts, seconds, {"parallel": 1.0} if drafts else {})
         assert not written or json.loads(file.read_text())["drafts"] == drafts
         device.reached = 3
     assert device.waits == 0

@@ -34,7 +34,7 @@ def test_counts_are_shown_by_vocabulary_and_position(tmp_path: Path) -> None:
     assert exporting.update()
     assert total(parse(shown(page)), "mtpc_drafts_total") == 0
     with clock:
-        clock.lap("window")
+        clock.lap("parallel")
     tally.chose([None, None, 0, 1], [0, 1, 1, 1])
     tally.verified([(0, 3, 2), (0, 3, 0), (1, 2, 2)])
     assert exporting.update()
@@ -50,7 +50,7 @@ def test_counts_are_shown_by_vocabulary_and_position(tmp_path: Path) -> None:
     assert total(samples, "mtpc_drafting_calls_total") == 1
     assert (
         0
-        < totals_by(samples, "mtpc_drafting_part_seconds_total", "part")["window"]
+        < totals_by(samples, "mtpc_drafting_part_seconds_total", "part")["parallel"]
         <= total(samples, "mtpc_drafting_seconds_total")
     )
     assert all(LABELS.items() <= one.labels.items() for one in samples)

@@ -14,8 +14,8 @@ from mtpc.target_head.shared import SharedHead
 from tests.oracles.beams import beam_tree
 from tests.oracles.drafting import DraftingOracle, along
 from tests.oracles.trees import Prefix, prefixes_of
-from tests.support.random_hybrid import forget_the_family, know_the_family
-from tests.support.tiny_families import EXAMPLES, VOCAB, tiny_target
+from tests.support.random_hybrid import forget_method, register_method
+from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
 PARTS = (4, 2)  # positions that the target verifies in turn
@@ -23,11 +23,11 @@ NAMES = ["gumiho-ff", "gumiho-hmm", "gumiho-cp-one-step", "gumiho-eagle", "fastm
 
 
 @pytest.fixture(scope="module", autouse=True)
-def third_family():  # type: ignore[no-untyped-def]
+def third_method():  # type: ignore[no-untyped-def]
     """The registry knows it while these tests run."""
-    know_the_family()
+    register_method()
     yield
-    forget_the_family()
+    forget_method()
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_the_nodes_are_the_most_probable_prefixes(
     hidden = torch.randn(2, sum(PARTS), SIZE, generator=generator)
     text = torch.randint(VOCAB, (2, sum(PARTS) + 1), generator=generator)
     temperature = torch.tensor([1.0, 0.7])
-    steps = drafter.config.serial_steps
+    steps = drafter.config.draft_steps
     steps = depth if steps is None else min(steps, depth)
     for part in PARTS:
         new = slice(known, known + part)

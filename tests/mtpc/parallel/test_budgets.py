@@ -7,14 +7,14 @@ import math
 import pytest
 import torch
 
-from mtpc.draft import Known, Mode
+from mtpc.draft import DraftContext, Mode
 from mtpc.draw import draw
 from mtpc.parallel import joint
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from tests.mtpc.parallel.trace import ReducedPrecision, Trace
-from tests.mtpc.parallel.windows import inputs, make_circuit_window
-from tests.support.tiny_models import make_window
+from tests.mtpc.parallel.windows import inputs, make_circuit_part
+from tests.support.tiny_models import make_part
 
 BATCH, RANK, WINDOW, SIZE = 32, 32, 8, 576
 BYTES, WORDS = 258, 49152  # vocabularies
@@ -23,8 +23,8 @@ KERNELS = {"ff": 130, "cp": 145, "hmm": 170, "btree": 250}
 
 def traced(circuit: str, vocabulary: int, mode: Mode) -> Trace:
     with torch.device("meta"):
-        window = make_window(circuit, WINDOW, RANK, SIZE, vocabulary)
-        known = Known.of_target(torch.zeros(BATCH, SIZE), torch.zeros(BATCH, dtype=torch.int64))
+        window = make_part(circuit, WINDOW, RANK, SIZE, vocabulary)
+        known = DraftContext.of_target(torch.zeros(BATCH, SIZE), torch.zeros(BATCH, dtype=torch.int64))
         noise = torch.zeros(BATCH, WINDOW - 1, dtype=torch.float64)
         with torch.no_grad(), Trace() as trace:
             window.draft(known, torch.ones(BATCH), noise, WINDOW - 1, mode)
@@ -51,9 +51,9 @@ def test_memory_of_a_draft_over_a_large_vocabulary(circuit: str, mode: Mode) -> 
 def test_rows_in_parts_are_drafted_as_all_at_once(
     circuit: str, token_input: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    window = make_circuit_window(circuit, token_input=token_input)
+    window = make_circuit_part(circuit, token_input=token_input)
     hidden, token, temperature, noise = inputs(7, window)
-    known, chances = Known.of_target(hidden, token), torch.linspace(0, 0.9, 7)[:, None].expand(-1, 5)
+    known, chances = DraftContext.of_target(hidden, token), torch.linspace(0, 0.9, 7)[:, None].expand(-1, 5)
     for copying in (None, Copying.begin(Copied(torch.arange(5).expand(7, -1), chances))):
         whole = window.draft(known, temperature, noise, 5, "mixed", copying)
         monkeypatch.setattr(joint, "PART", 3 * math.prod(window.leaf_shape[1:]))  # three rows of one position
@@ -64,10 +64,10 @@ def test_rows_in_parts_are_drafted_as_all_at_once(
         assert (parts.peaks is None) == (copying is None)
 
 
-def rounded_window(circuit: str) -> tuple[CircuitWindow, Known]:
+def rounded_window(circuit: str) -> tuple[CircuitPart, DraftContext]:
     torch.manual_seed(0)
-    window = make_window(circuit, 4, 8, 16, 300).requires_grad_(False)
-    return window, Known.of_target(torch.randn(500, 16), torch.randint(300, (500,)))
+    window = make_part(circuit, 4, 8, 16, 300).requires_grad_(False)
+    return window, DraftContext.of_target(torch.randn(500, 16), torch.randint(300, (500,)))
 
 
 @pytest.mark.parametrize("circuit", KERNELS)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.parallel.completed import completed
 from mtpc.target_head.shared import SharedHead
-from tests.support.tiny_families import EXAMPLES, VOCAB, tiny_target
+from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
 
@@ -18,18 +18,18 @@ from tests.support.tiny_models import SIZE
 def test_it_has_the_largest_probability_after_the_text_before_it(name: str, restricted: bool) -> None:
     drafter, head, places = EXAMPLES[name](), SharedHead.of(tiny_target()), 2
     head = head.restricted(torch.tensor([0, 2, 3])) if restricted else head
-    assert drafter.window is not None
-    generator, before = torch.Generator().manual_seed(4), 3 if drafter.window.reads_serial else 1
-    known = Known(
+    assert drafter.parallel is not None
+    generator, before = torch.Generator().manual_seed(4), 3 if drafter.parallel.reads_autoregressive else 1
+    known = DraftContext(
         torch.randn(6, before, SIZE, generator=generator), torch.randint(VOCAB, (6, before), generator=generator)
     )
-    if drafter.window.reads_serial:
-        assert drafter.serial is not None
-        known = completed(known, drafter.serial, head)
+    if drafter.parallel.reads_autoregressive:
+        assert drafter.autoregressive is not None
+        known = completed(known, drafter.autoregressive, head)
     text = torch.randint(VOCAB, (6, places), generator=generator)
-    found = drafter.window.likeliest(known, text)
+    found = drafter.parallel.likeliest(known, text)
     for place in range(places):
         each = [text.index_fill(1, torch.tensor([place]), token)[:, : place + 1] for token in range(VOCAB)]
-        log_q = torch.stack([drafter.window.log_probs(known, one, 1.0)[:, place] for one in each], 1)
+        log_q = torch.stack([drafter.parallel.log_probs(known, one, 1.0)[:, place] for one in each], 1)
         assert torch.equal(found[:, place], log_q.argmax(1))
     assert len(found.unique()) > 1

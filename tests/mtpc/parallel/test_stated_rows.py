@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.draft import Known
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.draft import DraftContext
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import ParallelConfig
-from mtpc.parallel.independent import ParallelWindow
-from mtpc.parallel.part import WindowPart
+from mtpc.parallel.independent import IndependentPart
+from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.shared import Head, SharedHead
@@ -21,7 +21,7 @@ from mtpc.target_head.union import UnionLogits
 from mtpc.verify import verify_rejection
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from tests.support.tiny_models import make_window
+from tests.support.tiny_models import make_part
 
 SIZE, VOCAB, DRAFTS, ROWS = 8, 23, 3, 4
 LANGUAGES = {"low": Ranking(tuple(range(7))), "high": Ranking(tuple(range(15, 8, -1)))}
@@ -31,10 +31,10 @@ HEADS = ("whole", "one vocabulary", "by request", "union")
 TEMPERATURES = {"greedy": None, "mixed": (0.0, 1.0, 0.05, 5.0), "sampled": (1.0, 1.0, 1.0, 1.0)}
 
 
-def parallel(circuit: str) -> ParallelWindow:
+def parallel(circuit: str) -> IndependentPart:
     torch.manual_seed(1)
     config = ParallelConfig(positions=DRAFTS, blocks=1, circuit=circuit, rank=1 if circuit == "ff" else 3)
-    window = ParallelWindow(config, SIZE, VOCAB, 1e-5)
+    window = IndependentPart(config, SIZE, VOCAB, 1e-5)
     with torch.no_grad():
         for parameter in window.parameters():
             parameter.normal_()
@@ -62,7 +62,7 @@ def copying(kind: str, rows: int) -> Copying | None:
     return Copying.begin(Copied(tokens, chances[:, None].expand(rows, DRAFTS).contiguous()))
 
 
-def drafted(window: WindowPart, known: Known, heat: str, copied: Copying | None, rows: int) -> Any:
+def drafted(window: ParallelPart, known: DraftContext, heat: str, copied: Copying | None, rows: int) -> Any:
     temperature = TEMPERATURES[heat]
     made = None if temperature is None else torch.tensor(temperature)[:rows]
     noise = None if made is None else torch.rand(rows, DRAFTS, dtype=torch.float64)
@@ -89,12 +89,12 @@ def test_every_row_is_a_distribution_that_its_token_comes_from() -> None:
         torch.manual_seed(3)
         places = torch.randn(rows, 2, SIZE)
         if kind == "circuit":
-            window: WindowPart = make_window(circuit, DRAFTS + 1, 3, SIZE, VOCAB)
-            assert isinstance(window, CircuitWindow)
-            known = Known.of_target(places[:, 0], torch.randint(VOCAB, (rows,)))
+            window: ParallelPart = make_part(circuit, DRAFTS + 1, 3, SIZE, VOCAB)
+            assert isinstance(window, CircuitPart)
+            known = DraftContext.of_target(places[:, 0], torch.randint(VOCAB, (rows,)))
         else:
             window = parallel(circuit)
-            known = Known(places, torch.randint(VOCAB, (rows, 2)), torch.randn(rows, 2, SIZE), head(kind, rows))
+            known = DraftContext(places, torch.randint(VOCAB, (rows, 2)), torch.randn(rows, 2, SIZE), head(kind, rows))
         draft = drafted(window, known, heat, copying(copied, rows), rows)
         name, tried = (circuit, kind, heat, copied, rows), tried + 1
         assert (draft.probs is None) == (heat == "greedy")

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from mtpc.circuits import temper
-from mtpc.draft import Known, TreeDraft
+from mtpc.draft import DraftContext, TreeDraft
 from mtpc.errors import MTPCError
 from mtpc.parallel.tree import grow_tree, level_widths
-from tests.mtpc.parallel.windows import VOCAB, WINDOW, inputs, make_circuit_window
+from tests.mtpc.parallel.windows import VOCAB, WINDOW, inputs, make_circuit_part
 from tests.oracles.cases import ALL_CASES, Case, cast, enumerate_rows
 from tests.oracles.trees import Prefix, best_tree, prefix_probabilities, prefixes_of
 
@@ -76,16 +76,16 @@ def test_no_other_tree_is_expected_to_accept_more(kind: str) -> None:
 @torch.inference_mode()
 def test_a_window_draws_the_tree_of_the_conditioned_circuit(circuit: str, token_input: bool) -> None:
     """At each row's temperature, and at 1 in the rows of greedy requests."""
-    part = make_circuit_window(circuit, window=4, token_input=token_input).double()
+    part = make_circuit_part(circuit, window=4, token_input=token_input).double()
     hidden, token, temperature, _ = inputs(5, part)
-    trees = rows_of(part.draft_tree(Known.of_target(hidden.double(), token), temperature, 15, None))
+    trees = rows_of(part.draft_tree(DraftContext.of_target(hidden.double(), token), temperature, 15, None))
     positive = torch.where(temperature > 0, temperature, 1.0)
     params = temper(part.head(hidden.double(), token), positive)
     for row, table in enumerate(enumerate_rows(circuit, params)):
         probabilities = prefix_probabilities(table, 3, None if token_input else int(token[row]))
         drafted = [probabilities[x] for x in trees[row]]
         assert drafted == pytest.approx(sorted(probabilities.values(), reverse=True)[:15], rel=1e-4)
-    untempered = part.draft_tree(Known.of_target(hidden.double(), token), None, 15, None)
+    untempered = part.draft_tree(DraftContext.of_target(hidden.double(), token), None, 15, None)
     assert [trees[2], trees[4]] == [rows_of(untempered)[2], rows_of(untempered)[4]]
 
 
@@ -93,43 +93,45 @@ def test_a_window_draws_the_tree_of_the_conditioned_circuit(circuit: str, token_
 @pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
 @torch.inference_mode()
 def test_one_child_a_node_is_the_greedy_chain(circuit: str, token_input: bool) -> None:
-    part = make_circuit_window(circuit, token_input=token_input)
+    part = make_circuit_part(circuit, token_input=token_input)
     hidden, token, _, _ = inputs(16, part)
     for size in (1, WINDOW - 1):
-        draft = part.draft_tree(Known.of_target(hidden, token), None, size, 1)
-        assert torch.equal(draft.tokens, part.draft(Known.of_target(hidden, token), None, None, size, "greedy").tokens)
+        draft = part.draft_tree(DraftContext.of_target(hidden, token), None, size, 1)
+        assert torch.equal(
+            draft.tokens, part.draft(DraftContext.of_target(hidden, token), None, None, size, "greedy").tokens
+        )
         assert draft.parents.tolist() == [list(range(-1, size - 1))] * 16
 
 
 @pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
 @torch.inference_mode()
 def test_rows_are_independent_and_a_depth_is_kept(circuit: str) -> None:
-    part = make_circuit_window(circuit)
+    part = make_circuit_part(circuit)
     hidden, token, temperature, _ = inputs(6, part)
-    together = rows_of(part.draft_tree(Known.of_target(hidden, token), temperature, 20, 4, depth=3))
+    together = rows_of(part.draft_tree(DraftContext.of_target(hidden, token), temperature, 20, 4, depth=3))
     alone = [
         rows_of(
             part.draft_tree(
-                Known.of_target(hidden[b : b + 1], token[b : b + 1]), temperature[b : b + 1], 20, 4, depth=3
+                DraftContext.of_target(hidden[b : b + 1], token[b : b + 1]), temperature[b : b + 1], 20, 4, depth=3
             )
         )[0]
         for b in range(6)
     ]
     assert together == alone
     assert max(len(x) for tree in together for x in tree) == 3
-    assert part.draft_tree(Known.of_target(hidden[:0], token[:0]), None, 20, None).tokens.shape == (0, 20)
+    assert part.draft_tree(DraftContext.of_target(hidden[:0], token[:0]), None, 20, None).tokens.shape == (0, 20)
 
 
 @pytest.mark.parametrize("token_input", [False, True])
 @torch.inference_mode()
 def test_a_tree_is_as_deep_as_the_window_unless_less_is_asked_for(token_input: bool) -> None:
-    part = make_circuit_window("hmm", token_input=token_input)
+    part = make_circuit_part("hmm", token_input=token_input)
     hidden, token, _, _ = inputs(1, part)
     for depth, deepest in ((None, WINDOW - 1), (WINDOW + 3, WINDOW - 1), (WINDOW - 1, WINDOW - 1), (2, 2), (1, 1)):
-        draft = part.draft_tree(Known.of_target(hidden, token), None, deepest, 1, depth=depth)
+        draft = part.draft_tree(DraftContext.of_target(hidden, token), None, deepest, 1, depth=depth)
         assert draft.parents.tolist() == [list(range(-1, deepest - 1))]
         with pytest.raises(MTPCError, match=f"a draft tree of {deepest + 1} nodes does not fit: depth {deepest}"):
-            part.draft_tree(Known.of_target(hidden, token), None, deepest + 1, 1, depth=depth)
+            part.draft_tree(DraftContext.of_target(hidden, token), None, deepest + 1, 1, depth=depth)
 
 
 @pytest.mark.parametrize("kind", ["ff", "cp", "hmm", "btree"])

@@ -5,21 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.parallel.circuit_window import CircuitWindow
-from tests.support.tiny_models import make_window
+from mtpc.parallel.circuit_part import CircuitPart
+from tests.support.tiny_models import make_part
 
 VOCAB, HIDDEN, WINDOW = 7, 12, 6
 
 
-def make_circuit_window(
+def make_circuit_part(
     circuit: str, leaves: str = "shared", window: int = WINDOW, token_input: bool = False
-) -> CircuitWindow:
+) -> CircuitPart:
     """Every part that a head can have, rank 3."""
     features = {"leaf_features": 5, "component_features": 4, "sum_features": 6, "trunk_size": 8}
-    return make_window(circuit, window, 3, HIDDEN, VOCAB, leaves=leaves, token_input=token_input, **features)
+    return make_part(circuit, window, 3, HIDDEN, VOCAB, leaves=leaves, token_input=token_input, **features)
 
 
-def inputs(rows: int, window: CircuitWindow) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def inputs(rows: int, window: CircuitPart) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Hidden states, tokens, temperatures and noise."""
     generator = torch.Generator().manual_seed(1)
     hidden = torch.randn(rows, HIDDEN, generator=generator)

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.methods.reference import Session
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.target_head.shared import SharedHead
-from tests.mtpc.parallel.windows import VOCAB, inputs, make_circuit_window
-from tests.support.tiny_models import SIZE, make_fastmtp, make_target, serial_oracle
+from tests.mtpc.parallel.windows import VOCAB, inputs, make_circuit_part
+from tests.support.tiny_models import SIZE, draft_layers_oracle, make_fastmtp, make_target
 from tests.support.tiny_models import VOCAB as TARGET_VOCAB
 
 ROWS, DRAFTS = 40_000, 2
@@ -32,15 +32,15 @@ def joint_of(own: Tensor, copied: Tensor) -> Tensor:
 @pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
 @torch.inference_mode()
 def test_a_window_draws_from_the_joint_of_copying_and_the_circuit(circuit: str, token_input: bool) -> None:
-    window = make_circuit_window(circuit, window=3, token_input=token_input)
+    window = make_circuit_part(circuit, window=3, token_input=token_input)
     hidden, token, _, _ = inputs(1, window)
     noise = torch.rand(ROWS, DRAFTS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    known = Known.of_target(hidden.expand(ROWS, -1), token.expand(ROWS))
+    known = DraftContext.of_target(hidden.expand(ROWS, -1), token.expand(ROWS))
     copied = torch.tensor([3, 3])
     copying = Copying.begin(Copied(copied.expand(ROWS, -1), CHANCES.expand(ROWS, -1)))
     draft = window.draft(known, torch.full((ROWS,), 0.8), noise, DRAFTS, "sampled", copying)
     pairs = torch.cartesian_prod(torch.arange(VOCAB), torch.arange(VOCAB))
-    many = Known.of_target(hidden.expand(len(pairs), -1), token.expand(len(pairs)))
+    many = DraftContext.of_target(hidden.expand(len(pairs), -1), token.expand(len(pairs)))
     conditionals = window.log_probs(many, pairs, 0.8).exp().view(VOCAB, VOCAB, 2)
     expected = joint_of((conditionals[:, 0, 0], conditionals[..., 1]), copied)
     assert expected.sum().item() == pytest.approx(1.0, abs=1e-5)
@@ -56,11 +56,11 @@ def test_a_window_draws_from_the_joint_of_copying_and_the_circuit(circuit: str, 
 @pytest.mark.parametrize("circuit", ["cp", "hmm", "btree"])
 @torch.inference_mode()
 def test_greedy_rows_take_the_most_probable_token_of_what_is_stated(circuit: str) -> None:
-    window = make_circuit_window(circuit)
+    window = make_circuit_part(circuit)
     hidden, token, temperature, noise = inputs(10, window)
     chances = torch.linspace(0, 0.9, 10)[:, None].expand(-1, 4)
     copying = Copying.begin(Copied(torch.arange(4).expand(10, -1), chances))
-    known = Known.of_target(hidden, token)
+    known = DraftContext.of_target(hidden, token)
     mixed = window.draft(known, temperature, noise, 4, "mixed", copying)
     rows = temperature == 0
     assert torch.equal(mixed.tokens[rows], mixed.probs[rows].argmax(-1))
@@ -84,7 +84,9 @@ def test_a_serial_part_mixes_what_is_copied_into_every_step(ids: list[int] | Non
     noise = torch.tensor([[0.9, 0.1, 0.5, 0.99]], dtype=torch.float64)
     draft = Session(drafter, head).draft(hidden, text[:, 1:], 4, torch.tensor([temperature]), noise, copied)
     tokens = draft.tokens[0].tolist()
-    _, logits = serial_oracle(drafter.serial, whole).draft(hidden[0], text[0].tolist(), 4, lambda step, _: tokens[step])
+    _, logits = draft_layers_oracle(drafter.autoregressive, whole).draft(
+        hidden[0], text[0].tolist(), 4, lambda step, _: tokens[step]
+    )
     copying = Copying.begin(copied)
     for step, token in enumerate(tokens):
         own = torch.zeros(1, TARGET_VOCAB)

@@ -31,7 +31,7 @@ def other(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A drafter directory with a draft vocabulary."""
+    """A drafter checkpoint with a draft vocabulary."""
     RANKINGS.save(tmp_path / "drafter" / "vocabulary.json", {})
     return tmp_path / "drafter"
 

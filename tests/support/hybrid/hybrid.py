@@ -1,4 +1,4 @@
-"""A third family, for tests and as an example: a serial layer drafts the first token, a circuit all others at once."""
+"""A third draft method, for tests and as an example: a draft layer drafts the first token, a circuit all others at once."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from pydantic import field_validator
 
-from mtpc.autoregressive.config import SerialConfig
-from mtpc.methods.contract import Family
+from mtpc.autoregressive.config import AutoregressiveConfig
+from mtpc.methods.contract import DraftMethod
 from mtpc.methods.drafter import Drafter
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 
 
-class HybridConfig(SerialConfig):
-    """The section "hybrid" of config.json: a serial layer, and the circuit behind it (see `CircuitConfig`)."""
+class HybridConfig(AutoregressiveConfig):
+    """The section "hybrid" of config.json: a draft layer, and the circuit behind it (see `CircuitConfig`)."""
 
     circuit: dict[str, Any]
 
@@ -27,23 +27,23 @@ class HybridConfig(SerialConfig):
 
     @property
     def window(self) -> CircuitConfig:
-        """The circuit, over the token that the serial layer drafts and those after it."""
+        """The circuit, over the token that the draft layer drafts and those after it."""
         sizes = {"hidden_size": self.hidden_size, "vocab_size": self.vocab_size}
         return CircuitConfig.model_validate({**self.circuit, **sizes})
 
     @property
-    def serial(self) -> SerialConfig:
+    def autoregressive(self) -> AutoregressiveConfig:
         """The layer."""
         return self
 
     @property
-    def serial_steps(self) -> int:
+    def draft_steps(self) -> int:
         """One."""
         return 1
 
     @property
     def max_drafts(self) -> int:
-        """The serial layer's draft, and the rest of the window that it begins."""
+        """The draft layer's draft, and the rest of the window that it begins."""
         drafts: int = self.circuit["window"]
         return drafts
 
@@ -58,8 +58,8 @@ class HybridConfig(SerialConfig):
         return self.max_drafts
 
 
-class Hybrid(Family):
-    """A serial part of one step and a circuit as its window."""
+class Hybrid(DraftMethod):
+    """An autoregressive part of one step and a circuit as its window."""
 
     name = "hybrid"
     title = "a hybrid drafter"
@@ -68,9 +68,9 @@ class Hybrid(Family):
     algorithm = "HYBRID"
     config = HybridConfig
 
-    def window(self, config: HybridConfig) -> CircuitWindow:
-        return CircuitWindow(config.window)
+    def parallel(self, config: HybridConfig) -> CircuitPart:
+        return CircuitPart(config.window)
 
     def facts(self, drafter: Drafter) -> dict[str, str]:
         circuit: dict[str, Any] = drafter.config.circuit  # type: ignore[attr-defined]
-        return {"circuit": f"{circuit['circuit']} after one step of the serial layer"}
+        return {"circuit": f"{circuit['circuit']} after one step of the draft layer"}

@@ -1,4 +1,4 @@
-"""Two more families, for tests: an autoregressive part that reads another state, and one with its own vocabulary."""
+"""Two more draft methods, for tests: an autoregressive part that reads another state, and one with its own vocabulary."""
 
 from __future__ import annotations
 

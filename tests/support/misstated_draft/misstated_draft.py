@@ -33,7 +33,7 @@ def on() -> bool:
 
 
 def misstate_v1(module: ModuleType) -> None:
-    """vLLM's V1 runner, which keeps probabilities: its own drafters, and ours."""
+    """VLLM's V1 runner, which keeps probabilities: its own drafters, and ours."""
     proposer: Any = module.SpecDecodeBaseProposer
     honest = proposer.take_last_draft_probs
 

@@ -24,8 +24,10 @@ def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; a second call does nothing."""
     after_import("vllm_mtpc.v1.proposer", lambda module: in_vllm(module.Proposer))
     after_import("vllm.v1.spec_decode.llm_base_proposer", lambda module: in_vllm(module.SpecDecodeBaseProposer))
-    after_import("sglang_mtpc.window_worker", lambda module: in_sglang(module.WindowWorker, "_draft"))
-    after_import("sglang_mtpc.serial_worker", lambda module: in_sglang(module.SerialDraftWorker, "draft"))
+    after_import("sglang_mtpc.parallel_worker", lambda module: in_sglang(module.ParallelWorker, "_draft"))
+    after_import(
+        "sglang_mtpc.autoregressive_worker", lambda module: in_sglang(module.AutoregressiveDraftWorker, "draft")
+    )
     after_import("sglang_mtpc.native", lambda module: in_sglang(module.NativeDraftWorker, "draft"))
 
 

@@ -1,4 +1,4 @@
-"""A plugin for tests: writes down what drafters of any family draft, a line of JSON for each step."""
+"""A plugin for tests: writes down what drafters of any draft method draft, a line of JSON for each step."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from mtpc.errors import MTPCError
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_native import make_draft_model, make_eagle
-from tests.vllm_mtpc.test_serial_settings import engine_config
+from tests.vllm_mtpc.test_autoregressive_settings import engine_config
 from vllm_mtpc import integration_points
 from vllm_mtpc.native.settings import check_native
 

@@ -58,7 +58,7 @@ class Loop(EagleSpeculator):
         self.position = 0  # which the noise of a draft is a function of
 
     def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode) -> None:
-        """vLLM's own graphs."""
+        """VLLM's own graphs."""
         self.did.append("graphs")
 
     def capture(self) -> None:
@@ -84,7 +84,7 @@ class States:
     def add_request(
         self, req_id: str, prompt_len: int, all_token_ids: list[int], num_computed_tokens: int, max_tokens: int
     ) -> None:
-        """vLLM's."""
+        """VLLM's."""
         slot = self.req_id_to_index[req_id] = len(self.req_id_to_index)
         self.say(slot, all_token_ids)
 

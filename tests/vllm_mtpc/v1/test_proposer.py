@@ -29,31 +29,36 @@ def bare(**attributes: Any) -> Any:
 
 
 def split(own: int) -> tuple[int, int]:
-    """One draft is the serial part's."""
+    """One draft is the autoregressive part's."""
     return 1, own - 1
 
 
-@pytest.mark.parametrize("serial", [True, False])
+@pytest.mark.parametrize("autoregressive", [True, False])
 @pytest.mark.parametrize("own", [0, 4])
-def test_what_is_loaded(serial: bool, own: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A serial part's rows are gathered for each batch anew, once the head is shared."""
+def test_what_is_loaded(autoregressive: bool, own: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An autoregressive part's rows are gathered for each batch anew, once the head is shared."""
     gathered: list[bool] = []
     model = SimpleNamespace(
-        gather_rows=lambda static: gathered.append(static), vocabularies=None, split=split, window="the window"
+        gather_rows=lambda static: gathered.append(static), vocabularies=None, split=split, parallel="the window"
     )
     monkeypatch.setattr(EagleProposer, "load_model", lambda self, target: setattr(self, "model", model))
-    made = bare(serial=serial, own=own, _get_model=lambda: model, _compiled=lambda window: f"{window} for one")
+    made = bare(
+        autoregressive=autoregressive,
+        own=own,
+        _get_model=lambda: model,
+        _compiled=lambda parallel: f"{parallel} for one",
+    )
     made.hidden_states = torch.zeros(8, 4)
     made.load_model(SimpleNamespace(compute_logits=lambda states: None))
-    assert gathered == [False] * serial
+    assert gathered == [False] * autoregressive
     assert made.vocabularies is None
-    assert (made.num_speculative_tokens, made.window_drafts) == split(own)
-    assert (made.window, made.draft_one) == (("the window", "the window for one") if own else (None, None))
+    assert (made.num_speculative_tokens, made.parallel_drafts) == split(own)
+    assert (made.parallel, made.draft_one) == (("the window", "the window for one") if own else (None, None))
 
 
 def test_without_a_serial_part_metadata_is_of_the_targets_first_group() -> None:
     groups = [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=size)) for size in (16, 32)]
-    made = bare(serial=False)
+    made = bare(autoregressive=False)
     made.initialize_attn_backend(SimpleNamespace(kv_cache_groups=groups))
     assert (made.draft_attn_groups, made.kv_cache_gid, made.block_size) == ([], 0, 16)
 
@@ -66,16 +71,16 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
     passes: list[int] = []
     monkeypatch.setattr(EagleProposer, "dummy_run", lambda self, tokens, *_: passes.append(tokens))
     made = bare(
-        serial=True,
-        window=SimpleNamespace(),
+        autoregressive=True,
+        parallel=SimpleNamespace(),
         num_speculative_tokens=1,
-        window_drafts=2,
+        parallel_drafts=2,
         max_batch_size=3,
         hidden_states=torch.randn(8, 4),
         own=3,
         model=SimpleNamespace(split=split),
         lengths=SimpleNamespace(controller=SimpleNamespace(copies=copies)),
-        _draft_window=steps.append,
+        _draft_parallel=steps.append,
     )
     made.dummy_run(1 if rows == 1 else 8)
     assert passes == [1 if rows == 1 else 8]
@@ -83,7 +88,7 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
     assert [(len(step.tokens[0]), step.mode) for step in steps] == [*largest, (1, "greedy"), (1, "sampled")]
     for step in steps:
         batch = len(step.tokens[0])
-        assert (step.serial, step.window) == (1, 2)
+        assert (step.autoregressive, step.parallel) == (1, 2)
         assert step.known().states.shape == (batch, 2, 4)
         assert (step.noise is None) == (step.mode == "greedy")
         assert step.noise is None or step.noise.shape == (batch, 3)
@@ -143,9 +148,13 @@ def proposed(monkeypatch: pytest.MonkeyPatch, longest: int = 1, **attributes: An
 
     def begin(own: int, states: Any, following: torch.Tensor, positions: Any, sampling: Any, copying: Any) -> Any:
         begun.append((own, following.tolist(), copying))
-        return SimpleNamespace(serial=min(own, 1), window=0, drafts=lambda window: Draft(tokens[:, :own], None))
+        return SimpleNamespace(
+            autoregressive=min(own, 1), parallel=0, drafts=lambda parallel: Draft(tokens[:, :own], None)
+        )
 
-    made = bare(serial=True, own=1, known=requests, final_norm=lambda states: states, _begin=begin, **attributes)
+    made = bare(
+        autoregressive=True, own=1, known=requests, final_norm=lambda states: states, _begin=begin, **attributes
+    )
     metadata = SimpleNamespace(
         seq_lens_cpu_upper_bound=torch.tensor([2, 4, 0]), query_start_loc=torch.tensor([0, 2, 6])
     )
@@ -207,7 +216,7 @@ def test_steps_and_drafts_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> No
     config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_size=1))
     lengths = SimpleNamespace(is_timed=True, controller=SimpleNamespace(longest=2, cost=None, copies=False))
     made = bare(
-        lengths=lengths, vllm_config=config, serial=True, window=None, own=2, num_speculative_tokens=2,
+        lengths=lengths, vllm_config=config, autoregressive=True, parallel=None, own=2, num_speculative_tokens=2,
         max_batch_size=4, model=draft, hidden_states=torch.zeros(8, 4), first=True,
     )  # fmt: skip
     monkeypatch.setattr("vllm_mtpc.v1.proposer.seconds_of_first_rank", lambda seconds: seconds)

@@ -20,10 +20,10 @@ SHIPPED = Path(__file__).parents[3] / "weights" / "byte-mtpc-hmm-n8"
 @pytest.fixture(scope="module")
 def proposer() -> Proposer:
     """As much of one as drafting a window takes, in bfloat16, where the copy for one differs."""
-    window = load_drafter(SHIPPED, dtype=torch.bfloat16).window
-    assert window is not None
+    parallel = load_drafter(SHIPPED, dtype=torch.bfloat16).parallel
+    assert parallel is not None
     made = object.__new__(Proposer)
-    made.__dict__ |= {"window": window, "draft_one": drafting_for_one(window), "copying": None, "own": 7}
+    made.__dict__ |= {"parallel": parallel, "draft_one": drafting_for_one(parallel), "copying": None, "own": 7}
     model = SimpleNamespace(split=lambda own: (0, own), completed=lambda known, numbers: known)
     made.__dict__ |= {"model": model, "vocabularies": None}
     made._enable_probabilistic_draft_probs = True
@@ -39,7 +39,7 @@ def drafted(proposer: Proposer, rows: int, seeds: dict[int, int]) -> Draft:
         all_greedy=False, all_random=True, temperature=torch.ones(rows), generators=generators
     )
     step = proposer._begin(7, states, torch.arange(rows), torch.arange(rows) + 9, sampling)
-    return proposer._draft_window(step)
+    return proposer._draft_parallel(step)
 
 
 def test_alone_as_in_company(proposer: Proposer) -> None:

@@ -1,4 +1,4 @@
-"""One step on each runner, without an engine: what the serial part drafts is what the window part knows."""
+"""One step on each runner, without an engine: what the autoregressive part drafts is what the parallel part knows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
-from mtpc.draft import Draft, Known
+from mtpc.draft import Draft, DraftContext
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from vllm_mtpc.v1.step import Step
@@ -44,8 +44,8 @@ class Model:
         )
 
 
-def serial_drafts(step: Step, steps: int) -> tuple[Model, list[Tensor]]:
-    """The model after so many steps of the serial part, and their states, in a buffer that is used again and again."""
+def autoregressive_drafts(step: Step, steps: int) -> tuple[Model, list[Tensor]]:
+    """The model after so many steps of the autoregressive part, and their states, in a buffer that is used again and again."""
     model, buffer, states = Model(), torch.empty(ROWS, SIZE), []
     for _ in range(steps):
         buffer.normal_()
@@ -57,14 +57,14 @@ def serial_drafts(step: Step, steps: int) -> tuple[Model, list[Tensor]]:
 def test_sampled_drafts_of_both_parts() -> None:
     noise, temperature, numbers = torch.rand(ROWS, 5).double(), torch.ones(ROWS), torch.tensor([0, 1, 0])
     step = Step([STATES], [TOKENS], 2, 2, "sampled", temperature, noise, numbers)
-    model, states = serial_drafts(step, 2)
+    model, states = autoregressive_drafts(step, 2)
     for i, (heat, uniforms, chosen) in enumerate(model.given):
         assert heat is temperature
         assert chosen is numbers
         assert torch.equal(uniforms, noise[:, i])
     assert torch.equal(step.known().states, torch.stack([STATES, *states], 1))
     assert step.known().tokens.tolist() == [[token, 1, 2] for token in TOKENS.tolist()]
-    assert torch.equal(step.window_noise(), noise[:, 2:])
+    assert torch.equal(step.parallel_noise(), noise[:, 2:])
     draft = step.drafts(Draft(torch.full((ROWS, 2), 5), torch.zeros(ROWS, 2, VOCABULARY)))
     assert draft.tokens.tolist() == [[1, 2, 5, 5]] * ROWS
     assert draft.probs is not None
@@ -73,7 +73,7 @@ def test_sampled_drafts_of_both_parts() -> None:
 
 def test_greedy_drafts_of_a_serial_part_alone() -> None:
     step = Step([STATES], [TOKENS], 2, 0, "greedy", None, None, None)
-    serial_drafts(step, 2)
+    autoregressive_drafts(step, 2)
     assert step.drafts(None).tokens.tolist() == [[1, 2]] * ROWS
     assert step.drafts(None).probs is None
 
@@ -114,7 +114,7 @@ def bare_speculator() -> Any:
 def test_a_replayed_graph_keeps_each_state_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EagleSpeculator, "sample_draft", lambda self, states: states[:, 0].long())
     speculator = bare_speculator()
-    speculator.window_drafts, speculator.dtype = 2, torch.float32
+    speculator.parallel_drafts, speculator.dtype = 2, torch.float32
     speculator.states, speculator.tokens = torch.zeros(ROWS + 1, 3, SIZE), torch.zeros(ROWS + 1, 3, dtype=torch.int64)
     speculator.current_draft_step = torch.tensor(0)
     output = torch.empty(ROWS, SIZE)
@@ -136,14 +136,14 @@ def test_a_replayed_graph_keeps_each_state_in_its_place(monkeypatch: pytest.Monk
 def test_a_step_of_languages_copying_and_both_parts(copies: bool, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this order, each for all requests and with what it reads in its buffers; a window drafts only what is left.
 
-    Where only prompts are read vLLM asks for no drafts: the serial part then reads them, and no more.
+    Where only prompts are read vLLM asks for no drafts: the autoregressive part then reads them, and no more.
     """
     did: list[Any] = []
     monkeypatch.setattr(
         EagleSpeculator, "propose", lambda self, *_, num_speculative_tokens, **__: did.append(num_speculative_tokens)
     )
     speculator = bare_speculator()
-    speculator.num_speculative_steps, speculator.serial_drafts, speculator.serial = 3, 1, True
+    speculator.num_speculative_steps, speculator.autoregressive_drafts, speculator.autoregressive = 3, 1, True
     speculator.clock, speculator.final_norm = DraftClock(None), lambda states: -states
     speculator._copy_request_inputs = lambda rows, *_, dummy_run: did.append((rows, "inputs"))
     speculator.copying = SimpleNamespace(said=torch.full((ROWS + 2,), -1)) if copies else None
@@ -151,7 +151,7 @@ def test_a_step_of_languages_copying_and_both_parts(copies: bool, asked: int, mo
         read=lambda rows, *counts, eager: did.append((rows, "languages", *(each.tolist() for each in counts), eager))
     )
     speculator.copy_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "copies", eager)))
-    speculator.window_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "window", eager)))
+    speculator.parallel_graphs = SimpleNamespace(run=lambda rows, eager: did.append((rows, "parallel", eager)))
     speculator.draft_tokens = torch.arange(ROWS + 2)
     speculator.states, speculator.tokens = torch.zeros(ROWS + 2, 2, SIZE), torch.zeros(ROWS + 2, 2, dtype=torch.int64)
     speculator.positions = torch.zeros(ROWS + 2, dtype=torch.int64)
@@ -167,7 +167,7 @@ def test_a_step_of_languages_copying_and_both_parts(copies: bool, asked: int, mo
         batch, None, None, states, None, sampled, rejected, last, following, None, None, num_speculative_tokens=asked
     )
     first = [(ROWS, "inputs"), (ROWS, "languages", [1, 2, 0], [1, 1, 0], False), *[(ROWS, "copies", False)] * copies]
-    assert did == [*first, min(1, asked), *([(ROWS, "window", False)] if asked > 1 else [])]
+    assert did == [*first, min(1, asked), *([(ROWS, "parallel", False)] if asked > 1 else [])]
     assert drafts.tolist() == [0, 1, 2]
     if copies:
         assert speculator.copying.said.tolist() == [1, 2, 0, -1, -1]
@@ -180,20 +180,20 @@ def test_a_step_of_languages_copying_and_both_parts(copies: bool, asked: int, mo
 def test_a_window_lies_behind_the_serial_drafts_in_its_requests_slot() -> None:
     torch.manual_seed(0)
     config = CircuitConfig(circuit="hmm", window=3, rank=2, hidden_size=SIZE, vocab_size=VOCABULARY, leaves="table")
-    window, drafts, slots = CircuitWindow(config), 2, torch.tensor([2, 0, -1])  # the last row is padding
+    parallel, drafts, slots = CircuitPart(config), 2, torch.tensor([2, 0, -1])  # the last row is padding
     speculator = bare_speculator()
-    speculator.serial_drafts, speculator.window_drafts, speculator.max_num_reqs = 1, drafts, 4
-    speculator.model = SimpleNamespace(window=window, completed=lambda known: known)
+    speculator.autoregressive_drafts, speculator.parallel_drafts, speculator.max_num_reqs = 1, drafts, 4
+    speculator.model = SimpleNamespace(parallel=parallel, completed=lambda known: known)
     speculator.states, speculator.tokens = torch.randn(4, 2, SIZE), torch.randint(VOCABULARY, (4, 2))
     speculator.positions, speculator.seeds, speculator.idx_mapping = torch.arange(4), torch.arange(4) + 7, slots
     speculator.temperature = torch.tensor([0.7, 1.0, 0.5, 1.0])  # by slot
     speculator.draft_tokens = torch.full((4, 1 + drafts), -5)
     speculator.slot_logits = torch.full((5, 1 + drafts, VOCABULARY), -5.0)
-    speculator._draft_window(ROWS)
+    speculator._draft_parallel(ROWS)
     temperature = speculator.temperature[slots]
     noise = counter_uniforms(speculator.seeds[slots], torch.arange(ROWS), drafts)
-    known = Known(speculator.states[:ROWS], speculator.tokens[:ROWS])
-    expected = window.draft(known, temperature, noise, drafts, "mixed")
+    known = DraftContext(speculator.states[:ROWS], speculator.tokens[:ROWS])
+    expected = parallel.draft(known, temperature, noise, drafts, "mixed")
     assert expected.probs is not None
     assert torch.equal(speculator.draft_tokens[:ROWS, 1:], expected.tokens)
     assert (speculator.draft_tokens[:, 0] == -5).all()

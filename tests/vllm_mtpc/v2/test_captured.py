@@ -1,4 +1,4 @@
-"""What Model Runner V2 captures of a draft, replayed with other requests: every family, copying, and languages.
+"""What Model Runner V2 captures of a draft, replayed with other requests: every draft method, copying, and languages.
 
 vLLM's loop stands in for itself: its draws are ours, and a layer is a product; what runs in it and around it is real.
 """
@@ -33,12 +33,15 @@ def speculator(example: Example, drafts: int, copies: bool) -> Any:
     """As much of one as its captured functions take."""
     made: Any = Speculator.__new__(Speculator)
     drafter, (size, vocab) = example.drafter, example.sizes
-    made.serial_drafts, made.window_drafts = drafter.split(drafts)
+    made.autoregressive_drafts, made.parallel_drafts = drafter.split(drafts)
     made.max_num_reqs, made.dtype = SLOTS, torch.float32
     made.slot_logits = torch.zeros(SLOTS + 1, drafts, vocab)
     made.draft_logits, made.draft_tokens = made.slot_logits[:SLOTS], torch.zeros(SLOTS, drafts, dtype=torch.int64)
-    made.states, made.tokens = torch.zeros(ROWS, made.serial_drafts + 1, size), torch.zeros(ROWS, 1, dtype=torch.int64)
-    made.tokens = made.tokens.repeat(1, made.serial_drafts + 1)
+    made.states, made.tokens = (
+        torch.zeros(ROWS, made.autoregressive_drafts + 1, size),
+        torch.zeros(ROWS, 1, dtype=torch.int64),
+    )
+    made.tokens = made.tokens.repeat(1, made.autoregressive_drafts + 1)
     made.positions, made.idx_mapping, made.seeds = (torch.zeros(SLOTS, dtype=torch.int64) for _ in range(3))
     made.temperature, made.current_draft_step = torch.zeros(SLOTS), torch.zeros((), dtype=torch.int64)
     texts, lengths = torch.zeros(SLOTS, LENGTH + 1, dtype=torch.int32), torch.zeros(SLOTS, dtype=torch.int32)
@@ -53,17 +56,17 @@ def speculator(example: Example, drafts: int, copies: bool) -> Any:
         made.languages = DeviceLanguages(example.head.vocabularies, made, made.req_states, watched=True)
         for counts in (made.languages.said, made.languages.rejected):
             counts.fill_(1)
-    reads = drafter.window is not None and drafter.window.reads_serial
+    reads = drafter.parallel is not None and drafter.parallel.reads_autoregressive
     made.model = SimpleNamespace(
-        window=drafter.window,
-        completed=lambda known: completed(known, drafter.serial, example.head) if reads else known,
+        parallel=drafter.parallel,
+        completed=lambda known: completed(known, drafter.autoregressive, example.head) if reads else known,
         compute_logits=lambda states, numbers: logits(example, states, numbers),
     )
     return made
 
 
 def logits(example: Example, states: Tensor, numbers: Tensor | None) -> Tensor:
-    """Of the serial part."""
+    """Of the autoregressive part."""
     if isinstance(example.head, OwnVocabularies) and numbers is not None:
         example.head.numbers = numbers
     return example.head.logits(states)
@@ -86,12 +89,12 @@ def whole(self: Any, rows: int, turn: Tensor) -> None:
     if self.copying is not None:
         self._find_copies(rows)
     states = self.states[:rows, 0]
-    for step in range(self.serial_drafts):
+    for step in range(self.autoregressive_drafts):
         states = (states @ turn).tanh()
         self.current_draft_step.fill_(step)
         self.draft_tokens[:rows, step] = self.sample_draft(states)
-    if self.window_drafts:
-        self._draft_window(rows)
+    if self.parallel_drafts:
+        self._draft_parallel(rows)
 
 
 def fill(self: Any, seed: int, vocab: int) -> None:

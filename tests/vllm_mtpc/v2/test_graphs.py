@@ -71,12 +71,17 @@ def captured(one_rank: None, monkeypatch: pytest.MonkeyPatch) -> list[weakref.re
 def ours(vllm_config: Any) -> Any:
     """A speculator with all three kinds of graphs, and none of vLLM's."""
     made: Any = Speculator.__new__(Speculator)
-    made.vllm_config, made.device, made.serial, made.window_drafts = vllm_config, torch.device("cpu"), False, 2
+    made.vllm_config, made.device, made.autoregressive, made.parallel_drafts = (
+        vllm_config,
+        torch.device("cpu"),
+        False,
+        2,
+    )
     made.max_num_reqs, made.num_speculative_steps, made.idx_mapping = 4, 2, torch.zeros(4, dtype=torch.int64)
     made.req_states = SimpleNamespace(add_request=lambda *_: None)
     made.languages, made.copying = DeviceLanguages(VOCABULARIES, made, made.req_states, watched=False), object()
     made.copy_graphs = BatchGraphs(made, "copies", made._find_copies)
-    made.window_graphs = BatchGraphs(made, "windows", made._draft_window)
+    made.parallel_graphs = BatchGraphs(made, "windows", made._draft_parallel)
     return made
 
 

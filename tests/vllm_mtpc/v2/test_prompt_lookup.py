@@ -1,4 +1,4 @@
-"""Copying on Model Runner V2, without an engine: buffers in place of `Copying`, and a serial and a window part."""
+"""Copying on Model Runner V2, without an engine: buffers in place of `Copying`, and a serial and a parallel part."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.noise import counter_uniforms
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
@@ -21,7 +21,7 @@ from vllm_mtpc.v2.new_requests import follow
 from vllm_mtpc.v2.prompt_lookup import DeviceCopying
 from vllm_mtpc.v2.speculator import Speculator
 
-SLOTS, SIZE, VOCABULARY, SERIAL, DRAFTS = 4, 5, 6, 2, 4
+SLOTS, SIZE, VOCABULARY, AUTOREGRESSIVE, DRAFTS = 4, 5, 6, 2, 4
 TABLE = CopyTable((0.5, 0.8))
 TEXTS = {2: [1, 2, 3, 1, 2], 0: [4, 5], 3: [0, 1, 0]}  # by slot
 BATCH = torch.tensor([2, 0, 3, -1])  # the last row is padding
@@ -84,7 +84,7 @@ def test_a_replayed_graph_mixes_as_the_mixture_does(monkeypatch: pytest.MonkeyPa
         return (states @ head).masked_fill(torch.arange(VOCABULARY) == 3, -torch.inf)
 
     speculator.copying, speculator.model = copying_of(TEXTS), SimpleNamespace(compute_logits=compute_logits)
-    speculator.window_drafts, speculator.languages = 0, None
+    speculator.parallel_drafts, speculator.languages = 0, None
     speculator.temperature, speculator.idx_mapping = TEMPERATURE, BATCH
     speculator.draft_logits = None if greedy else torch.zeros(SLOTS, DRAFTS, VOCABULARY)
     speculator.current_draft_step = torch.tensor(0)
@@ -113,32 +113,36 @@ def test_a_replayed_graph_mixes_as_the_mixture_does(monkeypatch: pytest.MonkeyPa
 def test_a_window_goes_on_with_what_is_left_to_copy(probabilistic: bool) -> None:
     torch.manual_seed(0)
     config = CircuitConfig(circuit="hmm", window=3, rank=2, hidden_size=SIZE, vocab_size=VOCABULARY, leaves="table")
-    window, drafts = CircuitWindow(config), DRAFTS - SERIAL
+    parallel, drafts = CircuitPart(config), DRAFTS - AUTOREGRESSIVE
     speculator: Any = Speculator.__new__(Speculator)
     speculator.copying = copying_of(TEXTS)
-    speculator.model = SimpleNamespace(window=window, completed=lambda known: known)
-    speculator.serial_drafts, speculator.window_drafts, speculator.max_num_reqs = SERIAL, drafts, SLOTS
-    speculator.states = torch.randn(SLOTS, SERIAL + 1, SIZE)
-    speculator.tokens = torch.randint(VOCABULARY, (SLOTS, SERIAL + 1))
+    speculator.model = SimpleNamespace(parallel=parallel, completed=lambda known: known)
+    speculator.autoregressive_drafts, speculator.parallel_drafts, speculator.max_num_reqs = (
+        AUTOREGRESSIVE,
+        drafts,
+        SLOTS,
+    )
+    speculator.states = torch.randn(SLOTS, AUTOREGRESSIVE + 1, SIZE)
+    speculator.tokens = torch.randint(VOCABULARY, (SLOTS, AUTOREGRESSIVE + 1))
     speculator.positions, speculator.seeds, speculator.idx_mapping = torch.arange(SLOTS), torch.arange(SLOTS), BATCH
     speculator.temperature, speculator.draft_tokens = TEMPERATURE, torch.full((SLOTS, DRAFTS), -5)
     speculator.slot_logits = torch.zeros(SLOTS + 1, DRAFTS, VOCABULARY) if probabilistic else None
-    tokens, chances = (rows[:ROWS, SERIAL:DRAFTS] for rows in speculator.copying.copied)
+    tokens, chances = (rows[:ROWS, AUTOREGRESSIVE:DRAFTS] for rows in speculator.copying.copied)
     weight = torch.tensor([0.7, 0.0, 0.9, 0.0])
     speculator.copying.weight[:ROWS] = weight
-    speculator._draft_window(ROWS)
-    known, copying = Known(speculator.states, speculator.tokens), Copying(Copied(tokens, chances), 0, weight)
+    speculator._draft_parallel(ROWS)
+    known, copying = DraftContext(speculator.states, speculator.tokens), Copying(Copied(tokens, chances), 0, weight)
     if not probabilistic:
-        expected = window.draft(known, None, None, drafts, "greedy", copying)
+        expected = parallel.draft(known, None, None, drafts, "greedy", copying)
     else:
         temperature = TEMPERATURE[BATCH]
         noise = counter_uniforms(speculator.seeds[BATCH], torch.arange(ROWS), drafts)
-        expected = window.draft(known, temperature, noise, drafts, "mixed", copying)
+        expected = parallel.draft(known, temperature, noise, drafts, "mixed", copying)
         assert expected.probs is not None
-        stated = (speculator.slot_logits[2, SERIAL:] / TEMPERATURE[2]).softmax(-1)
+        stated = (speculator.slot_logits[2, AUTOREGRESSIVE:] / TEMPERATURE[2]).softmax(-1)
         torch.testing.assert_close(stated, expected.probs[0])
         assert stated[0, tokens[0, 0]] > 0.7
-    assert torch.equal(speculator.draft_tokens[:ROWS, SERIAL:], expected.tokens)
+    assert torch.equal(speculator.draft_tokens[:ROWS, AUTOREGRESSIVE:], expected.tokens)
 
 
 def test_a_new_request_begins_anew_in_its_slot() -> None:

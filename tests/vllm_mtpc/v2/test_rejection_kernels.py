@@ -15,17 +15,17 @@ from types import SimpleNamespace
 import torch
 import v2_on_cpu.interpreter
 from vllm.v1.sample import rejection_sampler as vllm
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.verify import verify_greedy, verify_rejection
-from tests.support.tiny_families import scaled
-from tests.support.tiny_models import make_window
+from tests.support.tiny_methods import scaled
+from tests.support.tiny_models import make_part
 
 v2_on_cpu.interpreter.register()
 assert type(vllm.rejection_random_sample_kernel).__name__ == "InterpretedFunction"
 torch.manual_seed(0)
 REQUESTS, DRAFTS, VOCABULARY = 24, 4, 23
-window = scaled(make_window("hmm", DRAFTS + 1, 3, 16, VOCABULARY))
-known = Known.of_target(torch.randn(REQUESTS, 16), torch.randint(VOCABULARY, (REQUESTS,)))
+window = scaled(make_part("hmm", DRAFTS + 1, 3, 16, VOCABULARY))
+known = DraftContext.of_target(torch.randn(REQUESTS, 16), torch.randint(VOCABULARY, (REQUESTS,)))
 temperature = torch.tensor([1.0, 0.0, 0.6]).repeat(REQUESTS // 3)
 draft = window.draft(known, temperature, torch.rand(REQUESTS, DRAFTS).double(), DRAFTS, "mixed")
 lengths = torch.arange(REQUESTS) % DRAFTS + 1  # as drafts are cut short

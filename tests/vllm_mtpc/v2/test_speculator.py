@@ -12,9 +12,9 @@ from torch import nn
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.memory import DRAFTED, STATED
-from mtpc.methods import family_of
+from mtpc.methods import method_of
 from tests.mtpc.parallel.trace import Trace
-from tests.support.tiny_models import make_window
+from tests.support.tiny_models import make_part
 from vllm_mtpc import model
 from vllm_mtpc.model import DrafterForCausalLM
 from vllm_mtpc.v2 import speculator
@@ -64,16 +64,16 @@ def test_memory_of_a_draft_does_not_grow_with_the_batch(method: str, circuit: st
     rows, drafts, vocabulary = 1024, 7, 152_000
     made: Any = Speculator.__new__(Speculator)
     with torch.device("meta"):
-        window = make_window(circuit, drafts + 1, 2, 8, vocabulary).requires_grad_(False)
-        made.model, made.copying = SimpleNamespace(window=window, completed=lambda known: known), None
-        made.serial_drafts, made.window_drafts, made.max_num_reqs = 0, drafts, rows
+        parallel = make_part(circuit, drafts + 1, 2, 8, vocabulary).requires_grad_(False)
+        made.model, made.copying = SimpleNamespace(parallel=parallel, completed=lambda known: known), None
+        made.autoregressive_drafts, made.parallel_drafts, made.max_num_reqs = 0, drafts, rows
         made.states, made.tokens = torch.zeros(rows, 1, 8), torch.zeros(rows, 1, dtype=torch.int64)
         made.positions, made.seeds, made.idx_mapping = torch.zeros(3, rows, dtype=torch.int64)
         made.temperature, made.draft_tokens = torch.ones(rows), torch.zeros(rows, drafts, dtype=torch.int64)
         kept = torch.zeros(rows + 1, drafts, vocabulary)
         made.slot_logits = kept if method == "probabilistic" else None
     with torch.no_grad(), Trace() as trace:
-        made._draft_window(rows)
+        made._draft_parallel(rows)
     assert trace.peak <= DRAFTED * STATED
 
 
@@ -87,8 +87,8 @@ def test_much_memory_that_is_kept_is_warned_of(
     monkeypatch.setattr(model, "logger", heard)
     made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
     nn.Module.__init__(made)
-    made.folder, made.family, made.num_drafts, made.draft_logits = drafter, family_of(drafter), DRAFTS, None
-    made.drafter, made.target = made.family.read_config(drafter), SimpleNamespace(vocab_size=VOCABULARY)
+    made.folder, made.method, made.num_drafts, made.draft_logits = drafter, method_of(drafter), DRAFTS, None
+    made.drafter, made.target = made.method.read_config(drafter), SimpleNamespace(vocab_size=VOCABULARY)
     config = SimpleNamespace(num_speculative_tokens=DRAFTS, scheduler_config=SimpleNamespace(max_num_seqs=1024))
     made.announce(config, False, "Model Runner V2", kept=kept)
     assert len(said) == warned

@@ -17,7 +17,7 @@ from mtpc.errors import MTPCError
 from mtpc.files.json_file import is_folder, read_json
 from mtpc.lab.output_paths import try_file
 from mtpc.lab.servers.speculation import speculative_values
-from mtpc.methods import family_of
+from mtpc.methods import method_of
 
 COPIED_DRAFTS = 10  # longest draft where drafts are copied and as long as pays
 SUFFIXES = (".yaml", ".yml")  # the engines take no others
@@ -53,7 +53,7 @@ def check_served(served: Served) -> None:
     """Errors: `MTPCError` for a target or a drafter that is not where the benchmark found it."""
     if not is_folder(served.target):
         raise MTPCError(f"{served.target} is not a folder here, but the benchmark had the target in it.")
-    family_of(served.drafter).read_config(Path(served.drafter))
+    method_of(served.drafter).read_config(Path(served.drafter))
 
 
 def configuration(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _vllm(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> 
     values: dict[str, Any] = {"model": served.target, "max-num-seqs": ranges[-1][1]}
     drafter, most = Path(served.drafter), max(drafts for _, _, drafts in ranges)
     if copying is not None:
-        longest = max(COPIED_DRAFTS, family_of(drafter).read_config(drafter).num_drafts)
+        longest = max(COPIED_DRAFTS, method_of(drafter).read_config(drafter).num_drafts)
         values["speculative-config"] = speculative_values(drafter, longest)
         values["additional-config"] = copying
     elif most:
@@ -97,13 +97,13 @@ def _sglang(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -
     Copied ones do so in CUDA graphs; without, those of each step are as long as pays.
     """
     values: dict[str, Any] = {"model-path": served.target, "max-running-requests": ranges[-1][1]}
-    family, number, cost = family_of(served.drafter), ranges[0][2], None
+    method, number, cost = method_of(served.drafter), ranges[0][2], None
     if copying is not None and not torch.cuda.is_available():
-        number = max(COPIED_DRAFTS, family.read_config(Path(served.drafter)).num_drafts)
+        number = max(COPIED_DRAFTS, method.read_config(Path(served.drafter)).num_drafts)
         (section,) = copying.values()
         cost = section["step_cost"]
     if number:
-        values["speculative-algorithm"] = family.algorithm
+        values["speculative-algorithm"] = method.algorithm
         values["speculative-draft-model-path"] = served.drafter
         values["speculative-num-steps"] = number
         values["speculative-eagle-topk"] = 1

@@ -163,7 +163,7 @@ def best_drafts(cost: StepCost, batch: int, rates: Sequence[float]) -> int:
 
 
 def schedule(cost: StepCost, rates: Sequence[float], largest: int) -> list[list[int]]:
-    """vLLM's ``num_speculative_tokens_per_batch_size``: first and last batch size, and the number of drafts."""
+    """VLLM's ``num_speculative_tokens_per_batch_size``: first and last batch size, and the number of drafts."""
     ranges: list[list[int]] = []
     for batch in range(1, largest + 1):
         drafts = best_drafts(cost, batch, rates)

@@ -104,7 +104,6 @@ def bench(
     the target's chat template, and answers end where the model ends them.
 
     Examples:
-
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
 
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --batch-sizes 1 --temperatures 0

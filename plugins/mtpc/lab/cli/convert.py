@@ -1,4 +1,4 @@
-"""`mtpc convert FAMILY`."""
+"""`mtpc convert DRAFT_METHOD`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 from mtpc.lab.cli.methods import method_commands
 
-HELP = """Turn published checkpoints of a family into drafter directories.
+HELP = """Turn published checkpoints of a draft method into drafter checkpoints.
 
 Example: mtpc convert fastmtp downloads/FastMTP runs/mimo-fastmtp
 """
@@ -16,4 +16,4 @@ app = typer.Typer(cls=method_commands("mtpc.convert"), help=HELP, no_args_is_hel
 
 @app.callback()
 def options() -> None:
-    """No options before the family."""
+    """No options before the draft method."""

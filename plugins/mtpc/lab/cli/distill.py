@@ -69,7 +69,6 @@ def distill(
     ids of the tokens are kept as they were sampled. The paper's temperature, top-k and top-p are the defaults.
 
     Examples:
-
     mtpc distill --target runs/smollm2 --out runs/distilled
 
     mtpc distill --target runs/smollm2 --out runs/distilled --offline --concurrency 128 --top-p 1

@@ -12,7 +12,7 @@ from mtpc.lab.console import console
 def doctor() -> None:
     """Say whether this machine can serve a drafter, and what mends it if not.
 
-    Looks at Python, torch, the GPU, the engines that are installed, the families of drafters, and every place where an
+    Looks at Python, torch, the GPU, the engines that are installed, the draft methods, and every place where an
     adapter of this project touches its engine: each line is ok or failed, a failed one with the mend. Exit code 1 if a
     line failed.
 

@@ -63,7 +63,7 @@ def evaluate(
         typer.Option(
             min=1,
             max=4096,
-            help="Children of a node of a tree, at most, and prefixes of each level that a serial part goes on from "
+            help="Children of a node of a tree, at most, and prefixes of each level that an autoregressive part goes on from "
             "[default: 10 there].",
         ),
     ] = None,
@@ -75,7 +75,7 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(callback=file_to_write, help="Write all rates as JSON.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the target's sampling.")] = 0,
 ) -> None:
-    """Expected acceptance of drafters of any family on held-out text, without an engine.
+    """Expected acceptance of drafters of any draft method on held-out text, without an engine.
 
     The target goes on with held-out prompts; the acceptance of speculative decoding along what it wrote is then
     computed in closed form, with the target's whole output head (an engine may draft from fewer tokens of it: a draft
@@ -84,7 +84,6 @@ def evaluate(
     rejection sampling; trees hold the most probable continuations and are verified by target-only sampling.
 
     Examples:
-
     mtpc evaluate weights/byte-mtpc-hmm-n8 --target weights/byte-target --corpus corpus --tree 7,15,31
 
     mtpc evaluate runs/fastmtp runs/vanilla --target runs/smollm2 --data runs/distilled

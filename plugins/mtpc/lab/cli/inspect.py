@@ -46,7 +46,7 @@ def inspect(
         Path | None, typer.Option(callback=file_to_write, help="Where the tree is drawn: a PNG file.")
     ] = None,
 ) -> None:
-    """Show what a drafter directory is, or what is wrong with it; with --tree, what it drafts.
+    """Show what a drafter checkpoint is, or what is wrong with it; with --tree, what it drafts.
 
     The directory is loaded as strictly as an engine loads it. Shown are what it is, the parameters of each part, what
     one draft reads, where the drafter comes from, and the lines that serve it. A directory that would not load ends in
@@ -59,7 +59,6 @@ def inspect(
     what the target would have said, greedily.
 
     Examples:
-
     mtpc inspect weights/byte-mtpc-hmm-n8
 
     mtpc inspect weights/smollm2-fastmtp --tree "Why is the sky blue?" --target runs/smollm2 --out runs/tree.png

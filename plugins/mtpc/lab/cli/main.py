@@ -22,7 +22,7 @@ From text to a served drafter:
 
 4. mtpc evaluate DIR               its expected acceptance on held-out text
 
-5. mtpc inspect DIR                what a drafter directory holds, and the line that serves it
+5. mtpc inspect DIR                what a drafter checkpoint holds, and the line that serves it
 
 6. mtpc bench                      the engine without it, with it and with its own n-gram drafter
 
@@ -31,7 +31,7 @@ From text to a served drafter:
 8. mtpc prove URL                  that a server with it says what the same server without it says
 
 For a chat model, in place of 1 to 3: mtpc target smollm2, mtpc distill, mtpc train fastmtp, mtpc vocab build.
-`mtpc train --help` lists the families of drafters. A drafter that others have published: mtpc convert.
+`mtpc train --help` lists the draft methods. A drafter that others have published: mtpc convert.
 
 When something does not start: mtpc doctor.
 """

@@ -37,10 +37,10 @@ def _entries(group: str) -> dict[str, EntryPoint]:
 
 def _summaries(group: str) -> dict[str, str]:
     """One line for each method that has the command, by name."""
-    from mtpc.methods import families  # and with it torch: only where it is needed
+    from mtpc.methods import draft_methods  # and with it torch: only where it is needed
 
     entries = _entries(group)
-    return {family.name: family.summary for family in families() if family.name in entries}
+    return {method.name: method.summary for method in draft_methods() if method.name in entries}
 
 
 @cache

@@ -44,7 +44,6 @@ def plan(
     the servers of the benchmark were given besides are yours to add.
 
     Examples:
-
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --batch-sizes 1,4,16 --out runs/bench
 
     mtpc plan runs/bench/results.json

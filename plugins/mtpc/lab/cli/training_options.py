@@ -19,7 +19,7 @@ Target = Annotated[
     ),
 ]
 Data = Annotated[Path, typer.Option(help="Conversations of the target, as `mtpc distill` writes them.")]
-Out = Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter directory that is written.")]
+Out = Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter checkpoint that is written.")]
 States = Annotated[
     Path | None,
     typer.Option(

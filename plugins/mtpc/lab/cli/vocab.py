@@ -45,7 +45,6 @@ def build(
     language that is named. Shown is the share of the tokens of held-out conversations that a draft vocabulary holds.
 
     Examples:
-
     mtpc vocab build runs/vocabulary.json --target runs/smollm2 --data runs/distilled
 
     mtpc vocab build runs/vocabulary.json --target runs/smollm2 --text english=emma.txt --text french=candide.txt

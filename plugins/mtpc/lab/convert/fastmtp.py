@@ -1,4 +1,4 @@
-"""The MTP layer of a MiMo or FastMTP checkpoint as a drafter directory (`mtpc convert fastmtp`)."""
+"""The MTP layer of a MiMo or FastMTP checkpoint as a drafter checkpoint (`mtpc convert fastmtp`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = "config.json"
 
 
 def convert_fastmtp(source: Path, folder: Path, num_drafts: int | None = None) -> Drafter:
-    """Write the drafter directory of a checkpoint's MTP layer; of the weights, no others are read.
+    """Write the drafter checkpoint of a checkpoint's MTP layer; of the weights, no others are read.
 
     num_drafts: K; by default what the checkpoint was trained for, 1 where it does not say.
 

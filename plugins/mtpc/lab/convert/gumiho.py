@@ -1,4 +1,4 @@
-"""A published Gumiho checkpoint as a drafter directory (`mtpc convert gumiho`)."""
+"""A published Gumiho checkpoint as a drafter checkpoint (`mtpc convert gumiho`)."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class Published(BaseModel):
 
 
 def convert_gumiho(source: Path, folder: Path, steps: int = 2) -> Drafter:
-    """Write the drafter directory of a checkpoint; its copy of the target's embedding is left behind.
+    """Write the drafter checkpoint of a checkpoint; its copy of the target's embedding is left behind.
 
-    steps: drafts of the serial part; how many the heads were trained behind is not written in a checkpoint, two in the
+    steps: drafts of the autoregressive part; how many the heads were trained behind is not written in a checkpoint, two in the
     paper.
 
     Errors: `MTPCError` with one sentence for a checkpoint of another layout, or whatever in it is not known.

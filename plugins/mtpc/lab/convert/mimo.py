@@ -3,7 +3,7 @@
 Both are whole models with one MTP layer beside the 36 of the trunk.  FastMTP's config.json adds how it was trained.
 
 What the layer's first step reads of the target is not in a checkpoint.  FastMTP's: the state after the target's final
-norm (the modelling code of its training applies the norm and then the layer), which is what a serial layer here reads.
+norm (the modelling code of its training applies the norm and then the layer), which is what a draft layer here reads.
 Xiaomi's own: the state before that norm, in vLLM's model by Xiaomi (vllm-project/vllm #17433: the trunk returns its
 residual stream, the norm is left to the logits) and in ExLlamaV3 (turboderp-org/exllamav3 #238); SGLang gives it the
 state after the norm (sgl-project/sglang #6059, 1.76 tokens a step with one draft); Xiaomi's modelling code never calls
@@ -19,7 +19,7 @@ from mtpc.methods.fastmtp import PREFIX
 
 ARCHITECTURE = "MiMoForCausalLM"
 
-MTP_PREFIX = PREFIX  # the MTP layer's tensors have the same names in a drafter directory
+MTP_PREFIX = PREFIX  # the MTP layer's tensors have the same names in a drafter checkpoint
 DECODER_LAYER = (
     "input_layernorm.weight",
     "self_attn.q_proj.weight",

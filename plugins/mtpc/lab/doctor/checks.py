@@ -1,4 +1,4 @@
-"""What `mtpc doctor` looks at: Python, libraries, GPU, engines, families, and what each adapter says of itself."""
+"""What `mtpc doctor` looks at: Python, libraries, GPU, engines, draft methods, and what each adapter says of itself."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ def kernels() -> Iterator[Finding]:
     yield Finding("sglang: sgl_kernel", spec is not None, f"from {spec.origin}" if spec else "not installed", mend)
 
 
-def drafter_families() -> list[Finding]:
-    """The families of drafters that both engines serve here, and the modules that bring them."""
-    from mtpc.methods import families, problems
+def draft_methods() -> list[Finding]:
+    """The draft methods that both engines serve here, and the modules that bring them."""
+    from mtpc.methods import draft_methods, problems
 
     known = [
-        Finding(f"family: {family.name}", True, f"{family.summary}; from {type(family).__module__}")
-        for family in families()
+        Finding(f"draft method: {method.name}", True, f"{method.summary}; from {type(method).__module__}")
+        for method in draft_methods()
     ]
-    mend = "Reinstall or remove the distribution that brings this family."
-    return [*known, *(Finding(f"family: {name}", False, reason, mend) for name, reason in problems().items())]
+    mend = "Reinstall or remove the distribution that brings this draft method."
+    return [*known, *(Finding(f"draft method: {name}", False, reason, mend) for name, reason in problems().items())]
 
 
 def adapter(name: str, load: Callable[[], Callable[[], Iterable[Finding]]]) -> list[Finding]:
@@ -107,4 +107,4 @@ def adapters() -> Iterator[Finding]:
 
 def examine() -> list[Finding]:
     """Everything, in the order in which it is shown."""
-    return [python(), *map(library, LIBRARIES), processor(), engines(), *kernels(), *drafter_families(), *adapters()]
+    return [python(), *map(library, LIBRARIES), processor(), engines(), *kernels(), *draft_methods(), *adapters()]

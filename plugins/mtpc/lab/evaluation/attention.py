@@ -1,4 +1,4 @@
-"""What a step of a serial part attends to in training: what it does in an engine, or in the FastMTP paper."""
+"""What a step of an autoregressive part attends to in training: what it does in an engine, or in the FastMTP paper."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The probability that each draft along a text is accepted: of a drafter of any family, part by part.
+"""The probability that each draft along a text is accepted: of a drafter of any draft method, part by part.
 
-Given the text, a draft that was accepted is the text's next token, so a teacher-forced pass of the serial part and the
+Given the text, a draft that was accepted is the text's next token, so a teacher-forced pass of the autoregressive part and the
 window's distribution given the text are those of drafting.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.lab.evaluation.texts import View
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.completed import completed
@@ -29,8 +29,8 @@ def step_acceptance(
     """min(1, q / p) of each of K drafts, in each step that could start in what the target wrote: float64 [L', K].
 
     Each is given the text before it, also where an earlier one would not have been accepted.  At temperature 0: whether
-    the most probable token is the text's.  head: what the serial part drafts from; the target's, or its rows of a draft
-    vocabulary.  conditioned: see `WindowPart.log_probs`.
+    the most probable token is the text's.  head: what the autoregressive part drafts from; the target's, or its rows of a draft
+    vocabulary.  conditioned: see `ParallelPart.log_probs`.
 
     The drafter stays where it is and as it is: on the target's device, of any type.
     """
@@ -40,28 +40,28 @@ def step_acceptance(
     hidden = text.hidden.to(next(drafter.parameters()).dtype)
     states, columns = [hidden[positions]], []
     log_p = own_log_probs(text, num_drafts, temperature)  # [L', K]
-    serial, window = drafter.split(num_drafts)
-    if serial:
+    autoregressive, parallel = drafter.split(num_drafts)
+    if autoregressive:
         from mtpc.lab.evaluation.unroll import unroll
 
-        assert drafter.serial is not None
+        assert drafter.autoregressive is not None
         known = hidden[None, : positions.stop]
-        for step, outputs in enumerate(unroll(drafter.serial, head, known, text.tokens[None], serial)):
+        for step, outputs in enumerate(unroll(drafter.autoregressive, head, known, text.tokens[None], autoregressive)):
             states.append(outputs[0, positions])
             logits = head.logits(states[-1])  # [L', R]
             columns.append(_accepted(head, logits, following[:, step + 1], log_p[:, step], temperature)[:, None])
-    if window:
-        assert drafter.window is not None  # part of the contract: K is no more than the drafter can draft
-        given = Known(torch.stack(states, 1), following[:, : serial + 1])
-        if drafter.window.reads_serial:
-            assert drafter.serial is not None  # part of the contract: such a window goes on from one
-            given = completed(given, drafter.serial, head)
-        rest = following[:, serial + 1 :]
+    if parallel:
+        assert drafter.parallel is not None  # part of the contract: K is no more than the drafter can draft
+        given = DraftContext(torch.stack(states, 1), following[:, : autoregressive + 1])
+        if drafter.parallel.reads_autoregressive:
+            assert drafter.autoregressive is not None  # part of the contract: such a window goes on from one
+            given = completed(given, drafter.autoregressive, head)
+        rest = following[:, autoregressive + 1 :]
         if temperature == 0:
-            columns.append(drafter.window.likeliest(given, rest) == rest)
+            columns.append(drafter.parallel.likeliest(given, rest) == rest)
         else:
-            log_q = drafter.window.log_probs(given, rest, temperature, conditioned)
-            columns.append((log_q - log_p[:, serial:]).exp().clamp_max(1.0))
+            log_q = drafter.parallel.log_probs(given, rest, temperature, conditioned)
+            columns.append((log_q - log_p[:, autoregressive:]).exp().clamp_max(1.0))
     return torch.cat([column.double() for column in columns], 1).cpu()
 
 
@@ -72,7 +72,7 @@ def own_log_probs(text: View, num_drafts: int, temperature: float) -> Tensor:
 
 
 def _accepted(head: SharedHead, logits: Tensor, tokens: Tensor, log_p: Tensor, temperature: float) -> Tensor:
-    """Of one serial step: logits [L', R] of the draft vocabulary, tokens int64 [L'] -> [L']."""
+    """Of one draft step: logits [L', R] of the draft vocabulary, tokens int64 [L'] -> [L']."""
     if temperature == 0:
         return head.tokens_of(logits.argmax(-1)) == tokens
     log_q = head.spread(torch.log_softmax(logits / temperature, -1), -torch.inf)

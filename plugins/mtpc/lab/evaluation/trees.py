@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mtpc.draft import Known, TreeDraft
+from mtpc.draft import DraftContext, TreeDraft
 from mtpc.lab.evaluation.texts import View
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.borrow import borrowed
@@ -30,7 +30,7 @@ class Trees(NamedTuple):
 
     sizes: numbers of nodes.  borrowed: of nodes that trees have beside these, borrowed from their longer paths (see
     `mtpc.parallel.borrow`); trees without are scored as well.  max_children: of a node; None: any number.
-    Behind a serial part it is also how many prefixes of each level that goes on from, and None is `BEAMS`.
+    Behind an autoregressive part it is also how many prefixes of each level that goes on from, and None is `BEAMS`.
     """
 
     sizes: Sequence[int] = ()
@@ -91,13 +91,13 @@ def drafts_along(
     Errors: `MTPCError` for a drafter that grows no such trees.
     """
     size = trees.largest
-    if drafter.serial is None:
-        assert drafter.window is not None  # a drafter has a part
+    if drafter.autoregressive is None:
+        assert drafter.parallel is not None  # a drafter has a part
         hidden = text.hidden[positions].to(next(drafter.parameters()).dtype)
-        known = Known.of_target(hidden, text.tokens[1:][positions])
+        known = DraftContext.of_target(hidden, text.tokens[1:][positions])
         heat = torch.full((len(hidden),), temperature, device=hidden.device)
-        return drafter.window.draft_tree(known, heat, size, trees.max_children, depth=depth)
-    from mtpc.lab.evaluation.serial_trees import trees_along
+        return drafter.parallel.draft_tree(known, heat, size, trees.max_children, depth=depth)
+    from mtpc.lab.evaluation.autoregressive_trees import trees_along
     from mtpc.methods.trees import Limits
 
     limits = Limits.of(size, depth, trees.max_children or min(BEAMS, size))

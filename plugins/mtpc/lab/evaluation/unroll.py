@@ -1,4 +1,4 @@
-"""K recursive steps of a serial layer at all positions of a text at once, each step given the text so far.
+"""K recursive steps of a draft layer at all positions of a text at once, each step given the text so far.
 
 Position i starts from the target's hidden state h_i.  Step k reads the state of the step before and the embedding of
 t_{i+k}, and predicts t_{i+k+1} (FastMTP paper, section 2.1; positions here count from 0).  What a step attends to:

@@ -1,4 +1,4 @@
-"""What a drafter directory is, for `mtpc inspect`: strictly loaded, then counted, part by part."""
+"""What a drafter checkpoint is, for `mtpc inspect`: strictly loaded, then counted, part by part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtpc.files import provenance
 from mtpc.files.json_file import is_there
 from mtpc.lab.servers.speculation import speculative_arguments, speculative_config
 from mtpc.methods.drafter import Drafter, load_drafter
-from mtpc.parallel.part import WindowPart
+from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.settings import OWN_FILE
@@ -26,7 +26,7 @@ ACTIVATION_BYTES = 4  # float32, the type in which windows compute
 
 @dataclass(frozen=True)
 class Inspection:
-    """Facts of a drafter directory that loads."""
+    """Facts of a drafter checkpoint that loads."""
 
     folder: Path
     num_drafts: int  # that it is served with, unless the user says otherwise
@@ -41,7 +41,7 @@ class Inspection:
         return sum(sum(counts.values()) for counts in self.parameters.values())
 
     def vllm_arguments(self) -> str:
-        """vLLM's arguments that serve this drafter with as many drafts, for a shell."""
+        """VLLM's arguments that serve this drafter with as many drafts, for a shell."""
         return shlex.join(["--speculative-config", speculative_config(self.folder, self.num_drafts)])
 
     def sglang_arguments(self) -> str:
@@ -50,26 +50,30 @@ class Inspection:
 
 
 def inspect_drafter(folder: Path) -> Inspection:
-    """Load a drafter directory as an engine would and count what is in it.
+    """Load a drafter checkpoint as an engine would and count what is in it.
 
     Errors: `MTPCError` with what is wrong with it (see `mtpc.methods.drafter.load_drafter`), or with what it brings
     beside its weights: a draft vocabulary, chances of copying.
     """
     drafter = load_drafter(folder)
     own, languages = folder / OWN_FILE, {}
-    if drafter.serial is not None and is_there(own):
+    if drafter.autoregressive is not None and is_there(own):
         ranked = read_rankings(own, drafter.config.vocab_size).languages
         languages = {OWN_FILE: ", ".join(f"{name} ({len(of.tokens):,} tokens)" for name, of in ranked.items())}
     CopyTable.of(folder)
-    parts = {name: part for name, part in (("serial", drafter.serial), ("window", drafter.window)) if part is not None}
+    parts = {
+        name: part
+        for name, part in (("autoregressive", drafter.autoregressive), ("parallel", drafter.parallel))
+        if part is not None
+    }
     parameters = {name: parameters_of(part) for name, part in parts.items()}
     config = drafter.config
     return Inspection(
         folder=folder,
         num_drafts=config.num_drafts,
         facts={
-            "family": f"{drafter.family.name}: {drafter.family.summary}",
-            **drafter.family.facts(drafter),
+            "family": f"{drafter.method.name}: {drafter.method.summary}",
+            **drafter.method.facts(drafter),
             "target": f"hidden size {config.hidden_size}, vocabulary {config.vocab_size}",
             **languages,
         },
@@ -80,20 +84,20 @@ def inspect_drafter(folder: Path) -> Inspection:
 
 
 def reads_of(drafter: Drafter, parameters: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
-    """What one draft reads: the serial part in each of its steps, the window part once."""
+    """What one draft reads: the autoregressive part in each of its steps, the parallel part once."""
     if not drafter.config.own_drafts:
         return ("nothing but the request's own text, whatever the batch size",)
     reads = []
-    if "serial" in parameters:
-        weights = mib(weight_bytes(parameters["serial"]))
+    if "autoregressive" in parameters:
+        weights = mib(weight_bytes(parameters["autoregressive"]))
         reads.append(f"{weights} of weights in bfloat16 for each step, whatever the batch size")
-        if drafter.config.serial is not None and drafter.config.serial.own_vocabulary is None:
+        if drafter.config.autoregressive is not None and drafter.config.autoregressive.own_vocabulary is None:
             reads.append("in each step the target's output head as well, or its rows of a draft vocabulary")
-    if drafter.window is not None:
-        weights = mib(weight_bytes(parameters["window"]))
-        once = ", once after the last step" if "serial" in parameters else ""
+    if drafter.parallel is not None:
+        weights = mib(weight_bytes(parameters["parallel"]))
+        once = ", once after the last step" if "autoregressive" in parameters else ""
         reads.append(f"{weights} of weights in bfloat16{once}, whatever the batch size")
-        reads.append(f"{mib(leaf_bytes(drafter.window))} of leaf distributions in float32, for each request")
+        reads.append(f"{mib(leaf_bytes(drafter.parallel))} of leaf distributions in float32, for each request")
     return tuple(reads)
 
 
@@ -116,9 +120,9 @@ def weight_bytes(parameters: Mapping[str, int]) -> int:
     return WEIGHT_BYTES * sum(parameters.values())
 
 
-def leaf_bytes(window: WindowPart) -> int:
+def leaf_bytes(parallel: ParallelPart) -> int:
     """Leaf distributions [n, R, V] that one draft of one request computes and reads, in bytes."""
-    return ACTIVATION_BYTES * math.prod(window.leaf_shape)
+    return ACTIVATION_BYTES * math.prod(parallel.leaf_shape)
 
 
 def mib(size: int) -> str:

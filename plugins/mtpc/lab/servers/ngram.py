@@ -34,7 +34,7 @@ class Ngram(NamedTuple):
 
 
 def ngram_config(ngram: Ngram) -> str:
-    """vLLM's ``--speculative-config``, as JSON."""
+    """VLLM's ``--speculative-config``, as JSON."""
     values = {"method": "ngram", "prompt_lookup_min": ngram.shortest, "prompt_lookup_max": ngram.longest}
     return json.dumps(values | {"num_speculative_tokens": ngram.drafts}, separators=(",", ":"))
 

@@ -1,4 +1,4 @@
-"""What both engines are told of a drafter: it follows from its directory and the registry of families."""
+"""What both engines are told of a drafter: it follows from its directory and the registry of draft methods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtpc.files.target import Target, check_target
-from mtpc.methods import family_of
+from mtpc.methods import method_of
 from mtpc.methods.drafter import check_drafts
 
 
@@ -18,7 +18,7 @@ def drafts_of(drafter: Path, wanted: int | None, target: Target | None = None) -
 
     Errors: `MTPCError` for a number that it cannot draft, a directory that is wrong, or a drafter of another target.
     """
-    config = family_of(drafter).read_config(drafter)
+    config = method_of(drafter).read_config(drafter)
     if target is not None:
         check_target(drafter, config, target)
     number: int = config.num_drafts if wanted is None else wanted
@@ -27,7 +27,7 @@ def drafts_of(drafter: Path, wanted: int | None, target: Target | None = None) -
 
 
 def speculative_values(drafter: Path, num_drafts: int) -> dict[str, Any]:
-    """What vLLM's ``--speculative-config`` says.  Every family is served under the same method."""
+    """What vLLM's ``--speculative-config`` says.  Every draft method is served under the same method."""
     return {
         "method": "eagle",
         "model": str(drafter),
@@ -42,11 +42,11 @@ def speculative_config(drafter: Path, num_drafts: int) -> str:
 
 
 def speculative_arguments(drafter: Path) -> list[str]:
-    """SGLang's arguments: its algorithm is the family's, and steps must not overlap where drafts are copied.
+    """SGLang's arguments: its algorithm is the draft method's, and steps must not overlap where drafts are copied.
 
     Errors: `MTPCError` for a directory that holds no drafter.
     """
-    family = family_of(drafter)
-    arguments = ["--speculative-algorithm", family.algorithm, "--speculative-draft-model-path", str(drafter)]
-    only_copies = not family.read_config(drafter).own_drafts
+    method = method_of(drafter)
+    arguments = ["--speculative-algorithm", method.algorithm, "--speculative-draft-model-path", str(drafter)]
+    only_copies = not method.read_config(drafter).own_drafts
     return [*arguments, "--disable-overlap-schedule"] if only_copies else arguments

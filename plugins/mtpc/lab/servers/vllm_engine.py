@@ -43,7 +43,7 @@ def vllm_command(settings: ServerSettings, port: int) -> list[str]:
 
 
 def vllm_offline_command(settings: ServerSettings, port: int) -> list[str]:
-    """vLLM's engine in one process, see `vllm_mtpc.offline`."""
+    """VLLM's engine in one process, see `vllm_mtpc.offline`."""
     command = [sys.executable, "-m", "vllm_mtpc.offline", "--port", str(port), "--model", str(settings.target)]
     return [*command, *vllm_arguments(settings)]
 
@@ -74,7 +74,7 @@ def ngram_fixes(temperatures: Sequence[float]) -> str | None:
 
 
 def vllm_counters(samples: Sequence[Sample]) -> DraftCounters:
-    """vLLM's ``vllm:spec_decode_*`` counters; all zero when it serves without a drafter."""
+    """VLLM's ``vllm:spec_decode_*`` counters; all zero when it serves without a drafter."""
     prefix = "vllm:spec_decode_num"
     by_position = totals_by(samples, f"{prefix}_accepted_tokens_per_pos_total", "position")
     return DraftCounters(

@@ -20,9 +20,9 @@ def check_folder(folder: Path) -> dict[str, Any]:
     config = folder / "config.json"
     if not is_there(config):
         raise MTPCError(f"{folder} is not a model folder (no config.json).")
-    family = recognise(folder)
-    if family is not None:
-        raise MTPCError(f"{folder} is {family.title}, but a target was expected.")
+    method = recognise(folder)
+    if method is not None:
+        raise MTPCError(f"{folder} is {method.title}, but a target was expected.")
     values = read_json(config)
     declared(TargetKeys, values, str(config))
     return values

@@ -90,7 +90,7 @@ def check_state(name: str, config: DrafterConfig) -> None:
 
     Errors: `MTPCError` for one that reads a state between the target's layers.
     """
-    if config.serial is not None and config.serial.state_below is not None:
+    if config.autoregressive is not None and config.autoregressive.state_below is not None:
         raise MTPCError(
             f"{name} reads a state between the target's layers, which only engines compute: use `mtpc bench`."
         )

@@ -87,7 +87,7 @@ class GGUFFile:
 
 
 def llama_config(file: GGUFFile, tied: bool) -> LlamaConfig:
-    """transformers' configuration of the model in a file.
+    """Transformers' configuration of the model in a file.
 
     Errors: `MTPCError` when it is not a Llama, or is one of a kind that this reader would get wrong.
     """

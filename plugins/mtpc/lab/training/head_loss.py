@@ -49,7 +49,7 @@ class _HeadLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, counted: Tensor, answers: Tensor, head: SharedHead, loss: Loss) -> Tensor:
-        """states [K, R, d], counted bool [K, R], answers int64 [R], their rows, or [R, d], the target's states: [K]."""
+        """States [K, R, d], counted bool [K, R], answers int64 [R], their rows, or [R, d], the target's states: [K]."""
         total = torch.zeros(len(states), device=states.device)
         slopes = torch.empty_like(states)
         for first in range(0, states.shape[1], ROWS):

@@ -84,5 +84,5 @@ class DrafterRecipe(Recipe[Drafter]):
 
     def identity(self, models: dict[str, Drafter]) -> dict[str, Any]:
         """The target, and what the drafters are."""
-        drafters = {name: {"family": each.family.name, **each.config.model_dump()} for name, each in models.items()}
+        drafters = {name: {"family": each.method.name, **each.config.model_dump()} for name, each in models.items()}
         return {"target_sha256": self.target.digest(), "drafters": drafters}

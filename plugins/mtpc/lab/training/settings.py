@@ -121,7 +121,7 @@ class FastMTPSettings(ConversationSettings):
 class GumihoSettings(ConversationSettings):
     """Of Gumiho; the defaults are those of the paper's table 5."""
 
-    steps: Annotated[int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts of the serial part.")] = 2
+    steps: Annotated[int, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts of the autoregressive part.")] = 2
     positions: Annotated[int, typer.Option(min=1, max=MOST_DRAFTS, help="Heads in parallel, one draft each.")] = 5
     regression: Annotated[
         float, typer.Option(min=0, max=1000, help="Weight of the distance from the target's states (smooth L1).")
@@ -182,7 +182,7 @@ class CircuitSettings:
     seed: Seed = 0
 
     def discount(self, window: int) -> float:
-        """gamma for a window (footnote 8 of the paper)."""
+        """Gamma for a window (footnote 8 of the paper)."""
         return self.gamma if self.gamma is not None else (0.8 if window <= 8 else 0.9)
 
 

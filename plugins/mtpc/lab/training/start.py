@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from mtpc.autoregressive.config import SerialConfig
-from mtpc.autoregressive.layer import SerialLayer
+from mtpc.autoregressive.config import AutoregressiveConfig
+from mtpc.autoregressive.layer import DraftLayers
 from mtpc.autoregressive.part import AutoregressivePart
 from mtpc.errors import MTPCError
 
@@ -23,10 +23,10 @@ def start_from_target(layer: AutoregressivePart, model: Any) -> None:
 
     Errors: `MTPCError` where it has fewer layers.
     """
-    assert isinstance(layer, SerialLayer)  # what there are recipes for
+    assert isinstance(layer, DraftLayers)  # what there are recipes for
     if len(layer.blocks) > len(model.model.layers):
         raise MTPCError(
-            f"{len(layer.blocks)} serial layers start from the last ones of the target, which has "
+            f"{len(layer.blocks)} draft layers start from the last ones of the target, which has "
             f"{len(model.model.layers)} only."
         )
     last = model.model.layers[-len(layer.blocks) :]
@@ -47,15 +47,15 @@ def start_from_target(layer: AutoregressivePart, model: Any) -> None:
 
 @torch.no_grad()
 def start_from_layers(layer: AutoregressivePart, trained: AutoregressivePart, model: Any) -> None:
-    """Copy a serial part that is trained; layers that it lacks are the target's last ones, and change nothing yet.
+    """Copy an autoregressive part that is trained; layers that it lacks are the target's last ones, and change nothing yet.
 
     The first outputs are then those of the trained one, whatever the number of layers: what the others would add to the
     state is projected to zero until their output projections have learnt something.
 
     Errors: `MTPCError` where the layers differ in more than their number, or the trained ones are more.
     """
-    assert isinstance(layer, SerialLayer) and isinstance(trained, SerialLayer)
-    kind = set(SerialConfig.model_fields) - {"num_hidden_layers"}
+    assert isinstance(layer, DraftLayers) and isinstance(trained, DraftLayers)
+    kind = set(AutoregressiveConfig.model_fields) - {"num_hidden_layers"}
     more = len(layer.blocks) - len(trained.blocks)
     if layer.config.model_dump(include=kind) != trained.config.model_dump(include=kind) or more < 0:
         raise MTPCError("the drafter to start from has other layers than this training's, or more of them.")

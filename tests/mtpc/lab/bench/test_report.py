@@ -37,13 +37,13 @@ def test_the_parts_of_drafting_are_shown_where_they_are_told() -> None:
     assert report.parts_table([point(ngram=True)]) is None
     told = point(ngram=True)
     first, second = told.with_drafter
-    parts = {"serial 1": 0.0005, "window": 0.0001}
+    parts = {"draft step 1": 0.0005, "parallel": 0.0001}
     told = replace(told, with_drafter=(replace(first, part_seconds=parts), replace(second, part_seconds=parts)))
     table = report.parts_table([told, point(8)])
     assert table is not None and table in report.tables([told])
-    assert table.columns == ["T", "batch", "with", "serial 1", "window"]
+    assert table.columns == ["T", "batch", "with", "draft step 1", "parallel"]
     assert table.rows == [["0", "1", "drafter", "1.5 %", "0.3 %"]]
-    assert told.to_json()["shares_of_its_parts"] == pytest.approx({"serial 1": 0.015, "window": 0.003})
+    assert told.to_json()["shares_of_its_parts"] == pytest.approx({"draft step 1": 0.015, "parallel": 0.003})
 
 
 def test_same_text_is_counted_only_where_it_must_be_the_same() -> None:
@@ -154,12 +154,12 @@ def test_a_run_is_summarised_by_medians_and_differences(tmp_path: Path) -> None:
         Completion("q", "y", 11, 0.1, 2.1),
         Completion("r", "z", 1, 0.2, 0.2),
     )
-    after = DraftTimes(30, 2.0, {"window": 0.9, "tree": 0.1})
-    found = summarise(Load(completions, 2.0), NO_DRAFTS, DraftTimes(10, 1.0, {"window": 0.5}), after)
+    after = DraftTimes(30, 2.0, {"parallel": 0.9, "tree": 0.1})
+    found = summarise(Load(completions, 2.0), NO_DRAFTS, DraftTimes(10, 1.0, {"parallel": 0.5}), after)
     assert found.tokens_per_second == 11.5
     assert found.first_token == 0.2
     assert found.per_token == pytest.approx(0.1)
     assert found.in_flight == pytest.approx(3.8 / 2)
     assert found.draft_seconds == 0.05
-    assert found.part_seconds == pytest.approx({"window": 0.02, "tree": 0.005})
+    assert found.part_seconds == pytest.approx({"parallel": 0.02, "tree": 0.005})
     assert found.texts == ("x", "y", "z")

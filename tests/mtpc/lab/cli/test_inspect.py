@@ -1,4 +1,4 @@
-"""`mtpc inspect` on good and broken drafter directories."""
+"""`mtpc inspect` on good and broken drafter checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mtpc.methods.drafter import Drafter, load_drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 from tests.support.hub_cache import cached, go_offline
 from tests.support.random_fastmtp import make_fastmtp
-from tests.support.random_hybrid import forget_the_family, make_hybrid
+from tests.support.random_hybrid import forget_method, make_hybrid
 from tests.support.random_models import make_target
 
 CONFIG = MTPCConfig(circuit="btree", window=5, rank=3, hidden_size=16, vocab_size=20, trunk_size=8)
@@ -33,23 +33,23 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def families_as_before() -> Iterator[None]:
-    """A drafter of the third family makes the family known."""
+def methods_as_before() -> Iterator[None]:
+    """A drafter of the third draft method makes the draft method known."""
     yield
-    forget_the_family()
+    forget_method()
 
 
 def test_counts_every_parameter_once(folder: Path) -> None:
     inspection = inspect_drafter(folder)
-    assert set(inspection.parameters) == {"window"}
-    assert set(inspection.parameters["window"]) == {"trunk", "leaves", "sums"}
-    assert inspection.parameters["window"]["trunk"] == 2 * 16 * 8
+    assert set(inspection.parameters) == {"parallel"}
+    assert set(inspection.parameters["parallel"]) == {"trunk", "leaves", "sums"}
+    assert inspection.parameters["parallel"]["trunk"] == 2 * 16 * 8
     assert inspection.total == sum(p.numel() for p in load_drafter(folder).parameters())
 
 
 def test_weights_read_are_the_weights_on_disk(folder: Path) -> None:
     stored = (folder / "model.safetensors").stat().st_size
-    header = stored - weight_bytes(inspect_drafter(folder).parameters["window"])
+    header = stored - weight_bytes(inspect_drafter(folder).parameters["parallel"])
     assert 0 < header < 4096  # what remains is the header of the file
     window = load_drafter(folder).window
     assert window is not None
@@ -59,7 +59,7 @@ def test_weights_read_are_the_weights_on_disk(folder: Path) -> None:
 def test_ff_has_no_sums_and_no_trunk(tmp_path: Path) -> None:
     config = MTPCConfig(circuit="ff", window=4, rank=1, hidden_size=16, vocab_size=20)
     save_drafter(tmp_path, Drafter(MTPC(), config), {})
-    assert set(inspect_drafter(tmp_path).parameters["window"]) == {"leaves"}
+    assert set(inspect_drafter(tmp_path).parameters["parallel"]) == {"leaves"}
 
 
 def test_shows_what_it_is_and_how_to_serve_it(folder: Path) -> None:
@@ -80,23 +80,23 @@ def test_an_mtp_layer(tmp_path: Path) -> None:
     folder = make_fastmtp(tmp_path / "drafter", make_target(tmp_path / "target"))
     result = CliRunner().invoke(app, ["inspect", str(folder)])
     assert result.exit_code == 0
-    for piece in ("MTP layer", "kind llama", "trained for 3", "serial: input_proj", "for each step"):
+    for piece in ("MTP layer", "kind llama", "trained for 3", "autoregressive: input_proj", "for each step"):
         assert piece in result.output
     lines = [line for line in result.output.splitlines() if line.startswith(("vllm serve", "python -m sglang"))]
     assert lines[0].endswith(f"'{speculative_config(folder, 3)}'")
     assert lines[1].endswith(f"--speculative-algorithm FASTMTP --speculative-draft-model-path {folder}")
 
 
-@pytest.mark.usefixtures("families_as_before")
+@pytest.mark.usefixtures("methods_as_before")
 def test_both_parts_are_told_apart(tmp_path: Path) -> None:
     folder = make_hybrid(tmp_path / "drafter", make_target(tmp_path / "target"))
     inspection = inspect_drafter(folder)
-    assert set(inspection.parameters) == {"serial", "window"}
+    assert set(inspection.parameters) == {"autoregressive", "parallel"}
     assert inspection.total == sum(p.numel() for p in load_drafter(folder).parameters())
     assert [("step" in read, "leaf" in read) for read in inspection.reads] == [(True, False)] * 3 + [(False, True)]
     result = CliRunner().invoke(app, ["inspect", str(folder)])
     assert result.exit_code == 0
-    for piece in ("hybrid", "serial: block", "window: leaves"):
+    for piece in ("hybrid", "autoregressive: block", "parallel: leaves"):
         assert piece in result.output
     assert "--speculative-algorithm HYBRID" in result.output
 

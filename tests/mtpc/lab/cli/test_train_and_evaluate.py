@@ -1,4 +1,4 @@
-"""`mtpc train FAMILY` and `mtpc evaluate`, whole, on tiny targets: of every family that is trained."""
+"""`mtpc train DRAFT_METHOD` and `mtpc evaluate`, whole, on tiny targets: of every draft method that is trained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mtpc.lab.cli.main import app
 from mtpc.lab.evaluation.evaluate import Plan
 from mtpc.lab.text.byte_tokenizer import save_byte_tokenizer
 from mtpc.lab.text.conversations import FILE
-from mtpc.methods import families
+from mtpc.methods import draft_methods
 from mtpc.methods.drafter import load_drafter
 from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.mtpc.lab.training.conversations import make_conversations
@@ -62,16 +62,16 @@ SHORT = ("--updates", "4", "--texts", "2", "--positions", "8", "--prompts", "3")
 
 @pytest.mark.parametrize("family", ["mtpc", "fastmtp"])
 def test_provenance_has_the_figures_that_evaluate_prints(
-    folders: Path, tmp_path: Path, family: str, monkeypatch: pytest.MonkeyPatch
+    folders: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was saved is scored, against the target in float32, by both."""
     monkeypatch.setattr("mtpc.lab.cli.train_and_score.Plan", lambda: Plan(length=16, loop=1))
-    source = {"mtpc": ("--corpus", folders / "corpus"), "fastmtp": ("--data", folders / "data")}[family]
+    source = {"mtpc": ("--corpus", folders / "corpus"), "fastmtp": ("--data", folders / "data")}[method]
     options = {"mtpc": (*CIRCUITS, *SHORT, "--out", tmp_path), "fastmtp": (*FASTMTP, "--out", tmp_path / "layer")}
-    trained = run("train", family, "--target", folders / "target", *source, *options[family])
+    trained = run("train", method, "--target", folders / "target", *source, *options[method])
     assert trained.exit_code == 0, trained.output
-    names = {"mtpc": ("mtpc-hmm-n3", "mtpc-ff-n3"), "fastmtp": ("layer",)}[family]
-    count = {"mtpc": "3", "fastmtp": "2"}[family]
+    names = {"mtpc": ("mtpc-hmm-n3", "mtpc-ff-n3"), "fastmtp": ("layer",)}[method]
+    count = {"mtpc": "3", "fastmtp": "2"}[method]
     scored = run(
         "evaluate", *(tmp_path / name for name in names), "--target", folders / "target", *source, "--count", count,
         "--length", "16", "--loop", "1", "--out", tmp_path / "r",
@@ -163,7 +163,7 @@ def test_a_training_that_was_stopped_is_not_another(folders: Path, tmp_path: Pat
 @pytest.mark.parametrize("command", ["train", "convert"])
 def test_a_group_lists_the_families_that_have_the_command(command: str) -> None:
     output = run(command, "--help").output
-    for family in families():
-        listed = any(line.strip("│ ").startswith(f"{family.name} ") for line in output.splitlines())
-        assert listed == (family.name in entry_points(group=f"mtpc.{command}").names)
+    for method in draft_methods():
+        listed = any(line.strip("│ ").startswith(f"{method.name} ") for line in output.splitlines())
+        assert listed == (method.name in entry_points(group=f"mtpc.{command}").names)
     assert run(command, "nobody").exit_code == 2

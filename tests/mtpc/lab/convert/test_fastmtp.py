@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.oracles.autoregressive import DraftLayersOracle, greedy
 from torch import Tensor
 from transformers import Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding
 from typer.testing import CliRunner
 
-from mtpc.autoregressive.layer import SerialLayer
+from mtpc.autoregressive.layer import DraftLayers
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
 from mtpc.lab.cli.main import app
@@ -23,7 +24,6 @@ from mtpc.methods.drafter import load_drafter
 from mtpc.methods.reference import Session
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.convert.mimo_checkpoint import FASTMTP, MIMO, random_weights, write_checkpoint
-from tests.oracles.serial import SerialOracle, greedy
 from tests.support.tiny_models import SIZE, VOCAB
 
 PREFIX = "model.mtp_layers.0."
@@ -41,7 +41,9 @@ def test_the_converted_layer_drafts_as_the_checkpoints_tensors_do(name: str, sha
     mtp = {key: tensor for key, tensor in weights.items() if key.startswith(PREFIX)}
     assert all(torch.equal(tensor, mtp[key].float()) for key, tensor in drafter.tensors().items())
     embedding, unembedding = (weights[key].float() for key in ("model.embed_tokens.weight", "lm_head.weight"))
-    oracle = SerialOracle(convert_config(tmp_path / name / "config.json").serial, mtp, embedding, unembedding)
+    oracle = DraftLayersOracle(
+        convert_config(tmp_path / name / "config.json").autoregressive, mtp, embedding, unembedding
+    )
     torch.manual_seed(1)
     hidden, text = torch.randn(LENGTH - 1, SIZE), torch.randint(VOCAB, (LENGTH,))
     expected, _ = oracle.draft(hidden, text.tolist(), DRAFTS, greedy)
@@ -72,7 +74,7 @@ def transformers_step(config: dict[str, Any], weights: dict[str, Tensor], previo
 
 def test_the_states_are_those_of_transformers_layer(tmp_path: Path) -> None:
     weights = write_checkpoint(tmp_path / "source", FASTMTP)
-    layer = convert_fastmtp(tmp_path / "source", tmp_path / "drafter").serial
+    layer = convert_fastmtp(tmp_path / "source", tmp_path / "drafter").autoregressive
     assert layer is not None
     torch.manual_seed(1)
     previous, tokens = torch.randn(1, LENGTH, SIZE), torch.randint(VOCAB, (1, LENGTH))
@@ -112,7 +114,7 @@ def test_the_published_sizes_make_the_published_number_of_parameters(tmp_path: P
     heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
     (tmp_path / "config.json").write_text(json.dumps({**FASTMTP, **sizes, **heads, "layer_types": ["full_attention"]}))
     with torch.device("meta"):
-        layer = SerialLayer(convert_config(tmp_path / "config.json").serial)
+        layer = DraftLayers(convert_config(tmp_path / "config.json").autoregressive)
     assert sum(weight.numel() for weight in layer.parameters()) == pytest.approx(210.8e6, abs=0.05e6)  # paper, 3.1
 
 
@@ -180,7 +182,7 @@ def test_what_is_unknown_is_refused_with_one_sentence(case: str, tmp_path: Path)
 
 
 def check_refusal(source: Path, folder: Path, expected: str) -> None:
-    """One sentence that names where it was found, and no drafter directory."""
+    """One sentence that names where it was found, and no drafter checkpoint."""
     with pytest.raises(MTPCError) as caught:
         convert_fastmtp(source, folder)
     message = str(caught.value)

@@ -9,7 +9,6 @@ from importlib.metadata import EntryPoint
 import pytest
 from typer.testing import CliRunner
 
-from mtpc import methods as families
 from mtpc.lab.cli.main import app
 from mtpc.lab.doctor import Finding, checks
 from mtpc.methods.fastmtp import FastMTP
@@ -37,7 +36,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     installed = {"torch": "2.9", "safetensors": "0.6", "transformers": "5.0", "numpy": "2.0", "fake": "1.1"}
     monkeypatch.setattr(checks, "version", installed.get)
     monkeypatch.setattr(checks, "ENGINES", {"fake": ("fake",)})
-    monkeypatch.setattr(families, "families", lambda: (MTPC(), FastMTP()))
+    monkeypatch.setattr(methods, "draft_methods", lambda: (MTPC(), FastMTP()))
     return installed
 
 
@@ -113,14 +112,14 @@ def test_every_family_has_a_line_that_says_where_it_comes_from(
 ) -> None:
     use_adapter(monkeypatch, "good_check")
     lines = {finding.subject: finding.detail for finding in checks.examine()}
-    for family in (MTPC(), FastMTP()):
-        assert family.summary in lines[f"family: {family.name}"]
-        assert type(family).__module__ in lines[f"family: {family.name}"]
+    for method in (MTPC(), FastMTP()):
+        assert method.summary in lines[f"draft method: {method.name}"]
+        assert type(method).__module__ in lines[f"draft method: {method.name}"]
 
 
 def test_a_family_that_cannot_be_loaded_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(families, "problems", lambda: {"gumiho": "ModuleNotFoundError: No module named 'gumiho'"})
-    *known, broken = checks.drafter_families()
+    monkeypatch.setattr(methods, "problems", lambda: {"gumiho": "ModuleNotFoundError: No module named 'gumiho'"})
+    *known, broken = checks.draft_methods()
     assert all(finding.ok for finding in known)
     assert not broken.ok
     assert "gumiho" in broken.detail

@@ -1,4 +1,4 @@
-"""A tiny drafter of every family for one tiny target, now and then right: for what holds of all of them."""
+"""A tiny drafter of every draft method for one tiny target, now and then right: for what holds of all of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from transformers import PreTrainedModel
 
 from mtpc.autoregressive.config import layer_of
 from mtpc.lab.training.start import start_from_target
-from mtpc.methods import families
+from mtpc.methods import draft_methods
 from mtpc.methods.drafter import Drafter
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import ParallelConfig
-from mtpc.parallel.independent import ParallelWindow
-from tests.support.random_hybrid import know_the_family
+from mtpc.parallel.independent import IndependentPart
+from tests.support.random_hybrid import register_method
 from tests.support.tiny_models import SIZE, VOCAB
 
 NOISE = 0.3  # of a tensor's mean size
@@ -37,22 +37,24 @@ def config_of(name: str, model: PreTrainedModel) -> dict[str, Any]:
 @torch.no_grad()
 def tiny_drafter(name: str, model: PreTrainedModel, noise: float = NOISE) -> Drafter:
     """It starts as training would start it, with noise on everything."""
-    know_the_family()
+    register_method()
     torch.manual_seed(1)
-    family = next(family for family in families() if family.name == name)
-    drafter = Drafter(family, family.config(**config_of(name, model)))
-    if drafter.serial is not None:
-        start_from_target(drafter.serial, model)
-    if isinstance(drafter.window, CircuitWindow):
+    method = next(method for method in draft_methods() if method.name == name)
+    drafter = Drafter(method, method.config(**config_of(name, model)))
+    if drafter.autoregressive is not None:
+        start_from_target(drafter.autoregressive, model)
+    if isinstance(drafter.parallel, CircuitPart):
         unembedding = model.get_output_embeddings().weight
-        drafter.window.head.initialise(unembedding)
-        for weight in drafter.window.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position
+        drafter.parallel.head.initialise(unembedding)
+        for (
+            weight
+        ) in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position
             weight.copy_(unembedding)
-    if isinstance(drafter.window, ParallelWindow):
-        drafter.window.initialise(model.model.norm.weight)
-    if drafter.serial is not None and drafter.serial.own is not None:
-        drafter.serial.own.embedding.weight.copy_(model.get_input_embeddings().weight)
-        drafter.serial.own.rows.copy_(model.get_output_embeddings().weight[: VOCAB // 2])
+    if isinstance(drafter.parallel, IndependentPart):
+        drafter.parallel.initialise(model.model.norm.weight)
+    if drafter.autoregressive is not None and drafter.autoregressive.own is not None:
+        drafter.autoregressive.own.embedding.weight.copy_(model.get_input_embeddings().weight)
+        drafter.autoregressive.own.rows.copy_(model.get_output_embeddings().weight[: VOCAB // 2])
     for weight in drafter.parameters():
         weight.add_(torch.randn_like(weight) * weight.abs().mean() * noise)
     return drafter.requires_grad_(False).eval()

@@ -1,4 +1,4 @@
-"""Speculative decoding with the real loop: with a drafter of whatever family, the text is the target's own."""
+"""Speculative decoding with the real loop: with a drafter of whatever draft method, the text is the target's own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
 
 @pytest.fixture(scope="module", params=NAMES)
 def drafter(target: FrozenTarget, request: pytest.FixtureRequest) -> Drafter:
-    """Of every family, now and then right."""
+    """Of every draft method, now and then right."""
     return tiny_drafter(request.param, target.model)
 
 

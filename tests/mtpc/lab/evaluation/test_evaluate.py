@@ -1,4 +1,4 @@
-"""The one evaluation: what it reports of drafters of every family, and what it leaves as it was."""
+"""The one evaluation: what it reports of drafters of every draft method, and what it leaves as it was."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import save_drafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.evaluation.drafters import NAMES, tiny_drafter
-from tests.support.tiny_families import EXAMPLES
+from tests.support.tiny_methods import EXAMPLES
 from tests.support.tiny_models import VOCAB, make_target
 
 PROMPTS = Prompts({"chat": [[3, 4, 5], [6, 7], [8, 9, 1, 4]], "code": [[5, 4], [9, 9, 2]]})
@@ -116,7 +116,7 @@ def test_the_callers_module_stays_what_and_where_it_is(target: FrozenTarget, nam
 
 
 def test_it_scores_the_drafter_that_it_is_given(target: FrozenTarget, tmp_path: Path) -> None:
-    """A sure drafter is better than one of noise, for any family."""
+    """A sure drafter is better than one of noise, for any draft method."""
     for name in NAMES:
         drafters = {noise: tiny_drafter(name, target.model, noise) for noise in (0.0, 10.0)}
         named = {str(noise): drafter for noise, drafter in drafters.items()}

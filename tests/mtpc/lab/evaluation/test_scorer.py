@@ -12,21 +12,21 @@ from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import Text, View, view
 from mtpc.lab.targets.answers import write_answers
 from mtpc.lab.targets.frozen import FrozenTarget
-from mtpc.methods import families
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.methods import draft_methods
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import rates_from_counts
 from tests.mtpc.lab.evaluation.drafters import NAMES, tiny_drafter
-from tests.support.random_hybrid import know_the_family
-from tests.support.tiny_models import VOCAB, make_fastmtp, make_layer, make_mtpc, make_target, serial_oracle
+from tests.support.random_hybrid import register_method
+from tests.support.tiny_models import VOCAB, draft_layers_oracle, make_fastmtp, make_layer, make_mtpc, make_target
 
 WINDOW, START, LENGTH, TEMPERATURE = 4, 3, 12, 0.7
 
 
 def test_every_family_is_held_to_its_oracle_here() -> None:
-    know_the_family()
+    register_method()
     unscored = {"copying", "between"}  # one drafts nothing, one reads states that are not computed here
-    assert {family.name for family in families()} - unscored == set(NAMES)
+    assert {method.name for method in draft_methods()} - unscored == set(NAMES)
 
 
 def random_view(vocab: int, hidden: int, seed: int = 0) -> View:
@@ -37,7 +37,7 @@ def random_view(vocab: int, hidden: int, seed: int = 0) -> View:
 
 
 def unused_head(vocab: int, hidden: int) -> SharedHead:
-    """A drafter without a serial part does not read it."""
+    """A drafter without an autoregressive part does not read it."""
     return SharedHead(torch.full((vocab, hidden), torch.nan), torch.full((vocab, hidden), torch.nan))
 
 
@@ -49,8 +49,8 @@ def unused_head(vocab: int, hidden: int) -> SharedHead:
 def test_a_circuit_position_by_position(circuit: str, token_input: bool, conditioned: bool, num_drafts: int) -> None:
     vocab, hidden = 5, 6
     drafter = make_mtpc(circuit, WINDOW, 2, hidden, vocab, leaves="table", trunk_size=7, token_input=token_input)
-    part = drafter.window
-    assert isinstance(part, CircuitWindow)
+    part = drafter.parallel
+    assert isinstance(part, CircuitPart)
     text = random_view(vocab, hidden)
     starts = range(START - 1, START - 1 + LENGTH - num_drafts)
     expected = torch.zeros(len(starts), num_drafts, dtype=torch.float64)
@@ -84,7 +84,7 @@ def test_a_serial_layer_position_by_position(restricted: bool, temperature: floa
     ids = torch.arange(0, VOCAB, 2) if restricted else torch.arange(VOCAB)
     head = whole.restricted(ids) if restricted else whole
     text = random_view(VOCAB, 16)
-    oracle, tokens = serial_oracle(make_layer(model), whole), text.tokens.tolist()
+    oracle, tokens = draft_layers_oracle(make_layer(model), whole), text.tokens.tolist()
     rows = []
     for t in range(START - 1, START - 1 + LENGTH - drafts):
         _, logits = oracle.draft(

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from mtpc.draft import Known, TreeDraft
+from mtpc.draft import DraftContext, TreeDraft
 from mtpc.errors import MTPCError
-from mtpc.lab.evaluation import serial_trees
+from mtpc.lab.evaluation import autoregressive_trees
 from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import View
@@ -17,8 +17,8 @@ from mtpc.target_head.shared import SharedHead
 from mtpc.verify import Rates
 from tests.oracles.processes import random_process
 from tests.oracles.trees import as_draft, prefixes_of, random_tree
-from tests.support.tiny_families import EXAMPLES, tiny_target
-from tests.support.tiny_families import VOCAB as TOKENS
+from tests.support.tiny_methods import EXAMPLES, tiny_target
+from tests.support.tiny_methods import VOCAB as TOKENS
 from tests.support.tiny_models import SIZE, make_fastmtp, make_mtpc, make_target
 
 VOCAB, HIDDEN, WINDOW, START, LENGTH = 4, 6, 4, 3, 40
@@ -52,14 +52,14 @@ def rates_of_trees(
 def test_acceptance_along_a_text(circuit: str, token_input: bool, temperature: float) -> None:
     """A draft is accepted where the text up to it is one of the prefixes of the tree, found position by position."""
     drafter, texts = make_drafter(circuit, token_input), make_texts()
-    assert drafter.window is not None
+    assert drafter.parallel is not None
     starts = range(START - 1, START - 1 + LENGTH - WINDOW + 1)
     accept = torch.zeros(2, len(starts), WINDOW - 1, dtype=torch.float64)
     for number, text in enumerate(texts):
         for row, t in enumerate(starts):
             known, what_follows = text.tokens[t + 1], text.tokens[t + 2 : t + 1 + WINDOW].tolist()
-            given = Known.of_target(text.hidden[None, t], known[None])
-            draft = drafter.window.draft_tree(given, torch.tensor([temperature]), 9, 3)
+            given = DraftContext.of_target(text.hidden[None, t], known[None])
+            draft = drafter.parallel.draft_tree(given, torch.tensor([temperature]), 9, 3)
             tree = prefixes_of(draft.tokens[0].tolist(), draft.parents[0].tolist())
             for i in range(WINDOW - 1):
                 accept[number, row, i] = tuple(what_follows[: i + 1]) in tree
@@ -113,7 +113,7 @@ def test_a_text_without_room_for_a_tree() -> None:
 @torch.inference_mode()
 def test_behind_a_serial_part_they_are_the_trees_of_the_plain_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a few positions at a time, whose prefixes lie in one row, are those of a session that reads the text."""
-    monkeypatch.setattr(serial_trees, "NUMBERS", 200)
+    monkeypatch.setattr(autoregressive_trees, "NUMBERS", 200)
     drafter, head, depth = EXAMPLES[name](), SharedHead.of(tiny_target()), 4
     generator = torch.Generator().manual_seed(3)
     tokens = torch.randint(TOKENS, (START + 12,), generator=generator)

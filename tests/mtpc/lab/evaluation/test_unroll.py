@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.oracles.autoregressive import Row
 
 from mtpc.lab.evaluation.unroll import unroll
 from mtpc.target_head.shared import SharedHead
-from tests.oracles.serial import Row
-from tests.support.tiny_models import KINDS, SIZE, VOCAB, make_layer, make_target, serial_oracle
+from tests.support.tiny_models import KINDS, SIZE, VOCAB, draft_layers_oracle, make_layer, make_target
 
 STARTS, STEPS = 5, 3
 
@@ -17,7 +17,7 @@ STARTS, STEPS = 5, 3
 def test_served_attention_is_that_of_drafting_along_the_text(kind: str) -> None:
     target = make_target(kind)
     layer, head = make_layer(target), SharedHead.of(target)
-    oracle = serial_oracle(layer, head)
+    oracle = draft_layers_oracle(layer, head)
     hidden, text = torch.randn(1, STARTS, SIZE), torch.randint(VOCAB, (1, STARTS + STEPS + 1))
     states = list(unroll(layer, head, hidden, text, STEPS))
     tokens = text[0].tolist()
@@ -31,7 +31,7 @@ def test_served_attention_is_that_of_drafting_along_the_text(kind: str) -> None:
 def test_the_papers_attention_is_within_a_step() -> None:
     target = make_target("llama")
     layer, head = make_layer(target), SharedHead.of(target)
-    oracle = serial_oracle(layer, head)
+    oracle = draft_layers_oracle(layer, head)
     hidden, text = torch.randn(1, STARTS, SIZE), torch.randint(VOCAB, (1, STARTS + STEPS + 1))
     previous = hidden
     for step, states in enumerate(unroll(layer, head, hidden, text, STEPS, "paper"), 1):

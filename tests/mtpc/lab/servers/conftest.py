@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.random_hybrid import forget_the_family
+from tests.support.random_hybrid import forget_method
 
 
 @pytest.fixture(autouse=True)
-def families_as_before() -> Iterator[None]:
-    """A test may have made a drafter of the third family, which makes the family known."""
+def methods_as_before() -> Iterator[None]:
+    """A test may have made a drafter of the third draft method, which makes the draft method known."""
     yield
-    forget_the_family()
+    forget_method()

@@ -1,4 +1,4 @@
-"""What engines are told of a drafter, of whatever family."""
+"""What engines are told of a drafter, of whatever draft method."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
 
 @pytest.fixture(scope="module", params=sorted(RECIPES))
 def trained(request: pytest.FixtureRequest, target: FrozenTarget, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A family, a folder with its data, and the state of its whole training."""
+    """A draft method, a folder with its data, and the state of its whole training."""
     folder = tmp_path_factory.mktemp(request.param)
     Trainer(RECIPES[request.param](target, folder), resume=folder / "state").run()
     return request.param, folder
@@ -74,12 +74,12 @@ def trained(request: pytest.FixtureRequest, target: FrozenTarget, tmp_path_facto
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_no_training_wrote(change: str, trained: Any, target: FrozenTarget, tmp_path: Path) -> None:
-    family, folder = trained
+    method, folder = trained
     saved = torch.load(folder / "state", weights_only=True)
     CHANGES[change](saved["state"], next(iter(saved["state"]["learners"].values())))
     torch.save(saved, tmp_path / "state")
     with pytest.raises(MTPCError) as caught:
-        Trainer(RECIPES[family](target, folder), resume=tmp_path / "state")
+        Trainer(RECIPES[method](target, folder), resume=tmp_path / "state")
     assert str(caught.value).startswith(f"{tmp_path / 'state'} ")
     assert "\n" not in str(caught.value)
 
@@ -87,13 +87,13 @@ def test_what_no_training_wrote(change: str, trained: Any, target: FrozenTarget,
 def test_settings_of_an_optimizer_are_never_taken_from_a_file(
     trained: Any, target: FrozenTarget, tmp_path: Path
 ) -> None:
-    family, folder = trained
+    method, folder = trained
     saved = torch.load(folder / "state", weights_only=True)
     for learner in saved["state"]["learners"].values():
         for optimizer in learner["optimizers"]:
             optimizer["param_groups"] = [{"lr": "fast", "betas": 5, "params": []}]
     torch.save(saved, tmp_path / "state")
-    trainer = Trainer(RECIPES[family](target, folder), resume=tmp_path / "state")
+    trainer = Trainer(RECIPES[method](target, folder), resume=tmp_path / "state")
     assert trainer.update == trainer.updates
     for learner in trainer.learners:
         assert all(group["betas"] != 5 for each in learner.optimizers for group in each.param_groups)

@@ -1,4 +1,4 @@
-"""What holds of every family's recipe in the one trainer: it learns, it resumes, it stops where it must."""
+"""What holds of every draft method's recipe in the one trainer: it learns, it resumes, it stops where it must."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mtpc.lab.training.trainer import Trainer
 from tests.mtpc.lab.training.tiny_recipes import CIRCUITS, RECIPES, tiny_target
 from tests.support.tiny_models import make_target
 
-FAMILIES = sorted(RECIPES)
+METHODS = sorted(RECIPES)
 
 
 def test_every_family_that_is_trained_has_a_recipe_here() -> None:
-    """Of a family that only copies nothing is learned, it is counted."""
+    """Of a draft method that only copies nothing is learned, it is counted."""
     assert {entry.name for entry in entry_points(group="mtpc.train")} - {"copying"} == set(RECIPES)
 
 
@@ -54,9 +54,9 @@ def stop_after(last: int) -> Callable[[int, dict[str, float]], None]:
     return stop
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_resumed_training_ends_as_one_that_was_not_stopped(target: FrozenTarget, tmp_path: Path, family: str) -> None:
-    make = RECIPES[family]
+@pytest.mark.parametrize("family", METHODS)
+def test_a_resumed_training_ends_as_one_that_was_not_stopped(target: FrozenTarget, tmp_path: Path, method: str) -> None:
+    make = RECIPES[method]
     whole = Trainer(make(target, tmp_path))
     told: list[int] = []
     whole.run(lambda update, losses: told.append(update))
@@ -104,9 +104,9 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_state_of_another_recipe_is_refused(target: FrozenTarget, tmp_path: Path, family: str, case: str) -> None:
-    make, (change, message) = RECIPES[family], CHANGES[case]
+@pytest.mark.parametrize("family", METHODS)
+def test_a_state_of_another_recipe_is_refused(target: FrozenTarget, tmp_path: Path, method: str, case: str) -> None:
+    make, (change, message) = RECIPES[method], CHANGES[case]
     state = tmp_path / "state"
     with pytest.raises(StoppedError):
         Trainer(make(target, tmp_path), resume=state, save_every=1).run(stop_after(2))
@@ -114,9 +114,9 @@ def test_a_state_of_another_recipe_is_refused(target: FrozenTarget, tmp_path: Pa
         Trainer(make(target, tmp_path, **change), resume=state)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_state_of_another_target_is_refused(target: FrozenTarget, tmp_path: Path, family: str) -> None:
-    make, state = RECIPES[family], tmp_path / "state"
+@pytest.mark.parametrize("family", METHODS)
+def test_a_state_of_another_target_is_refused(target: FrozenTarget, tmp_path: Path, method: str) -> None:
+    make, state = RECIPES[method], tmp_path / "state"
     with pytest.raises(StoppedError):
         Trainer(make(target, tmp_path), resume=state, save_every=1).run(stop_after(2))
     other = make_target("llama", seed=1)
@@ -125,9 +125,9 @@ def test_a_state_of_another_target_is_refused(target: FrozenTarget, tmp_path: Pa
         Trainer(make(FrozenTarget(tmp_path / "other"), tmp_path), resume=state)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_state_of_other_data_or_other_drafters_is_refused(target: FrozenTarget, tmp_path: Path, family: str) -> None:
-    make, state = RECIPES[family], tmp_path / "state"
+@pytest.mark.parametrize("family", METHODS)
+def test_a_state_of_other_data_or_other_drafters_is_refused(target: FrozenTarget, tmp_path: Path, method: str) -> None:
+    make, state = RECIPES[method], tmp_path / "state"
     with pytest.raises(StoppedError):
         Trainer(make(target, tmp_path), resume=state, save_every=1).run(stop_after(2))
     with pytest.raises(MTPCError, match=r"its data\.\w+ is"):
@@ -142,9 +142,9 @@ def test_a_state_of_other_data_or_other_drafters_is_refused(target: FrozenTarget
         Trainer(recipe, resume=state)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_state_without_the_weights_gets_a_sentence(target: FrozenTarget, tmp_path: Path, family: str) -> None:
-    make, state = RECIPES[family], tmp_path / "state"
+@pytest.mark.parametrize("family", METHODS)
+def test_a_state_without_the_weights_gets_a_sentence(target: FrozenTarget, tmp_path: Path, method: str) -> None:
+    make, state = RECIPES[method], tmp_path / "state"
     with pytest.raises(StoppedError):
         Trainer(make(target, tmp_path), resume=state, save_every=1).run(stop_after(2))
     saved = torch.load(state, weights_only=True)
@@ -154,11 +154,11 @@ def test_a_state_without_the_weights_gets_a_sentence(target: FrozenTarget, tmp_p
         Trainer(make(target, tmp_path), resume=state)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", METHODS)
 def test_a_loss_that_is_not_finite_ends_the_training(
-    target: FrozenTarget, tmp_path: Path, family: str, monkeypatch: pytest.MonkeyPatch
+    target: FrozenTarget, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = RECIPES[family](target, tmp_path)
+    recipe = RECIPES[method](target, tmp_path)
     losses = recipe.losses
     monkeypatch.setattr(recipe, "losses", lambda drafter, part: losses(drafter, part) * math.nan)
     trainer = Trainer(recipe, resume=tmp_path / "state", save_every=1)
@@ -169,17 +169,17 @@ def test_a_loss_that_is_not_finite_ends_the_training(
     assert not (tmp_path / "state").exists()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_target_is_left_alone(target: FrozenTarget, tmp_path: Path, family: str) -> None:
+@pytest.mark.parametrize("family", METHODS)
+def test_the_target_is_left_alone(target: FrozenTarget, tmp_path: Path, method: str) -> None:
     before = [weight.clone() for weight in target.model.parameters()]
-    Trainer(RECIPES[family](target, tmp_path)).run()
+    Trainer(RECIPES[method](target, tmp_path)).run()
     assert all(torch.equal(a, b) for a, b in zip(before, target.model.parameters(), strict=True))
     assert all(weight.grad is None for weight in target.model.parameters())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_provenance_tells_the_recipe_the_data_and_the_loss(target: FrozenTarget, tmp_path: Path, family: str) -> None:
-    recipe = RECIPES[family](target, tmp_path)
+@pytest.mark.parametrize("family", METHODS)
+def test_provenance_tells_the_recipe_the_data_and_the_loss(target: FrozenTarget, tmp_path: Path, method: str) -> None:
+    recipe = RECIPES[method](target, tmp_path)
     trainer = Trainer(recipe)
     trainer.run()
     for learner in trainer.learners:

@@ -24,8 +24,8 @@ UPDATES = [
 ]
 
 
-class NoFamily:
-    """What a state on disk tells of a family."""
+class NoMethod:
+    """What a state on disk tells of a draft method."""
 
     name = "none"
 
@@ -42,7 +42,7 @@ class NoSettings:
 class Point(nn.Module):
     """Two numbers that are drawn towards the examples."""
 
-    family, config = NoFamily(), NoConfig()
+    method, config = NoMethod(), NoConfig()
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A small recipe of every family that is trained here, for the contract that all recipes keep."""
+"""A small recipe of every draft method that is trained here, for the contract that all recipes keep."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def of_gumiho(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **chang
     return gumiho.GumihoRecipe(target, conversations_of(target, seed_of_data), configs, settings)
 
 
-# Of each family: (target, a folder for its data, the seed of its data, changes of its settings) -> a recipe.
+# Of each draft method: (target, a folder for its data, the seed of its data, changes of its settings) -> a recipe.
 RECIPES: dict[str, Callable[..., DrafterRecipe]] = {"mtpc": of_mtpc, "fastmtp": of_fastmtp, "gumiho": of_gumiho}

@@ -13,7 +13,7 @@ from mtpc.lab.options.paths import folder_to_write, model_folder
 
 def train(
     target: Annotated[Path, typer.Option(callback=model_folder, help="The target: a folder or a Hugging Face id.")],
-    out: Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter directory that is written.")],
+    out: Annotated[Path, typer.Option(callback=folder_to_write, help="The drafter checkpoint that is written.")],
     prompts: Annotated[
         Path | None,
         typer.Option(
@@ -38,7 +38,6 @@ def train(
     number of tokens that match; a trained drafter that copies as well reads that file in its own directory.
 
     Examples:
-
     mtpc train copying --target runs/smollm2 --out runs/copying
 
     mtpc train copying --target runs/smollm2 --prompts questions.jsonl --out runs/copying

@@ -34,12 +34,11 @@ def train(
     The target stays frozen; its hidden states are computed on the way. The loss is the paper's: the cross-entropy of
     each step, weighed by powers of beta. The defaults are the paper's, which goes on from a layer that was trained with
     its target: starting from nothing, take a larger rate and a smaller batch. Two are not: a step attends to what it
-    attends to in an engine, and of a conversation 1024 tokens are read. The layer ends as a drafter directory, its
+    attends to in an engine, and of a conversation 1024 tokens are read. The layer ends as a drafter checkpoint, its
     acceptance on held-out questions in provenance.json, as `mtpc evaluate` prints it; embedding and output head are the
     target's.
 
     Examples:
-
     mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/fastmtp --loss kl --optimizer muon
     --learning-rate 5e-3 --batch 4
 
@@ -74,7 +73,7 @@ def convert(
         ),
     ],
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter directory that is written.")
+        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter checkpoint that is written.")
     ],
     num_drafts: Annotated[
         int | None,
@@ -93,7 +92,6 @@ def convert(
     Xiaomi's own layer starts from the state before it: converted, it drafts without loss, but may be right less often.
 
     Examples:
-
     mtpc convert fastmtp downloads/FastMTP runs/mimo-fastmtp
 
     mtpc convert fastmtp downloads/MiMo-7B-RL runs/mimo-vanilla --num-drafts 3

@@ -29,7 +29,7 @@ def train(
         Path | None,
         typer.Option(
             callback=model_folder,
-            help="Go on from the serial layers of this drafter, FastMTP's or Gumiho's of no more layers [default: the "
+            help="Go on from the draft layers of this drafter, FastMTP's or Gumiho's of no more layers [default: the "
             "target's own last layers]; from all of it where it is the very same kind.",
         ),
     ] = None,
@@ -42,7 +42,7 @@ def train(
             "each other; 'none' has no heads, every draft is a step of the layers (EAGLE).",
         ),
     ] = ("ff",),
-    layers: Annotated[int, typer.Option(min=1, max=64, help="Layers of the serial part.")] = 2,
+    layers: Annotated[int, typer.Option(min=1, max=64, help="Layers of the autoregressive part.")] = 2,
     blocks: Annotated[int, typer.Option(min=0, max=64, help="Residual layers of each head.")] = 5,
     rank: Annotated[int, typer.Option(min=2, max=256, help="Components of each position where heads are joint.")] = 4,
     normed: Annotated[
@@ -55,7 +55,7 @@ def train(
     minutes: options.Minutes = None,
     questions: options.Questions = 16,
 ) -> None:
-    """Train serial layers for the first drafts, and heads in parallel for those after them (Gumiho).
+    """Train draft layers for the first drafts, and heads in parallel for those after them (Gumiho).
 
     The target stays frozen; its hidden states are computed on the way. The defaults are the paper's (table 5): distance
     from the target's states, and a tenth of the distance from its distributions. Several drafters train side by side on
@@ -63,7 +63,6 @@ def train(
     directory, its acceptance on held-out questions in provenance.json; embedding and output head are the target's.
 
     Examples:
-
     mtpc train gumiho --target runs/smollm2 --data runs/distilled --out runs/trained
 
     mtpc train gumiho --target runs/smollm2 --data runs/distilled --out runs/trained --circuits ff,hmm,none
@@ -81,14 +80,14 @@ def train(
     conversations = list(read_conversations(data))
     device = default_device()
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
-    serial = {"num_hidden_layers": layers, "normed": normed, "steps": settings.steps}
+    autoregressive = {"num_hidden_layers": layers, "normed": normed, "steps": settings.steps}
     heads = {"positions": settings.positions, "blocks": blocks}
     configs = {}
     for circuit in circuits:
         parallel = None
         if circuit != "none":
             parallel = {**heads, "circuit": circuit, "rank": allowed_rank(circuit, rank)}
-        configs[f"gumiho-{circuit}"] = config_for(frozen.model.config, parallel, **serial)
+        configs[f"gumiho-{circuit}"] = config_for(frozen.model.config, parallel, **autoregressive)
     learnt = [conversation for conversation in conversations if not conversation.heldout]
     kept = None if states is None else HiddenStates(states, frozen)
     first = None if start is None else load_drafter(start, frozen.facts)
@@ -107,11 +106,13 @@ def convert(
         ),
     ],
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter directory that is written.")
+        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter checkpoint that is written.")
     ],
     steps: Annotated[
         int,
-        typer.Option(min=1, max=MOST_DRAFTS, help="Drafts of the serial part, behind which the heads were trained."),
+        typer.Option(
+            min=1, max=MOST_DRAFTS, help="Drafts of the autoregressive part, behind which the heads were trained."
+        ),
     ] = 2,
 ) -> None:
     """Take a published Gumiho checkpoint over (amd/Gumiho-*): two layers without outer norms, and five heads.
@@ -120,7 +121,6 @@ def convert(
     the target's. A checkpoint of another layout, or one that holds anything unknown, is refused with one sentence.
 
     Examples:
-
     mtpc convert gumiho downloads/Gumiho-llama3-8b runs/llama3-gumiho
     """
     from mtpc.lab.convert.gumiho import convert_gumiho
@@ -129,6 +129,6 @@ def convert(
     config = drafter.config
     parameters = sum(weight.numel() for weight in drafter.parameters())
     typer.echo(
-        f"{folder}: serial layers and heads of {parameters:,} parameters for a target of hidden size "
+        f"{folder}: draft layers and heads of {parameters:,} parameters for a target of hidden size "
         f"{config.hidden_size} and vocabulary {config.vocab_size}, {config.num_drafts} drafts a step"
     )

@@ -76,11 +76,10 @@ def train(
     """Train circuits over a window of tokens, drafted in one shot (MTPC).
 
     Several circuits and windows train side by side on the same batches, so that one pass through the target serves
-    them all and their table is fair. Each ends as a drafter directory with its expected acceptance on held-out text in
+    them all and their table is fair. Each ends as a drafter checkpoint with its expected acceptance on held-out text in
     provenance.json: the figures that `mtpc evaluate` prints of it.
 
     Examples:
-
     mtpc train mtpc --target weights/byte-target --circuits btree --windows 8 --out runs
 
     mtpc train mtpc --target weights/byte-target --circuits ff,cp,hmm,btree --windows 8,16 --loss kl

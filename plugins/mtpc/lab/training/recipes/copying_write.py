@@ -44,7 +44,7 @@ def chances_of(
 
 
 def write_drafter(folder: Path, target: FrozenTarget, num_drafts: int, counted: dict[str, Any]) -> None:
-    """Write a drafter directory; ``counted`` is what its file of a `CopyTable` says."""
+    """Write a drafter checkpoint; ``counted`` is what its file of a `CopyTable` says."""
     sizes = {"hidden_size": target.facts.hidden_size, "vocab_size": target.facts.vocab_size}
     config = declared(CopyingConfig, {**sizes, "num_drafts": num_drafts}, "the drafter that is asked for")
     save_drafter(folder, Drafter(CopyingAlone(), config), {"target": target.folder.name})

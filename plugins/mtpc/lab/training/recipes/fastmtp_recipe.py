@@ -48,9 +48,9 @@ class FastMTPRecipe(ConversationRecipe):
     def models(self) -> dict[str, Drafter]:
         """The layer to go on from, or one like the target's last."""
         drafter = Drafter(FastMTP(), self.config)
-        assert drafter.serial is not None
+        assert drafter.autoregressive is not None
         if self.start is None:
-            start_from_target(drafter.serial, self.target.model)
+            start_from_target(drafter.autoregressive, self.target.model)
         else:
             drafter.load_state_dict(self.start.state_dict())
         return {FastMTP.name: drafter.to(self.target.device, torch.float32)}
@@ -61,10 +61,10 @@ class FastMTPRecipe(ConversationRecipe):
 
     def losses(self, drafter: Drafter, part: Part) -> Tensor:
         """Of every step."""
-        assert drafter.serial is not None
+        assert drafter.autoregressive is not None
         settings = self.settings
         return step_losses(
-            drafter.serial,
+            drafter.autoregressive,
             part.head,
             part.hidden,
             part.tokens,

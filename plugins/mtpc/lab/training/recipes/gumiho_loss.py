@@ -1,4 +1,4 @@
-"""The losses of serial steps and parallel heads together (Gumiho paper, appendix C), and of a joint window."""
+"""The losses of draft steps and parallel heads together (Gumiho paper, appendix C), and of a joint window."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mtpc.circuits.params import normalise, token_evidence
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.lab.evaluation.unroll import unroll
 from mtpc.lab.training.from_conversations import Part
 from mtpc.lab.training.head_loss import head_losses
 from mtpc.lab.training.settings import Loss
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.circuit_head import normalised
-from mtpc.parallel.independent import ParallelWindow
+from mtpc.parallel.independent import IndependentPart
 from mtpc.target_head.shared import SharedHead
 
 ROWS = 16  # starts whose leaf distributions are in memory at once
@@ -32,18 +32,20 @@ def position_losses(
     independent heads the first is left out, as its components have a state each, and the second is the divergence of
     each conditional, given the text before it, from the target's.
     """
-    assert drafter.serial is not None
+    assert drafter.autoregressive is not None
     hidden, tokens, chosen, head = part
     starts, steps = chosen.shape[1], drafter.split(drafts)[0]
-    states = list(unroll(drafter.serial, head, hidden[:, :starts], tokens, steps, chosen=chosen))  # [B, T, d] each
+    states = list(
+        unroll(drafter.autoregressive, head, hidden[:, :starts], tokens, steps, chosen=chosen)
+    )  # [B, T, d] each
     joint: list[Tensor] = []
-    if isinstance(drafter.window, ParallelWindow):
+    if isinstance(drafter.parallel, IndependentPart):
         known = _known(drafter, head, [hidden[:, :starts], *states], tokens, chosen)
-        if drafter.window.config.rank == 1:
-            made = drafter.window.states(known)[0][:, :, 0]  # [m, n, d]
+        if drafter.parallel.config.rank == 1:
+            made = drafter.parallel.states(known)[0][:, :, 0]  # [m, n, d]
             states += [_spread(chosen, of_position) for of_position in made.unbind(1)]
         else:
-            joint.append(_joint_losses(drafter.window, head, known, hidden, tokens, chosen, steps))
+            joint.append(_joint_losses(drafter.parallel, head, known, hidden, tokens, chosen, steps))
     expected = (hidden[:, draft : draft + starts][chosen] for draft in range(1, len(states) + 1))
     regressed = [_distance(found[chosen], there) for found, there in zip(states, expected, strict=True)]
     reached = (
@@ -54,16 +56,16 @@ def position_losses(
     return regression * F.pad(torch.stack(regressed), (0, drafts - len(states))) + classification * classified
 
 
-def _known(drafter: Drafter, head: SharedHead, states: list[Tensor], tokens: Tensor, chosen: Tensor) -> Known:
+def _known(drafter: Drafter, head: SharedHead, states: list[Tensor], tokens: Tensor, chosen: Tensor) -> DraftContext:
     """The last two places that the window reads, at the m chosen starts.
 
     states: [B, T, d] of all places, the target's first.
     """
-    assert drafter.serial is not None
+    assert drafter.autoregressive is not None
     starts, places = chosen.shape[1], (len(states) - 2, len(states) - 1)
     read = torch.stack([states[place][chosen].float() for place in places], 1)  # [m, 2, d]
     after = torch.stack([tokens[:, place + 1 : place + 1 + starts][chosen] for place in places], 1)  # [m, 2]
-    return Known(read, after, drafter.serial.inputs(head.embed(after).to(read.dtype), read), head)
+    return DraftContext(read, after, drafter.autoregressive.inputs(head.embed(after).to(read.dtype), read), head)
 
 
 def _distance(found: Tensor, expected: Tensor) -> Tensor:
@@ -77,9 +79,9 @@ def _spread(chosen: Tensor, rows: Tensor) -> Tensor:
 
 
 def _joint_losses(
-    window: ParallelWindow,
+    window: IndependentPart,
     head: SharedHead,
-    known: Known,
+    known: DraftContext,
     hidden: Tensor,
     tokens: Tensor,
     chosen: Tensor,

@@ -1,4 +1,4 @@
-"""How serial layers and parallel heads are trained together (Gumiho paper, section 4.1 and appendix C)."""
+"""How draft layers and parallel heads are trained together (Gumiho paper, section 4.1 and appendix C)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from mtpc.lab.training.states import HiddenStates
 from mtpc.memory import must_train
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
-from mtpc.parallel.independent import ParallelWindow
+from mtpc.parallel.independent import IndependentPart
 
 
 class GumihoRecipe(ConversationRecipe):
     """Several drafters of as many drafts, side by side on the same batches.
 
     configs: a configuration by drafter name.  conversations, states: see `ConversationRecipe`.  start: a drafter
-    whose serial part all begin with, FastMTP's layer too, see `start_from_layers`; one of the same configuration
+    whose autoregressive part all begin with, FastMTP's layer too, see `start_from_layers`; one of the same configuration
     begins with all of it.
 
     Errors: `MTPCError` for a target of a kind that no layer computes, drafters of other numbers of drafts, or
@@ -68,18 +68,18 @@ class GumihoRecipe(ConversationRecipe):
         return started
 
     def _begin(self, drafter: Drafter) -> None:
-        serial, start, model = drafter.serial, self.start, self.target.model
-        assert serial is not None
-        if isinstance(drafter.window, ParallelWindow):
-            drafter.window.initialise(model.model.norm.weight)
+        autoregressive, start, model = drafter.autoregressive, self.start, self.target.model
+        assert autoregressive is not None
+        if isinstance(drafter.parallel, IndependentPart):
+            drafter.parallel.initialise(model.model.norm.weight)
         if start is None:
-            start_from_target(serial, model)
+            start_from_target(autoregressive, model)
         elif start.config == drafter.config:
             drafter.load_state_dict(start.state_dict())
-        elif start.serial is not None:
-            start_from_layers(serial, start.serial, model)
+        elif start.autoregressive is not None:
+            start_from_layers(autoregressive, start.autoregressive, model)
         else:
-            raise MTPCError("the drafter to start from has no serial part.")
+            raise MTPCError("the drafter to start from has no autoregressive part.")
 
     def weights(self, drafter: Drafter) -> Tensor:
         """Powers of beta, which sum to 1."""

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtpc.circuits.params import normalise, token_evidence
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 
 LEAST = 1e-9  # of the probabilities that the KL loss reads of a drafter
 
@@ -18,7 +18,7 @@ def discounts(window: int, gamma: float, device: torch.device) -> Tensor:
     return weights / weights.sum()
 
 
-def token_losses(part: CircuitWindow, hidden: Tensor, x: Tensor) -> Tensor:
+def token_losses(part: CircuitPart, hidden: Tensor, x: Tensor) -> Tensor:
     """-log q(x_j | x_<j, h) of every token of the circuit's window (equation 4): [B, n].
 
     hidden: [B, d]; x: int64 [B, window].  n = window, or one less where the head reads the first token.  The leaf
@@ -34,7 +34,7 @@ def token_losses(part: CircuitWindow, hidden: Tensor, x: Tensor) -> Tensor:
     return torch.diff(-prefixes, dim=1, prepend=prefixes.new_zeros(len(prefixes), 1))
 
 
-def distribution_losses(part: CircuitWindow, hidden: Tensor, x: Tensor, target_logits: Tensor) -> Tensor:
+def distribution_losses(part: CircuitPart, hidden: Tensor, x: Tensor, target_logits: Tensor) -> Tensor:
     """KL(p || q) of every conditional, both given the text before it (equation 5): [B, n] as in `token_losses`.
 
     target_logits: [B, window, V], of p(x_j | x_<j).  q counts as no less than `LEAST`, so that no loss is infinite.

@@ -19,7 +19,7 @@ from mtpc.lab.training.settings import CircuitSettings
 from mtpc.memory import must_train
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 
 
 class CircuitRecipe(DrafterRecipe):
@@ -94,7 +94,7 @@ class CircuitRecipe(DrafterRecipe):
         return {"gamma": self.settings.discount(circuit_of(drafter).config.window)}
 
 
-def circuit_of(drafter: Drafter) -> CircuitWindow:
+def circuit_of(drafter: Drafter) -> CircuitPart:
     """The circuit of an MTPC drafter."""
-    assert isinstance(drafter.window, CircuitWindow)
-    return drafter.window
+    assert isinstance(drafter.parallel, CircuitPart)
+    return drafter.parallel

@@ -7,7 +7,7 @@ import torch
 
 from mtpc.lab.training.recipes.fastmtp_loss import step_losses, step_weights
 from mtpc.target_head.shared import SharedHead
-from tests.support.tiny_models import SIZE, VOCAB, make_layer, make_target, serial_oracle
+from tests.support.tiny_models import SIZE, VOCAB, draft_layers_oracle, make_layer, make_target
 
 STEPS, LENGTH = 3, 9
 
@@ -23,7 +23,7 @@ def test_every_step_of_every_chosen_start_counts_once(loss: str, rows: int, monk
     monkeypatch.setattr("mtpc.lab.training.head_loss.ROWS", rows)
     target = make_target("llama")
     layer, head = make_layer(target), SharedHead.of(target)
-    oracle = serial_oracle(layer, head)
+    oracle = draft_layers_oracle(layer, head)
     hidden, tokens = torch.randn(2, LENGTH, SIZE), torch.randint(VOCAB, (2, LENGTH))
     chosen = torch.rand(2, LENGTH - STEPS - 1) < 0.5
     chosen[0, 0] = True

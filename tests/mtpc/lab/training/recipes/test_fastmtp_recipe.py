@@ -100,7 +100,7 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, conversations: 
     """One conversation at a time, every start for itself: the same gradient, clipped, and one step of AdamW."""
     settings = dataclasses.replace(RECIPE, loss=loss, epochs=1, batch=8, warmup=0.5)
     recipe = FastMTPRecipe(target, conversations, settings)
-    layer = recipe.models()["fastmtp"].serial
+    layer = recipe.models()["fastmtp"].autoregressive
     assert layer is not None
     head, alpha, total = SharedHead.of(target.model), step_weights(2, settings.beta), 0
     summed = torch.zeros(2)
@@ -136,7 +136,7 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, conversations: 
 
 def start_of(recipe: FastMTPRecipe) -> Any:
     (drafter,) = recipe.models().values()
-    return drafter.serial
+    return drafter.autoregressive
 
 
 def test_a_start_of_another_layer_is_refused(target: FrozenTarget, conversations: list[Conversation]) -> None:
@@ -176,7 +176,7 @@ def test_a_layer_for_a_qwen3_learns_and_is_kept(kind: str, tmp_path: Path) -> No
     start, end = (torch.tensor(losses_of(trainer)[part]).mean(0) for part in (slice(5), slice(-5, None)))
     assert (end < 0.9 * start).all()
     drafter = trainer.learners[0].model
-    assert all(not torch.equal(weight, drafter.serial.blocks[0].get_parameter(name)) for name, weight in
+    assert all(not torch.equal(weight, drafter.autoregressive.blocks[0].get_parameter(name)) for name, weight in
                first.named_parameters())  # fmt: skip
     save_drafter(tmp_path / "drafter", drafter, {"purpose": "tests"})
     loaded = load_drafter(tmp_path / "drafter", target.facts)

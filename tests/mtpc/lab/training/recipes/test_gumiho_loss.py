@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.lab.training.from_conversations import Part
 from mtpc.lab.training.recipes import gumiho_loss as losses
 from mtpc.lab.training.recipes.gumiho_loss import position_losses
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.reference import Session
 from mtpc.target_head.shared import SharedHead
-from tests.support.tiny_families import gumiho, tiny_target
+from tests.support.tiny_methods import gumiho, tiny_target
 
 JOINT: dict[str, object] = {"positions": 2, "blocks": 1, "rank": 2, "component_features": 2, "sum_features": 3}
 DRAFTERS: dict[str, Any] = {
@@ -30,9 +30,9 @@ DRAFTS, LENGTH = 4, 14
 class Recorded(Session):
     """A session that remembers what its window read."""
 
-    known: Known
+    known: DraftContext
 
-    def _completed(self, known: Known) -> Known:
+    def _completed(self, known: DraftContext) -> DraftContext:
         self.known = super()._completed(known)
         return self.known
 
@@ -59,7 +59,7 @@ def plain(drafter: Drafter, head: SharedHead, hidden: Tensor, text: Tensor) -> t
     steps, window = drafter.split(DRAFTS)
     states = []
     before, state = hidden[None, : start + 1], None
-    layer = drafter.serial
+    layer = drafter.autoregressive
     assert layer is not None
     for step in range(steps):
         # Everything anew: the first step at all positions up to the start, then those of the drafts.
@@ -72,17 +72,17 @@ def plain(drafter: Drafter, head: SharedHead, hidden: Tensor, text: Tensor) -> t
         distance.append(torch.nn.functional.smooth_l1_loss(state, hidden[start + 1 + step]))
     if window:
         places = torch.stack([hidden[start], *states])[None]
-        known = session._completed(Known(places, text[start + 1 : start + steps + 2][None]))
-        assert drafter.window is not None
+        known = session._completed(DraftContext(places, text[start + 1 : start + steps + 2][None]))
+        assert drafter.parallel is not None
         rest = text[start + steps + 2 : start + DRAFTS + 2]
         for place in range(window):
             laws = []
             for token in range(head.vocab_size):
                 words = torch.tensor([[*rest[:place].tolist(), token]])
-                laws.append(drafter.window.log_probs(known, words, 1.0)[0, place])
+                laws.append(drafter.parallel.log_probs(known, words, 1.0)[0, place])
             log_p = head.logits(hidden[start + steps + 1 + place]).log_softmax(-1)
             divergence.append((log_p.exp() * (log_p - torch.stack(laws))).sum())
-            made = drafter.window.states(known)[0][0, place]  # type: ignore[operator]
+            made = drafter.parallel.states(known)[0][0, place]  # type: ignore[operator]
             there = hidden[start + steps + 1 + place]
             distance.append(torch.nn.functional.smooth_l1_loss(made[0], there) if len(made) == 1 else torch.zeros(()))
     return torch.stack(divergence), torch.stack(distance)

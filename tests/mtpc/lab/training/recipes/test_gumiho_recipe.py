@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.autoregressive.layer import SerialLayer
+from mtpc.autoregressive.layer import DraftLayers
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, config_for
@@ -37,7 +37,7 @@ def begun(target: FrozenTarget, start: Drafter | None, layers: int = 2, normed: 
     return drafter
 
 
-def step_of(layer: SerialLayer | None, head: SharedHead) -> Tensor:
+def step_of(layer: DraftLayers | None, head: SharedHead) -> Tensor:
     """The states after a first step over some random text."""
     assert layer is not None
     generator = torch.Generator().manual_seed(0)
@@ -49,9 +49,9 @@ def step_of(layer: SerialLayer | None, head: SharedHead) -> Tensor:
 def test_it_goes_on_from_a_trained_layer_and_layers_that_change_nothing_yet(target: FrozenTarget, layers: int) -> None:
     trained, head = make_fastmtp(target.model), SharedHead.of(target.model)
     drafter = begun(target, trained, layers)
-    torch.testing.assert_close(step_of(drafter.serial, head), step_of(trained.serial, head))
-    untrained = step_of(begun(target, None, layers).serial, head)
-    assert not torch.allclose(untrained, step_of(trained.serial, head), atol=0.1)
+    torch.testing.assert_close(step_of(drafter.autoregressive, head), step_of(trained.autoregressive, head))
+    untrained = step_of(begun(target, None, layers).autoregressive, head)
+    assert not torch.allclose(untrained, step_of(trained.autoregressive, head), atol=0.1)
 
 
 def test_one_of_the_same_kind_is_gone_on_from_as_a_whole(target: FrozenTarget) -> None:
@@ -65,9 +65,9 @@ def test_layers_behind_experts_are_dense_and_start_without_their_mlps(tmp_path: 
     make_target("qwen3_moe").save_pretrained(tmp_path)
     target = FrozenTarget(tmp_path)
     drafter = begun(target, None)
-    assert isinstance(drafter.serial, SerialLayer)
-    assert drafter.serial.config.layer == "qwen3"
-    for block, source in zip(drafter.serial.blocks, target.model.model.layers, strict=True):
+    assert isinstance(drafter.autoregressive, DraftLayers)
+    assert drafter.autoregressive.config.layer == "qwen3"
+    for block, source in zip(drafter.autoregressive.blocks, target.model.model.layers, strict=True):
         assert torch.equal(block.self_attn.q_norm.weight, source.self_attn.q_norm.weight)
         assert not block.mlp.down_proj.weight.any()
         assert block.mlp.up_proj.weight.any()
@@ -75,7 +75,7 @@ def test_layers_behind_experts_are_dense_and_start_without_their_mlps(tmp_path: 
 
 def test_more_layers_than_the_targets_are_refused(target: FrozenTarget) -> None:
     for start in (None, make_fastmtp(target.model)):
-        with pytest.raises(MTPCError, match="3 serial layers start from the last ones of the target, which has 2 only"):
+        with pytest.raises(MTPCError, match="3 draft layers start from the last ones of the target, which has 2 only"):
             begun(target, start, layers=3)
 
 
@@ -84,5 +84,5 @@ def test_other_layers_are_refused(target: FrozenTarget) -> None:
         begun(target, make_fastmtp(target.model), normed=False)
     with pytest.raises(MTPCError, match="has other layers than this training's, or more of them"):
         begun(target, begun(target, None), layers=1)
-    with pytest.raises(MTPCError, match="the drafter to start from has no serial part"):
+    with pytest.raises(MTPCError, match="the drafter to start from has no autoregressive part"):
         begun(target, make_mtpc("hmm", 4, 2, SIZE, VOCAB))

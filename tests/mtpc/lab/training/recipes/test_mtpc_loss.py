@@ -4,17 +4,17 @@ import pytest
 import torch
 
 from mtpc.lab.training.recipes.mtpc_loss import discounts, distribution_losses, token_losses
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 
 VOCAB, HIDDEN, WINDOW = 6, 10, 5
 
 
-def make(circuit: str, token_input: bool = False) -> tuple[CircuitWindow, torch.Tensor, torch.Tensor]:
+def make(circuit: str, token_input: bool = False) -> tuple[CircuitPart, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     sizes = {"window": WINDOW, "rank": 1 if circuit == "ff" else 3, "hidden_size": HIDDEN, "vocab_size": VOCAB}
     trunk = {"trunk_size": 8, "token_input": True} if token_input else {}
-    part = CircuitWindow(CircuitConfig(circuit=circuit, leaf_features=4, component_features=3, **sizes, **trunk))
+    part = CircuitPart(CircuitConfig(circuit=circuit, leaf_features=4, component_features=3, **sizes, **trunk))
     part.head.initialise(torch.randn(VOCAB, HIDDEN))
     return part, torch.randn(4, HIDDEN), torch.randint(VOCAB, (4, WINDOW))
 

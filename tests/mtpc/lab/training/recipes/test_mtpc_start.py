@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from mtpc.parallel.circuit_window import CircuitWindow
+from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 
 VOCAB, HIDDEN = 9, 16
 
 
-def build(circuit: str, leaves: str, features: int = 9, **trunk: int | bool) -> CircuitWindow:
+def build(circuit: str, leaves: str, features: int = 9, **trunk: int | bool) -> CircuitPart:
     torch.manual_seed(0)
     sizes = {"window": 4, "rank": 3, "hidden_size": HIDDEN, "vocab_size": VOCAB, "leaf_features": features}
-    part = CircuitWindow(CircuitConfig(circuit=circuit, leaves=leaves, **sizes, **trunk))
+    part = CircuitPart(CircuitConfig(circuit=circuit, leaves=leaves, **sizes, **trunk))
     part.head.initialise(torch.eye(VOCAB, HIDDEN) * 3)
     return part
 

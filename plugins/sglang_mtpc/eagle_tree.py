@@ -1,4 +1,4 @@
-"""Trees of a serial part alone that borrow nodes or are left out where they do not pay: the core makes them.
+"""Trees of an autoregressive part alone that borrow nodes or are left out where they do not pay: the core makes them.
 
 SGLang's draft loop finds the candidates, but returns no probabilities of its tree, which both need. So `organized`
 stands in the place of what makes the tree of them.

@@ -1,4 +1,4 @@
-"""SGLang's worker of drafters without a serial part, outside of an engine: what a step drafts and copies."""
+"""SGLang's worker of drafters without an autoregressive part, outside of an engine: what a step drafts and copies."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtpc.draft import Draft, Known, Mode
+from mtpc.draft import Draft, DraftContext, Mode
 from mtpc.methods.drafter import load_drafter
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.parallel_worker import ParallelWorker
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Steps
-from sglang_mtpc.window_worker import WindowWorker
 from tests.sglang_mtpc.stand_ins import Texts, batch_of
 
 OWN = Shape(4, 1, 4)
@@ -24,15 +24,15 @@ OWN = Shape(4, 1, 4)
 @pytest.mark.parametrize("copied", [0, 2])
 def test_a_step_drafts_what_the_window_does(drafter: Path, mode: Mode, copied: int, verified: list[Draft]) -> None:
     """And goes on with what would be copied, where drafts are copied."""
-    window = load_drafter(drafter).window
-    assert window is not None
+    parallel = load_drafter(drafter).parallel
+    assert parallel is not None
     rows, drafts = 8, OWN.depth + copied
     states = torch.randn(rows, 64)
     batch, _ = batch_of(rows, mode, states)
-    made = WindowWorker.__new__(WindowWorker)
+    made = ParallelWorker.__new__(ParallelWorker)
     made.clock, made.steps, made._target_worker = DraftClock(None), Steps(7), None
     made.lengths, made.shape = Texts(OWN.depth) if copied else None, Shape(drafts, 1, drafts)
-    made.drafting = Drafting(window, OWN, copies=bool(copied))
+    made.drafting = Drafting(parallel, OWN, copies=bool(copied))
     made.strategy = made._strategy()
     made._draft(batch)
     ((tokens, probs, _),) = verified
@@ -41,7 +41,7 @@ def test_a_step_drafts_what_the_window_does(drafter: Path, mode: Mode, copied: i
     found.begin(batch.reqs)
     texts = found.copied(drafts)
     own = Copied(*(each[:, : OWN.depth] for each in texts)) if copied else None
-    known = Known(states[:, None], batch.spec_info.bonus_tokens[:, None])
+    known = DraftContext(states[:, None], batch.spec_info.bonus_tokens[:, None])
     expected = made.drafting(Inputs.of(known, Steps(7).begin(batch), own), mode)
     assert isinstance(expected, Draft)
     assert torch.equal(tokens[:, : OWN.depth], expected.tokens)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mtpc.autoregressive.config import SerialConfig
+from mtpc.autoregressive.config import AutoregressiveConfig
 
 PREFIX = "model.mtp_layers.0."  # of a published checkpoint
 OUTER = ("token_layernorm.", "hidden_layernorm.", "input_proj.", "final_layernorm.", "blocks.")
@@ -26,14 +26,16 @@ class Row(NamedTuple):
     position: int
 
 
-class SerialOracle:
+class DraftLayersOracle:
     """Serial layers, float64.
 
-    weights: by the names of a checkpoint, with or without its prefix, or by those of a `SerialLayer`.  embedding,
+    weights: by the names of a checkpoint, with or without its prefix, or by those of a `DraftLayers`.  embedding,
     unembedding: [V, d], the target's; what the weights bring themselves stands in their place.
     """
 
-    def __init__(self, config: SerialConfig, weights: dict[str, Tensor], embedding: Tensor, unembedding: Tensor):
+    def __init__(
+        self, config: AutoregressiveConfig, weights: dict[str, Tensor], embedding: Tensor, unembedding: Tensor
+    ):
         self.config = config
         named = {name.removeprefix(PREFIX): tensor.double() for name, tensor in weights.items()}
         self.weights = {

@@ -1,4 +1,4 @@
-"""Trees of both parts after many positions of a text at once: the serial part reads the text a single time.
+"""Trees of both parts after many positions of a text at once: the autoregressive part reads the text a single time.
 
 All prefixes of some positions' trees are one row of tokens behind the text; a mask lets each attend to the text up to
 its own position and to the prefix that it goes on from, which is what it attends to when an engine drafts.
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mtpc.draft import Known, TreeDraft
+from mtpc.draft import DraftContext, TreeDraft
 from mtpc.lab.evaluation.texts import View
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.reference import shorten
@@ -32,23 +32,23 @@ def trees_along(
 
     Errors: `MTPCError` where the limits leave no room for so many nodes.
     """
-    serial = Serial(drafter, head, text.hidden[: positions.stop], text.tokens[: positions.stop + 1])
-    leaves = head.vocab_size if drafter.window is None else math.prod(drafter.window.leaf_shape)
+    autoregressive = LayerTrees(drafter, head, text.hidden[: positions.stop], text.tokens[: positions.stop + 1])
+    leaves = head.vocab_size if drafter.parallel is None else math.prod(drafter.parallel.leaf_shape)
     together = max(1, NUMBERS // (limits.beams * leaves))
     for start in range(positions.start, positions.stop, together):
         some = torch.arange(start, min(start + together, positions.stop), device=text.tokens.device)
-        known = Known.of_target(serial.hidden[some], text.tokens[some + 1])
+        known = DraftContext.of_target(autoregressive.hidden[some], text.tokens[some + 1])
         heat = torch.full((len(some),), temperature, device=some.device)
-        yield grow(drafter, head, known, serial.begin(some), serial.step, limits, heat).tree(size)
+        yield grow(drafter, head, known, autoregressive.begin(some), autoregressive.step, limits, heat).tree(size)
 
 
-class Serial:
-    """The serial part with the keys of a text, and with those of the prefixes of some positions' trees behind them."""
+class LayerTrees:
+    """The autoregressive part with the keys of a text, and with those of the prefixes of some positions' trees behind them."""
 
     def __init__(self, drafter: Drafter, head: SharedHead, hidden: Tensor, tokens: Tensor) -> None:
         """hidden: [T, d].  tokens: int64 [T + 1]."""
-        assert drafter.serial is not None
-        self.layer, self.head = drafter.serial, head
+        assert drafter.autoregressive is not None
+        self.layer, self.head = drafter.autoregressive, head
         self.hidden, self.cache = hidden.to(next(drafter.parameters()).dtype), DynamicCache()
         length = len(hidden)
         causal = torch.ones(length, length, dtype=torch.bool, device=hidden.device).tril()

@@ -11,7 +11,7 @@ from sglang.srt.speculative.spec_utils import select_top_k_tokens
 from torch import Tensor
 
 from mtpc.draft import TreeDraft
-from sglang_mtpc import serial_tree, served
+from sglang_mtpc import eagle_tree, served
 from sglang_mtpc.shape import Shape
 from tests.mtpc.parallel.test_tree import rows_of
 from tests.oracles.beams import beam_tree
@@ -47,7 +47,7 @@ def test_the_tree_is_plain_pythons(children: int, nodes: int, count: int, monkey
     with torch.compiler.set_stance("force_eager"):
         found = candidates(children)
     monkeypatch.setattr(served, "shape", lambda: Shape(STEPS, children, nodes, count))
-    parents, scores, tokens = serial_tree.organized(None, *found, nodes + 1)
+    parents, scores, tokens = eagle_tree.organized(None, *found, nodes + 1)
     trees = rows_of(TreeDraft(tokens, parents, scores))
     for row, process in enumerate(PROCESSES):
         plain = beam_tree(lambda x, p=process: p.conditionals[x].tolist(), STEPS, STEPS, children, nodes)

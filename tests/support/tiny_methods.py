@@ -1,4 +1,4 @@
-"""Tiny random drafters of every family, for a vocabulary of five tokens: what the contract of families is tried on."""
+"""Tiny random drafters of every draft method, for a vocabulary of five tokens: what the contract of draft methods is tried on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtpc.files.config_model import declared
 from mtpc.methods.copying import CopyingAlone, CopyingConfig
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
-from tests.support.random_hybrid import family
+from tests.support.random_hybrid import method
 from tests.support.tiny_models import SIZE, make_fastmtp, make_mtpc, make_target, randomise_layer
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -42,20 +42,24 @@ def hybrid(circuit: str, **options: object) -> Drafter:
 def layered(name: str, **keys: object) -> Drafter:
     """One of tests/support/hybrid, with these keys of its section beside those of its layer."""
     torch.manual_seed(1)
-    kind = family(name)
+    kind = method(name)
     drafter = Drafter(kind, kind.config(**layer_of(tiny_target().config), **keys))
     with torch.no_grad():
         for parameter in drafter.parameters():
             parameter.normal_()
-    randomise_layer(scaled(drafter).serial)
+    randomise_layer(scaled(drafter).autoregressive)
     return drafter.requires_grad_(False).eval()
 
 
 def subset(parallel: dict[str, object] | None) -> Drafter:
     """One that drafts three of the five tokens."""
     drafter = layered("subset", parallel=parallel, tokens=3)
-    assert drafter.serial is not None and drafter.serial.own is not None and drafter.serial.own.tokens is not None
-    drafter.serial.own.tokens.copy_(torch.tensor([0, 2, 3]))
+    assert (
+        drafter.autoregressive is not None
+        and drafter.autoregressive.own is not None
+        and drafter.autoregressive.own.tokens is not None
+    )
+    drafter.autoregressive.own.tokens.copy_(torch.tensor([0, 2, 3]))
     return drafter
 
 
@@ -66,9 +70,9 @@ def gumiho(parallel: dict[str, object] | None, **options: object) -> Drafter:
     with torch.no_grad():
         for parameter in drafter.parameters():
             parameter.normal_()
-    randomise_layer(scaled(drafter).serial)
+    randomise_layer(scaled(drafter).autoregressive)
     if not config.normed:
-        scaled(drafter.serial)  # what no norm holds back grows from step to step
+        scaled(drafter.autoregressive)  # what no norm holds back grows from step to step
     return drafter.requires_grad_(False).eval()
 
 
@@ -85,7 +89,7 @@ def scaled(drafter: Module) -> Module:
     return drafter
 
 
-# By the name of a family, then of what is special about the example; every family of the registry has at least one.
+# By the name of a draft method, then of what is special about the example; every draft method of the registry has at least one.
 EXAMPLES = {
     "mtpc-ff": lambda: mtpc("ff", leaves="table"),
     "mtpc-cp": lambda: mtpc("cp", **SHARED_LEAVES),

@@ -1,4 +1,4 @@
-"""The class that SGLang's model loader builds for a drafter with a serial part, run by SGLang's own draft worker."""
+"""The class that SGLang's model loader builds for a drafter with an autoregressive part, run by SGLang's own draft worker."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sglang.srt.model_loader.weight_utils import default_weight_loader
 from sglang.srt.models.llama import LlamaMLP
 from torch import Tensor, nn
 
-from mtpc.autoregressive.config import SerialConfig
+from mtpc.autoregressive.config import AutoregressiveConfig
 from mtpc.autoregressive.part import OwnTokens
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.errors import MTPCError
-from mtpc.methods import DrafterConfig, Family, families
+from mtpc.methods import DrafterConfig, DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.own import OwnLogits
@@ -35,35 +35,35 @@ from sglang_mtpc.ranks import head_ranks, of_first_rank
 from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, NoHead, VocabularyHead
 
 
-def attention(serial: SerialConfig, config: Any, number: int) -> Any:
+def attention(autoregressive: AutoregressiveConfig, config: Any, number: int) -> Any:
     """SGLang's attention of a layer's kind; a drafter is not quantised, whatever its target.
 
     config: of transformers, as SGLang has made it from the drafter's directory.  number: of the layer, whose keys and
     values lie under it.
     """
-    rope = dict(serial.rope_parameters)
+    rope = dict(autoregressive.rope_parameters)
     shape = {
-        "hidden_size": serial.hidden_size,
-        "num_heads": serial.num_attention_heads,
-        "num_kv_heads": serial.num_key_value_heads,
+        "hidden_size": autoregressive.hidden_size,
+        "num_heads": autoregressive.num_attention_heads,
+        "num_kv_heads": autoregressive.num_key_value_heads,
         "rope_theta": rope["rope_theta"],
         "rope_scaling": rope,
-        "max_position_embeddings": serial.max_position_embeddings,
+        "max_position_embeddings": autoregressive.max_position_embeddings,
         "layer_id": number,
         "prefix": f"blocks.{number}.self_attn",
     }
-    if serial.layer == "llama":
+    if autoregressive.layer == "llama":
         from sglang.srt.models.llama import LlamaAttention
 
-        built = LlamaAttention(config, bias=serial.attention_bias, **shape)
-    elif serial.layer == "qwen2":
+        built = LlamaAttention(config, bias=autoregressive.attention_bias, **shape)
+    elif autoregressive.layer == "qwen2":
         from sglang.srt.models.qwen2 import Qwen2Attention
 
-        built = Qwen2Attention(head_dim=serial.head_dim, **shape)
+        built = Qwen2Attention(head_dim=autoregressive.head_dim, **shape)
     else:
         from sglang.srt.models.qwen3 import Qwen3Attention
 
-        built = Qwen3Attention(head_dim=serial.head_dim, rms_norm_eps=serial.rms_norm_eps, **shape)
+        built = Qwen3Attention(head_dim=autoregressive.head_dim, rms_norm_eps=autoregressive.rms_norm_eps, **shape)
     built.o_proj.reduce_results = True  # some releases leave it to a decoder layer of their own
     return built
 
@@ -71,13 +71,13 @@ def attention(serial: SerialConfig, config: Any, number: int) -> Any:
 class Block(nn.Module):
     """A decoder layer.  normed: whether it begins with a norm."""
 
-    def __init__(self, serial: SerialConfig, config: Any, number: int, normed: bool) -> None:
+    def __init__(self, autoregressive: AutoregressiveConfig, config: Any, number: int, normed: bool) -> None:
         super().__init__()
-        size, eps = serial.hidden_size, serial.rms_norm_eps
+        size, eps = autoregressive.hidden_size, autoregressive.rms_norm_eps
         self.input_layernorm = RMSNorm(size, eps=eps) if normed else nn.Identity()
-        self.self_attn = attention(serial, config, number)
+        self.self_attn = attention(autoregressive, config, number)
         self.post_attention_layernorm = RMSNorm(size, eps=eps)
-        self.mlp = LlamaMLP(size, serial.intermediate_size, "silu", prefix=f"blocks.{number}.mlp")
+        self.mlp = LlamaMLP(size, autoregressive.intermediate_size, "silu", prefix=f"blocks.{number}.mlp")
 
     def forward(
         self, positions: Tensor, z: Tensor, residual: Tensor | None, forward_batch: Any
@@ -89,28 +89,34 @@ class Block(nn.Module):
         return self.mlp(attended), residual
 
 
-class SerialPart(nn.Module):
-    """`mtpc.autoregressive.layer.SerialLayer` in SGLang's layers, with keys and values in SGLang's pages.
+class SGLangDraftLayers(nn.Module):
+    """`mtpc.autoregressive.layer.DraftLayers` in SGLang's layers, with keys and values in SGLang's pages.
 
     ``embed_tokens`` is its own, or the target's, put here once that is loaded.
     """
 
     embed_tokens: nn.Module
 
-    def __init__(self, serial: SerialConfig, config: Any) -> None:
+    def __init__(self, autoregressive: AutoregressiveConfig, config: Any) -> None:
         super().__init__()
-        size, self.normed, layers = serial.hidden_size, serial.normed, range(serial.num_hidden_layers)
-        self.own = OwnTokens.of(serial)
+        size, self.normed, layers = (
+            autoregressive.hidden_size,
+            autoregressive.normed,
+            range(autoregressive.num_hidden_layers),
+        )
+        self.own = OwnTokens.of(autoregressive)
         if self.own is not None and self.own.embedding is not None:
             self.embed_tokens = self.own.embedding
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
-            RMSNorm(size, eps=serial.rms_norm_eps) if serial.normed else nn.Identity() for _ in range(3)
+            RMSNorm(size, eps=autoregressive.rms_norm_eps) if autoregressive.normed else nn.Identity() for _ in range(3)
         )
-        self.input_proj = ReplicatedLinear(2 * size, size, bias=not serial.normed, prefix="input_proj")
-        self.blocks = nn.ModuleList(Block(serial, config, number, serial.normed or number > 0) for number in layers)
+        self.input_proj = ReplicatedLinear(2 * size, size, bias=not autoregressive.normed, prefix="input_proj")
+        self.blocks = nn.ModuleList(
+            Block(autoregressive, config, number, autoregressive.normed or number > 0) for number in layers
+        )
 
     def inputs(self, input_ids: Tensor, previous: Tensor) -> Tensor:
-        """What the layers read, [T, d]; see `SerialLayer.inputs`."""
+        """What the layers read, [T, d]; see `DraftLayers.inputs`."""
         dtype = self.input_proj.weight.dtype  # the target's may be another
         embeddings = self.token_layernorm(self.embed_tokens(input_ids).to(dtype))
         z: Tensor
@@ -128,7 +134,7 @@ class SerialPart(nn.Module):
             mlp(z)
 
     def forward(self, input_ids: Tensor, positions: Tensor, previous: Tensor, forward_batch: Any) -> Tensor:
-        """The states after one step, [T, d]; see `SerialLayer.forward`."""
+        """The states after one step, [T, d]; see `DraftLayers.forward`."""
         z, residual = self.blocks[0](positions, self.inputs(input_ids, previous), None, forward_batch)
         for block in self.blocks[1:]:
             z, residual = block(positions, z, residual, forward_batch)
@@ -136,8 +142,8 @@ class SerialPart(nn.Module):
         return out
 
 
-class SerialModel(nn.Module):
-    """The serial part with the target's embedding and output head: modules of the target, so nothing is copied."""
+class DraftLayersModel(nn.Module):
+    """The autoregressive part with the target's embedding and output head: modules of the target, so nothing is copied."""
 
     lm_head: Any
     draft_logits: DraftLogits | None = None  # None: the whole vocabulary is drafted
@@ -150,18 +156,18 @@ class SerialModel(nn.Module):
     def __init__(self, config: Any, quant_config: Any = None, prefix: str = "") -> None:
         super().__init__()
         self.config = config
-        self.family, self.drafter = served.read(served.folder())
-        assert self.drafter.serial is not None
-        self.model = SerialPart(self.drafter.serial, config)
+        self.method, self.drafter = served.read(served.folder())
+        assert self.drafter.autoregressive is not None
+        self.model = SGLangDraftLayers(self.drafter.autoregressive, config)
         self.logits_processor = DraftLogitsProcessor(config)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Take over the serial part's tensors; the directory was checked when SGLang resolved its arguments."""
-        names, parameters = serial_names(self.family, self.drafter), dict(self.model.named_parameters())
+        """Take over the autoregressive part's tensors; the directory was checked when SGLang resolved its arguments."""
+        names, parameters = layer_names(self.method, self.drafter), dict(self.model.named_parameters())
         buffers = dict(self.model.own.named_buffers(prefix="own")) if self.model.own is not None else {}
         for name, tensor in weights:
             if name not in names:
-                continue  # of the window part
+                continue  # of the parallel part
             name = names[name]
             if name in buffers:
                 buffers[name].copy_(tensor)
@@ -203,7 +209,7 @@ class SerialModel(nn.Module):
     @cached_property
     def whole(self) -> Head:
         """What is drafted through from all tokens."""
-        shard = self._shard(f"{self.family.title} needs an output head that is not quantised")
+        shard = self._shard(f"{self.method.title} needs an output head that is not quantised")
         return DraftHead(Rows(shard, self.drafter.vocab_size, head_ranks()), self.drafter.vocab_size)
 
     def head(self, requests: int) -> Head:
@@ -212,8 +218,8 @@ class SerialModel(nn.Module):
             return self.whole
         return self.draft_logits.head(None if self.numbers is None else self.numbers[:requests])
 
-    def completed(self, known: Known, requests: int | None = None) -> Known:
-        """What is known when a window drafts that goes on from the serial part, with what it reads beside it.
+    def completed(self, known: DraftContext, requests: int | None = None) -> DraftContext:
+        """What is known when a window drafts that goes on from the autoregressive part, with what it reads beside it.
 
         requests: of the batch; None: every row is one.
         """
@@ -268,13 +274,13 @@ class SerialModel(nn.Module):
         return output
 
 
-def serial_names(family: Family, config: DrafterConfig) -> dict[str, str]:
-    """The names in `SerialPart` of a directory's tensors of the serial part, by their names in the directory."""
+def layer_names(method: DraftMethod, config: DrafterConfig) -> dict[str, str]:
+    """The names in `SGLangDraftLayers` of a directory's tensors of the autoregressive part, by their names in the directory."""
     with torch.device("meta"):
-        names = Drafter(family, config).state_dict()
-    serial = [name for name in names if name.startswith("serial.")]
-    return {family.tensor_name(name): name.removeprefix("serial.") for name in serial}
+        names = Drafter(method, config).state_dict()
+    autoregressive = [name for name in names if name.startswith("autoregressive.")]
+    return {method.tensor_name(name): name.removeprefix("autoregressive.") for name in autoregressive}
 
 
 # SGLang finds a class by the architecture that a directory names.
-EntryClass = [type(family.architecture, (SerialModel,), {}) for family in families()]
+EntryClass = [type(method.architecture, (DraftLayersModel,), {}) for method in draft_methods()]

@@ -1,4 +1,4 @@
-"""Drafters of every family through `vllm serve`: the plain loop's drafts, the target's text and its distribution.
+"""Drafters of every draft method through `vllm serve`: the plain loop's drafts, the target's text and its distribution.
 
 A server takes half a minute: it serves all tests of a drafter, also with vLLM's own schedule of fewer drafts for larger
 batches, and with a drafter that misstates its distributions while a file is there.
@@ -16,7 +16,7 @@ import pytest
 
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from mtpc.lab.statistics.windows import Window
-from mtpc.methods import families, family_of
+from mtpc.methods import draft_methods, method_of
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import CAPACITY, Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
@@ -26,7 +26,7 @@ from tests.engine.server import Server, speculative_config, tokens
 from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
-from tests.support.random_hybrid import know_the_family, make_between, make_hybrid, make_subset
+from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 from tests.support.random_qwen3 import make_qwen3
@@ -64,7 +64,7 @@ class Case(NamedTuple):
 
 
 def mtpc(folder: Path) -> Case:
-    """A window part alone."""
+    """A parallel part alone."""
     target = make_target(folder / "target")
     models = Models(target, make_drafter(folder / "drafter", target), 5)
     samplings = [Sampling(), Sampling(top_p=0.8), Sampling(0.8, 20, 0.9)]
@@ -73,10 +73,10 @@ def mtpc(folder: Path) -> Case:
 
 
 def mimo(folder: Path) -> Case:
-    """A serial part alone, of kind qwen2, drafting from the whole vocabulary: a MiMo checkpoint's after `mtpc convert`.
+    """An autoregressive part alone, of kind qwen2, drafting from the whole vocabulary: a MiMo checkpoint's after `mtpc convert`.
 
     Its target hands over its states before the final norm, and brings its configuration class, as the published one.
-    Serial parts of kind llama, and draft vocabularies by language, are served with a window behind them: see `gumiho`.
+    Autoregressive parts of kind llama, and draft vocabularies by language, are served with a window behind them: see `gumiho`.
     """
     made = make_mimo(folder)
     return Case(Models(made.target, made.drafter, 3), made.plain, WHOLE, arguments=("--trust-remote-code",))
@@ -161,7 +161,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     asked = {"mtpc": case.vocabulary or {}}
     models, values = case.models, vocabulary_values(asked)
     vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
-    copy = copies(asked, not family_of(case.models.drafter).read_config(case.models.drafter).own_drafts)
+    copy = copies(asked, not method_of(case.models.drafter).read_config(case.models.drafter).own_drafts)
     loop = Loop(case.plain, case.models.drafter, vocabularies, section(asked).step_cost, copy)
     exact = Reference(case.plain)
     with Server(
@@ -340,5 +340,5 @@ def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
 
 
 def test_every_family_has_a_case() -> None:
-    know_the_family()
-    assert {family.name for family in families()} == {name.partition(",")[0] for name in CASES}
+    register_method()
+    assert {method.name for method in draft_methods()} == {name.partition(",")[0] for name in CASES}

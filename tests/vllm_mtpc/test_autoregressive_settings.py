@@ -1,4 +1,4 @@
-"""Every wrong directory or setting of a drafter with a serial part is one sentence, before any engine exists."""
+"""Every wrong directory or setting of a drafter with an autoregressive part is one sentence, before any engine exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from vllm.engine.arg_utils import EngineArgs
 
 from mtpc.errors import MTPCError
-from mtpc.methods import family_of
+from mtpc.methods import method_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.vllm_mtpc.platforms import on_a_gpu
 from vllm_mtpc import integration_points
@@ -41,7 +41,7 @@ def engine_config(target: Path, drafter: Path, additional: dict[str, Any], ranks
 
 @pytest.fixture
 def copy(fastmtp: Path, tmp_path: Path) -> Path:
-    """A drafter directory to break."""
+    """A drafter checkpoint to break."""
     shutil.copytree(fastmtp, tmp_path / "drafter")
     return tmp_path / "drafter"
 
@@ -149,7 +149,9 @@ def test_copying_makes_drafts_longer_than_the_drafters_own(target: Path, drafter
     assert config.speculative_config.num_speculative_tokens == 12
     assert "from 1 to 7" in refused(target, drafter, {"mtpc": {"copy": False}}, **longer)
     assert "from 1 to 256" in refused(target, drafter, {"mtpc": {"copy": True}}, num_speculative_tokens=0)
-    assert "is for drafters with a serial part" in refused(target, drafter, {"mtpc": {"copy": True, "size": 40}})
+    assert "is for drafters with an autoregressive part" in refused(
+        target, drafter, {"mtpc": {"copy": True, "size": 40}}
+    )
 
 
 def test_what_vllm_decides_itself_is_checked_before_an_engine_starts(
@@ -166,7 +168,7 @@ def test_what_vllm_decides_itself_is_checked_before_an_engine_starts(
 
 
 def test_the_v1_runner_copies_where_steps_do_not_overlap(fastmtp: Path) -> None:
-    config = family_of(fastmtp).read_config(fastmtp)
+    config = method_of(fastmtp).read_config(fastmtp)
     assert v1_copies({"mtpc": {"copy": True}}, config, async_scheduling=False, on_cpu=False)
     assert not v1_copies({}, config, async_scheduling=True, on_cpu=False)
     for key, value in (("copy", True), ("step_cost", {})):
@@ -175,7 +177,7 @@ def test_the_v1_runner_copies_where_steps_do_not_overlap(fastmtp: Path) -> None:
 
 
 def test_the_v1_runner_has_drafts_of_any_length_on_a_cpu_and_with_copying(fastmtp: Path) -> None:
-    config = family_of(fastmtp).read_config(fastmtp)
+    config = method_of(fastmtp).read_config(fastmtp)
     for key, value in (("adaptive", True), ("step_cost", {})):
         assert not v1_copies({"mtpc": {key: value}}, config, async_scheduling=False, on_cpu=True)
         assert v1_copies({"mtpc": {key: value, "copy": True}}, config, async_scheduling=False, on_cpu=False)
@@ -200,7 +202,7 @@ def test_model_runner_v2_copies_no_more_than_the_drafter_drafts(
     additional = {"mtpc": {"copy": True} | values}
     monkeypatch.setattr(integration_points, "runners", lambda: {integration_points.V1, integration_points.V2})
     engine_config(target, drafter, additional, num_speculative_tokens=drafts)  # vLLM is still to choose
-    config = family_of(drafter).read_config(drafter)
+    config = method_of(drafter).read_config(drafter)
     monkeypatch.setattr(integration_points, "runners", lambda: {integration_points.V2})
     if not message:
         engine_config(target, drafter, additional, num_speculative_tokens=drafts)
@@ -213,7 +215,7 @@ def test_model_runner_v2_copies_no_more_than_the_drafter_drafts(
 
 
 def test_a_draft_vocabulary_is_no_setting_of_a_drafter_without_a_serial_part(target: Path, drafter: Path) -> None:
-    assert "is for drafters with a serial part" in refused(target, drafter, {"mtpc": {"size": 40}})
+    assert "is for drafters with an autoregressive part" in refused(target, drafter, {"mtpc": {"size": 40}})
 
 
 def change_config(**values: Any) -> Callable[[Path], None]:

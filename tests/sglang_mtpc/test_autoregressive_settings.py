@@ -1,4 +1,4 @@
-"""A drafter with a serial part: every wrong directory or setting is one sentence, before any engine process exists."""
+"""A drafter with an autoregressive part: every wrong directory or setting is one sentence, before any engine process exists."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kept_hook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def copy(fastmtp: Path, tmp_path: Path) -> Path:
-    """A drafter directory to break."""
+    """A drafter checkpoint to break."""
     return shutil.copytree(fastmtp, tmp_path / "drafter")
 
 

@@ -1,4 +1,4 @@
-"""Drafters of any family: what SGLang is told follows from their parts, and each wrong setting is one sentence."""
+"""Drafters of any draft method: what SGLang is told follows from their parts, and each wrong setting is one sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from mtpc.errors import MTPCError
-from mtpc.methods import families, family_of
+from mtpc.methods import draft_methods, method_of
 from sglang_mtpc import _worker, integration_points, served
 from sglang_mtpc.algorithm import DrafterAlgorithm
 from sglang_mtpc.shape import Shape
@@ -32,13 +32,13 @@ def kept_hook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["drafter", "fastmtp", "hybrid"])
 def folder(request: pytest.FixtureRequest) -> Path:
-    """A drafter of each shape: a window alone, a serial part alone, both."""
+    """A drafter of each shape: a window alone, an autoregressive part alone, both."""
     directory: Path = request.getfixturevalue(request.param)
     return directory
 
 
 def test_every_family_is_registered() -> None:
-    names = {family.algorithm for family in families()}
+    names = {method.algorithm for method in draft_methods()}
     assert {"MTPC", "FASTMTP", "HYBRID"} <= names
     assert all(isinstance(SpeculativeAlgorithm.from_string(name), DrafterAlgorithm) for name in names)
 
@@ -46,16 +46,19 @@ def test_every_family_is_registered() -> None:
 def test_sglang_is_told_what_the_configuration_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SimpleNamespace(speculative_draft_model_path=str(folder))
     monkeypatch.setattr(served, "get_spec", lambda: spec)
-    family, serial = family_of(folder), json.loads((folder / "config.json").read_text())["num_hidden_layers"] > 0
-    algorithm = SpeculativeAlgorithm.from_string(family.algorithm)
-    assert algorithm.has_draft_kv() == algorithm.need_topk() == serial
-    assert _worker(None).__name__ == ("SerialWorker" if serial else "WindowWorker")
+    method, autoregressive = (
+        method_of(folder),
+        json.loads((folder / "config.json").read_text())["num_hidden_layers"] > 0,
+    )
+    algorithm = SpeculativeAlgorithm.from_string(method.algorithm)
+    assert algorithm.has_draft_kv() == algorithm.need_topk() == autoregressive
+    assert _worker(None).__name__ == ("AutoregressiveWorker" if autoregressive else "ParallelWorker")
 
 
 def test_what_is_left_open_is_completed(target: Path, folder: Path) -> None:
-    family = family_of(folder)
-    config = family.read_config(folder)
-    served_with = resolved(target, PATH, str(folder), algorithm=family.algorithm)
+    method = method_of(folder)
+    config = method.read_config(folder)
+    served_with = resolved(target, PATH, str(folder), algorithm=method.algorithm)
     assert served_with.speculative_num_steps == config.num_drafts
     assert served_with.speculative_num_draft_tokens == config.num_drafts + 1
     assert served_with.speculative_use_rejection_sampling

@@ -1,4 +1,4 @@
-"""The worker of SGLang's scheduler for drafters without a serial part: drafts in one shot, verified as EAGLE's are."""
+"""The worker of SGLang's scheduler for drafters without an autoregressive part: drafts in one shot, verified as EAGLE's are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
 from sglang.srt.speculative.spec_utils import get_plan_stream
 from torch import Tensor
 
-from mtpc.draft import Draft, Known
+from mtpc.draft import Draft, DraftContext
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc import served, verify
@@ -28,7 +28,7 @@ from sglang_mtpc.step import Step, Steps
 from sglang_mtpc.timing import step_of
 
 
-class WindowWorker(BaseSpecWorker):
+class ParallelWorker(BaseSpecWorker):
     """Drafts at the start of a decoding step; no draft model runner, no draft KV cache.
 
     Between steps a request carries two things only: the token that the target has sampled last and the hidden state
@@ -48,8 +48,8 @@ class WindowWorker(BaseSpecWorker):
         self.device = torch.device(runner.device)
         self.shape = served.shape()
         self.lengths = WorkerLengths.of_served(self.device)
-        window = served.window(runner.model_config, self.device)
-        self.drafting = Drafting(window, served.own_shape(), self.lengths is not None and self.shape.children == 1)
+        part = served.parallel(runner.model_config, self.device)
+        self.drafting = Drafting(part, served.own_shape(), self.lengths is not None and self.shape.children == 1)
         self.steps = Steps(target_worker.random_seed)
         self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
         ranks = parallel.tp_rank, parallel.dp_rank
@@ -116,7 +116,7 @@ class WindowWorker(BaseSpecWorker):
         """What makes the drafts of a step."""
         if self.lengths is None:
             return self._whole
-        vocab_size = self.drafting.window.vocab_size
+        vocab_size = self.drafting.parallel.vocab_size
         if self.shape.children > 1:
             return AdaptiveTree(self.lengths, self._whole, self.clock.lap, vocab_size)
         return AdaptiveChain(self.lengths, self._mixed, self.clock.lap, vocab_size)
@@ -140,8 +140,8 @@ class WindowWorker(BaseSpecWorker):
 
     def _drafted(self, batch: Any, step: Step, copied: Copied | None) -> Drafts:
         states, tokens = of_first_rank(batch.spec_info.hidden_states), batch.spec_info.bonus_tokens.long()
-        drafts = self.drafting(Inputs.of(Known.of_target(states, tokens), step, copied), step.mode)
-        self.clock.lap("window")
+        drafts = self.drafting(Inputs.of(DraftContext.of_target(states, tokens), step, copied), step.mode)
+        self.clock.lap("parallel")
         return drafts
 
     def _verify(self, batch: Any, grammar_barrier: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The serial part of a drafter in vLLM's layers: sharded over ranks, compiled, with keys and values in vLLM's pages."""
+"""The autoregressive part of a drafter in vLLM's layers: sharded over ranks, compiled, with keys and values in vLLM's pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vllm.model_executor.models.qwen2 import Qwen2DecoderLayer
 from vllm.model_executor.models.qwen3 import Qwen3DecoderLayer
 from vllm.model_executor.models.utils import WeightsMapper
 
-from mtpc.autoregressive.config import SerialConfig
+from mtpc.autoregressive.config import AutoregressiveConfig
 from mtpc.autoregressive.part import OwnTokens
 
 STACKED = WeightsMapper(
@@ -39,41 +39,41 @@ class LlamaBlock(LlamaDecoderLayer):
 
 
 @support_torch_compile(dynamic_arg_dims={"input_ids": 0, "positions": 0, "hidden_states": 0})
-class SerialPart(nn.Module):
-    """`mtpc.autoregressive.layer.SerialLayer` of vLLM's layers.
+class VLLMDraftLayers(nn.Module):
+    """`mtpc.autoregressive.layer.DraftLayers` of vLLM's layers.
 
     ``embed_tokens`` is its own, or the target's, which vLLM puts here.
     """
 
     embed_tokens: Any
 
-    def __init__(self, *, vllm_config: Any, serial: SerialConfig, prefix: str = "") -> None:
+    def __init__(self, *, vllm_config: Any, autoregressive: AutoregressiveConfig, prefix: str = "") -> None:
         super().__init__()
-        size, self.normed = serial.hidden_size, serial.normed
-        self.own = OwnTokens.of(serial)
+        size, self.normed = autoregressive.hidden_size, autoregressive.normed
+        self.own = OwnTokens.of(autoregressive)
         if self.own is not None and self.own.embedding is not None:
             self.embed_tokens = self.own.embedding
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
-            RMSNorm(size, eps=serial.rms_norm_eps) if serial.normed else nn.Identity() for _ in range(3)
+            RMSNorm(size, eps=autoregressive.rms_norm_eps) if autoregressive.normed else nn.Identity() for _ in range(3)
         )
         self.input_proj = ReplicatedLinear(
             2 * size,
             size,
-            bias=not serial.normed,
+            bias=not autoregressive.normed,
             params_dtype=vllm_config.model_config.dtype,
             prefix=f"{prefix}.input_proj",
             return_bias=False,
         )
         # The names, with the numbers after the target's last layer, are those of the layers' own KV caches.
         first = vllm_config.model_config.get_total_num_hidden_layers()
-        names = (f"{prefix}.layers.{first + number}" for number in range(serial.num_hidden_layers))
+        names = (f"{prefix}.layers.{first + number}" for number in range(autoregressive.num_hidden_layers))
         config = vllm_config.speculative_config.draft_model_config.hf_config
-        if serial.layer == "llama":
+        if autoregressive.layer == "llama":
             self.blocks = nn.ModuleList(LlamaBlock(vllm_config, prefix=name, config=config) for name in names)
         else:
-            layer, cache = QWEN[serial.layer], vllm_config.cache_config
+            layer, cache = QWEN[autoregressive.layer], vllm_config.cache_config
             self.blocks = nn.ModuleList(layer(config, cache, prefix=name) for name in names)
-        if not serial.normed:
+        if not autoregressive.normed:
             self.blocks[0].input_layernorm = nn.Identity()
 
     def inputs(self, input_ids: Tensor, hidden_states: Tensor) -> Tensor:

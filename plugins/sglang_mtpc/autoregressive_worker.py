@@ -1,8 +1,8 @@
-"""SGLang's own EAGLE worker with the serial part of a drafter, and its window part after that.
+"""SGLang's own EAGLE worker with the autoregressive part of a drafter, and its parallel part after that.
 
 SGLang drafts the first token at the end of the step before, where it computes the keys of what was accepted.  Where a
-window part follows, a request carries between steps the target's state beside the layers', [B, 2 d] in one tensor; what
-the serial part drafts after its first token is drafted in SGLang's loop, which hands over the states of its steps.
+parallel part follows, a request carries between steps the target's state beside the layers', [B, 2 d] in one tensor; what
+the autoregressive part drafts after its first token is drafted in SGLang's loop, which hands over the states of its steps.
 Where draft lengths are chosen, or prompt lookup drafts, the first token is drawn later, see `sglang_mtpc.first_draft`.
 """
 
@@ -20,23 +20,23 @@ from torch import Tensor
 from mtpc.methods.drafter import draft_vocabularies, split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.to_device import sent
-from sglang_mtpc import serial_tree, served, verify
+from sglang_mtpc import eagle_tree, served, verify
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
 from sglang_mtpc.draft_lengths import WorkerLengths
+from sglang_mtpc.draft_strategies import AutoregressiveChain, AutoregressiveTree, Looped, TwoPartChain, TwoPartTree
 from sglang_mtpc.drafting import Drafting
 from sglang_mtpc.eagle_worker import EagleWorker, sized
 from sglang_mtpc.metrics import Watch, watched
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import check_ranks
 from sglang_mtpc.request_vocabularies import RequestVocabularies
-from sglang_mtpc.serial_strategies import BothChain, BothTree, Looped, SerialChain, SerialTree
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Steps
 from sglang_mtpc.timing import step_of
 from sglang_mtpc.token_map import vocabulary_values
 
 
-class SerialDraftWorker(EagleDraftWorker):
+class AutoregressiveDraftWorker(EagleDraftWorker):
     """Shares modules of the target, reads a token map as `mtpc.vocabulary` does, and drafts the window."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -57,15 +57,15 @@ class SerialDraftWorker(EagleDraftWorker):
         self.lengths = WorkerLengths.of_served(device)
         self.shape = served.shape()
         self.watch = Watch.of_served(self.clock, self.vocabularies, self.shape.depth)  # None: nobody watches
-        # SGLang then prepares draft forward passes for the serial part's drafts only.
+        # SGLang then prepares draft forward passes for the autoregressive part's drafts only.
         self.speculative_num_steps, rest = split_drafts(served.config(), served.own_shape().depth)
-        self.window = self._window(rest) if rest else None
+        self.parallel = self._window(rest) if rest else None
         self.strategy = self._strategy()
 
     def _window(self, depth: int) -> Drafting:
-        """The window behind the serial part, for so many tokens."""
-        part = served.window(self.target_worker.model_config, torch.device(self.device)).shortened(depth)
-        completed = self.draft_runner.model.completed if part.reads_serial else None
+        """The window behind the autoregressive part, for so many tokens."""
+        part = served.parallel(self.target_worker.model_config, torch.device(self.device)).shortened(depth)
+        completed = self.draft_runner.model.completed if part.reads_autoregressive else None
         return Drafting(part, Shape(depth, 1, depth), self._mixes, completed)
 
     @property
@@ -75,23 +75,23 @@ class SerialDraftWorker(EagleDraftWorker):
 
     def _strategy(self) -> Strategy | None:
         """What makes the drafts of a step; None: SGLang's loop, as it is, makes them all."""
-        lengths, window, loop, lap = self.lengths, self.window, self.run_loop, self.clock.lap
+        lengths, parallel, loop, lap = self.lengths, self.parallel, self.run_loop, self.clock.lap
         model, steps = self.draft_runner.model, self.speculative_num_steps
         vocab_size = self.target_worker.model_config.vocab_size
-        if window is None and lengths is None and not self.shape.borrowed:
+        if parallel is None and lengths is None and not self.shape.borrowed:
             return None
         if self.shape.children > 1:
             tree: Strategy
-            if window is None:
-                serial_tree.install()
-                tree = SerialTree(loop, steps, self.shape.nodes)
+            if parallel is None:
+                eagle_tree.install()
+                tree = AutoregressiveTree(loop, steps, self.shape.nodes)
             else:
-                tree = BothTree(loop, steps, self.shape, window.window, model, lap)
+                tree = TwoPartTree(loop, steps, self.shape, parallel.parallel, model, lap)
             return tree if lengths is None else AdaptiveTree(lengths, tree, lap, vocab_size)
-        if window is None:
+        if parallel is None:
             assert lengths is not None  # only trees have borrowed nodes
-            return AdaptiveChain(lengths, SerialChain(loop, model, lap).mixed, lap, vocab_size)
-        chain = BothChain(loop, steps, window, model, lap)
+            return AdaptiveChain(lengths, AutoregressiveChain(loop, model, lap).mixed, lap, vocab_size)
+        chain = TwoPartChain(loop, steps, parallel, model, lap)
         return chain if lengths is None else AdaptiveChain(lengths, chain.mixed, lap, vocab_size)
 
     def init_token_map(self) -> None:
@@ -101,7 +101,7 @@ class SerialDraftWorker(EagleDraftWorker):
     def init_lm_head(self) -> None:
         """Share the target's embedding and head, and keep the draft vocabularies of requests where there are several.
 
-        Errors: `MTPCError`, see `SerialModel.share`.
+        Errors: `MTPCError`, see `DraftLayersModel.share`.
         """
         numbers = None
         if self.vocabularies is not None and self.vocabularies.detector is not None:
@@ -113,19 +113,19 @@ class SerialDraftWorker(EagleDraftWorker):
         model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
         model.first_candidates = self.shape.children
         on_cpu = model.lm_head.weight.device.type == "cpu"
-        model.first_waits = on_cpu and (self._mixes or (self.lengths is not None and self.window is not None))
+        model.first_waits = on_cpu and (self._mixes or (self.lengths is not None and self.parallel is not None))
         logits = model.draft_logits
         served.announce(None if logits is None else logits.summary, self.speculative_num_steps)
 
     def init_cuda_graphs(self, *args: Any, **options: Any) -> None:
         """SGLang's, and those of the window."""
         super().init_cuda_graphs(*args, **options)
-        if self.window is not None:
+        if self.parallel is not None:
             config = self.target_worker.model_config
             places = self.speculative_num_steps + 1
             states = torch.zeros(places, config.hidden_size, dtype=config.dtype, device=self.device)
             graphs = getattr(self, "_specialized_graph_memory_usage", {})  # {}: this SGLang does not tell
-            self.window.prepare(self.target_worker.model_runner, states, graphs)
+            self.parallel.prepare(self.target_worker.model_runner, states, graphs)
         if self.lengths is not None:
             target = self.target_worker.model_runner
             self.lengths.time(step_of(target), self._draft_for_nobody, get_schedule().max_running_requests)
@@ -138,9 +138,9 @@ class SerialDraftWorker(EagleDraftWorker):
         for _ in range(self.speculative_num_steps):
             model.model.timed_pass(states)
             model.first_logits(states)
-        if self.window is not None:
+        if self.parallel is not None:
             places = self.speculative_num_steps + 1
-            self.window.for_nobody(states[:, None].expand(-1, places, -1).contiguous())
+            self.parallel.for_nobody(states[:, None].expand(-1, places, -1).contiguous())
 
     def _capture_cuda_graphs(self, *args: Any, **options: Any) -> None:
         """SGLang's; of the draft loop only where it drafts all that is verified, which is what SGLang sizes it by."""
@@ -163,7 +163,7 @@ class SerialDraftWorker(EagleDraftWorker):
         drafts have come that are mixed with what would be copied; None: they are not.
         """
         runner, children = self.draft_runner, self.shape.children
-        beside = runner.model.in_loop(mixing, keeps=self.window is not None)
+        beside = runner.model.in_loop(mixing, keeps=self.parallel is not None)
         with sized(self, steps=steps, tokens=nodes + 1), beside as states:
             pool = self.req_to_token_pool
             prepared = prepare_for_draft(batch.spec_info, pool, batch, None, runner, children, steps)[0]
@@ -176,7 +176,7 @@ class SerialDraftWorker(EagleDraftWorker):
     def draft_forward(self, *args: Any, **options: Any) -> Any:
         """SGLang's draft loop, where it is in no graph."""
         drafted = super().draft_forward(*args, **options)
-        self.clock.lap("serial 2" if self.speculative_num_steps == 2 else "serial 2 and later")
+        self.clock.lap("draft step 2" if self.speculative_num_steps == 2 else "draft step 2 and later")
         return drafted
 
     def _draft_extend_for_prefill(self, batch: Any, target_hidden_states: Tensor, *args: Any, **options: Any) -> Any:
@@ -186,7 +186,7 @@ class SerialDraftWorker(EagleDraftWorker):
         it was chosen, changes what is said.
         """
         own = None
-        if self.window is not None:
+        if self.parallel is not None:
             last = torch.tensor(batch.extend_lens).cumsum(0) - 1
             own = target_hidden_states[sent(last, target_hidden_states.device)]
         draft_input = super()._draft_extend_for_prefill(batch, target_hidden_states, *args, **options)
@@ -201,23 +201,23 @@ class SerialDraftWorker(EagleDraftWorker):
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any, *args: Any, **options: Any) -> None:
         """The keys of what was accepted of as many tokens as were verified, and the next step's first draft."""
         with self.clock.resumed(), sized(self, tokens=batch_result.speculative_num_draft_tokens):
-            own = None if self.window is None else verify.last_accepted(batch_result)
+            own = None if self.parallel is None else verify.last_accepted(batch_result)
             super()._draft_extend_for_decode(batch, batch_result, *args, **options)
-            self.clock.lap("serial 1")
+            self.clock.lap("draft step 1")
             if own is not None:
                 next_input = batch_result.next_draft_input
                 next_input.hidden_states = _beside(own, next_input.hidden_states)
 
 
-def _beside(own: Tensor, serial: Tensor) -> Tensor:
+def _beside(own: Tensor, autoregressive: Tensor) -> Tensor:
     """The target's state and the layer's of each request, [B, d] each: [B, 2 d], in the target's dtype."""
-    return torch.cat([own, serial.to(own.dtype)], 1)
+    return torch.cat([own, autoregressive.to(own.dtype)], 1)
 
 
-class SerialWorker(EagleWorker):
-    """SGLang's own worker for drafters with a serial part."""
+class AutoregressiveWorker(EagleWorker):
+    """SGLang's own worker for drafters with an autoregressive part."""
 
-    drafts_with = SerialDraftWorker
+    drafts_with = AutoregressiveDraftWorker
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

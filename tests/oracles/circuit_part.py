@@ -11,7 +11,7 @@ from tests.oracles.enumeration import enumerate_windows
 from tests.oracles.windows import WindowTable
 
 
-class CircuitWindowOracle:
+class CircuitPartOracle:
     """The law of the tokens after one that is known, for a vocabulary and a window that are tiny.
 
     weights: by their names in the head.

@@ -11,7 +11,7 @@ from mtpc.lab.evaluation.evaluate import Plan, Scored
 from mtpc.methods.reference import Session
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
-from tests.support.tiny_families import EXAMPLES, VOCAB, tiny_target
+from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
 HIDDEN, FOLLOWING = torch.zeros(2, 3, SIZE), torch.tensor([[1, 2, 3], [3, 2, 1]])
@@ -44,7 +44,7 @@ def test_without_a_text_it_drafts_something(session: Session) -> None:
 
 
 def test_it_has_no_law_and_no_trees(session: Session) -> None:
-    window = session.drafter.window
+    window = session.drafter.parallel
     assert window is not None
     with pytest.raises(MTPCError, match="no distribution of its own"):
         window.log_probs(None, TOKENS, 1.0)  # type: ignore[arg-type]

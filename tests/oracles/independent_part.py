@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import torch
+from tests.oracles.autoregressive import DraftLayersOracle, Row
 from torch import Tensor
 
 from mtpc.parallel.config import ParallelConfig
 from tests.oracles.cases import sum_shapes
 from tests.oracles.enumeration import enumerate_windows
-from tests.oracles.serial import Row, SerialOracle
 from tests.oracles.windows import WindowTable
 
 silu = torch.nn.functional.silu
 
 
 class ParallelOracle:
-    """The law of the tokens after those of the serial part, for a vocabulary and a window that are tiny.
+    """The law of the tokens after those of the autoregressive part, for a vocabulary and a window that are tiny.
 
     weights: by their names in the window.  serial: whose projection, norm and output head it shares.
     """
 
-    def __init__(self, config: ParallelConfig, weights: dict[str, Tensor], serial: SerialOracle) -> None:
-        self.config, self.serial = config, serial
+    def __init__(self, config: ParallelConfig, weights: dict[str, Tensor], autoregressive: DraftLayersOracle) -> None:
+        self.config, self.autoregressive = config, autoregressive
         self.weights = {name: tensor.double() for name, tensor in weights.items()}
         self._tables: dict[tuple[object, ...], WindowTable] = {}
 
@@ -29,7 +29,7 @@ class ParallelOracle:
         """Of all drafts after the known ``tokens``, which the states, one each, predicted; both are of all places."""
         key = (*states[-2:].flatten().tolist(), *tokens[-2:], temperature)
         if key not in self._tables:
-            both = torch.cat([self.serial.read(Row(tokens[i], states[i], 0)) for i in (-2, -1)])  # [2 d]
+            both = torch.cat([self.autoregressive.read(Row(tokens[i], states[i], 0)) for i in (-2, -1)])  # [2 d]
             leaves = torch.stack([self._leaves(i, both) for i in range(self.config.positions)])
             sums = [(logits / temperature).softmax(-1).numpy() for logits in self._sums(both)]
             joint = enumerate_windows(self.config.circuit, (leaves / temperature).softmax(-1).numpy(), sums)
@@ -50,9 +50,9 @@ class ParallelOracle:
             added = self._linear("components.up", position, inner)
             states = [x + own for own in added.view(self.config.rank, -1)]
         if "norm.weight" in self.weights:
-            eps = self.serial.config.rms_norm_eps
+            eps = self.autoregressive.config.rms_norm_eps
             states = [x * (x.pow(2).mean() + eps).rsqrt() * self.weights["norm.weight"] for x in states]
-        return torch.stack([self.serial.logits(x) for x in states])
+        return torch.stack([self.autoregressive.logits(x) for x in states])
 
     def _sums(self, both: Tensor) -> list[Tensor]:
         shapes = sum_shapes(self.config.circuit, self.config.positions, self.config.rank)

@@ -11,9 +11,10 @@ import pytest
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
+from sglang_mtpc.models.autoregressive import DraftLayersModel
 from torch import nn
 
-from mtpc.draft import Draft, Known
+from mtpc.draft import Draft, DraftContext
 from mtpc.errors import MTPCError
 from mtpc.methods.drafter import load_drafter
 from mtpc.metrics.draft_clock import DraftClock
@@ -23,12 +24,11 @@ from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc import ranks, serial_tree, serial_worker, served
+from sglang_mtpc import autoregressive_worker, eagle_tree, ranks, served
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree
+from sglang_mtpc.autoregressive_worker import AutoregressiveDraftWorker
+from sglang_mtpc.draft_strategies import AutoregressiveTree, Looped, TwoPartChain, TwoPartTree
 from sglang_mtpc.drafting import Drafting, Inputs
-from sglang_mtpc.models.serial import SerialModel
-from sglang_mtpc.serial_strategies import BothChain, BothTree, Looped, SerialTree
-from sglang_mtpc.serial_worker import SerialDraftWorker
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Steps
 from tests.sglang_mtpc.stand_ins import VOCAB, Texts, batch_of
@@ -36,10 +36,10 @@ from tests.sglang_mtpc.stand_ins import VOCAB, Texts, batch_of
 VOCABULARIES = DraftVocabularies(Rankings(6, {"low": Ranking((0, 1, 2))}), VocabularySettings(size=3))
 
 
-def worker(file: Path | None, window: Any = None) -> Any:
+def worker(file: Path | None, parallel: Any = None) -> Any:
     """One that SGLang has not made."""
-    made = SerialDraftWorker.__new__(SerialDraftWorker)
-    made.clock, made.window, made.shape = DraftClock(file), window, Shape(2, 1, 2)
+    made = AutoregressiveDraftWorker.__new__(AutoregressiveDraftWorker)
+    made.clock, made.parallel, made.shape = DraftClock(file), parallel, Shape(2, 1, 2)
     made.lengths, made.steps = None, Steps(7)
     made.speculative_num_steps, made.speculative_num_draft_tokens = 1, 3
     made.draft_runner = SimpleNamespace(model=model())
@@ -79,7 +79,7 @@ def test_the_targets_state_is_kept_for_a_window(monkeypatch: pytest.MonkeyPatch)
         speculative_num_draft_tokens=3,
         next_draft_input=following,
     )
-    made = worker(None, window="some")
+    made = worker(None, parallel="some")
     made.speculative_num_draft_tokens = 9
     made._draft_extend_for_decode(None, result)
     assert made.speculative_num_draft_tokens == 9
@@ -98,10 +98,10 @@ def test_greedy_requests_draft_greedily_after_their_prompt(
     assert made.topk_index.tolist() == ([[1], [1]] if probs is not None else drawn.tolist())
 
 
-def copying_worker(lengths: Texts, steps: int, window: Any = None, first: torch.Tensor | None = None) -> Any:
+def copying_worker(lengths: Texts, steps: int, parallel: Any = None, first: torch.Tensor | None = None) -> Any:
     """One that copies.
 
-    steps: of its serial part.  first: what the layer's first logits are, asked for states of ones; None: they do not
+    steps: of its autoregressive part.  first: what the layer's first logits are, asked for states of ones; None: they do not
     wait.
     """
 
@@ -109,7 +109,7 @@ def copying_worker(lengths: Texts, steps: int, window: Any = None, first: torch.
         assert first is not None
         return first * states.mean(1, keepdim=True)
 
-    made = worker(None, window)
+    made = worker(None, parallel)
     made.draft_runner.model.first_waits, made.draft_runner.model.first_logits = first is not None, first_logits
     made.lengths, made.shape, made.speculative_num_steps = lengths, lengths.shape, steps
     made.strategy = made._strategy()
@@ -144,7 +144,7 @@ def test_a_serial_part_drafts_from_the_mixture(
         return SimpleNamespace(spec_info=given, mark_forward_metadata_ready=lambda: seen.append("ready")), None
 
     monkeypatch.setattr(EagleDraftWorker, "draft_forward", loop)
-    monkeypatch.setattr(serial_worker, "prepare_for_draft", prepare)
+    monkeypatch.setattr(autoregressive_worker, "prepare_for_draft", prepare)
     made.req_to_token_pool, made.speculative_num_draft_tokens = None, 6
     made.draft_attn_backend = SimpleNamespace(init_forward_metadata=lambda prepared: seen.append("laid out"))
     made.draft(batch)
@@ -183,12 +183,12 @@ def test_a_window_reads_the_states_of_every_serial_step(monkeypatch: pytest.Monk
         assert (steps, nodes, mixing) == (3, 3, None)
         return Looped(torch.empty(0), torch.empty(0), tokens, None, list(later))
 
-    def window(inputs: Inputs, mode: str) -> Draft:
+    def parallel(inputs: Inputs, mode: str) -> Draft:
         seen.append(inputs)
         return Draft(torch.full((rows, 2), 7), None)
 
-    monkeypatch.setattr(SerialDraftWorker, "run_loop", loop)
-    made = worker(None, window)
+    monkeypatch.setattr(AutoregressiveDraftWorker, "run_loop", loop)
+    made = worker(None, parallel)
     made.speculative_num_steps = 3
     made.strategy = made._strategy()
     made.draft(batch)
@@ -199,19 +199,19 @@ def test_a_window_reads_the_states_of_every_serial_step(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
 def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: list[Draft]) -> None:
-    part = load_drafter(hybrid).window
+    part = load_drafter(hybrid).parallel
     assert part is not None
-    rows, window = 12, Drafting(part, Shape(3, 1, 3), copies=True)
+    rows, parallel = 12, Drafting(part, Shape(3, 1, 3), copies=True)
     states = torch.randn(rows, 2, 64, generator=torch.Generator().manual_seed(5))
     batch, _ = batch_of(rows, mode, states.view(rows, -1))
-    own, made = batch.spec_info.draft_probs.clone(), copying_worker(Texts(4, steps=1), 1, window)
+    own, made = batch.spec_info.draft_probs.clone(), copying_worker(Texts(4, steps=1), 1, parallel)
     made.draft(batch)
     ((tokens, probs, _),) = verified
     assert tokens.shape == (rows, 6)
 
     copying = Copying.begin(made.lengths.copied(6))
     step = Steps(7).begin(batch)
-    known = Known(states, torch.stack([batch.spec_info.bonus_tokens, tokens[:, 0]], 1))
+    known = DraftContext(states, torch.stack([batch.spec_info.bonus_tokens, tokens[:, 0]], 1))
     noise = None if mode == "greedy" else counter_uniforms(step.seeds, step.positions, 3)
     after = copying.drafted(tokens[:, 0], copying.of(own))
     expected = part.draft(known, step.temperature, noise, 3, step.mode, after)
@@ -222,13 +222,13 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
         assert torch.allclose(probs[:, :4], torch.cat([copying.mixed(own)[:, None], expected.probs], 1), atol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "captured"), [("alone", 3), ("copying", 1), ("window", 1)])
+@pytest.mark.parametrize(("kind", "captured"), [("alone", 3), ("copying", 1), ("parallel", 1)])
 def test_a_loop_that_drafts_less_than_is_verified_is_not_captured(
     kind: str, captured: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[int] = []
     monkeypatch.setattr(EagleDraftWorker, "_capture_cuda_graphs", lambda self: steps.append(self.speculative_num_steps))
-    made = copying_worker(Texts(), 3) if kind == "copying" else worker(None, "some" if kind == "window" else None)
+    made = copying_worker(Texts(), 3) if kind == "copying" else worker(None, "some" if kind == "parallel" else None)
     made.speculative_num_steps = 3
     made._capture_cuda_graphs()
     assert (steps, made.speculative_num_steps) == ([captured], 3)
@@ -238,7 +238,7 @@ class Trees(NamedTuple):
     """A strategy for trees, in the place of `AdaptiveTree`'s arguments."""
 
     shape: Shape
-    window: bool
+    parallel: bool
     adapts: bool
     expected: Any
 
@@ -246,39 +246,39 @@ class Trees(NamedTuple):
 @pytest.mark.parametrize(
     "case",
     [
-        Trees(Shape(3, 2, 8), window=False, adapts=False, expected=None),
-        Trees(Shape(3, 2, 8, 2), window=False, adapts=False, expected=SerialTree),
-        Trees(Shape(3, 2, 8), window=False, adapts=True, expected=(AdaptiveTree, SerialTree)),
-        Trees(Shape(3, 2, 8), window=True, adapts=False, expected=BothTree),
-        Trees(Shape(3, 2, 8), window=True, adapts=True, expected=(AdaptiveTree, BothTree)),
+        Trees(Shape(3, 2, 8), parallel=False, adapts=False, expected=None),
+        Trees(Shape(3, 2, 8, 2), parallel=False, adapts=False, expected=AutoregressiveTree),
+        Trees(Shape(3, 2, 8), parallel=False, adapts=True, expected=(AdaptiveTree, AutoregressiveTree)),
+        Trees(Shape(3, 2, 8), parallel=True, adapts=False, expected=TwoPartTree),
+        Trees(Shape(3, 2, 8), parallel=True, adapts=True, expected=(AdaptiveTree, TwoPartTree)),
     ],
 )
 def test_what_makes_a_tree(case: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
     installed: list[bool] = []
-    monkeypatch.setattr(serial_tree, "install", lambda: installed.append(True))
-    made = worker(None, SimpleNamespace(window="a window") if case.window else None)
+    monkeypatch.setattr(eagle_tree, "install", lambda: installed.append(True))
+    made = worker(None, SimpleNamespace(parallel="a window") if case.parallel else None)
     made.shape, made.lengths = case.shape, Texts() if case.adapts else None
     found = made._strategy()
     if isinstance(case.expected, tuple):
         assert (type(found), type(found.whole)) == case.expected
     else:
         assert found is None if case.expected is None else type(found) is case.expected
-    assert bool(installed) == (case.expected is not None and not case.window)
+    assert bool(installed) == (case.expected is not None and not case.parallel)
 
 
-@pytest.mark.parametrize(("drafter", "steps", "window"), [("fastmtp", 3, None), ("hybrid", 1, Shape(3, 1, 3))])
+@pytest.mark.parametrize(("drafter", "steps", "parallel"), [("fastmtp", 3, None), ("hybrid", 1, Shape(3, 1, 3))])
 @pytest.mark.parametrize("copied", [0, 2])
 def test_a_worker_is_completed(
     drafter: str,
     steps: int,
-    window: Shape | None,
+    parallel: Shape | None,
     copied: int,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SGLang's loop is as long as the serial part's drafts, and a window drafts the rest that the drafter has."""
+    """SGLang's loop is as long as the autoregressive part's drafts, and a window drafts the rest that the drafter has."""
     folder = request.getfixturevalue(drafter)
-    drafts = steps + (window.depth if window else 0) + copied
+    drafts = steps + (parallel.depth if parallel else 0) + copied
     spec = SimpleNamespace(
         speculative_draft_model_path=str(folder),
         speculative_token_map="?copy=true" if copied else None,
@@ -287,7 +287,7 @@ def test_a_worker_is_completed(
         speculative_num_draft_tokens=drafts + 1,
     )
     monkeypatch.setattr(served, "adapts", lambda: False)
-    for module in (serial_worker, served):
+    for module in (autoregressive_worker, served):
         monkeypatch.setattr(module, "get_spec", lambda: spec)
     model = SimpleNamespace(model_path="target", vocab_size=VOCAB, hidden_size=64, dtype=torch.float32)
 
@@ -296,16 +296,16 @@ def test_a_worker_is_completed(
         self.draft_runner = SimpleNamespace(model=SimpleNamespace(completed=None))
 
     monkeypatch.setattr(EagleDraftWorker, "__init__", sglang_makes_it)
-    monkeypatch.setattr(serial_worker, "get_parallel", lambda: SimpleNamespace(tp_rank=0, dp_rank=None))
-    made: Any = SerialDraftWorker(
+    monkeypatch.setattr(autoregressive_worker, "get_parallel", lambda: SimpleNamespace(tp_rank=0, dp_rank=None))
+    made: Any = AutoregressiveDraftWorker(
         SimpleNamespace(model_config=model, model_runner=SimpleNamespace(model=None), random_seed=7)
     )
     assert (made.steps.random_seed, made.vocabularies, made.requests, made.watch) == (7, None, None, None)
     assert (made.shape, made.speculative_num_steps) == (Shape(drafts, 1, drafts), steps)
-    assert (made.window and made.window.shape) == window
+    assert (made.parallel and made.parallel.shape) == parallel
     assert (made.lengths is not None) == bool(copied)
-    assert made.window is None or made.window.copies == bool(copied)
-    expected = AdaptiveChain if copied else BothChain if window else None
+    assert made.parallel is None or made.parallel.copies == bool(copied)
+    expected = AdaptiveChain if copied else TwoPartChain if parallel else None
     assert made.strategy is None if expected is None else type(made.strategy) is expected
 
 
@@ -319,11 +319,11 @@ class Head(nn.Module):
 
 def model() -> Any:
     """A model without layers."""
-    made = SerialModel.__new__(SerialModel)
+    made = DraftLayersModel.__new__(DraftLayersModel)
     nn.Module.__init__(made)
     made.model = nn.Module()
     made.model.own = None
-    made.family, made.drafter = SimpleNamespace(algorithm="X"), SimpleNamespace(hidden_size=4, vocab_size=6)
+    made.method, made.drafter = SimpleNamespace(algorithm="X"), SimpleNamespace(hidden_size=4, vocab_size=6)
     return made
 
 

@@ -1,4 +1,4 @@
-"""A circuit as the window part of a drafter: what is known in, a draft with its distributions out."""
+"""A circuit as the parallel part of a drafter: what is known in, a draft with its distributions out."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Self
 from torch import Tensor
 
 from mtpc.circuits import build_circuit
-from mtpc.draft import Known
+from mtpc.draft import DraftContext
 from mtpc.parallel.circuit_head import CircuitHead
 from mtpc.parallel.config import CircuitConfig
-from mtpc.parallel.joint import JointWindow
+from mtpc.parallel.joint import JointPart
 
 
-class CircuitWindow(JointWindow):
+class CircuitPart(JointPart):
     """A circuit and the head that parameterises it; it reads the last state that is known and the token it predicted.
 
     The window predicts x_{t+1}..x_{t+n} from h_t.  When an engine drafts, the target has already sampled
     x_{t+1}: it is evidence.  The circuit is conditioned on it exactly and x_{t+2}..x_{t+n} are drafted, so
     no bonus token is lost and no second forward pass is needed (beyond algorithm 2 of the MTPC paper).
     With ``token_input`` the head reads x_{t+1} itself, and its circuit is the law of x_{t+2}..x_{t+n} given it.
-    Behind a serial part the same holds of its last state and the draft that this predicted.
+    Behind an autoregressive part the same holds of its last state and the draft that this predicted.
     """
 
     def __init__(self, config: CircuitConfig) -> None:
@@ -58,8 +58,8 @@ class CircuitWindow(JointWindow):
         short.head.load_state_dict(self.head.leading(self.circuit, short.circuit.window))
         return short.requires_grad_(like.requires_grad).train(self.training)
 
-    def states(self, known: Known) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def states(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
         return self.head.states(known.states[:, -1], known.tokens[:, -1])
 
-    def leaves(self, known: Known, states: Tensor, positions: slice) -> Tensor:
+    def leaves(self, known: DraftContext, states: Tensor, positions: slice) -> Tensor:
         return self.head.leaves.logits(states, positions).float()

@@ -1,4 +1,4 @@
-"""Drafters of every family through `sglang.launch_server`: the plain loop's drafts, the target's text and distribution.
+"""Drafters of every draft method through `sglang.launch_server`: the plain loop's drafts, the target's text and distribution.
 
 A server takes a while: it serves all tests of a case, and with a drafter that misstates its distributions while a file
 is there.  The models are random and tiny: half of the steps reject a draft, which is what tests a rule.
@@ -17,7 +17,7 @@ import pytest
 
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from mtpc.lab.statistics.windows import Window
-from mtpc.methods import families
+from mtpc.methods import draft_methods
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc.token_map import copies, read, vocabulary_values
 from tests.engine.conftest import Models
@@ -31,7 +31,7 @@ from tests.engine_sglang.server import Answer, SGLangServer, drafting, texts
 from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
-from tests.support.random_hybrid import know_the_family, make_between, make_subset
+from tests.support.random_hybrid import make_between, make_subset, register_method
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 from tests.support.random_qwen3 import make_qwen3
@@ -52,7 +52,7 @@ COST = (
     '{"plain":[[1,1.0],[16,1.5]],"verifying":[[1,1.0],[2,1.1],[8,1.45],[9,1.45]],"drafting":[[1,0.9],[2,0.0],[3,0.0]]}'
 )
 PAYING = f"{COPY}&step_cost={COST}"
-# The same where one token more is dearer, and four as dear as two: a serial part of 3 drafts none of them, or all.
+# The same where one token more is dearer, and four as dear as two: an autoregressive part of 3 drafts none of them, or all.
 DEARER = COST.replace("[2,1.1]", "[2,1.3],[4,1.3]").replace("[1,0.9]", "[1,0.5]")
 REPEATED = [
     (2 * PROMPT, how)
@@ -89,27 +89,27 @@ class Case(NamedTuple):
 
 
 def mtpc(folder: Path, *arguments: str, tree: Tree | None = None, token_map: str = WHOLE) -> Case:
-    """A window part alone."""
+    """A parallel part alone."""
     target = make_target(folder / "target")
     models = Models(target, make_drafter(folder / "drafter", target), 5)
     return Case(models, target, arguments, token_map, wrong=0.8, tree=tree)
 
 
 def copying(folder: Path) -> Case:
-    """A window part of 7 drafts, and copying; chains without it are in test_acceptance.py and test_same_text.py."""
+    """A parallel part of 7 drafts, and copying; chains without it are in test_acceptance.py and test_same_text.py."""
     case = mtpc(folder, SYNCHRONOUS)
     return case._replace(models=case.models._replace(drafts=9), token_map=PAYING, sampled=REPEATED)
 
 
 def fastmtp(folder: Path, *arguments: str, tree: Tree | None = None) -> Case:
-    """A serial part alone, of kind llama, drafting from the vocabulary of the request's language."""
+    """An autoregressive part alone, of kind llama, drafting from the vocabulary of the request's language."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_fastmtp(folder / "drafter", target), 3)
     return Case(models, target, arguments, vocabulary(folder), wrong=0.8, tree=tree)
 
 
 def mimo(folder: Path) -> Case:
-    """A serial part alone, of kind qwen2, for 3 drafts, and copying: the MTP layer of a MiMo checkpoint, converted.
+    """An autoregressive part alone, of kind qwen2, for 3 drafts, and copying: the MTP layer of a MiMo checkpoint, converted.
 
     Steps that overlap are in test_chat.py and test_ranks.py.
     """
@@ -120,7 +120,7 @@ def mimo(folder: Path) -> Case:
 
 
 def qwen3_moe(folder: Path) -> Case:
-    """A serial part alone, of kind qwen3, dense behind experts, drafting from the vocabulary of each language."""
+    """An autoregressive part alone, of kind qwen3, dense behind experts, drafting from the vocabulary of each language."""
     target = make_qwen3(folder / "target", experts=True)
     models = Models(target, make_fastmtp(folder / "drafter", target), 3)
     return Case(models, target, (SYNCHRONOUS,), vocabulary(folder), wrong=0.8)
@@ -325,6 +325,6 @@ def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
 
 
 def test_every_family_has_a_case() -> None:
-    know_the_family()
-    served_by_ranks = {"hybrid"}  # a family of the tests, known where their module is loaded
-    assert {family.name for family in families()} - served_by_ranks == {name.partition(",")[0] for name in CASES}
+    register_method()
+    served_by_ranks = {"hybrid"}  # a draft method of the tests, known where their module is loaded
+    assert {method.name for method in draft_methods()} - served_by_ranks == {name.partition(",")[0] for name in CASES}
