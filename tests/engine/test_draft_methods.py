@@ -73,10 +73,10 @@ def mtpc(folder: Path) -> Case:
 
 
 def mimo(folder: Path) -> Case:
-    """An autoregressive part alone, of kind qwen2, drafting from the whole vocabulary: a MiMo checkpoint's after `mtpc convert`.
+    """An autoregressive part alone, of kind qwen2, with the whole vocabulary: a MiMo checkpoint after `mtpc convert`.
 
     Its target hands over its states before the final norm, and brings its configuration class, as the published one.
-    Autoregressive parts of kind llama, and draft vocabularies by language, are served with a window behind them: see `gumiho`.
+    Kind llama and draft vocabularies by language are served with a parallel part behind them: see `gumiho`.
     """
     made = make_mimo(folder)
     return Case(Models(made.target, made.drafter, 3), made.plain, WHOLE, arguments=("--trust-remote-code",))

@@ -1,4 +1,4 @@
-"""A drafter with an autoregressive part: every wrong directory or setting is one sentence, before any engine process exists."""
+"""A drafter with an autoregressive part: every wrong setting is one sentence, before any engine process exists."""
 
 from __future__ import annotations
 

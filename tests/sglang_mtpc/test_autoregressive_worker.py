@@ -101,7 +101,7 @@ def test_greedy_requests_draft_greedily_after_their_prompt(
 def copying_worker(lengths: Texts, steps: int, parallel: Any = None, first: torch.Tensor | None = None) -> Any:
     """One that copies.
 
-    steps: of its autoregressive part.  first: what the layer's first logits are, asked for states of ones; None: they do not
+    steps: of its autoregressive part.  first: the layer's first logits, for states of ones; None: they do not
     wait.
     """
 
@@ -276,7 +276,7 @@ def test_a_worker_is_completed(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SGLang's loop is as long as the autoregressive part's drafts, and a window drafts the rest that the drafter has."""
+    """SGLang's loop is as long as the autoregressive part's drafts; a parallel part drafts the rest."""
     folder = request.getfixturevalue(drafter)
     drafts = steps + (parallel.depth if parallel else 0) + copied
     spec = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Drafters of any draft method: what SGLang is told follows from their parts, and each wrong setting is one sentence."""
+"""Drafters of any method: what SGLang is told follows from their parts, and each wrong setting is one sentence."""
 
 from __future__ import annotations
 

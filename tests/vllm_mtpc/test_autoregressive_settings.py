@@ -1,4 +1,4 @@
-"""Every wrong directory or setting of a drafter with an autoregressive part is one sentence, before any engine exists."""
+"""Every wrong setting of a drafter with an autoregressive part is one sentence, before any engine exists."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Model:
 
 
 def autoregressive_drafts(step: Step, steps: int) -> tuple[Model, list[Tensor]]:
-    """The model after so many steps of the autoregressive part, and their states, in a buffer that is used again and again."""
+    """The model after some draft steps, and their states, in a buffer that is used again and again."""
     model, buffer, states = Model(), torch.empty(ROWS, SIZE), []
     for _ in range(steps):
         buffer.normal_()
