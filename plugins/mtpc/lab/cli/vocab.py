@@ -86,6 +86,47 @@ def build(
         terminal.print(coverage_table(shares))
 
 
+@app.command("overlap")
+def overlap(
+    draft: Annotated[
+        Path,
+        typer.Argument(callback=model_folder, help="Model that is to draft: a folder or a Hugging Face id."),
+    ],
+    target: Annotated[
+        Path,
+        typer.Argument(callback=model_folder, help="Model that is served: a folder or a Hugging Face id."),
+    ],
+    text: Annotated[
+        list[Path] | None, typer.Option(help="UTF-8 file whose tokens are counted. Default: the prompts that ship.")
+    ] = None,
+) -> None:
+    """Compare two tokenizers, and say how a drafter with the one could draft for a target with the other.
+
+    Tokens are compared by their bytes. The share of the text is what counts: rare tokens cost little.
+
+    Example:
+    mtpc vocab overlap runs/smollm2 weights/byte-target
+    """
+    from mtpc.lab.console import console
+    from mtpc.lab.text.chat_template import load_tokenizer
+    from mtpc.lab.text.count_vocabulary import file_tokens
+    from mtpc.lab.text.overlap import REASONS
+    from mtpc.lab.text.overlap import overlap as compare
+    from mtpc.lab.text.prompts import SHIPPED
+
+    tokenizer = load_tokenizer(target)
+    ids = [each for file in text or [SHIPPED] for piece in file_tokens(file, tokenizer) for each in piece]
+    found = compare(load_tokenizer(draft), tokenizer, ids)
+    table = Table("", "drafter", "target", title=f"{draft.name} drafting for {target.name}")
+    table.add_row("tokens", f"{found.draft_tokens:,}", f"{found.target_tokens:,}")
+    shares = (f"{found.common:,} ({found.common / size:.1%})" for size in (found.draft_tokens, found.target_tokens))
+    table.add_row("in both vocabularies", *shares)
+    table.add_row("tokens of the text in both", "", f"{found.text_share:.1%} of {found.text_tokens:,}")
+    terminal = console()
+    terminal.print(table)
+    terminal.print(f"Method that fits: {found.method} ({REASONS[found.method]}).")
+
+
 def coverage_table(shares: dict[str, dict[tuple[str, int], float]]) -> Table:
     """A row for each language of text with each language's draft vocabulary, a column for each size."""
     table = Table("text", "draft vocabulary", title="share of held-out tokens in each draft vocabulary")

@@ -1,0 +1,73 @@
+"""How much of a target's vocabulary, and of its texts, a drafter with another tokenizer can write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from mtpc.vocabulary.token_bytes import TokenBytes, intersection, token_bytes
+
+# Share of a text's tokens that must be in both vocabularies for TLI: then 59% of drafts of five tokens can be right.
+ENOUGH = 0.9
+SAME, TLI, SLEM, SLRS = "none", "tli", "slem", "slrs"
+REASONS = {
+    SAME: "both tokenizers give every common token the same id: the engine's own draft_model needs no translation",
+    TLI: "token-level intersection: nearly all tokens of the text are in both vocabularies",
+    SLEM: "string-level exact match: too many tokens of the text are in one vocabulary alone",
+    SLRS: "string-level rejection sampling: the drafter writes bytes, so every target token has one decomposition",
+}
+
+
+class Overlap(NamedTuple):
+    """What two tokenizers have in common.
+
+    Attributes:
+        draft_tokens: Number of the drafter's tokens, special ones left out.
+        target_tokens: Number of the target's, likewise.
+        common: Number of tokens that both have, by their bytes.
+        text_tokens: Number of tokens of the text in the target's tokenizer; 0 without a text.
+        text_share: Share of them that the drafter has as well; NaN without a text.
+        method: Which method fits, a key of `REASONS`.
+    """
+
+    draft_tokens: int
+    target_tokens: int
+    common: int
+    text_tokens: int
+    text_share: float
+    method: str
+
+
+def overlap(draft: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase, ids: Sequence[int]) -> Overlap:
+    """Compare two tokenizers by the bytes of their tokens (arXiv:2502.05202, tables 9 and 10).
+
+    Args:
+        draft: The drafter's tokenizer.
+        target: The target's tokenizer.
+        ids: Tokens of texts in the target's tokenizer, which are counted.
+
+    Returns:
+        The overlap by tokens and by frequency, and the method that fits.
+
+    Raises:
+        MTPCError: See `mtpc.vocabulary.token_bytes.intersection`.
+    """
+    of_draft, of_target = token_bytes(draft), token_bytes(target)
+    both = intersection(of_draft, of_target)
+    share = float(np.isin(ids, both.target).mean()) if len(ids) else float("nan")
+    sizes = [sum(token is not None for token in each.tokens) for each in (of_draft, of_target)]
+    if len(both.draft) == min(sizes) and (both.draft == both.target).all():
+        method = SAME
+    elif longest(of_draft) == 1:
+        method = SLRS
+    else:
+        method = TLI if share >= ENOUGH else SLEM
+    return Overlap(*sizes, len(both.draft), len(ids), share, method)
+
+
+def longest(tokens: TokenBytes) -> int:
+    """Return the number of bytes of the longest token."""
+    return max((len(token) for token in tokens.tokens if token), default=0)

@@ -1,0 +1,36 @@
+"""Which method fits two tokenizers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from mtpc.lab.cli.main import app
+from mtpc.lab.text.overlap import SAME, SLEM, SLRS, TLI, overlap
+from tests.mtpc.vocabulary.test_token_bytes import BYTE_TARGET, TEXTS, byte_level, byte_target, sentence_piece
+
+
+def test_the_method_that_fits() -> None:
+    common = byte_level()("the the", add_special_tokens=False).input_ids
+    rare = byte_level()(TEXTS[0], add_special_tokens=False).input_ids
+    for draft, target, ids, method in (
+        (byte_level(), byte_level(), rare, SAME),
+        (byte_target(), byte_level(), rare, SLRS),
+        (sentence_piece(), byte_level(), byte_level()("hehehe", add_special_tokens=False).input_ids, TLI),
+        (sentence_piece(), byte_level(), rare, SLEM),
+        (sentence_piece(), byte_level(), [], SLEM),  # of no text nothing is known
+    ):
+        assert overlap(draft, target, ids).method == method
+    found = overlap(byte_target(), byte_level(), common)
+    single = [each for each in common if len(byte_level().decode(each)) == 1]
+    assert (found.draft_tokens, found.common, found.text_tokens) == (256, 256, len(common))
+    assert found.text_share == pytest.approx(len(single) / len(common))
+    assert math.isnan(overlap(byte_target(), byte_level(), []).text_share)
+
+
+def test_the_command_says_which() -> None:
+    shown = CliRunner().invoke(app, ["vocab", "overlap", str(BYTE_TARGET), str(BYTE_TARGET)])
+    assert shown.exit_code == 0, shown.output
+    assert "256 (100.0%)" in shown.output and "Method that fits: none" in shown.output
