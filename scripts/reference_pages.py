@@ -34,6 +34,7 @@ ROOT = Path(__file__).parent.parent
 COPIED = {
     "changelog.md": "CHANGELOG.md",
     "developer/contributing.md": "CONTRIBUTING.md",
+    "examples.md": "examples/README.md",
     "weights.md": "weights/README.md",
 }
 ATTRIBUTE = re.compile(r"^(\w+): (.*)$")
