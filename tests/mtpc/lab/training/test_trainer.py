@@ -54,7 +54,7 @@ def stop_after(last: int) -> Callable[[int, dict[str, float]], None]:
     return stop
 
 
-@pytest.mark.parametrize("family", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_resumed_training_ends_as_one_that_was_not_stopped(target: FrozenTarget, tmp_path: Path, method: str) -> None:
     make = RECIPES[method]
     whole = Trainer(make(target, tmp_path))
@@ -104,7 +104,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-@pytest.mark.parametrize("family", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_state_of_another_recipe_is_refused(target: FrozenTarget, tmp_path: Path, method: str, case: str) -> None:
     make, (change, message) = RECIPES[method], CHANGES[case]
     state = tmp_path / "state"
@@ -114,7 +114,7 @@ def test_a_state_of_another_recipe_is_refused(target: FrozenTarget, tmp_path: Pa
         Trainer(make(target, tmp_path, **change), resume=state)
 
 
-@pytest.mark.parametrize("family", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_state_of_another_target_is_refused(target: FrozenTarget, tmp_path: Path, method: str) -> None:
     make, state = RECIPES[method], tmp_path / "state"
     with pytest.raises(StoppedError):
@@ -125,7 +125,7 @@ def test_a_state_of_another_target_is_refused(target: FrozenTarget, tmp_path: Pa
         Trainer(make(FrozenTarget(tmp_path / "other"), tmp_path), resume=state)
 
 
-@pytest.mark.parametrize("family", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_state_of_other_data_or_other_drafters_is_refused(target: FrozenTarget, tmp_path: Path, method: str) -> None:
     make, state = RECIPES[method], tmp_path / "state"
     with pytest.raises(StoppedError):
@@ -142,7 +142,7 @@ def test_a_state_of_other_data_or_other_drafters_is_refused(target: FrozenTarget
         Trainer(recipe, resume=state)
 
 
-@pytest.mark.parametrize("family", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_state_without_the_weights_gets_a_sentence(target: FrozenTarget, tmp_path: Path, method: str) -> None:
     make, state = RECIPES[method], tmp_path / "state"
     with pytest.raises(StoppedError):
@@ -154,7 +154,7 @@ def test_a_state_without_the_weights_gets_a_sentence(target: FrozenTarget, tmp_p
         Trainer(make(target, tmp_path), resume=state)
 
 
-@pytest.mark.parametrize("family", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_loss_that_is_not_finite_ends_the_training(
     target: FrozenTarget, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +169,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(
     assert not (tmp_path / "state").exists()
 
 
-@pytest.mark.parametrize("family", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_the_target_is_left_alone(target: FrozenTarget, tmp_path: Path, method: str) -> None:
     before = [weight.clone() for weight in target.model.parameters()]
     Trainer(RECIPES[method](target, tmp_path)).run()
@@ -177,7 +177,7 @@ def test_the_target_is_left_alone(target: FrozenTarget, tmp_path: Path, method: 
     assert all(weight.grad is None for weight in target.model.parameters())
 
 
-@pytest.mark.parametrize("family", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_provenance_tells_the_recipe_the_data_and_the_loss(target: FrozenTarget, tmp_path: Path, method: str) -> None:
     recipe = RECIPES[method](target, tmp_path)
     trainer = Trainer(recipe)
