@@ -11,7 +11,6 @@ import pytest
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
-from sglang_mtpc.models.autoregressive import DraftLayersModel
 from torch import nn
 
 from mtpc.draft import Draft, DraftContext
@@ -29,6 +28,7 @@ from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree
 from sglang_mtpc.autoregressive_worker import AutoregressiveDraftWorker
 from sglang_mtpc.draft_strategies import AutoregressiveTree, Looped, TwoPartChain, TwoPartTree
 from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.models.draft_layers import DraftLayersModel
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Steps
 from tests.sglang_mtpc.stand_ins import VOCAB, Texts, batch_of

@@ -10,7 +10,6 @@ import pytest
 import torch
 from sglang.srt.distributed.parallel_state import get_world_group, init_distributed_environment
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
-from sglang_mtpc.models.autoregressive import DraftLayersModel
 from torch import Tensor, multiprocessing, nn
 
 from mtpc.methods.drafter import load_drafter
@@ -22,7 +21,8 @@ from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from sglang_mtpc import draft_strategies, parallel_worker, ranks, served, verify
 from sglang_mtpc.autoregressive_worker import AutoregressiveDraftWorker
 from sglang_mtpc.drafting import Drafting
-from sglang_mtpc.models import autoregressive
+from sglang_mtpc.models import draft_layers
+from sglang_mtpc.models.draft_layers import DraftLayersModel
 from sglang_mtpc.parallel_worker import ParallelWorker
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Steps
@@ -97,7 +97,7 @@ def draft(rank: int, drafter: Path, hybrid: Path, folder: Path) -> None:
         return [*of_window(drafter, states), *of_both(hybrid, states), *of_vocabulary(states, shared)]
 
     shared = drafted(shared=True)
-    for module in (autoregressive, draft_strategies, parallel_worker):
+    for module in (draft_layers, draft_strategies, parallel_worker):
         module.of_first_rank = lambda states: states  # type: ignore[attr-defined]
     torch.save((shared, drafted(shared=False)), folder / str(rank))
 
