@@ -59,7 +59,7 @@ class WorkerLengths:
         self.is_timed = False  # whether steps are still to be timed
         self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels have not been tried with a root alone
         longest = shape.nodes
-        self.ways: list[Way] = [[drafted(budget, length) for length in range(longest + 1)]]
+        self.ways: list[Way] = [[drafter_token_count(budget, length) for length in range(longest + 1)]]
         if copies and budget.tokens:
             self.ways.append([0] * (longest + 1))
         requests: WeakKeyDictionary[Any, DraftedRequest] = WeakKeyDictionary()
@@ -123,7 +123,7 @@ def nothing(tokens: Tensor, vocab_size: int, mode: Mode) -> Draft:
     return Draft(none, None if mode == "greedy" else certain(none, vocab_size))
 
 
-def drafted(budget: DraftBudget, length: int) -> int:
+def drafter_token_count(budget: DraftBudget, length: int) -> int:
     """Return how many tokens a drafter drafts itself where each draft is to have so many.
 
     Where a parallel part follows the autoregressive one, both draft all of theirs.

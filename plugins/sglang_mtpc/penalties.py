@@ -47,7 +47,7 @@ class Penalized(NamedTuple):
     pending: Tensor
 
     def record(self, predicted: Tensor, lengths: Tensor, nodes: Tensor) -> None:
-        """Count what a verdict, see `sglang_mtpc.verify.judge`, has put before the next pending token."""
+        """Count what a verdict, see `sglang_mtpc.verify.sample_and_verify`, has put before the next pending token."""
         if not self.requests:
             return
         nodes, lengths = nodes[self.rows].long(), lengths[self.rows]

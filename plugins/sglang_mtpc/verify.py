@@ -45,8 +45,8 @@ _VERIFY_STREAM = 0x766572696679  # keeps these uniforms apart from those that th
 
 
 def install() -> None:
-    """Put `judge` around SGLang's rule, and `sglang_mtpc.finish` around what ends a text."""
-    put_around(HOOKED, judge)
+    """Put `sample_and_verify` around SGLang's rule, and `sglang_mtpc.finish` around what ends a text."""
+    put_around(HOOKED, sample_and_verify)
     finish.install()
 
 
@@ -106,7 +106,7 @@ def drafted(built: Any) -> Drafted:
     return Drafted(tokens.masked_fill(lost, PADDING), parents.masked_fill(lost, -1), built.draft_probs)
 
 
-def judge(original: Any, verify_input: Any, batch: Any, logits_output: Any, *args: Any, **options: Any) -> Any:
+def sample_and_verify(original: Any, verify_input: Any, batch: Any, logits_output: Any, *args: Any, **options: Any) -> Any:
     """SGLang's verdict where it is right, else the core's, of logits that are penalized at each draft.
 
     Returns SGLang's three: predicted tokens int32 [B (N + 1)], each at the node that it follows; accepted lengths
@@ -122,7 +122,7 @@ def judge(original: Any, verify_input: Any, batch: Any, logits_output: Any, *arg
 
 
 def _verdict(original: Any, verify_input: Any, batch: Any, logits_output: Any, *args: Any, **options: Any) -> Any:
-    """`judge` of logits as they are."""
+    """`sample_and_verify` of logits as they are."""
     info = batch.sampling_info
     ours = info.need_min_p_sampling or (info.need_top_k_sampling and info.need_top_p_sampling)
     if info.is_all_greedy or (is_cuda() and not ours):
@@ -187,7 +187,7 @@ def _uniforms(seeds: Tensor | None, positions: Tensor, size: int) -> Tensor:
 
 
 def _as_sglang(accepted: Tensor, tokens: Tensor, path: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A verdict of `_sampled` as the three tensors of `judge`, the same on every tensor-parallel rank."""
+    """A verdict of `_sampled` as the three tensors of `sample_and_verify`, the same on every tensor-parallel rank."""
     rows, width = tokens.shape
     index = torch.arange(width, device=tokens.device)
     used = index <= accepted[:, None]  # [B, N + 1]

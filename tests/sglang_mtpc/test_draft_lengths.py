@@ -16,7 +16,7 @@ from mtpc.draft_length.cost import StepCost
 from mtpc.prompt_lookup.mixture import Copied, doubted
 from mtpc.prompt_lookup.request import CopyRequest
 from mtpc.prompt_lookup.table import CopyTable
-from sglang_mtpc.draft_lengths import WorkerLengths, drafted, lengthened, nothing
+from sglang_mtpc.draft_lengths import WorkerLengths, drafter_token_count, lengthened, nothing
 from sglang_mtpc.shape import Shape
 
 CPU, TABLE = torch.device("cpu"), CopyTable((0.2, 0.5, 0.8))
@@ -165,7 +165,7 @@ def test_a_tree_is_whole_or_not_there() -> None:
     ],
 )
 def test_what_is_drafted_for_a_length(budget: DraftBudget, ways: list[int]) -> None:
-    assert [drafted(budget, length) for length in range(5)] == ways
+    assert [drafter_token_count(budget, length) for length in range(5)] == ways
 
 
 @pytest.mark.parametrize("rows", [1, 2])
