@@ -98,7 +98,7 @@ def verdict(drafts: Draft | TreeDraft, batch: Any, logits: Tensor, depth: int) -
 
 @pytest.mark.parametrize("drafts", [CHAIN, TREE], ids=["chain", "tree"])
 def test_what_is_verified_is_read_off_sglangs_input(drafts: Draft | TreeDraft) -> None:
-    read = verify.drafted(built(drafts, 2, 3))
+    read = verify.read_drafts(built(drafts, 2, 3))
     assert read.tokens.tolist() == drafts.tokens.expand(2, -1).tolist()
     parents = drafts.parents if isinstance(drafts, TreeDraft) else torch.tensor([[-1, 0, 1]])
     assert read.parents.tolist() == parents.expand(2, -1).tolist()
@@ -108,7 +108,7 @@ def test_what_is_verified_is_read_off_sglangs_input(drafts: Draft | TreeDraft) -
 def test_a_node_that_sglang_left_without_a_parent_is_never_accepted() -> None:
     given = built(TREE, 1, 3)
     given.retrieve_next_sibling[0, 1] = -1  # nobody names the root's second child, the token 2, any more
-    read = verify.drafted(given)
+    read = verify.read_drafts(given)
     assert read.tokens.tolist() == [[1, -1, 3, 3, 5]]
     output = SimpleNamespace(next_token_logits=certain([2, 0, 0, 0, 0, 0]).flatten(0, 1))
     _, lengths, _ = verify.sample_and_verify(lambda *_: None, given, batch_of([1.0]), output)
