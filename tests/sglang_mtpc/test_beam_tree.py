@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -17,7 +15,7 @@ from mtpc.target_head.shared import SharedHead
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.step import BatchStep
-from tests.support.random_hybrid import forget_method, register_method
+from tests.support.random_hybrid import register_method
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
@@ -25,11 +23,9 @@ ROWS, LENGTH = 3, 5
 
 
 @pytest.fixture(scope="module", autouse=True)
-def third_method() -> Iterator[None]:
-    """The registry knows it while these tests run."""
+def third_method() -> None:
+    """The registry knows it, from here on: fixtures of the session count on it."""
     register_method()
-    yield
-    forget_method()
 
 
 class Layers:

@@ -31,7 +31,7 @@ from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.vocabulary_head import VocabularyHead
 from tests.mtpc.parallel.trace import Trace
 from tests.support.fake_graphs import record
-from tests.support.random_hybrid import forget_method, register_method
+from tests.support.random_hybrid import register_method
 from tests.support.random_models import make_drafter
 from tests.support.tiny_methods import EXAMPLES, tiny_target
 from tests.support.tiny_models import make_part
@@ -207,9 +207,8 @@ def test_replays_of_every_window(name: str) -> None:
     """Also of one that goes on from an autoregressive part and reads what that has read."""
     if name == "gumiho-eagle":
         pytest.skip("it has no window")
-    register_method()
+    register_method()  # from here on: fixtures of the session count on it
     drafter, head = EXAMPLES[name](), SharedHead.of(tiny_target())
-    forget_method()
     parallel, (autoregressive, rest) = drafter.parallel, drafter.split(drafter.config.max_drafts)
     assert parallel is not None
     go_on = (
