@@ -205,6 +205,18 @@ TABLE = (
         "called", "a step that is timed",
     ),
     IntegrationPoint(
+        V1_CPU, "vllm.v1.sample.sampler", "Sampler.forward", "self logits sampling_metadata",
+        "called", "sampling, timed for the choice of draft lengths",
+    ),
+    IntegrationPoint(
+        V1_CPU, _SAMPLER, "RejectionSampler.forward", "self metadata draft_probs logits sampling_metadata",
+        "called", "rejection sampling, timed for the choice of draft lengths",
+    ),
+    IntegrationPoint(
+        V1_CPU, "vllm.v1.spec_decode.metadata", "SpecDecodeMetadata.make_dummy", "draft_token_ids device",
+        "called", "drafts that are verified for nobody, timed",
+    ),
+    IntegrationPoint(
         V1, "vllm.v1.worker.gpu_input_batch", "CachedRequestState.__init__",
         "self * prompt_token_ids output_token_ids sampling_params",
         "read", "the text of a request, which is copied from",
