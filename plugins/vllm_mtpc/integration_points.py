@@ -380,6 +380,11 @@ TABLE = (
         "wrapped", "fails on a CPU for a step without drafts and a top-k; caught only where that happens",
     ),
     IntegrationPoint(
+        V1_CPU, _SAMPLER, "sample_recovered_tokens",
+        "max_spec_len num_draft_tokens cu_num_draft_tokens draft_token_ids",
+        "wrapped", "a step without drafts draws random numbers that nothing reads",
+    ),
+    IntegrationPoint(
         V1_CPU, _RUNNER, "GPUModelRunner.sample_tokens", "self",
         "wrapped", "a seeded request whose prompt is read in parts ends the engine on a CPU",
     ),
