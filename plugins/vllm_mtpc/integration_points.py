@@ -216,6 +216,18 @@ TABLE = (
         "called", "runs a step to time",
     ),
     IntegrationPoint(
+        V1_CPU, "vllm.v1.sample.sampler", "Sampler.forward", "self logits sampling_metadata",
+        "called", "sampling, timed for the choice of draft lengths",
+    ),
+    IntegrationPoint(
+        V1_CPU, _SAMPLER, "RejectionSampler.forward", "self metadata draft_probs logits sampling_metadata",
+        "called", "rejection sampling, timed for the choice of draft lengths",
+    ),
+    IntegrationPoint(
+        V1_CPU, "vllm.v1.spec_decode.metadata", "SpecDecodeMetadata.make_dummy", "draft_token_ids device",
+        "called", "drafts that are verified for nobody, timed",
+    ),
+    IntegrationPoint(
         V1, "vllm.v1.worker.gpu_input_batch", "CachedRequestState.__init__",
         "self * prompt_token_ids output_token_ids sampling_params",
         "read", "tokens of a request, for prompt lookup",
@@ -378,6 +390,11 @@ TABLE = (
     IntegrationPoint(
         V1_CPU, _SAMPLER, "apply_sampling_constraints", "logits",
         "wrapped", "fails on a CPU for a step without draft tokens and with top-k",
+    ),
+    IntegrationPoint(
+        V1_CPU, _SAMPLER, "sample_recovered_tokens",
+        "max_spec_len num_draft_tokens cu_num_draft_tokens draft_token_ids",
+        "wrapped", "a step without drafts draws random numbers that nothing reads",
     ),
     IntegrationPoint(
         V1_CPU, _RUNNER, "GPUModelRunner.sample_tokens", "self",

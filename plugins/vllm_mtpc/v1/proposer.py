@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from vllm_mtpc.v1.noise import draft_noise
 from vllm_mtpc.v1.prompt_parts import with_prompt_tokens
 from vllm_mtpc.v1.request_vocabularies import V1RequestVocabularies
 from vllm_mtpc.v1.step import V1DraftStep
+from vllm_mtpc.v1.timed_sampling import sampling_of
 
 
 class Proposer(EagleProposer):
@@ -196,19 +198,25 @@ class Proposer(EagleProposer):
             states, _ = runner._dummy_run(tokens, force_attention=True)
             runner.model.compute_logits(states[:tokens])
 
-        def draft(requests: int) -> None:
+        def draft(requests: int, mode: Mode = "greedy") -> None:
             if self.autoregressive:
                 super(Proposer, self).dummy_run(requests)
+                states, made = self.hidden_states[:requests], torch.ones(requests, device=self.device)
                 for _ in range(self.num_speculative_tokens):
-                    self.model.greedy(self.hidden_states[:requests], None)
+                    if mode == "greedy":
+                        self.model.greedy(states, None)
+                    else:
+                        self.model.drawn(states, made, made / 2, None)
             if self.parallel is not None and self.parallel_drafts:
-                self._dummy_parallel(requests, "greedy")
+                self._dummy_parallel(requests, mode)
 
         requests = self.max_batch_size
         tokens = min(runner.max_num_tokens, requests * (1 + self.lengths.controller.longest))
         self.is_timing = True
         try:
-            cost = measured(step, draft if self.drafter_tokens else None, tokens, requests, seconds_of_first_rank)
+            greedy, sampled = (draft, partial(draft, mode="sampled")) if self.drafter_tokens else (None, None)
+            sampling = sampling_of(runner, tokens, sampled)
+            cost = measured(step, greedy, tokens, requests, sampling, seconds_of_first_rank)
         finally:
             self.is_timing = False
         self.lengths.controller.cost = cost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import torch
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft import Draft
+from mtpc.draft_length.cost import Sampling
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.vocabulary.language import LanguageDetector
@@ -215,8 +217,14 @@ def test_steps_and_drafts_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> No
 
     target = SimpleNamespace(compute_logits=lambda states: calls.append(("head", len(states))))
     runner = SimpleNamespace(_dummy_run=run, model=target, max_num_tokens=64)
+
+    def timed(kind: str) -> Callable[[int], None]:
+        return lambda number: calls.append((kind, number))
+
     draft = SimpleNamespace(
-        greedy=lambda states, numbers: calls.append(("draft", len(states))), announce_cost=lambda cost: None
+        greedy=lambda states, numbers: calls.append(("draft", len(states))),
+        drawn=lambda states, temperature, uniforms, numbers: calls.append(("drawn", len(states))),
+        announce_cost=lambda cost: None,
     )
     config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_size=1))
     lengths = SimpleNamespace(is_timed=True, controller=SimpleNamespace(longest=2, cost=None, copies=False))
@@ -225,13 +233,19 @@ def test_steps_and_drafts_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> No
         num_speculative_tokens=2, max_batch_size=4, model=draft, hidden_states=torch.zeros(8, 4), is_first_rank=True,
     )  # fmt: skip
     monkeypatch.setattr("vllm_mtpc.v1.proposer.seconds_of_first_rank", lambda seconds: seconds)
+    monkeypatch.setattr(
+        "vllm_mtpc.v1.proposer.sampling_of",
+        lambda runner, most, draft: Sampling(timed("sample"), timed("verify"), draft),
+    )
     made.time_steps(runner)
     cost = lengths.controller.cost
     assert [tokens for tokens, _ in cost.verifying] == [1, 2, 3, 4, 6, 8, 12]
     assert [requests for requests, _ in cost.drafting] == [1, 4]
     kinds = [kind for kind, _ in calls]
     assert kinds.count("step") == kinds.count("head") == 5 * 7
-    assert kinds.count("layer") == 5 * 2 and kinds.count("draft") == 2 * 5 * 2
+    assert kinds.count("layer") == 2 * 5 * 2 and kinds.count("draft") == kinds.count("drawn") == 2 * 5 * 2
+    assert (kinds.count("sample"), kinds.count("verify")) == (5 * 4, 5 * 6)  # of up to 4 requests, of 2 to 12 tokens
+    assert cost.of(greedy=False).verifying
     calls.clear()
     lengths.is_timed = False
     made.time_steps(runner)
