@@ -21,7 +21,7 @@ from mtpc.methods.drafter import draft_vocabularies, load_drafter, split_drafts
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.serving.announcement import Shares, announced
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
-from mtpc.target_head.own import OwnLogits
+from mtpc.target_head.drafter_head import OwnLogits
 from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.union import UnionLogits
 from vllm_mtpc.additional import copies, vocabulary_values

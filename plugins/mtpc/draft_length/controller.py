@@ -7,11 +7,11 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
+from mtpc.draft_length.acceptance_correction import Trust
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.choice import Best, Chances, Prices, best_common_length, best_lengths, least_chance, lengths_of
 from mtpc.draft_length.cost import StepCost
 from mtpc.draft_length.request import DraftedRequest
-from mtpc.draft_length.trust import Trust
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.request import CopyRequest, Proposal, beside_drafter
 from mtpc.prompt_lookup.store import Store

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
+from mtpc.prompt_lookup.calibration import Shift
 from mtpc.prompt_lookup.request import CopyRequest
-from mtpc.prompt_lookup.shift import Shift
 from mtpc.prompt_lookup.table import CopyTable
 
 # How fast the acceptance rate follows what was accepted, and goes back to its prior while the drafter drafts nothing.

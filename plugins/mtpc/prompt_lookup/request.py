@@ -8,9 +8,9 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
+from mtpc.prompt_lookup.calibration import Shift
 from mtpc.prompt_lookup.match import History
 from mtpc.prompt_lookup.mixture import Copied, doubted
-from mtpc.prompt_lookup.shift import Shift
 from mtpc.prompt_lookup.store import BREAK
 from mtpc.prompt_lookup.table import CopyTable
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mtpc.prompt_lookup.calibration import FARTHEST, LARGEST, RATE, SMALLEST
 from mtpc.prompt_lookup.mixture import Copied, doubted
 from mtpc.prompt_lookup.on_device import Matches, Texts, continuations, longest_matches
-from mtpc.prompt_lookup.shift import FARTHEST, LARGEST, RATE, SMALLEST
 from mtpc.prompt_lookup.table import CopyTable, filled
 
 

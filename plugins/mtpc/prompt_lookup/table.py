@@ -11,7 +11,7 @@ from pydantic import Field
 
 from mtpc.files.config_model import Strict, declared
 from mtpc.files.json_file import is_there, read_json
-from mtpc.prompt_lookup.shift import shifted
+from mtpc.prompt_lookup.calibration import shifted
 
 FILE = "copying.json"  # of a drafter checkpoint
 # Of SmolLM2-135M-Instruct along 48,000 tokens of its answers, greedy and at T = 0.8; for a directory without a `FILE`.

@@ -8,7 +8,7 @@ from importlib import import_module
 from inspect import Parameter
 from typing import NamedTuple
 
-from mtpc.serving.finding import Finding
+from mtpc.serving.check_result import Finding
 
 Lookup = Callable[[str, str], list[Parameter]]  # parameters of a module's function; raises `LookupError`
 BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

@@ -24,7 +24,7 @@ from mtpc.errors import MTPCError
 from mtpc.methods import DrafterConfig, DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
-from mtpc.target_head.own import OwnLogits
+from mtpc.target_head.drafter_head import OwnLogits
 from mtpc.target_head.rows import Rows, plain_weight
 from mtpc.target_head.shared import Head
 from mtpc.target_head.union import UnionLogits

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from mtpc.prompt_lookup.calibration import LARGEST
 from mtpc.prompt_lookup.request import CopyRequest
-from mtpc.prompt_lookup.shift import LARGEST
 from mtpc.prompt_lookup.table import CopyTable
 
 TABLE = CopyTable((0.2, 0.5, 0.8))

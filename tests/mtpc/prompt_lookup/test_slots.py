@@ -7,9 +7,9 @@ import random
 import pytest
 import torch
 
+from mtpc.prompt_lookup.calibration import FARTHEST
 from mtpc.prompt_lookup.mixture import doubted
 from mtpc.prompt_lookup.request import CopyRequest
-from mtpc.prompt_lookup.shift import FARTHEST
 from mtpc.prompt_lookup.slots import SlotCopying
 from mtpc.prompt_lookup.table import COMMON, CopyTable
 

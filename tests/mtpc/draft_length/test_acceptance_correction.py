@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mtpc.draft_length.acceptance_correction import Trust
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
-from mtpc.draft_length.trust import Trust
 from mtpc.prompt_lookup.table import CopyTable
 
 COST = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 21.0)))  # a token more takes 0.2

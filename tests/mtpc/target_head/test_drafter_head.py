@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.target_head.own import OwnLogits
+from mtpc.target_head.drafter_head import OwnLogits
 from mtpc.target_head.rows import Ranks
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.target_head.ranks import HEAD, SIZE, VOCAB, on_ranks
