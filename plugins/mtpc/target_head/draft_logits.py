@@ -64,7 +64,7 @@ class DraftLogits:
         named = ", ".join(f"{name} ({len(ids)} tokens)" for name, ids in zip(self.names, self.ids, strict=True))
         memory = sum(rows.nbytes for rows in self.rows)
         memory += self.whole.rounded_nbytes if isinstance(self.whole, HeadRows) else 0
-        return f"drafting from {named} of {self.vocab_size} tokens; the head's rows of them take {memory / 1e6:.1f} MB"
+        return f"drafting from {named} of {self.vocab_size} tokens; their output head rows take {memory / 1e6:.1f} MB"
 
     def __call__(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
         """Return logits over the whole vocabulary, [n, V], in the dtype of the states.

@@ -188,7 +188,7 @@ def test_what_is_kept_of_the_head() -> None:
     assert sum(rows.nbytes for rows in logits.rows) == 3 * 9 * SIZE * 4
     assert logits.summary == (
         "drafting from english (9 tokens), french (9 tokens), code (9 tokens), all (40 tokens) of 40 tokens; "
-        "the head's rows of them take 0.0 MB"
+        "their output head rows take 0.0 MB"
     )
     assert logits.whole is not None
     together = VOCABULARIES.together()
