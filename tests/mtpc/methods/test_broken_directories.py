@@ -26,7 +26,7 @@ from mtpc.methods.contract import DraftMethod
 from mtpc.methods.drafter import load_drafter
 from mtpc.parallel.config import ParallelConfig
 from mtpc.prompt_lookup.table import FILE, Chances, CopyTable
-from mtpc.vocabulary.files import OwnFile, OwnLanguage
+from mtpc.vocabulary.files import RankingEntry, RankingsFile
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Rankings
 from mtpc.vocabulary.settings import OWN_FILE
@@ -135,9 +135,9 @@ def of_configs() -> Iterator[Case]:
 
 def of_others() -> Iterator[Case]:
     """vocabulary.json, copying.json, and a target's config.json."""
-    for what, values in broken(OwnFile, VOCABULARY):
+    for what, values in broken(RankingsFile, VOCABULARY):
         yield Case(f"vocabulary: {what}", OWN_FILE, rankings_of, json.dumps(values))
-    for what, entry in broken(OwnLanguage, LANGUAGE):
+    for what, entry in broken(RankingEntry, LANGUAGE):
         values = {**VOCABULARY, "languages": {"en": entry}}
         yield Case(f"vocabulary: language: {what}", OWN_FILE, rankings_of, json.dumps(values))
     for what, values in broken(Chances, CHANCES):
