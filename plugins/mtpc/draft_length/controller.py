@@ -63,7 +63,7 @@ class DraftLengths:
         for name in gone:
             request = self.requests.pop(name)
             if self.store is not None and request.copy is not None:
-                self.store.add(request.tenant, request.copy.answer)
+                self.store.add(request.tenant, request.copy.output)
 
     def begin(self, greedy: bool = True) -> None:
         """Begin a step of requests that all have a temperature of 0, or do not."""
@@ -99,14 +99,14 @@ class DraftLengths:
         request = self.requests[name]
         if waiting:
             self.batch.append(None)
-            self.proposals.append(Proposal.none(self.longest))
+            self.proposals.append(Proposal.empty(self.longest))
             return
         if request.predicted is not None:
             self.trust.learn(request.predicted, max(0, len(said) - 1))
             request.predicted = None
         request.said(said)
         self.batch.append(request)
-        nothing = Proposal.none(self.longest)
+        nothing = Proposal.empty(self.longest)
         self.proposals.append(nothing if request.copy is None else request.copy.propose(self.longest))
 
     def copied(self, count: int) -> Copied:
@@ -264,7 +264,7 @@ class DraftLengths:
         if not peaks:
             return [[] if request is None else [request.rate] * own for request in self.batch]
         return [
-            [] if request is None else self.table.of_drafter(row, request.confidence.value, self.greedy)
+            [] if request is None else self.table.of_drafter(row, request.confidence.offset, self.greedy)
             for request, row in zip(self.batch, peaks, strict=True)
         ]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
-from mtpc.prompt_lookup.calibration import Shift
+from mtpc.prompt_lookup.calibration import Calibration
 from mtpc.prompt_lookup.request import CopyRequest
 from mtpc.prompt_lookup.table import CopyTable
 
@@ -33,7 +33,7 @@ class DraftedRequest:
     ) -> None:
         self.copy, self.tenant = copy, tenant
         self.rate = self._prior = table.typical[not greedy]
-        self.confidence = Shift()
+        self.confidence = Calibration()
         self.heard = 0
         self.predicted: float | None = None
         self._tokens: list[int] = []

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mtpc.metrics.slot_tally import SlotTally
-from mtpc.prompt_lookup.on_device import Texts
+from mtpc.prompt_lookup.on_device import DeviceTexts
 from mtpc.vocabulary.language import START_MARGIN, LanguageDetector
 
 
@@ -70,7 +70,7 @@ class SlotLanguages:
             rejected: Rejected draft tokens of each row for the tally, int32 [B], -1 for a row that does not count.
         """
         slot_index = torch.where(slots < 0, len(self.numbers) - 1, slots)
-        texts = Texts(table, slots, lengths[slots])
+        texts = DeviceTexts(table, slots, lengths[slots])
         tokens = texts.tokens((texts.lengths - emitted)[:, None] + self.offsets)
         tokens = tokens.clamp(0, len(self.costs) - 1)  # a row without a request may have any token
         read = (self.offsets < emitted[:, None]) & self.text[tokens]

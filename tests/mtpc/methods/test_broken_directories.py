@@ -25,7 +25,7 @@ from mtpc.methods import draft_methods
 from mtpc.methods.contract import DraftMethod
 from mtpc.methods.drafter import load_drafter
 from mtpc.parallel.config import ParallelConfig
-from mtpc.prompt_lookup.table import FILE, Chances, CopyTable
+from mtpc.prompt_lookup.table import FILE, CopyingFile, CopyTable
 from mtpc.vocabulary.files import RankingEntry, RankingsFile
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Rankings
@@ -140,7 +140,7 @@ def of_others() -> Iterator[Case]:
     for what, entry in broken(RankingEntry, LANGUAGE):
         values = {**VOCABULARY, "languages": {"en": entry}}
         yield Case(f"vocabulary: language: {what}", OWN_FILE, rankings_of, json.dumps(values))
-    for what, values in broken(Chances, CHANCES):
+    for what, values in broken(CopyingFile, CHANCES):
         yield Case(f"copying: {what}", FILE, CopyTable.of, json.dumps(values))
     for what, values in broken(TargetKeys, TARGET):
         if what != "unknown key":
