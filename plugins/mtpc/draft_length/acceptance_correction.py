@@ -1,17 +1,19 @@
-"""The one correction of predicted acceptance: what drafts have brought over what they were predicted to bring."""
+"""The correction of predicted acceptance: accepted draft tokens over predicted ones."""
 
 from __future__ import annotations
 
-PRIOR = 20.0  # tokens: so many had been accepted of as many that were predicted at first
-KEPT, KEPT_IDLY = 0.99, 0.998  # of what was seen, after another draft, and after another decoding step
+PRIOR = 20.0  # tokens counted as predicted and accepted at first
+DRAFT_DECAY, STEP_DECAY = 0.99, 0.998  # factors on the counts after each draft and each decoding step
 
 
-class Trust:
-    """A factor, at most 1, on predicted acceptance.
+class AcceptanceCorrection:
+    """A factor on predicted acceptance, at most 1.
 
-    Of many tokens the likeliest are drafted, and these look likelier than they are, the more so the fewer are taken:
-    without a correction the drafts of a full batch would be longer than is worth it.  While nothing is drafted the
-    factor goes back to 1.
+    The most probable of many draft tokens are drafted, and their probabilities are overestimated on average.
+    Without a correction the drafts of a large batch would be too long.
+    While nothing is drafted, the factor returns to 1.
+
+    Call `step` once in each decoding step and `learn` for each draft that was verified.
     """
 
     def __init__(self) -> None:
@@ -19,13 +21,16 @@ class Trust:
 
     @property
     def factor(self) -> float:
-        """Accepted over predicted tokens."""
+        """Observed over predicted accepted tokens."""
         return min(1.0, (PRIOR + self._observed) / (PRIOR + self._predicted))
 
     def learn(self, predicted: float, observed: int) -> None:
         """Update with the predicted and the observed number of accepted tokens of a draft."""
-        self._predicted, self._observed = KEPT * self._predicted + predicted, KEPT * self._observed + observed
+        self._predicted, self._observed = (
+            DRAFT_DECAY * self._predicted + predicted,
+            DRAFT_DECAY * self._observed + observed,
+        )
 
     def step(self) -> None:
-        """Forget a little, once in each decoding step."""
-        self._predicted, self._observed = KEPT_IDLY * self._predicted, KEPT_IDLY * self._observed
+        """Decay the observations, once in each decoding step."""
+        self._predicted, self._observed = STEP_DECAY * self._predicted, STEP_DECAY * self._observed
