@@ -1,4 +1,4 @@
-"""One line of `mtpc doctor`."""
+"""One line of ``mtpc doctor``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """What was looked at, whether it is as it should be, and, if not, what mends it.
+    """The result of one check, and the fix if it failed.
 
     An adapter's check (entry point group ``mtpc.adapters``) returns a list of these, one for each integration point
     of its engine.
+
+    Attributes:
+        subject: What was checked: "python", "vllm", "vllm: EagleProposer.propose".
+        ok: Whether it is as expected.
+        detail: What was found: a version, a signature.
+        mend: How to fix it, one imperative sentence; empty if ``ok``.
     """
 
-    subject: str  # "python", "vllm", "vllm: EagleProposer.propose"
+    subject: str
     ok: bool
-    detail: str  # what was found: a version, a signature
-    mend: str = ""  # one sentence, imperative; empty when ok
+    detail: str
+    mend: str = ""
