@@ -244,7 +244,7 @@ NO_FILES: dict[str, Callable[[Path], object]] = {
 def test_what_is_no_file_is_not_passed_over(reader: str, what: str, tmp_path: Path) -> None:
     file, read = READERS[reader]
     NO_FILES[what](tmp_path / file)
-    assert "is no file" in assert_one_sentence(read, tmp_path, tmp_path / file)
+    assert "is not a file" in assert_one_sentence(read, tmp_path, tmp_path / file)
 
 
 @pytest.mark.parametrize("what", NO_FILES)

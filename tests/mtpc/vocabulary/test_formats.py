@@ -77,10 +77,10 @@ def text(content: str, file: str = "a.json") -> tuple[str, Callable[[Path], obje
 
 BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "nothing there": ("a.json", lambda path: None, "is missing"),
-    "a link that leads nowhere": ("a.json", lambda path: path.symlink_to("b"), "is no file, or a link to none"),
-    "a link to itself": ("a.json", lambda path: path.symlink_to(path), "is no file, or a link to none"),
-    "a pipe": ("a.json", lambda path: os.mkfifo(path), "is no file"),
-    "a pipe of tensors": ("a.pt", lambda path: os.mkfifo(path), "is no file"),
+    "a link that leads nowhere": ("a.json", lambda path: path.symlink_to("b"), "is not a file, or is a broken link"),
+    "a link to itself": ("a.json", lambda path: path.symlink_to(path), "is not a file, or is a broken link"),
+    "a pipe": ("a.json", lambda path: os.mkfifo(path), "is not a file"),
+    "a pipe of tensors": ("a.pt", lambda path: os.mkfifo(path), "is not a file"),
     "a long name": ("a" * 300, lambda path: None, "cannot be read: File name too long"),
     "no JSON": (*text("{"), "cannot be read as JSON"),
     "deep JSON": (*text("[" * 100_000), "cannot be read as JSON: recursion limit"),
