@@ -31,7 +31,7 @@ def commit_of(source: Path) -> str:
     """Return the git commit of a source file, with ``+changes`` if its work tree differs.
 
     The result is "unknown" if git does not track the file.  A repository around an installed package, for example one
-    that contains a user's virtual environment, says nothing about the package.
+    that contains a user's virtual environment, is unrelated to the package.
 
     Args:
         source: The source file.

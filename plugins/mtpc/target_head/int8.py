@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-BLOCK = 32  # torch's kernel has no loop for a rest: with other sizes it reads past the end
-ROWS_AT_ONCE = 4096  # rows that are rounded at a time: a whole output head in float32 is large
+BLOCK = 32  # torch's kernel handles multiples of this only: with other sizes it reads past the end
+ROWS_AT_ONCE = 4096  # rows that are rounded at a time: a whole output head in float32 needs too much memory
 
 
 class Int8Linear(nn.Module):

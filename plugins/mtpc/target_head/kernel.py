@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MAX_ROWS = 16  # rows of states at most: the smallest tile that a GPU multiplies
-BLOCK, COLUMNS_AT_ONCE = 32, 128  # columns of one program, and how much of a row it reads at a time
+MAX_ROWS = 16  # states at most: the smallest tile that a GPU multiplies
+BLOCK, COLUMNS_AT_ONCE = 32, 128  # head rows of one program, and how many of their numbers it reads at a time
 
 
 @triton.jit

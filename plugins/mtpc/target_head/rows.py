@@ -29,10 +29,9 @@ class Ranks:
 
 
 SINGLE_RANK = Ranks()
-UNQUANTIZED = (torch.float32, torch.bfloat16, torch.float16)  # FP8 is not: its numbers need their scales
-MAX_INT8_ROWS = (
-    4  # rows of states that read int8 faster than bfloat16, on an AMD EPYC: half the time for one, 0.6 for four
-)
+UNQUANTIZED = (torch.float32, torch.bfloat16, torch.float16)  # FP8 is not one: its numbers need their scales
+# States up to which int8 is faster than bfloat16 on an AMD EPYC: half the time for 1 row, 0.6 of it for 4.
+MAX_INT8_ROWS = 4
 
 
 def plain_weight(head: Any, hidden_size: int | None = None) -> Tensor | None:
@@ -84,7 +83,9 @@ class HeadRows:
         for number, wanted in enumerate(F.pad(ids - first, (0, each * ranks.count - len(ids)), value=-1).split(each)):
             elsewhere = (wanted < 0) | (wanted >= len(shard))
             held = shard[wanted.clamp(0, len(shard) - 1)].masked_fill_(elsewhere[:, None], 0)
-            held = ranks.gather(held).unflatten(1, (ranks.count, -1)).sum(1)  # all but one of them are zeros
+            held = (
+                ranks.gather(held).unflatten(1, (ranks.count, -1)).sum(1)
+            )  # one rank has the row, the others add zeros
             if number == ranks.number:
                 share = held
         return cls(share, len(ids), ranks)

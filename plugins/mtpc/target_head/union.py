@@ -10,9 +10,8 @@ from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.rows import SINGLE_RANK, Ranks
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
-MAX_KERNEL_ROWS = (
-    16  # rows of states with vocabularies of their own: a kernel's tile, and more of them have most languages
-)
+# States up to which each drafts from its own vocabulary: the kernel's tile.  Larger batches contain most languages.
+MAX_KERNEL_ROWS = 16
 
 
 class UnionLogits(DraftLogits):
