@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 REACH = 1 << 16  # tokens at the end of a prompt that are indexed, and all tokens after it
 NO_TOKEN = -2  # stands before the first token; no text contains it
-INDEXED_AT_ONCE = (
-    2048  # tokens that are indexed in one step: of a long prompt the last ones first, then as many before them
-)
+INDEXED_AT_ONCE = 2048  # tokens indexed in one call, from the end of a prompt backward
 MAX_OCCURRENCES = 64  # earlier occurrences of the last two tokens that are compared, the latest ones
 
 
