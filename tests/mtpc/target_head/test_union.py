@@ -41,8 +41,8 @@ for count, rows, size, dtype in [(16, 102, 200, torch.float32), (3, 96, 40, torc
     held[:, rows // kernel.BLOCK * kernel.BLOCK - kernel.BLOCK :] = False  # one or two that nobody needs
     used = held[numbers].any(0)
     head[~used] = torch.nan
-    expected = union.logits_of_own(states, head.nan_to_num(), held, numbers)
-    torch.testing.assert_close(kernel.logits_of_own(states, head, held, numbers), expected)
+    expected = union.logits_by_vocabulary(states, head.nan_to_num(), held, numbers)
+    torch.testing.assert_close(kernel.logits_by_vocabulary(states, head, held, numbers), expected)
     blocks = sum(block.any() for block in used.split(kernel.BLOCK))
     assert len(read) == blocks * -(-size // kernel.COLUMNS_AT_ONCE)  # what nobody drafts is not read, and all else once
     assert sum(read) == used.sum() * size
