@@ -25,7 +25,12 @@ class AcceptanceCorrection:
         return min(1.0, (PRIOR + self._observed) / (PRIOR + self._predicted))
 
     def learn(self, predicted: float, observed: int) -> None:
-        """Update with the predicted and the observed number of accepted tokens of a draft."""
+        """Update with the outcome of one draft.
+
+        Args:
+            predicted: Predicted number of accepted draft tokens.
+            observed: Number of accepted draft tokens.
+        """
         self._predicted, self._observed = (
             DRAFT_DECAY * self._predicted + predicted,
             DRAFT_DECAY * self._observed + observed,

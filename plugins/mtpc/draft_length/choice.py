@@ -53,8 +53,7 @@ class BatchCosts:
     def best(self, reached: Probabilities, spent: float = 0.0, correction: float = 1.0) -> BestDrafts:
         """Choose the draft tokens with the highest rate.
 
-        With lengths k_b a step brings B + sum_b sum_{i <= k_b} reached[b][i] tokens.  Its cost depends on sum_b k_b
-        only.
+        With lengths k_b a step brings B + sum_b sum_{i <= k_b} reached[b][i] tokens; its cost depends on sum_b k_b.
         The best set of any size therefore consists of the largest probabilities, which are prefixes of the rows.
         A probability below what the cheapest token costs, at the rate without drafts, is in no such set.
 

@@ -42,6 +42,12 @@ class DraftLengths:
 
     Lossless: whether a sampled token is verified depends only on what was known before it was sampled.
 
+    Attributes:
+        cost: Costs of decoding steps; may be replaced before the first step.
+        correction: Correction of predicted acceptance.
+        requests: State of requests by name.
+        reached: After `cut`: probability that each draft token is accepted with all before it, by request.
+
     Args:
         budget: Tokens that the drafter drafts itself.
         longest: Tokens of a draft at most.

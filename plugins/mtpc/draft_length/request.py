@@ -54,14 +54,18 @@ class DraftedRequest:
             most: Tokens of the drafter at most.
 
         Returns:
-            Probabilities that the drafter's tokens are accepted, each with all before it; and the same of copied
-            tokens.
+            Probabilities that the drafter's tokens are accepted, each with all before it; the same of copied tokens.
         """
         drafted = [max(chance, self.rate) for chance in copied[:most]]
         return list(accumulate(drafted, mul)), list(accumulate(copied, mul)) if copied[0] else []
 
     def drafted(self, tokens: list[int], chances: list[float]) -> None:
-        """Record the drafter's tokens that are verified next, and their predicted acceptance probabilities."""
+        """Record what is verified next.
+
+        Args:
+            tokens: The drafter's draft tokens.
+            chances: Their predicted acceptance probabilities; empty: none were predicted.
+        """
         self._tokens, self._chances = tokens, chances
 
     def drafted_tree(self, depth: int) -> None:

@@ -23,6 +23,9 @@ class Checkpoint:
         folder: The checkpoint.
         files: File of each tensor.
 
+    Args:
+        folder: The checkpoint.
+
     Raises:
         MTPCError: The folder has no safetensors, or its index does not name the file of each tensor.
     """

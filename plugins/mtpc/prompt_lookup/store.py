@@ -33,7 +33,12 @@ class Store:
         return output
 
     def add(self, tenant: str | None, output: Iterable[int]) -> None:
-        """Add an output, dropping the tenant's oldest tokens; without a tenant nothing is kept."""
+        """Add an output, dropping the tenant's oldest tokens; without a tenant nothing is kept.
+
+        Args:
+            tenant: Tenant of the request, or None.
+            output: Tokens after the prompt.
+        """
         if tenant is None:
             return
         joined = self.of(tenant) + array("i", [*output, SEPARATOR])

@@ -121,7 +121,14 @@ class CopyTable:
         return [self.at_position(position, chance, offset, greedy) for position, chance in enumerate(chances)]
 
     def at_position(self, position: int, chance: float, offset: float, greedy: bool) -> float:
-        """Return `of_drafter` of one position, counted from 0."""
+        """Return `of_drafter` of one position.
+
+        Args:
+            position: Position in the draft, from 0.
+            chance: The drafter's largest probability there.
+            offset: Added to the logit as well.
+            greedy: Whether the request has a temperature of 0.
+        """
         own = self.own if greedy else self.own_sampled
         return calibrated(chance, own[min(position, len(own) - 1)] + offset, self.slope[not greedy])
 

@@ -76,9 +76,8 @@ class Rankings:
     def cut(self, language: str, size: int | None) -> np.ndarray:
         """Return the draft vocabulary of a language.
 
-        If the ranking has fewer tokens, those that other languages use most follow, then those with the lowest ids:
-        byte-pair
-        encoding created these first because they are frequent.
+        If the ranking has fewer tokens, those that other languages use most follow, then those with the lowest ids.
+        Byte-pair encoding created the latter first because they are frequent.
 
         Args:
             language: Name of a ranking.

@@ -22,6 +22,9 @@ class Reading:
         tokens: Number of tokens read so far.
         evidence: Evidence in them, float64 [N].
         vocabulary: Number of the draft vocabulary in use; None: none is chosen yet.
+
+    Args:
+        detector: Costs of tokens by draft vocabulary.
     """
 
     def __init__(self, detector: LanguageDetector) -> None:
@@ -41,7 +44,11 @@ class Reading:
         return self.vocabulary
 
     def follow(self, text: Sequence[int]) -> int:
-        """Read the new tokens at the end of a text and return the number of its draft vocabulary."""
+        """Read the new tokens at the end of a text and return the number of its draft vocabulary.
+
+        Args:
+            text: Prompt and output so far; it must only grow.
+        """
         if self.tokens < len(text):
             self.read(text[self.tokens :])
         return self.choose()
@@ -87,7 +94,11 @@ def choose_all(readings: Sequence[Reading], tally: Tally | None) -> list[int]:
 
 
 class RequestLanguages:
-    """Language detection of requests by id, on the host: `choose` in each step, `forget` when requests finish."""
+    """Language detection of requests by id, on the host: `choose` in each step, `forget` when requests finish.
+
+    Args:
+        detector: Costs of tokens by draft vocabulary.
+    """
 
     def __init__(self, detector: LanguageDetector) -> None:
         self.detector = detector

@@ -96,5 +96,9 @@ class SlotLanguages:
         return torch.where(worse < torch.where(begins, START_MARGIN, self.detector.margin), current, best.indices)
 
     def of(self, slots: Tensor) -> Tensor:
-        """Return the vocabulary number of each row, int64 [B]; rows without a request get that of the first row."""
+        """Return the vocabulary number of each row, int64 [B].
+
+        Args:
+            slots: Slot of each row, int64 [B]; a row without a request (-1) gets the number of the first row.
+        """
         return self.numbers[torch.where(slots < 0, slots[:1], slots)]
