@@ -35,7 +35,7 @@ from mtpc.lab.evaluation.texts import Text, write_texts
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.methods.drafter import Drafter, draft_budget, load_drafter
-from mtpc.prompt_lookup.shift import LARGEST, SMALLEST
+from mtpc.prompt_lookup.calibration import LARGEST, SMALLEST
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
 

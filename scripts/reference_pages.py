@@ -25,7 +25,7 @@ from mtpc.draft_length.cost import StepCost
 from mtpc.lab.cli.main import app
 from mtpc.methods import draft_methods
 from mtpc.metrics.exporter import METRICS
-from mtpc.prompt_lookup.table import Chances
+from mtpc.prompt_lookup.table import CopyingFile
 from mtpc.serving.integration_point import IntegrationPoint
 from sglang_mtpc.token_map import TokenMap
 from vllm_mtpc.additional_config import VLLMDraftSettings
@@ -120,7 +120,7 @@ def checkpoint() -> str:
         f"`{method.algorithm}`.\n\n{fields(method.config)}"
         for method in draft_methods()
     )
-    parts.append(f"## `copying.json`\n\n{fields(Chances)}")
+    parts.append(f"## `copying.json`\n\n{fields(CopyingFile)}")
     return "\n".join(parts)
 
 

@@ -30,7 +30,7 @@ from mtpc.draw import draw
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
 from mtpc.lab.table import Table
-from mtpc.prompt_lookup.on_device import Texts, longest_matches
+from mtpc.prompt_lookup.on_device import DeviceTexts, longest_matches
 from tests.gpu.running import Figures, Run
 from tests.gpu.timing import kernels
 from tests.support.tiny_models import make_part
@@ -126,7 +126,7 @@ def lookup(width: int, size: Size) -> Callable[[], object]:
     rows, device = size.batch, size.device
     table = torch.randint(5000, (rows, width), dtype=torch.int32, device=device)
     lengths = torch.full((rows,), width - 7, dtype=torch.int32, device=device)
-    return partial(longest_matches, Texts(table, torch.arange(rows, device=device), lengths), 16)
+    return partial(longest_matches, DeviceTexts(table, torch.arange(rows, device=device), lengths), 16)
 
 
 CASES: dict[str, Callable[[Size], Callable[[], object]]] = {

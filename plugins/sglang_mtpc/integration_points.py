@@ -15,7 +15,7 @@ from typing import get_args
 from mtpc.autoregressive.kinds import Layer
 from mtpc.methods import DrafterConfig
 from mtpc.methods.drafter import split_drafts
-from mtpc.serving.finding import Finding
+from mtpc.serving.check_result import Finding
 from mtpc.serving.integration_point import IntegrationPoint, findings, sentences
 
 VERSIONS = ">=0.5.21,<0.5.24"

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from mtpc.serving.after_import import after_import
-from mtpc.serving.finding import Finding
+from mtpc.serving.check_result import Finding
 from mtpc.serving.integration_point import IntegrationPoint, findings, sentences
 
 VERSIONS = ">=0.32,<0.34"

@@ -21,7 +21,7 @@ from mtpc.methods.drafter import draft_vocabularies, load_drafter, split_drafts
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.serving.announcement import Shares, announced
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
-from mtpc.target_head.own import OwnLogits
+from mtpc.target_head.drafter_head import DrafterHeadLogits
 from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.union import UnionLogits
 from vllm_mtpc.additional_config import uses_prompt_lookup, vocabulary_values
@@ -136,7 +136,7 @@ class DrafterForCausalLM(nn.Module):
         """
         own = None if self.model is None else self.model.own
         if own is not None and own.rows is not None and own.tokens is not None:
-            self.draft_logits = OwnLogits(own.rows.detach(), own.tokens, self.target.vocab_size, head_ranks())
+            self.draft_logits = DrafterHeadLogits(own.rows.detach(), own.tokens, self.target.vocab_size, head_ranks())
         if static and self.vocabularies is not None and self.vocabularies.together() is None:
             self.vocabularies = None
         if self.vocabularies is None:

@@ -335,7 +335,7 @@ def test_a_seed_repeats_whatever_else_is_served(served: Served, prompt: str) -> 
 
 
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
-    told = "the head's rows of them take" in (served.folder / "log").read_text()
+    told = "their output head rows take" in (served.folder / "log").read_text()
     assert told == (served.loop.vocabularies is not None)
 
 

@@ -123,7 +123,7 @@ def test_directories(target: Path, copy: Path, change: Callable[[Path], None], s
         (("--speculative-draft-window-size", "64"), "must be None"),
         (("--pp-size", "2"), "--pp-size is 2"),
         (("--speculative-token-map", "gone.json"), "gone.json is missing"),
-        (("--speculative-token-map", "?size=5"), "name no file"),
+        (("--speculative-token-map", "?size=5"), "need a file of rankings"),
         (("--speculative-token-map", "a.json?size=many"), "--speculative-token-map is wrong at 'size'"),
         (("--speculative-token-map", "a.json?colour=red"), "--speculative-token-map is wrong at 'colour'"),
     ],

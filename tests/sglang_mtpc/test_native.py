@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from mtpc.errors import MTPCError
-from mtpc.target_head.rows import ALONE
+from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from tests.sglang_mtpc.resolving import refused, resolved
@@ -93,7 +93,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     from sglang_mtpc import native
 
-    monkeypatch.setattr(native, "head_ranks", lambda: ALONE)
+    monkeypatch.setattr(native, "head_ranks", lambda: SINGLE_RANK)
     made = nn.Module()
     made.lm_head = nn.Linear(4, 6, bias=False)
     made.logits_processor = LogitsProcessor.__new__(LogitsProcessor)

@@ -15,7 +15,7 @@ from torch import Tensor, multiprocessing, nn
 from mtpc.methods.drafter import load_drafter
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.target_head.draft_logits import DraftLogits
-from mtpc.target_head.rows import ALONE
+from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from sglang_mtpc import draft_strategies, parallel_worker, ranks, served, verify
@@ -79,7 +79,7 @@ def of_vocabulary(states: Tensor, shared: bool) -> list[Tensor]:
     """
     head = torch.zeros(6, SIZE)
     head[0, 0] = head[2, 1] = 1.0
-    own = ranks.head_ranks() if shared else ALONE
+    own = ranks.head_ranks() if shared else SINGLE_RANK
     shard = head.chunk(own.count)[own.number]
     logits = DraftLogits(DraftVocabularies(RANKINGS, VocabularySettings(size=3)), shard, ranks=own)
     made = VocabularyHead(logits, None)(states)

@@ -108,9 +108,9 @@ def test_a_quantized_copy_of_the_head(
     ("values", "message"),
     [
         ({"sizes": 20}, "additional-config is wrong at 'mtpc.sizes'"),
-        ({"size": 20}, "name no file"),
+        ({"size": 20}, "need a file of rankings"),
         ({"vocabulary": "gone.json"}, "gone.json is missing"),
-        ({"vocabulary": "words.json", "size": 9999}, "holds 1 to 258 tokens, not 9999"),
+        ({"vocabulary": "words.json", "size": 9999}, "must be 1 to 258 tokens, not 9999"),
         ({"vocabulary": "words.json", "language": "german"}, "unknown language 'german'"),
         ({"vocabulary": "other.json"}, "ranks a vocabulary of 300 tokens, but the target's has 258"),
         ("words.json", "additional-config is wrong at 'mtpc'"),

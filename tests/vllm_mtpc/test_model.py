@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mtpc.draw import draw_tokens, most_probable
 from mtpc.errors import MTPCError
 from mtpc.prompt_lookup.mixture import Copied, Copying
-from mtpc.target_head.rows import ALONE
+from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from vllm_mtpc import model
@@ -35,7 +35,7 @@ class Processor:
 
 def drafter(vocabularies: DraftVocabularies | None, static: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
     """One that shares a target's head, which has two rows that fill up."""
-    monkeypatch.setattr(model, "head_ranks", lambda: ALONE)
+    monkeypatch.setattr(model, "head_ranks", lambda: SINGLE_RANK)
     made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
     nn.Module.__init__(made)
     made.model, made.draft_logits, made.vocabularies, made.logits_processor = None, None, vocabularies, Processor()

@@ -1,4 +1,4 @@
-"""What steps of an engine cost, by requests and by tokens: a table that is timed once while the engine starts."""
+"""Costs of decoding steps by requests and by tokens: a table that is measured once while the engine starts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Point = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1 << 20)], Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]],
     Field(strict=False),
 ]
-MOST_POINTS = 64  # of a curve
+MOST_POINTS = 64
 Curve = Annotated[tuple[Point, ...], Field(min_length=1, max_length=MOST_POINTS, strict=False)]
 
 
 class StepCost(BaseModel):
     """Costs of decoding steps, relative to a step of one request without a draft.
 
-    A curve is a list of points.  It is straight between them, level before the first one, and continues after the last
-    as before it, or level where it falls there.
+    A curve is a list of points with linear interpolation.  It is constant before the first point.  After the last one
+    it continues with its last slope, or constant if that is negative.
 
     Attributes:
         plain: A step without drafts, by requests.
@@ -31,14 +31,14 @@ class StepCost(BaseModel):
             without the drafter's time.  In a larger batch, drafts add the same amount per token.
         drafting: The drafter's own time, by requests.
         sampled: The same three curves for batches in which a request has a temperature above 0; without it they cost
-            the same.
+            the same as greedy ones.
         fixed: Read in older files and ignored.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    # Where nothing is stated: of a chat model of 135 M parameters on two cores of a CPU, in steps of a server that can
-    # draft.  Up to five or six tokens take as long as one, but for two, whose products of matrices suit no kernel.
+    # Defaults: measured for a chat model of 135 M parameters on two CPU cores, in a server with a drafter.
+    # Up to 5 or 6 tokens take as long as 1, except for 2, for which the CPU has no fast kernel.
     plain: Curve = ((1, 1.0), (4, 1.0), (16, 1.73))
     verifying: Curve = (
         (1, 1.0), (2, 1.13), (3, 1.0), (5, 1.01), (6, 1.04), (7, 1.16), (11, 1.33), (20, 1.87), (64, 4.1)
@@ -55,55 +55,69 @@ class StepCost(BaseModel):
         if any(not seconds for _, seconds in (*self.plain, *self.verifying)):
             raise ValueError("plain and verifying must be above 0")
         if self.sampled is not None and self.sampled.sampled is not None:
-            raise ValueError("sampled must not hold sampled itself")
+            raise ValueError("sampled must not contain another 'sampled' table")
         return self
 
     @property
     def summary(self) -> str:
-        """What a reader of the log is told: how much longer steps of more tokens take, and drafting."""
+        """One log line: the cost of steps by tokens, and of drafting by requests."""
         steps = ", ".join(f"{tokens}: {times:.2f}" for tokens, times in self.verifying)
         drafts = ", ".join(f"{requests}: {times:.2f}" for requests, times in self.drafting)
-        return f"decoding steps cost, by tokens, {steps}; drafting costs, by requests, {drafts}"
+        return f"relative cost of a decoding step by tokens: {steps}; of drafting by requests: {drafts}"
 
     def of(self, greedy: bool) -> StepCost:
-        """Of a batch all of whose requests have a temperature of 0, or of another."""
+        """Return the costs of a batch.
+
+        Args:
+            greedy: Whether all requests have a temperature of 0.
+        """
         return self if greedy or self.sampled is None else self.sampled
 
     def step(self, rows: int, drafts: int) -> float:
-        """One of a batch with so many drafted tokens in all, drafting apart."""
-        return float(self.verify(rows, drafts)[-1] if drafts else _along(self.plain, rows, 1)[0])
+        """Return the cost of a step, without the drafter's time.
+
+        Args:
+            rows: Requests of the batch.
+            drafts: Draft tokens of all requests.
+        """
+        return float(self.verify(rows, drafts)[-1] if drafts else _interpolated(self.plain, rows, 1)[0])
 
     def draft(self, rows: int) -> float:
-        """The drafter's own draft of so many requests."""
-        return float(_along(self.drafting, rows, 1)[0])
+        """Return the cost of the drafter's own draft for this many requests."""
+        return float(_interpolated(self.drafting, rows, 1)[0])
 
     def read(self, tokens: int) -> float:
-        """``verifying`` at a number of tokens."""
-        return float(_along(self.verifying, tokens, 1)[0])
+        """Return ``verifying`` at a number of tokens."""
+        return float(_interpolated(self.verifying, tokens, 1)[0])
 
     def verify(self, rows: int, most: int) -> np.ndarray:
-        """Steps of a batch with 1 to so many drafted tokens, float64 [most]: never less than one without."""
+        """Return the costs of steps with 1 to ``most`` draft tokens, float64 [most]; never below a step without drafts.
+
+        Args:
+            rows: Requests of the batch.
+            most: Draft tokens of all requests at most.
+        """
         return _verify(self, rows, most)
 
 
-# Where nothing is measured or given: the costs above, and those of steps that draw their tokens.
+# Used if costs are neither measured nor set: the defaults above, and those of steps at a temperature above 0.
 MEASURED = StepCost(
     sampled=StepCost(
         verifying=((1, 1.0), (2, 1.12), (3, 1.0), (6, 1.0), (7, 1.09), (11, 1.21), (20, 1.8), (64, 4.1)),
         drafting=((1, 0.27), (16, 1.1)),
     ),
 )
-# Where every draft is to be as long as it can be.
+# Used if draft length does not adapt: every draft is as long as possible.
 FREE = StepCost(plain=((1, 1.0),), verifying=((1, 1.0),), drafting=((1, 0.0),))
 
 
 @lru_cache(maxsize=64)
-def _along(curve: Curve, first: int, count: int) -> np.ndarray:
-    """A curve at so many successive numbers."""
+def _interpolated(curve: Curve, first: int, count: int) -> np.ndarray:
+    """Return a curve at ``count`` successive numbers."""
     at, (places, values) = np.arange(first, first + count), np.array(curve).T
     beyond = 0.0
     if len(curve) > 1:
-        rise = max(0.0, values[-1] - values[-2])  # one that falls would come to nothing, or to less
+        rise = max(0.0, values[-1] - values[-2])  # a falling curve would reach 0
         beyond = rise / (places[-1] - places[-2]) * (at - places[-1]).clip(0)
     return np.asarray(np.interp(at, places, values) + beyond)
 
@@ -112,14 +126,14 @@ def _along(curve: Curve, first: int, count: int) -> np.ndarray:
 def _verify(cost: StepCost, rows: int, most: int) -> np.ndarray:
     """See `StepCost.verify`."""
     plain, any_drafts = cost.step(rows, 0), cost.read(1) - cost.step(1, 0)
-    read = _along(cost.verifying, rows, most + 1)
+    read = _interpolated(cost.verifying, rows, most + 1)
     return np.maximum(plain + any_drafts + read[1:] - read[0], plain)
 
 
-TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)  # of the steps that are timed
-NEEDED = 16  # tokens: steps of as many are timed however long they take
-REQUESTS = (1, 4, 16)  # for which the drafter is timed
-ROUNDS, BUDGET = 4, 6.0  # how often each is timed at most, and seconds after which no more is
+MEASURED_TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)  # of the steps that are timed
+ALWAYS_MEASURED = 16  # tokens: steps of as many are timed however long they take
+MEASURED_REQUESTS = (1, 4, 16)  # for which the drafter is timed
+ROUNDS, MAX_SECONDS = 4, 6.0  # how often each is timed at most, and seconds after which no more is
 
 Call = Callable[[int], object]
 
@@ -147,7 +161,9 @@ def measured(
     agree: Callable[[float], float] = lambda seconds: seconds,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepCost:
-    """Time an engine's steps, each in several rounds, of which the fastest counts: a machine that is busy is slow.
+    """Measure an engine's decoding steps, each in several rounds of which the fastest counts.
+
+    Other processes can only slow a step down, so the minimum is the best estimate.
 
     Args:
         step: Runs the target for so many tokens, of a request each, and computes their logits.
@@ -161,8 +177,8 @@ def measured(
     Returns:
         The table, in steps of one token.  Beyond its last point it continues as before it.
     """
-    tokens = [size for size in TOKENS if size <= most_tokens]
-    requests = [size for size in REQUESTS if size <= most_requests]
+    tokens = [size for size in MEASURED_TOKENS if size <= most_tokens]
+    requests = [size for size in MEASURED_REQUESTS if size <= most_requests]
     calls = [(each, size) for each in (draft, sampling and sampling.draft) if each is not None for size in requests]
     calls += [(step, size) for size in tokens]
     if sampling is not None:
@@ -171,7 +187,7 @@ def measured(
     best, spent = dict[tuple[Call, int], float](), 0.0
     for number in range(1 + ROUNDS):  # the first round prepares what is needed, and counts where there is no other
         for call, size in calls:
-            if spent > BUDGET and (number or size > NEEDED):
+            if spent > MAX_SECONDS and (number or size > ALWAYS_MEASURED):
                 continue
             begun = clock()
             call(size)
@@ -182,7 +198,7 @@ def measured(
 
     def curve(*parts: Call | None, level: Curve = ()) -> Curve:
         """Times of parts that follow each other, at the sizes at which all were timed."""
-        sizes = [size for size in TOKENS if all((part, size) in best for part in parts)]
+        sizes = [size for size in MEASURED_TOKENS if all((part, size) in best for part in parts)]
         return level + tuple((size, sum(best[part, size] for part in parts) / unit) for size in sizes)  # type: ignore[index]
 
     nothing: Curve = ((1, 0.0),)

@@ -197,7 +197,7 @@ class _Rows:
         A token that no component can draft, as a copied one outside of the draft vocabulary, is evidence of nothing:
         counted as impossible in all components, it would leave no distribution of what follows.
         """
-        places = tokens if self.head is None or self.head.places is None else self.head.places[tokens]
+        places = tokens if self.head is None or self.head.index_by_token is None else self.head.index_by_token[tokens]
         found = token_evidence(leaves, places.clamp_min(0))
         possible = (places >= 0) & (found.amax(-1) > -torch.inf)
         return torch.where(possible[..., None], found, 0.0), possible

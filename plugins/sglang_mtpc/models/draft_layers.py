@@ -24,8 +24,8 @@ from mtpc.errors import MTPCError
 from mtpc.methods import DrafterConfig, DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
-from mtpc.target_head.own import OwnLogits
-from mtpc.target_head.rows import Rows, plain_weight
+from mtpc.target_head.drafter_head import DrafterHeadLogits
+from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.shared import Head
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
@@ -220,7 +220,7 @@ class DraftLayersModel(nn.Module):
             self.model.embed_tokens = target.model.embed_tokens
         self.lm_head = target.lm_head
         if own is not None and own.rows is not None and own.tokens is not None:
-            self.draft_logits = OwnLogits(own.rows.detach(), own.tokens, self.drafter.vocab_size, head_ranks())
+            self.draft_logits = DrafterHeadLogits(own.rows.detach(), own.tokens, self.drafter.vocab_size, head_ranks())
         if vocabularies is None:
             return
         shard = self._shard("a draft vocabulary needs an output head that is not quantized; set its language to 'none'")

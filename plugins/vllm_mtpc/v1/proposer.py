@@ -12,7 +12,7 @@ from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft import Draft, Mode
-from mtpc.draft_length.cost import TOKENS, measured
+from mtpc.draft_length.cost import MEASURED_TOKENS, measured
 from mtpc.errors import tells
 from mtpc.methods.drafter import draft_budget
 from mtpc.metrics.draft_clock import DraftClock
@@ -215,7 +215,7 @@ class Proposer(EagleProposer):
         self.is_timing = True
         try:
             greedy, sampled = (draft, partial(draft, mode="sampled")) if self.drafter_tokens else (None, None)
-            sampling = sampling_of(runner, min(tokens, max(TOKENS)), sampled)
+            sampling = sampling_of(runner, min(tokens, max(MEASURED_TOKENS)), sampled)
             cost = measured(step, greedy, tokens, requests, sampling, seconds_of_first_rank)
         finally:
             self.is_timing = False

@@ -43,7 +43,7 @@ class Both(Strict):
             "it is wrong at 'of.0.size': it is 9, but should be less than or equal to 5.",
         ),
         ({"of": [{}]}, "it is wrong at 'of.0': the key 'side' is missing."),
-        ({"of": [{"side": "up"}]}, "it is wrong at 'of.0': its 'side' is 'up', but should be of 'left', 'right'."),
+        ({"of": [{"side": "up"}]}, "it is wrong at 'of.0': its 'side' is 'up', but should be one of 'left', 'right'."),
     ],
 )
 def test_where_and_what(values: Any, sentence: str) -> None:

@@ -25,8 +25,8 @@ from mtpc.methods import draft_methods
 from mtpc.methods.contract import DraftMethod
 from mtpc.methods.drafter import load_drafter
 from mtpc.parallel.config import ParallelConfig
-from mtpc.prompt_lookup.table import FILE, Chances, CopyTable
-from mtpc.vocabulary.files import OwnFile, OwnLanguage
+from mtpc.prompt_lookup.table import FILE, CopyingFile, CopyTable
+from mtpc.vocabulary.files import RankingEntry, RankingsFile
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Rankings
 from mtpc.vocabulary.settings import OWN_FILE
@@ -135,12 +135,12 @@ def of_configs() -> Iterator[Case]:
 
 def of_others() -> Iterator[Case]:
     """vocabulary.json, copying.json, and a target's config.json."""
-    for what, values in broken(OwnFile, VOCABULARY):
+    for what, values in broken(RankingsFile, VOCABULARY):
         yield Case(f"vocabulary: {what}", OWN_FILE, rankings_of, json.dumps(values))
-    for what, entry in broken(OwnLanguage, LANGUAGE):
+    for what, entry in broken(RankingEntry, LANGUAGE):
         values = {**VOCABULARY, "languages": {"en": entry}}
         yield Case(f"vocabulary: language: {what}", OWN_FILE, rankings_of, json.dumps(values))
-    for what, values in broken(Chances, CHANCES):
+    for what, values in broken(CopyingFile, CHANCES):
         yield Case(f"copying: {what}", FILE, CopyTable.of, json.dumps(values))
     for what, values in broken(TargetKeys, TARGET):
         if what != "unknown key":
@@ -244,7 +244,7 @@ NO_FILES: dict[str, Callable[[Path], object]] = {
 def test_what_is_no_file_is_not_passed_over(reader: str, what: str, tmp_path: Path) -> None:
     file, read = READERS[reader]
     NO_FILES[what](tmp_path / file)
-    assert "is no file" in assert_one_sentence(read, tmp_path, tmp_path / file)
+    assert "is not a file" in assert_one_sentence(read, tmp_path, tmp_path / file)
 
 
 @pytest.mark.parametrize("what", NO_FILES)

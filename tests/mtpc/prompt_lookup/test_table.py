@@ -67,5 +67,5 @@ def test_a_file_that_holds_none(text: str, tmp_path: Path) -> None:
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
-    with pytest.raises(MTPCError, match="is no file, or a link to none"):
+    with pytest.raises(MTPCError, match="is not a file, or is a broken link"):
         CopyTable.of(tmp_path)

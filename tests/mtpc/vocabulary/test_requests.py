@@ -11,7 +11,7 @@ import pytest
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.requests import LAST, Reading, RequestLanguages, read_all
+from mtpc.vocabulary.requests import MAX_READ_TOKENS, Reading, RequestLanguages, read_all
 from mtpc.vocabulary.template import Template
 
 RANKINGS = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
@@ -55,7 +55,7 @@ def test_of_a_long_prompt_its_end_is_read() -> None:
     detector.count = 0
     alone, batch = Reading(detector), [Reading(detector), Reading(detector)]
     alone.read(prompt)
-    assert detector.count == LAST < len(prompt)
+    assert detector.count == MAX_READ_TOKENS < len(prompt)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(detector, "read", lambda *given: LanguageDetector.read(detector, *given))
         read_all(batch, [prompt, prompt[:40]])

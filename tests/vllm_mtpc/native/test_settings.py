@@ -81,7 +81,7 @@ def test_a_quantized_copy_of_the_head(target: Path, eagle: Path, section: dict[s
 
 
 def test_no_file(target: Path, eagle: Path) -> None:
-    with pytest.raises(MTPCError, match="name no file"):
+    with pytest.raises(MTPCError, match="need a file of rankings"):
         engine_config(target, eagle, {"mtpc": {"size": 20}})
 
 

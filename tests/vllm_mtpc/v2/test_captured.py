@@ -139,7 +139,7 @@ def test_replays_draft_what_calls_do(name: str, copies: bool, monkeypatch: pytes
 
 def learnt(self: Any) -> list[Tensor]:
     """What is known of the requests from step to step."""
-    kept = [] if self.copying is None else [self.copying.slots.shift, *self.copying.slots.proposed]
+    kept = [] if self.copying is None else [self.copying.slots.offsets, *self.copying.slots.proposed]
     if self.languages is None:
         return kept
     slots, tally = self.languages.slots, self.languages.tally

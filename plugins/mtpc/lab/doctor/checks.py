@@ -10,7 +10,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from mtpc.files import provenance
-from mtpc.serving.finding import Finding
+from mtpc.serving.check_result import Finding
 
 ADAPTERS = "mtpc.adapters"  # entry point group: name of the engine -> a callable that returns findings
 PYTHON = ((3, 11), (3, 14))  # from, up to but not including

@@ -211,7 +211,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda source: (source / "model.safetensors.index.json").write_text(
             json.dumps({"weight_map": {"lm_head.weight": "../other.safetensors"}})
         ),
-        "which is no file of the folder",
+        "which is not a file in the folder",
     ),
 }
 

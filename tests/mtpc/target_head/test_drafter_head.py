@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.target_head.own import OwnLogits
+from mtpc.target_head.drafter_head import DrafterHeadLogits
 from mtpc.target_head.rows import Ranks
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.target_head.ranks import HEAD, SIZE, VOCAB, on_ranks
@@ -16,7 +16,7 @@ ROWS = torch.randn(len(IDS), SIZE, generator=torch.Generator().manual_seed(2))
 
 def drafted(shard: Tensor, ranks: Ranks) -> tuple[Tensor, ...]:
     """Logits, and what is drafted by them; the target's shard is not read."""
-    own = OwnLogits(ROWS, IDS, VOCAB, ranks)
+    own = DrafterHeadLogits(ROWS, IDS, VOCAB, ranks)
     states = torch.randn(6, SIZE, generator=torch.Generator().manual_seed(3))
     uniforms = torch.linspace(0.05, 0.95, 6).double()
     return own(states), own.greedy(states), *own.drawn(states, torch.ones(6), uniforms), own.head().logits(states)
@@ -41,4 +41,4 @@ def test_ranks_share_the_work_and_draft_the_same() -> None:
 
 
 def test_the_log_says_what_is_drafted_from() -> None:
-    assert OwnLogits(ROWS, IDS, VOCAB).summary == "drafting through its own output head from 5 of 21 tokens"
+    assert DrafterHeadLogits(ROWS, IDS, VOCAB).summary == "drafting through its own output head from 5 of 21 tokens"

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import pytest
 
+from mtpc.draft_length.acceptance_correction import AcceptanceCorrection
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
-from mtpc.draft_length.trust import Trust
 from mtpc.prompt_lookup.table import CopyTable
 
 COST = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 21.0)))  # a token more takes 0.2
 
 
 def test_it_follows_what_comes_true_and_never_passes_one() -> None:
-    trust = Trust()
-    assert trust.factor == 1.0
+    correction = AcceptanceCorrection()
+    assert correction.factor == 1.0
     for _ in range(2000):
-        trust.learn(2.0, 1)
-    assert trust.factor == pytest.approx(0.5, abs=0.06)
+        correction.learn(2.0, 1)
+    assert correction.factor == pytest.approx(0.5, abs=0.06)
     for _ in range(2000):
-        trust.learn(1.0, 3)
-    assert trust.factor == 1.0
+        correction.learn(1.0, 3)
+    assert correction.factor == 1.0
 
 
 def test_it_goes_back_to_one_while_nothing_is_drafted() -> None:
-    trust = Trust()
+    correction = AcceptanceCorrection()
     for _ in range(50):
-        trust.learn(3.0, 0)
-    before = trust.factor
+        correction.learn(3.0, 0)
+    before = correction.factor
     for _ in range(3000):
-        trust.step()
+        correction.step()
     assert before < 0.2
-    assert trust.factor > 0.95
+    assert correction.factor > 0.95
 
 
 def test_drafts_that_are_wrong_again_and_again_become_rare_for_all_but_seeded_requests() -> None:
@@ -57,7 +57,7 @@ def test_drafts_that_are_wrong_again_and_again_become_rare_for_all_but_seeded_re
 def test_alone_nothing_is_chosen_among_others() -> None:
     batch = DraftLengths(DraftBudget(0), 6, COST, CopyTable((0.7,)))
     for _ in range(100):
-        batch.trust.learn(1.0, 0)
+        batch.correction.learn(1.0, 0)
     batch.begin()
     batch.add("one", lambda: [1, 2, 3, 1, 2, 3], [], False)
     assert batch.cut([[]], [], 6, [False]) == [[1, 2, 3]]
