@@ -95,7 +95,7 @@ class WorkerLengths:
         if self.times_steps:
             drafts = draft if self.controller.budget.tokens else None
             most = requests * (1 + self.shape.nodes)
-            self.controller.cost = measured(step, drafts, most, requests, seconds_of_first_rank)
+            self.controller.cost = measured(step, drafts, most, requests, agree=seconds_of_first_rank)
             served.announce_cost(self.controller.cost)
 
     def begin(self, requests: Sequence[Any], greedy: bool = True) -> None:

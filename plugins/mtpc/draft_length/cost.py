@@ -196,10 +196,10 @@ def measured(
             best[call, size] = seconds if number < 2 else min(best[call, size], seconds)
     unit = best[step, 1]
 
-    def curve(*parts: Call | None, level: Curve = ()) -> Curve:
+    def curve(*parts: Call, level: Curve = ()) -> Curve:
         """Times of parts that follow each other, at the sizes at which all were timed."""
         sizes = [size for size in MEASURED_TOKENS if all((part, size) in best for part in parts)]
-        return level + tuple((size, sum(best[part, size] for part in parts) / unit) for size in sizes)  # type: ignore[index]
+        return level + tuple((size, sum((best[part, size] for part in parts), 0.0) / unit) for size in sizes)
 
     nothing: Curve = ((1, 0.0),)
     greedy = StepCost(plain=curve(step), verifying=curve(step), drafting=curve(draft) if draft else nothing)

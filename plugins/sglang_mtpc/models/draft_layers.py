@@ -243,7 +243,7 @@ class DraftLayersModel(nn.Module):
     def full_head(self) -> Head:
         """The output head over the whole vocabulary."""
         shard = self._shard(f"{self.method.title} needs an output head that is not quantized")
-        return DraftHead(Rows(shard, self.drafter.vocab_size, head_ranks()), self.drafter.vocab_size)
+        return DraftHead(HeadRows(shard, self.drafter.vocab_size, head_ranks()), self.drafter.vocab_size)
 
     def head(self, requests: int) -> Head:
         """Return the head for a batch of this many requests, with equally many rows of states for each."""

@@ -25,9 +25,14 @@ def sampling_of(runner: Any, most_tokens: int, draft: Callable[[int], object] | 
     probs = torch.full((most_tokens, vocab_size), 1 / vocab_size, device=device)
 
     def metadata(requests: int) -> Any:
-        heat, none = torch.ones(requests, device=device), [[] for _ in range(requests)]
-        empty = runner.input_batch.sampling_metadata
-        return replace(empty, temperature=heat, all_greedy=False, all_random=True, output_token_ids=none)
+        emitted: list[list[int]] = [[] for _ in range(requests)]
+        return replace(
+            runner.input_batch.sampling_metadata,
+            temperature=torch.ones(requests, device=device),
+            all_greedy=False,
+            all_random=True,
+            output_token_ids=emitted,
+        )
 
     def sample(requests: int) -> None:
         runner.sampler(logits=logits[:requests].clone(), sampling_metadata=metadata(requests))
