@@ -25,7 +25,7 @@ from mtpc.methods import DrafterConfig, DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.drafter_head import DrafterHeadLogits
-from mtpc.target_head.rows import plain_weight
+from mtpc.target_head.rows import HeadRows, plain_weight
 from mtpc.target_head.shared import Head
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
