@@ -50,7 +50,7 @@ WITHOUT_EFFECT = {
 Size = Annotated[int, Field(ge=1)]
 
 
-class Published(BaseModel):
+class GumihoCheckpointConfig(BaseModel):
     """What is read of a checkpoint's config.json, a Llama's."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -82,11 +82,11 @@ def convert_gumiho(source: Path, folder: Path, steps: int = 2) -> Drafter:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise MTPCError(f"{folder} is there already; name a folder that is new or empty.")
     values = {key: value for key, value in read_json(source / CONFIG).items() if key not in WITHOUT_EFFECT}
-    published = declared(Published, values, str(source / CONFIG))
+    published = declared(GumihoCheckpointConfig, values, str(source / CONFIG))
     tensors = read_pickle(source / WEIGHTS)
-    config = convert_config(published, heads_of(tensors, source / WEIGHTS), steps, source / CONFIG)
+    config = convert_config(published, count_heads(tensors, source / WEIGHTS), steps, source / CONFIG)
     drafter = Drafter.planned(Gumiho(), config, str(source / CONFIG))
-    weights, expected = rename(tensors, published, config, source / WEIGHTS), drafter.tensors()
+    weights, expected = rename_tensors(tensors, published, config, source / WEIGHTS), drafter.tensors()
     for name, tensor in weights.items():
         check_tensor(source / WEIGHTS, name, tensor, expected[name])
     drafter = Drafter(Gumiho(), config)
@@ -118,7 +118,7 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
     return {str(name): tensor for name, tensor in loaded.items()}
 
 
-def heads_of(tensors: dict[str, Tensor], path: Path) -> tuple[int, int]:
+def count_heads(tensors: dict[str, Tensor], path: Path) -> tuple[int, int]:
     """How many heads there are, and how many residual layers each has.
 
     Errors: `MTPCError` where heads have other numbers of layers, or there is none.
@@ -136,7 +136,7 @@ def heads_of(tensors: dict[str, Tensor], path: Path) -> tuple[int, int]:
     return len(layers), layers[0] - 1
 
 
-def convert_config(published: Published, heads: tuple[int, int], steps: int, path: Path) -> GumihoConfig:
+def convert_config(published: GumihoCheckpointConfig, heads: tuple[int, int], steps: int, path: Path) -> GumihoConfig:
     """The drafter's configuration.
 
     Errors: `MTPCError` for sizes that do not fit together.
@@ -161,7 +161,9 @@ def convert_config(published: Published, heads: tuple[int, int], steps: int, pat
     return declared(GumihoConfig, own, str(path))
 
 
-def rename(tensors: dict[str, Tensor], published: Published, config: GumihoConfig, path: Path) -> dict[str, Tensor]:
+def rename_tensors(
+    tensors: dict[str, Tensor], published: GumihoCheckpointConfig, config: GumihoConfig, path: Path
+) -> dict[str, Tensor]:
     """The tensors by their names in a drafter; the two halves of fc change places, as here the state comes first.
 
     Errors: `MTPCError` for a tensor that is missing or unknown, or whose shape cannot be taken apart.

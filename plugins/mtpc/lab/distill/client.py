@@ -12,7 +12,7 @@ from mtpc.lab.servers.connection import COMPLETIONS, Connection
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingOptions:
     """How text is sampled; the answers' defaults are the paper's (appendix A)."""
 
     max_tokens: int
@@ -27,7 +27,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Completion:
+class SampledCompletion:
     """What came back; ids are empty where the engine does not return them."""
 
     text: str
@@ -35,7 +35,7 @@ class Completion:
     finish: str
 
 
-class Choice(BaseModel):
+class CompletionChoice(BaseModel):
     """A completion in an answer, as far as it is read."""
 
     text: str
@@ -43,20 +43,22 @@ class Choice(BaseModel):
     finish_reason: str
 
 
-class Answer(BaseModel):
+class CompletionResponse(BaseModel):
     """An answer."""
 
-    choices: Annotated[list[Choice], Field(min_length=1)]
+    choices: Annotated[list[CompletionChoice], Field(min_length=1)]
 
 
 async def complete(
-    connection: Connection, model: str, prompt: list[int], end: int, sampling: Sampling, seed: int
-) -> Completion:
+    connection: Connection, model: str, prompt: list[int], end: int, sampling: SamplingOptions, seed: int
+) -> SampledCompletion:
     """One completion, ended by the token ``end`` or the limit.
 
     Errors: `MTPCError` when the server cannot be reached, refuses it or answers something else.
     """
     body = {"model": model, "prompt": prompt, "seed": seed, "stop_token_ids": [end], "return_token_ids": True}
     content = await connection.post(COMPLETIONS, {**body, **sampling.body()})
-    choice = declared_json(Answer, content, f"{connection.url} answered something else than a completion").choices[0]
-    return Completion(choice.text, tuple(choice.token_ids or ()), choice.finish_reason)
+    choice = declared_json(
+        CompletionResponse, content, f"{connection.url} answered something else than a completion"
+    ).choices[0]
+    return SampledCompletion(choice.text, tuple(choice.token_ids or ()), choice.finish_reason)

@@ -15,7 +15,7 @@ from mtpc.errors import MTPCError
 from mtpc.files import provenance
 from mtpc.lab.console import progress_on
 from mtpc.lab.distill.questions import read_questions
-from mtpc.lab.distill.run import Distillation, Plan
+from mtpc.lab.distill.run import Distillation, DistillationPlan
 from mtpc.lab.servers.engine import ServerSettings
 from mtpc.lab.servers.engines import find_engine, must_be_installed
 from mtpc.lab.servers.server import Server, running, tidy_end
@@ -23,7 +23,7 @@ from mtpc.lab.text.chat_template import ChatTemplate
 
 
 @dataclass(frozen=True)
-class Request:
+class DistillRequest:
     """What the user asked for."""
 
     target: Path
@@ -40,7 +40,7 @@ class Request:
 
 
 @contextmanager
-def server(request: Request, plan: Plan) -> Iterator[Server]:
+def server(request: DistillRequest, plan: DistillationPlan) -> Iterator[Server]:
     """The server to write with: the one at ``url``, or one of our own that is gone afterwards.
 
     Errors: `MTPCError` where the engine is not installed or does not start.
@@ -55,7 +55,7 @@ def server(request: Request, plan: Plan) -> Iterator[Server]:
         yield answering()
 
 
-def distill(request: Request, plan: Plan, console: Console) -> Distillation:
+def distill(request: DistillRequest, plan: DistillationPlan, console: Console) -> Distillation:
     """Write conversations into ``request.out``, then ``provenance.json``, also when it is broken off.
 
     Errors: `MTPCError` for settings or files that are wrong, or a server that does not start or breaks off.
@@ -64,7 +64,7 @@ def distill(request: Request, plan: Plan, console: Console) -> Distillation:
     work = Distillation(ChatTemplate(request.target), request.out, plan, questions)
     with progress_on(console) as progress:
         bar = progress.add_task("tokens of answers", total=plan.tokens, completed=work.tokens.total())
-        if not work.enough:
+        if not work.is_complete:
             with server(request, plan) as served:
                 try:
                     work.run(served.url, served.model(), lambda tokens: progress.update(bar, completed=tokens))
@@ -74,7 +74,7 @@ def distill(request: Request, plan: Plan, console: Console) -> Distillation:
     return work
 
 
-def write_provenance(work: Distillation, request: Request, served: Server) -> None:
+def write_provenance(work: Distillation, request: DistillRequest, served: Server) -> None:
     """``provenance.json`` beside the conversations."""
     provenance.write(
         request.out,
@@ -85,7 +85,7 @@ def write_provenance(work: Distillation, request: Request, served: Server) -> No
         questions_sha256=None if request.questions is None else sha256(request.questions.read_bytes()).hexdigest(),
         conversations=dict(work.conversations),
         answer_tokens=dict(work.tokens),
-        left_out_in_this_run=dict(work.left_out),
+        left_out_in_this_run=dict(work.discarded),
     )
 
 
@@ -95,6 +95,6 @@ def summary(work: Distillation) -> Table:
     for kind, count in sorted(work.conversations.items()):
         table.add_row(kind, f"{count:,}", f"{work.tokens[kind]:,}")
     table.add_row("all", f"{work.conversations.total():,}", f"{work.tokens.total():,}", end_section=True)
-    for reason, count in sorted(work.left_out.items()):
+    for reason, count in sorted(work.discarded.items()):
         table.add_row(f"left out: {reason}", f"{count:,}", "")
     return table

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 GRAM = 8  # tokens
-MOST_REPEATED = 0.5
+MAX_REPEATED_SHARE = 0.5
 
 
 def repeated_share(tokens: Sequence[int]) -> float:
@@ -20,7 +20,7 @@ def repeated_share(tokens: Sequence[int]) -> float:
 
 def is_repetitive(tokens: Sequence[int]) -> bool:
     """Whether more than half of a text says again what it has said."""
-    return repeated_share(tokens) > MOST_REPEATED
+    return repeated_share(tokens) > MAX_REPEATED_SHARE
 
 
 class NearDuplicates:

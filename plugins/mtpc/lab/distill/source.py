@@ -10,7 +10,7 @@ import numpy as np
 
 from mtpc.lab.text.corpus import python_standard_library
 
-LINES = range(4, 25)  # of a function that is asked about
+FUNCTION_LINES = range(4, 25)  # of a function that is asked about
 QUESTIONS = (
     "Explain what this Python function does:",
     "What does this Python function return?",
@@ -32,7 +32,7 @@ def functions() -> tuple[str, ...]:
         for node in ast.walk(ast.parse(document.text)):
             if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
                 block = lines[node.lineno - 1 : node.end_lineno]
-                if len(block) in LINES and _parses(function := textwrap.dedent("\n".join(block))):
+                if len(block) in FUNCTION_LINES and _parses(function := textwrap.dedent("\n".join(block))):
                     blocks.append(function)
     return tuple(blocks)
 
@@ -46,7 +46,7 @@ def _parses(function: str) -> bool:
     return True
 
 
-def ask_about_source(generator: np.random.Generator) -> str:
+def source_code_question(generator: np.random.Generator) -> str:
     """A whole user turn: a question and a function."""
     question = QUESTIONS[generator.integers(len(QUESTIONS))]
     code = functions()[generator.integers(len(functions()))]

@@ -25,7 +25,7 @@ SHARES = {
     "italian": 0.03,
     "portuguese": 0.03,
 }
-MOST = 4.0
+MAX_CORRECTION = 4.0
 
 SUBJECTS = (
     "healthy food", "the history of Rome", "the solar system", "a job interview", "climate change", "gardening",
@@ -151,7 +151,7 @@ class Opening(NamedTuple):
     words: str
 
 
-def chances(tokens: Mapping[str, int]) -> dict[str, float]:
+def kind_probabilities(tokens: Mapping[str, int]) -> dict[str, float]:
     """How likely the next conversation is of each kind, given the tokens that there are of each.
 
     A kind is chosen by its share, up to four times as often where there is too little of it (much of what the target
@@ -159,13 +159,13 @@ def chances(tokens: Mapping[str, int]) -> dict[str, float]:
     """
     total = sum(tokens.values())
     wanted = {kind: (share * total + 1) / (tokens.get(kind, 0) + 1) for kind, share in SHARES.items()}
-    weights = {kind: SHARES[kind] * min(MOST, max(1 / MOST, wanted[kind])) for kind in SHARES}
+    weights = {kind: SHARES[kind] * min(MAX_CORRECTION, max(1 / MAX_CORRECTION, wanted[kind])) for kind in SHARES}
     return {kind: weight / sum(weights.values()) for kind, weight in weights.items()}
 
 
 def choose_opening(generator: np.random.Generator, tokens: Mapping[str, int]) -> Opening:
     """A kind by its chances and an opening of that kind; those of kinds that bring whole turns are left empty."""
-    odds = chances(tokens)
+    odds = kind_probabilities(tokens)
     kind = str(generator.choice(list(odds), p=list(odds.values())))
     if kind not in OPENINGS:
         return Opening(kind, "")

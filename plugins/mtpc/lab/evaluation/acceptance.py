@@ -19,7 +19,7 @@ from torch import Tensor
 from mtpc.verify import Rates, rates_from_marginal
 
 
-class Counts(NamedTuple):
+class ExpectedCounts(NamedTuple):
     """Expected numbers, which add up over texts: of steps, float64 [], and of each draft's acceptances, float64 [K].
 
     positions: float64 [], where a step could start.  there: float64 [K], acceptances if one started at each of them.
@@ -29,12 +29,12 @@ class Counts(NamedTuple):
     steps: Tensor
     accepted: Tensor
     positions: Tensor
-    there: Tensor
-    right: Tensor
+    accepted_anywhere: Tensor
+    accepted_given_text: Tensor
 
-    def plus(self, other: Counts) -> Counts:
+    def plus(self, other: ExpectedCounts) -> ExpectedCounts:
         """The numbers of both texts."""
-        return Counts(*map(torch.add, self, other))
+        return ExpectedCounts(*map(torch.add, self, other))
 
     @property
     def rates(self) -> Rates:
@@ -42,12 +42,12 @@ class Counts(NamedTuple):
         return rates_from_marginal((self.accepted / self.steps.clamp_min(torch.finfo().tiny)).tolist())
 
     @property
-    def length_anywhere(self) -> float:
+    def uniform_length(self) -> float:
         """Tokens of a step that starts at any position, all weighing the same.
 
         What accepts at least as much at each has no smaller one; its `rates` may, as it visits other positions.
         """
-        return 1.0 + float(self.there.sum() / self.positions.clamp_min(1))
+        return 1.0 + float(self.accepted_anywhere.sum() / self.positions.clamp_min(1))
 
     @property
     def accuracy(self) -> list[float]:
@@ -55,15 +55,15 @@ class Counts(NamedTuple):
 
         At temperature 0 that of the most probable token, as in the Gumiho paper's figure 6.
         """
-        return (self.right / self.positions.clamp_min(1)).tolist()
+        return (self.accepted_given_text / self.positions.clamp_min(1)).tolist()
 
     def to_json(self) -> dict[str, Any]:
         """Rounded for a report."""
-        anywhere, accuracy = round(self.length_anywhere, 4), [round(rate, 4) for rate in self.accuracy]
+        anywhere, accuracy = round(self.uniform_length, 4), [round(rate, 4) for rate in self.accuracy]
         return self.rates.to_json() | {"length_anywhere": anywhere, "accuracy_given_the_text": accuracy}
 
 
-def expected_counts(accept: Tensor) -> Counts:
+def expected_counts(accept: Tensor) -> ExpectedCounts:
     """The numbers of texts of equal length.
 
     accept: float64 [S, L, K]; accept[s, t, i] is the probability that, in a step that starts after
@@ -80,16 +80,16 @@ def expected_counts(accept: Tensor) -> Counts:
     weights = visits[:, :length, None]
     positions = torch.tensor(texts * length, dtype=accept.dtype)
     there, right = marginal.sum((0, 1)), accept.sum((0, 1))
-    return Counts(weights.sum(), (weights * marginal).sum((0, 1)), positions, there, right)
+    return ExpectedCounts(weights.sum(), (weights * marginal).sum((0, 1)), positions, there, right)
 
 
-def counts_along(accept: Iterable[Tensor]) -> Counts:
+def counts_along(accept: Iterable[Tensor]) -> ExpectedCounts:
     """The numbers of texts of any lengths, at least one: float64 [L, K] of each; L is 0 where no step has room."""
     by_length: dict[int, list[Tensor]] = {}
     for text in accept:
         by_length.setdefault(len(text), []).append(text)
     parts = [expected_counts(torch.stack(texts)) for texts in by_length.values()]
-    return reduce(Counts.plus, parts)
+    return reduce(ExpectedCounts.plus, parts)
 
 
 def decode_acceptance(accept: Tensor) -> Rates:

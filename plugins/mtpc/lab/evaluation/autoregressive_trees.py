@@ -14,17 +14,23 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mtpc.draft import DraftContext, TreeDraft
-from mtpc.lab.evaluation.texts import View
+from mtpc.lab.evaluation.texts import TextFeatures
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.reference import shorten
 from mtpc.methods.trees import Limits, grow
 from mtpc.target_head.shared import SharedHead
 
-NUMBERS = 1 << 25  # of the distributions over tokens of positions whose trees are grown together
+MAX_PROBABILITIES = 1 << 25  # of the distributions over tokens of positions whose trees are grown together
 
 
 def trees_along(
-    drafter: Drafter, head: SharedHead, text: View, positions: slice, size: int, limits: Limits, temperature: float
+    drafter: Drafter,
+    head: SharedHead,
+    text: TextFeatures,
+    positions: slice,
+    size: int,
+    limits: Limits,
+    temperature: float,
 ) -> Iterator[TreeDraft]:
     """The trees after these positions of a text, in their order, some at a time.
 
@@ -34,7 +40,7 @@ def trees_along(
     """
     autoregressive = LayerTrees(drafter, head, text.hidden[: positions.stop], text.tokens[: positions.stop + 1])
     leaves = head.vocab_size if drafter.parallel is None else math.prod(drafter.parallel.leaf_shape)
-    together = max(1, NUMBERS // (limits.beams * leaves))
+    together = max(1, MAX_PROBABILITIES // (limits.beams * leaves))
     for start in range(positions.start, positions.stop, together):
         some = torch.arange(start, min(start + together, positions.stop), device=text.tokens.device)
         known = DraftContext.of_target(autoregressive.hidden[some], text.tokens[some + 1])

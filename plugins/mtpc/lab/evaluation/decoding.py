@@ -18,7 +18,7 @@ from mtpc.verify import verify_greedy, verify_rejection
 
 
 @dataclass
-class Decoded:
+class DecodedText:
     """The new tokens, and how many drafts each step of the target accepted.
 
     peaks: of each step's drafts, where they are drawn, the largest probability that each could have had.
@@ -26,7 +26,7 @@ class Decoded:
 
     tokens: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
-    peaks: list[list[float]] = field(default_factory=list)
+    confidence: list[list[float]] = field(default_factory=list)
 
 
 class TargetSession:
@@ -53,12 +53,12 @@ def speculate(
     max_tokens: int,
     num_drafts: int,
     *,
-    ends: Collection[int] = (),
+    end_tokens: Collection[int] = (),
     temperature: float = 0.0,
     generator: torch.Generator | None = None,
-) -> Decoded:
-    """Continue a prompt of at least two tokens, up to one of ``ends`` or so many tokens; temperature 0 is greedy."""
-    decoded, reader, session = Decoded(), TargetSession(target), Session(drafter, head)
+) -> DecodedText:
+    """Continue a prompt of at least two tokens, up to one of ``end_tokens`` or so many tokens; temperature 0 is greedy."""
+    decoded, reader, session = DecodedText(), TargetSession(target), Session(drafter, head)
 
     def uniforms(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator, dtype=torch.float64).to(target.device)
@@ -68,7 +68,7 @@ def speculate(
     first = logits[:, -1]
     text = [*prompt, int(first.argmax() if temperature == 0 else draw(probabilities(first, temperature), uniforms(1)))]
     known = 0  # positions that the session has taken up; ``hidden`` is of those after them
-    while len(text) - len(prompt) < max_tokens and text[-1] not in ends:
+    while len(text) - len(prompt) < max_tokens and text[-1] not in end_tokens:
         following = torch.tensor([text[known + 1 :]], device=target.device)
         noise = None if temperature == 0 else uniforms(1, num_drafts)
         heat = None if temperature == 0 else torch.full((1,), temperature, device=target.device)
@@ -79,20 +79,20 @@ def speculate(
             verdict = verify_greedy(draft.tokens, logits)
         else:
             p = probabilities(logits, temperature)
-            decoded.peaks.append(draft.probs[0].amax(1).tolist())
+            decoded.confidence.append(draft.probs[0].amax(1).tolist())
             verdict = verify_rejection(draft.tokens, draft.probs, p, uniforms(1, num_drafts), uniforms(1))
         accepted = int(verdict.accepted[0])
         hidden = hidden[:, : accepted + 1]
         new = verdict.tokens[0, : accepted + 1].tolist()
-        text += until(new, ends)
+        text += cut_after_end(new, end_tokens)
         decoded.accepted.append(accepted)
     decoded.tokens = text[len(prompt) :][:max_tokens]
     return decoded
 
 
-def until(tokens: list[int], ends: Collection[int]) -> list[int]:
-    """The tokens up to the first that ends the text, with it."""
-    last = next((i for i, token in enumerate(tokens) if token in ends), len(tokens))
+def cut_after_end(tokens: list[int], end_tokens: Collection[int]) -> list[int]:
+    """The tokens up to the first that end_tokens the text, with it."""
+    last = next((i for i, token in enumerate(tokens) if token in end_tokens), len(tokens))
     return tokens[: last + 1]
 
 

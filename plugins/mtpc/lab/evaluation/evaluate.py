@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from mtpc.errors import MTPCError
-from mtpc.lab.evaluation.acceptance import Counts, counts_along
+from mtpc.lab.evaluation.acceptance import ExpectedCounts, counts_along
 from mtpc.lab.evaluation.decoding import speculate
-from mtpc.lab.evaluation.prompts import Prompts, check
+from mtpc.lab.evaluation.prompts import Prompts, check_prompts
 from mtpc.lab.evaluation.scorer import step_acceptance
-from mtpc.lab.evaluation.texts import Text, View, view, write_texts
-from mtpc.lab.evaluation.trees import NO_TREES, Trees, check_trees, tree_acceptance
+from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, generate_texts, text_features
+from mtpc.lab.evaluation.trees import NO_TREES, TreeSettings, check_trees, tree_acceptance
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device
 from mtpc.methods.drafter import Drafter, check_drafts, load_drafter
@@ -32,7 +32,7 @@ Results = dict[str, dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """What is computed.
 
     length: tokens that the target writes after each prompt, at most.  num_drafts: of a step, and of one path of a tree;
@@ -43,18 +43,18 @@ class Plan:
     length: int = 128
     num_drafts: int | None = None
     loop: int = 2
-    trees: Trees = NO_TREES
+    trees: TreeSettings = NO_TREES
     seed: int = 0
 
 
-class Scored:
+class DrafterScorer:
     """What is computed of one drafter along each text.
 
     Errors: `MTPCError` for more drafts than it can draft, trees that it cannot grow, a drafter that only copies, or one
     that reads a state between the target's layers.
     """
 
-    def __init__(self, name: str, drafter: Drafter, head: SharedHead, plan: Plan) -> None:
+    def __init__(self, name: str, drafter: Drafter, head: SharedHead, plan: EvaluationPlan) -> None:
         if not drafter.config.own_drafts:
             raise MTPCError(f"{name} only copies: there is nothing to score; `mtpc bench` measures what is accepted.")
         check_state(name, drafter.config)
@@ -63,7 +63,7 @@ class Scored:
         check_drafts(drafter.config, self.drafts, "the number of drafts", name)
         check_trees(drafter, self.head, plan.trees, self.drafts)
 
-    def along(self, text: View, temperature: float) -> dict[tuple[str, str], Tensor]:
+    def along(self, text: TextFeatures, temperature: float) -> dict[tuple[str, str], Tensor]:
         """The acceptance of each draft, [L', K], by title and by what is special about it ("" where nothing is)."""
         drafter, parallel = self.drafter, self.drafter.parallel
         found = {(self.name, ""): step_acceptance(drafter, self.head, text, self.drafts, temperature)}
@@ -74,19 +74,19 @@ class Scored:
         return found | {(f"{self.name}, {title}", ""): accept for title, accept in trees.items()}
 
 
-def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter], plan: Plan) -> Results:
+def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter], plan: EvaluationPlan) -> Results:
     """Score drafters, on the target's device, along what it writes after each prompt.
 
     Errors: `MTPCError` without a prompt, or where a drafter cannot draft what the plan asks for.
     """
-    check(prompts, target.facts.vocab_size)
+    check_prompts(prompts, target.facts.vocab_size)
     head = SharedHead.of(target.model)
-    scored = [Scored(name, drafter, head, plan) for name, drafter in drafters.items()]
+    scored = [DrafterScorer(name, drafter, head, plan) for name, drafter in drafters.items()]
     results: Results = {}
     for temperature in plan.temperatures:
-        written = write_texts(target, prompts, plan.length, temperature, plan.seed)
+        written = generate_texts(target, prompts, plan.length, temperature, plan.seed)
         heat = f"T={temperature:g}"
-        counts: dict[tuple[str, str], Counts] = {}  # of all kinds
+        counts: dict[tuple[str, str], ExpectedCounts] = {}  # of all kinds
         for kind, texts in written.items():
             for (title, note), found in counts_of(target, scored, texts, temperature).items():
                 if not note:
@@ -101,7 +101,7 @@ def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter
     return results
 
 
-def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: Plan) -> Results:
+def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: EvaluationPlan) -> Results:
     """Score drafters as they are saved, by their folders' names, against the target in float32.
 
     Folders of the same name are told apart by their paths.
@@ -118,12 +118,12 @@ def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: 
 
 
 def counts_of(
-    target: FrozenTarget, scored: Sequence[Scored], texts: Sequence[Text], temperature: float
-) -> dict[tuple[str, str], Counts]:
+    target: FrozenTarget, scored: Sequence[DrafterScorer], texts: Sequence[GeneratedText], temperature: float
+) -> dict[tuple[str, str], ExpectedCounts]:
     """The expected numbers of steps and acceptances over texts of one kind; each text is looked at once for all."""
     accept: dict[tuple[str, str], list[Tensor]] = {}
     for text in texts:
-        seen = view(target, text)
+        seen = text_features(target, text)
         for one in scored:
             for key, along in one.along(seen, temperature).items():
                 accept.setdefault(key, []).append(along)
@@ -134,7 +134,7 @@ def measured_acceptance(
     target: FrozenTarget,
     drafter: Drafter,
     head: SharedHead,
-    texts: Sequence[Text],
+    texts: Sequence[GeneratedText],
     num_drafts: int,
     temperature: float,
     prompts: Prompts,
@@ -142,7 +142,7 @@ def measured_acceptance(
 ) -> Rates:
     """Acceptance of the real loop, which goes on from the same prompts to the same length."""
     generator = torch.Generator().manual_seed(seed)
-    ends = prompts.ends(target)
+    end_tokens = prompts.end_tokens(target)
     counts: list[int] = []
     for tokens, start in texts:
         length = len(tokens) - start
@@ -153,7 +153,7 @@ def measured_acceptance(
             tokens[:start],
             length,
             num_drafts,
-            ends=ends,
+            end_tokens=end_tokens,
             temperature=temperature,
             generator=generator,
         )

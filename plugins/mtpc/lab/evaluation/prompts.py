@@ -24,15 +24,15 @@ OTHER = "other"  # the kind of a prompt in a file that does not name its own
 class Prompts:
     """Token ids of prompts by kind.
 
-    answered: whether the target ends what it writes after them itself, as it ends an answer.
+    stop_at_end: whether the target ends what it writes after them itself, as it ends an answer.
     """
 
     by_kind: dict[str, list[list[int]]] = field(default_factory=dict)
-    answered: bool = True
+    stop_at_end: bool = True
 
-    def ends(self, target: FrozenTarget) -> frozenset[int]:
+    def end_tokens(self, target: FrozenTarget) -> frozenset[int]:
         """The tokens that end what the target writes."""
-        return target.ends if self.answered else frozenset()
+        return target.end_tokens if self.stop_at_end else frozenset()
 
 
 def corpus_prompts(corpus: Corpus, count: int = PROMPTS, length: int = PROMPT_LENGTH) -> Prompts:
@@ -47,7 +47,7 @@ def corpus_prompts(corpus: Corpus, count: int = PROMPTS, length: int = PROMPT_LE
             raise MTPCError(f"{corpus.folder} holds {len(tokens)} tokens of {kind}, but a prompt has {length}.")
         starts = np.linspace(0, len(tokens) - length - 1, count).astype(int)
         by_kind[kind] = [tokens[start : start + length].tolist() for start in starts]
-    return Prompts(by_kind, answered=False)
+    return Prompts(by_kind, stop_at_end=False)
 
 
 def heldout_questions(conversations: Sequence[Conversation], count: int = QUESTIONS) -> Prompts:
@@ -74,10 +74,10 @@ def prompts_of_file(file: Path, target: Path, count: int = QUESTIONS) -> Prompts
     for prompt, kind in prompts:
         tokens: list[int] = prompt if isinstance(prompt, list) else tokenizer(prompt).input_ids
         by_kind.setdefault(OTHER if kind is None else kind, []).append(tokens)
-    return Prompts({kind: by_kind[kind][:count] for kind in sorted(by_kind)}, answered=not text)
+    return Prompts({kind: by_kind[kind][:count] for kind in sorted(by_kind)}, stop_at_end=not text)
 
 
-def check(prompts: Prompts, vocab_size: int) -> None:
+def check_prompts(prompts: Prompts, vocab_size: int) -> None:
     """Errors: `MTPCError` where there is none, one after which no drafter can draft, or one of another target."""
     if not any(prompts.by_kind.values()):
         raise MTPCError("there is no held-out text to score drafters on: distil more, or name another file.")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import DraftContext
-from mtpc.lab.evaluation.texts import View
+from mtpc.lab.evaluation.texts import TextFeatures
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.completed import completed
 from mtpc.target_head.shared import SharedHead
@@ -20,7 +20,7 @@ from mtpc.target_head.shared import SharedHead
 def step_acceptance(
     drafter: Drafter,
     head: SharedHead,
-    text: View,
+    text: TextFeatures,
     num_drafts: int,
     temperature: float,
     *,
@@ -39,7 +39,7 @@ def step_acceptance(
         return torch.zeros(0, num_drafts, dtype=torch.float64)
     hidden = text.hidden.to(next(drafter.parameters()).dtype)
     states, columns = [hidden[positions]], []
-    log_p = own_log_probs(text, num_drafts, temperature)  # [L', K]
+    log_p = target_log_probs(text, num_drafts, temperature)  # [L', K]
     autoregressive, parallel = drafter.split(num_drafts)
     if autoregressive:
         from mtpc.lab.evaluation.unroll import unroll
@@ -65,10 +65,10 @@ def step_acceptance(
     return torch.cat([column.double() for column in columns], 1).cpu()
 
 
-def own_log_probs(text: View, num_drafts: int, temperature: float) -> Tensor:
+def target_log_probs(text: TextFeatures, num_drafts: int, temperature: float) -> Tensor:
     """The target's log p(x_{t+1+k}) of the tokens that drafts 1..K are compared with: [L', K]."""
     log_p = torch.log_softmax(text.logits[:-1] / (temperature or 1.0), -1)
-    return at(log_p, text.tokens[1:]).unfold(0, num_drafts, 1)[text.start :]
+    return gather_tokens(log_p, text.tokens[1:]).unfold(0, num_drafts, 1)[text.start :]
 
 
 def _accepted(head: SharedHead, logits: Tensor, tokens: Tensor, log_p: Tensor, temperature: float) -> Tensor:
@@ -76,9 +76,9 @@ def _accepted(head: SharedHead, logits: Tensor, tokens: Tensor, log_p: Tensor, t
     if temperature == 0:
         return head.tokens_of(logits.argmax(-1)) == tokens
     log_q = head.spread(torch.log_softmax(logits / temperature, -1), -torch.inf)
-    return (at(log_q, tokens) - log_p).exp().clamp_max(1.0)
+    return (gather_tokens(log_q, tokens) - log_p).exp().clamp_max(1.0)
 
 
-def at(rows: Tensor, tokens: Tensor) -> Tensor:
+def gather_tokens(rows: Tensor, tokens: Tensor) -> Tensor:
     """One entry of each row: [N, V], int64 [N] -> [N]."""
     return rows.gather(-1, tokens[:, None])[:, 0]

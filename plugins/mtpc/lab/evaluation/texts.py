@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from mtpc.lab.evaluation.prompts import Prompts
-from mtpc.lab.targets.answers import write_answers
 from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.targets.generation import generate
 
 
-class Text(NamedTuple):
+class GeneratedText(NamedTuple):
     """A prompt and what the target wrote after it, its tokens from ``start`` on."""
 
     tokens: list[int]
     start: int
 
 
-class View(NamedTuple):
+class TextFeatures(NamedTuple):
     """A text with the target's view of it.
 
     tokens: int64 [T].  hidden: [T, d], after the final norm.  logits: float32 [T, V], row t predicts token t + 1.
@@ -43,22 +43,22 @@ class View(NamedTuple):
         return slice(self.start - 1, stop), self.tokens.unfold(0, num_drafts + 1, 1)[self.start :]
 
 
-def write_texts(
+def generate_texts(
     target: FrozenTarget, prompts: Prompts, length: int, temperature: float, seed: int
-) -> dict[str, list[Text]]:
+) -> dict[str, list[GeneratedText]]:
     """Up to ``length`` tokens of the target after each prompt, by kind; temperature 0 is greedy."""
     generator = torch.Generator(target.device).manual_seed(seed)
     texts = {}
     for kind, asked in prompts.by_kind.items():
         if asked:
-            written = write_answers(target, asked, length, temperature, prompts.ends(target), generator)
-            texts[kind] = [Text(text, len(prompt)) for text, prompt in zip(written, asked, strict=True)]
+            written = generate(target, asked, length, temperature, prompts.end_tokens(target), generator)
+            texts[kind] = [GeneratedText(text, len(prompt)) for text, prompt in zip(written, asked, strict=True)]
     return texts
 
 
 @torch.inference_mode()
-def view(target: FrozenTarget, text: Text) -> View:
+def text_features(target: FrozenTarget, text: GeneratedText) -> TextFeatures:
     """The target's view of a text, in one pass."""
     tokens = torch.tensor(text.tokens, device=target.device)
     features = target.features(tokens[None])
-    return View(tokens, features.hidden[0], features.logits[0], text.start)
+    return TextFeatures(tokens, features.hidden[0], features.logits[0], text.start)

@@ -15,22 +15,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mtpc.draft import DraftContext, TreeDraft
-from mtpc.lab.evaluation.texts import View
+from mtpc.lab.evaluation.texts import TextFeatures
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.borrow import borrowed
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import PADDING, node_depths
 from mtpc.verify.tree import follow
 
-BEAMS = 10  # EAGLE-2's
+DEFAULT_BEAMS = 10  # EAGLE-2's
 
 
-class Trees(NamedTuple):
+class TreeSettings(NamedTuple):
     """What trees are scored.
 
     sizes: numbers of nodes.  borrowed: of nodes that trees have beside these, borrowed from their longer paths (see
     `mtpc.parallel.borrow`); trees without are scored as well.  max_children: of a node; None: any number.
-    Behind an autoregressive part it is also how many prefixes of each level that goes on from, and None is `BEAMS`.
+    Behind an autoregressive part it is also how many prefixes of each level that goes on from, and None is `DEFAULT_BEAMS`.
     """
 
     sizes: Sequence[int] = ()
@@ -49,23 +49,23 @@ class Trees(NamedTuple):
         return max(nodes for _, nodes, _ in self.titles())
 
 
-NO_TREES = Trees()
+NO_TREES = TreeSettings()
 
 
-def check_trees(drafter: Drafter, head: SharedHead, trees: Trees, depth: int) -> None:
+def check_trees(drafter: Drafter, head: SharedHead, trees: TreeSettings, depth: int) -> None:
     """Grow one tree, after nothing.
 
     Errors: `MTPCError` for a drafter that grows no such trees.
     """
     if trees.sizes:
         hidden = torch.zeros(2, drafter.config.hidden_size, device=head.rows.device)
-        text = View(torch.zeros(2 + depth, dtype=torch.int64, device=hidden.device), hidden, hidden, 2)
+        text = TextFeatures(torch.zeros(2 + depth, dtype=torch.int64, device=hidden.device), hidden, hidden, 2)
         drafts_along(drafter, head, text, slice(1, 2), trees, 1.0, depth)
 
 
 @torch.inference_mode()
 def tree_acceptance(
-    drafter: Drafter, head: SharedHead, text: View, trees: Trees, temperature: float, depth: int
+    drafter: Drafter, head: SharedHead, text: TextFeatures, trees: TreeSettings, temperature: float, depth: int
 ) -> dict[str, Tensor]:
     """Whether each draft is accepted, by the title of the trees, as in `mtpc.lab.evaluation.scorer`: float64 [L', K].
 
@@ -84,7 +84,13 @@ def tree_acceptance(
 
 
 def drafts_along(
-    drafter: Drafter, head: SharedHead, text: View, positions: slice, trees: Trees, temperature: float, depth: int
+    drafter: Drafter,
+    head: SharedHead,
+    text: TextFeatures,
+    positions: slice,
+    trees: TreeSettings,
+    temperature: float,
+    depth: int,
 ) -> TreeDraft:
     """The largest trees after these positions of a text, each of which knows the token after it.
 
@@ -100,7 +106,7 @@ def drafts_along(
     from mtpc.lab.evaluation.autoregressive_trees import trees_along
     from mtpc.methods.trees import Limits
 
-    limits = Limits.of(size, depth, trees.max_children or min(BEAMS, size))
+    limits = Limits.of(size, depth, trees.max_children or min(DEFAULT_BEAMS, size))
     parts = list(trees_along(drafter, head, text, positions, size, limits, temperature))
     return TreeDraft(*(torch.cat(part) for part in zip(*parts, strict=True)))
 

@@ -49,7 +49,7 @@ def unroll(
         embeddings = head.embed(tokens.gather(1, starts + step)).to(state.dtype)
         positions = starts if cache is None else starts + step - 1
         state = layer(embeddings, state, positions, mask[:, None], cache)
-        yield state if chosen is None or step == 1 or cache is None else _spread(state, starts, length)
+        yield state if chosen is None or step == 1 or cache is None else _scatter_starts(state, starts, length)
         if cache is not None:
             if step == 1 and chosen is not None:
                 count = int(chosen.sum(1).max())
@@ -60,7 +60,7 @@ def unroll(
             mask = torch.cat([seen, own], 2)  # [B, m, T + k m]
 
 
-def _spread(state: Tensor, starts: Tensor, length: int) -> Tensor:
+def _scatter_starts(state: Tensor, starts: Tensor, length: int) -> Tensor:
     """States [B, m, d] of some starts at the places of all, [B, T, d]; zero elsewhere."""
     return state.new_zeros(len(state), length, state.shape[2]).scatter(
         1, starts[..., None].expand(-1, -1, state.shape[2]), state

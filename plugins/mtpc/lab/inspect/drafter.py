@@ -78,12 +78,12 @@ def inspect_drafter(folder: Path) -> Inspection:
             **languages,
         },
         parameters=parameters,
-        reads=reads_of(drafter, parameters),
+        reads=describe_reads(drafter, parameters),
         provenance=provenance.read(folder),
     )
 
 
-def reads_of(drafter: Drafter, parameters: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
+def describe_reads(drafter: Drafter, parameters: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
     """What one draft reads: the autoregressive part in each of its steps, the parallel part once."""
     if not drafter.config.own_drafts:
         return ("nothing but the request's own text, whatever the batch size",)

@@ -14,13 +14,13 @@ from mtpc.lab.inspect.tree_step import TreeStep
 
 WIDTH, HEIGHT = 1.5, 0.5  # inches for a token and for a path
 MOST_PIXELS = 60_000  # of a side: matplotlib draws no larger pictures
-OWN, DRAFTED, BORROWED, ACCEPTED = "#d9cdea", "#d6e4f2", "#fbd9a8", "#1a7f37"
+TARGET, DRAFTED, BORROWED, ACCEPTED = "#d9cdea", "#d6e4f2", "#fbd9a8", "#1a7f37"
 
 
 def draw(step: TreeStep) -> Figure:
     """Boxes joined by lines; those of what the target accepted are drawn in green."""
-    parents = [node.parent for node in step.nodes] + [step.reached]  # the last one is the target's own token
-    places = _places(parents)
+    parents = [node.parent for node in step.nodes] + [step.deepest_accepted]  # the last one is the target's own token
+    places = _layout(parents)
     columns, rows = (1 + max(at[axis] for at in places.values()) for axis in range(2))
     figure = Figure(figsize=(0.5 + WIDTH * columns, 1.2 + HEIGHT * rows), layout="constrained")
     axes = figure.subplots()
@@ -33,12 +33,12 @@ def draw(step: TreeStep) -> Figure:
         middle = (left + right) / 2
         line = [left, middle, middle, right], [upper, upper, lower, lower]
         axes.plot(*line, color=colour, linewidth=width, zorder=above)
-    _box(axes, places[-1], step.first, None, OWN, said=True)
-    _box(axes, places[len(step.nodes)], step.last, None, OWN, said=True)
+    _box(axes, places[-1], step.first, None, TARGET, said=True)
+    _box(axes, places[len(step.nodes)], step.last, None, TARGET, said=True)
     for place, drafted in enumerate(step.nodes):
         colour = BORROWED if drafted.is_borrowed else DRAFTED
         _box(axes, places[place], drafted.token, drafted.probability, colour, said=drafted.is_accepted)
-    kinds = {"the target's own": OWN, "drafted": DRAFTED, "borrowed": BORROWED}
+    kinds = {"the target's own": TARGET, "drafted": DRAFTED, "borrowed": BORROWED}
     handles = [Patch(facecolor=colour, edgecolor="grey", label=label) for label, colour in kinds.items()]
     handles.append(Patch(facecolor="white", edgecolor=ACCEPTED, linewidth=2.0, label="accepted"))
     figure.legend(handles=handles, loc="outside upper left", ncols=4, frameon=False, fontsize=8)
@@ -53,7 +53,7 @@ def save(file: Path, step: TreeStep) -> None:
         figure.savefig(file, format="png", dpi=min(130.0, MOST_PIXELS / max(figure.get_size_inches())))
 
 
-def _places(parents: list[int]) -> dict[int, tuple[float, float]]:
+def _layout(parents: list[int]) -> dict[int, tuple[float, float]]:
     """Where each node stands, -1 the root: its depth, and a line for each path, shared ones in the middle of theirs."""
     children: dict[int, list[int]] = {}
     for node, parent in enumerate(parents):

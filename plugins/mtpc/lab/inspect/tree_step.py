@@ -18,7 +18,7 @@ from mtpc.parallel.borrow import borrowed
 from mtpc.target_head.shared import SharedHead
 
 
-class Node(NamedTuple):
+class DraftTreeNode(NamedTuple):
     """A drafted token.
 
     parent: its place among the nodes, -1 for the root.  probability: of all that leads to it.  is_borrowed: the
@@ -36,11 +36,11 @@ class TreeStep(NamedTuple):
     """A step: first, the target's own token that the tree continues, then the nodes, and last, its own that follows."""
 
     first: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[DraftTreeNode, ...]
     last: str
 
     @property
-    def reached(self) -> int:
+    def deepest_accepted(self) -> int:
         """The deepest accepted node, which the target's own token follows; -1 for the root."""
         return max((place for place, node in enumerate(self.nodes) if node.is_accepted), default=-1)
 
@@ -50,7 +50,7 @@ class TreeStep(NamedTuple):
         return sum(node.is_accepted for node in self.nodes)
 
 
-class Shape(NamedTuple):
+class DraftTreeShape(NamedTuple):
     """nodes: of the tree.  children: of a node at most.  borrow: borrowed nodes, see `mtpc.parallel.borrow`."""
 
     nodes: int
@@ -59,7 +59,7 @@ class Shape(NamedTuple):
 
 
 @torch.inference_mode()
-def tree_step(folder: Path, target_folder: Path, prompt: str, shape: Shape) -> TreeStep:
+def tree_step(folder: Path, target_folder: Path, prompt: str, shape: DraftTreeShape) -> TreeStep:
     """The step after the first token that the target says, greedily, to a prompt.
 
     prompt: what a user says where the target has a chat template, else text to go on with.
@@ -84,10 +84,10 @@ def tree_step(folder: Path, target_folder: Path, prompt: str, shape: Shape) -> T
     best = session.draft_tree(hidden, following, shape.nodes, max_children=shape.children, depth=depth)
     tree = borrowed(best, shape.borrow)
     tokens, parents = tree.tokens[0].tolist(), tree.parents[0].tolist()
-    path, last = _walk(tokens, parents, lambda drafts: _choice(target, [*text, *drafts]))
+    path, last = _accepted_path(tokens, parents, lambda drafts: _most_probable(target, [*text, *drafts]))
     drafted = set(_prefixes(best.tokens[0].tolist(), best.parents[0].tolist()))
     nodes = (
-        Node(tokenizer.decode([prefix[-1]]), parent, math.exp(score), prefix not in drafted, place in path)
+        DraftTreeNode(tokenizer.decode([prefix[-1]]), parent, math.exp(score), prefix not in drafted, place in path)
         for place, (prefix, parent, score) in enumerate(
             zip(_prefixes(tokens, parents), parents, tree.scores[0].tolist(), strict=True)
         )
@@ -103,12 +103,12 @@ def _prefixes(tokens: list[int], parents: list[int]) -> list[tuple[int, ...]]:
     return found
 
 
-def _choice(target: FrozenTarget, text: list[int]) -> int:
+def _most_probable(target: FrozenTarget, text: list[int]) -> int:
     """The target's likeliest token after a text."""
     return int(target.features(torch.tensor([text])).logits[0, -1].argmax())
 
 
-def _walk(tokens: list[int], parents: list[int], choose: Callable[[list[int]], int]) -> tuple[list[int], int]:
+def _accepted_path(tokens: list[int], parents: list[int], choose: Callable[[list[int]], int]) -> tuple[list[int], int]:
     """The nodes that the target's choices lead to, and its choice after the last of them.
 
     choose: from the drafts that are accepted so far.

@@ -10,7 +10,7 @@ from rich.tree import Tree
 from mtpc.lab.inspect.tree_step import TreeStep
 
 
-def shown(step: TreeStep) -> Tree:
+def render_tree(step: TreeStep) -> Tree:
     """A line for each token, with the probability of what leads to it, and what became of it."""
     root = Tree(_line(step.first, "the target's own", "magenta"))
     branches = {-1: root}
@@ -19,7 +19,7 @@ def shown(step: TreeStep) -> Tree:
         told += ["accepted"] if node.is_accepted else []
         style = "green" if node.is_accepted else "yellow" if node.is_borrowed else ""
         branches[place] = branches[node.parent].add(_line(node.token, ", ".join(told), style))
-    branches[step.reached].add(_line(step.last, "the target's own", "magenta"))
+    branches[step.deepest_accepted].add(_line(step.last, "the target's own", "magenta"))
     return root
 
 

@@ -60,7 +60,7 @@ class FrozenTarget:
         return digest.hexdigest()
 
     @property
-    def ends(self) -> frozenset[int]:
+    def end_tokens(self) -> frozenset[int]:
         """The tokens that end its texts, each by itself."""
         ends = self.model.generation_config.eos_token_id
         return frozenset() if ends is None else frozenset([ends] if isinstance(ends, int) else ends)
@@ -96,7 +96,7 @@ def check_state(name: str, config: DrafterConfig) -> None:
         )
 
 
-def choose(logits: Tensor, temperature: float, generator: torch.Generator | None = None) -> Tensor:
+def sample_tokens(logits: Tensor, temperature: float, generator: torch.Generator | None = None) -> Tensor:
     """The next token of each row: logits [B, V] -> int64 [B, 1]; temperature 0 is greedy."""
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)

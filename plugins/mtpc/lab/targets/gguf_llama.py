@@ -107,8 +107,8 @@ def llama_config(file: GGUFFile, tied: bool) -> LlamaConfig:
         num_key_value_heads=file.field("llama.attention.head_count_kv", heads),
         head_dim=file.field("llama.attention.key_length", size // heads),
         max_position_embeddings=file.field("llama.context_length"),
-        rope_theta=shortest(file.field("llama.rope.freq_base", 10_000.0)),
-        rms_norm_eps=shortest(file.field("llama.attention.layer_norm_rms_epsilon")),
+        rope_theta=shortest_decimal(file.field("llama.rope.freq_base", 10_000.0)),
+        rms_norm_eps=shortest_decimal(file.field("llama.attention.layer_norm_rms_epsilon")),
         tie_word_embeddings=tied,
         bos_token_id=file.field("tokenizer.ggml.bos_token_id"),
         eos_token_id=file.field("tokenizer.ggml.eos_token_id"),
@@ -116,7 +116,7 @@ def llama_config(file: GGUFFile, tied: bool) -> LlamaConfig:
     )
 
 
-def shortest(value: float) -> float:
+def shortest_decimal(value: float) -> float:
     """The shortest decimal number that is this float32: 1e-05 for 9.99999974737875e-06."""
     return float(str(np.float32(value)))
 

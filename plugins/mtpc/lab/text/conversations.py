@@ -77,7 +77,7 @@ def check_tokens(conversations: Iterable[Conversation], vocab_size: int) -> None
         raise MTPCError("the conversations are of another target: they hold tokens beyond this one's vocabulary.")
 
 
-def mend(folder: Path) -> None:
+def truncate_partial_line(folder: Path) -> None:
     """Take away a last line that a process left half written when it was ended."""
     path = folder / FILE
     if path.is_file():

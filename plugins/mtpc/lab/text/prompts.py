@@ -15,21 +15,21 @@ SHIPPED = Path(__file__).parent / "prompts.jsonl"  # held-out texts, chosen once
 Prompt = str | list[int]  # text, or the ids of its tokens, with those of a chat template
 
 
-class Text(BaseModel):
+class TextLine(BaseModel):
     """A line with text to go on with; what else it holds is not read, as in the next two."""
 
     text: str
     kind: str | int | None = None
 
 
-class Said(BaseModel):
+class UserLine(BaseModel):
     """A line with what a user says."""
 
     user: str
     kind: str | int | None = None
 
 
-class Asked(BaseModel):
+class SpecBenchLine(BaseModel):
     """A line of Spec-Bench."""
 
     turns: Annotated[list[str], Field(min_length=1)]
@@ -52,9 +52,9 @@ def read_prompts(file: Path, target: Path | None = None) -> list[PromptOfKind]:
     Errors: `MTPCError` for a file or a line that cannot be read, or no target whose chat template could be used.
     """
     lines = _read_lines(file)
-    said = [line for line in lines if isinstance(line, Said)]
+    said = [line for line in lines if isinstance(line, UserLine)]
     if not said:
-        return [PromptOfKind(line.text, _name(line.kind)) for line in lines if isinstance(line, Text)]
+        return [PromptOfKind(line.text, _name(line.kind)) for line in lines if isinstance(line, TextLine)]
     if len(said) < len(lines):
         raise MTPCError(f'{file} holds lines with "text" and lines with "user", but all must be of one kind.')
     if target is None:
@@ -69,7 +69,7 @@ def _name(kind: str | int | None) -> str | None:
     return None if kind is None else str(kind)
 
 
-def _read_lines(file: Path) -> list[Text | Said]:
+def _read_lines(file: Path) -> list[TextLine | UserLine]:
     try:
         with file.open("rb") as stream:
             texts = [(number, text) for number, text in enumerate(stream, 1) if text.strip()]
@@ -77,11 +77,11 @@ def _read_lines(file: Path) -> list[Text | Said]:
         raise MTPCError(f"the prompts {file} cannot be read: {error}.") from None
     if not texts:
         raise MTPCError(f"{file} holds no prompt.")
-    lines: list[Text | Said] = []
+    lines: list[TextLine | UserLine] = []
     for number, text in texts:
         expected = f'{file}, line {number}: expected a JSON object with the field "text" or "user"'
-        line = declared_json(Text | Said | Asked, text, expected)  # type: ignore[arg-type]  # a union is a type, too
-        lines.append(Said(user=line.turns[0], kind=line.category) if isinstance(line, Asked) else line)
+        line = declared_json(TextLine | UserLine | SpecBenchLine, text, expected)  # type: ignore[arg-type]  # a union is a type, too
+        lines.append(UserLine(user=line.turns[0], kind=line.category) if isinstance(line, SpecBenchLine) else line)
     return lines
 
 

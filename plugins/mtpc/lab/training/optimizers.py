@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mtpc.lab.training.held import OptimizerState
-from mtpc.lab.training.settings import Kind
+from mtpc.lab.training.settings import OptimizerName
+from mtpc.lab.training.state_schema import OptimizerState
 
 
 def make_optimizers(
     matrices: Sequence[Tensor],
     others: Sequence[Tensor],
-    kind: Kind,
+    kind: OptimizerName,
     learning_rate: float,
     weight_decay: float,
     betas: tuple[float, float] = (0.9, 0.95),
@@ -33,7 +33,9 @@ def make_optimizers(
     ]
 
 
-def take_up(optimizers: Sequence[torch.optim.Optimizer], saved: Sequence[OptimizerState], update: int) -> None:
+def restore_optimizers(
+    optimizers: Sequence[torch.optim.Optimizer], saved: Sequence[OptimizerState], update: int
+) -> None:
     """Go on from what as many optimizers remembered of the same parameters after so many updates.
 
     Errors: ValueError for what is not of these parameters.

@@ -16,14 +16,14 @@ from mtpc.methods.drafter import Drafter
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """What all models learn from in one update.
 
     examples: how many there are.  parts: those that are computed at once, each made when its turn comes.
     """
 
     examples: int
-    parts: Iterable[Any]
+    micro_batches: Iterable[Any]
 
 
 class Recipe(ABC, Generic[Model]):
@@ -53,11 +53,11 @@ class Recipe(ABC, Generic[Model]):
         """How much each loss counts, of each position for drafters: [n]."""
 
     @abstractmethod
-    def batch(self, update: int) -> Batch:
+    def batch(self, update: int) -> TrainingBatch:
         """What is learnt from in update 0, 1, ...: a function of the settings and the data."""
 
     @abstractmethod
-    def losses(self, model: Model, part: Any) -> Tensor:
+    def losses(self, model: Model, micro_batch: Any) -> Tensor:
         """The sum over the examples of a part of each loss: [n]."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Recipe(ABC, Generic[Model]):
         """What a training is taken up again only with the same of, beside its settings and its data."""
         return {}
 
-    def measured(self, model: Model) -> dict[str, float]:
+    def measure(self, model: Model) -> dict[str, float]:
         """What is measured of a model whenever a state is due, by names."""
         return {}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from mtpc.lab.text.conversations import Conversation
 from mtpc.target_head.shared import SharedHead
 
-DRAWN_SHARE = 0.25  # of the rows that are always there: as many others are drawn
+SAMPLED_SHARE = 0.25  # of the rows that are always there: as many others are drawn
 
 
 class SampledHead(SharedHead):
@@ -58,7 +58,7 @@ class RowSampler:
         certain[self.frequent] = True
         certain[tokens.flatten().cpu()] = True
         others = (~certain).nonzero()[:, 0]
-        drawn = min(len(others), math.ceil(DRAWN_SHARE * len(self.frequent)))
+        drawn = min(len(others), math.ceil(SAMPLED_SHARE * len(self.frequent)))
         generator = torch.Generator().manual_seed(hash((self.seed, *key)))
         chosen = others[torch.randperm(len(others), generator=generator)[:drawn]]
         log_weights = torch.zeros(self.head.vocab_size)

@@ -24,7 +24,7 @@ from mtpc.lab.training.schedule import Schedule
 
 Loss = Literal["ce", "kl", "lk"]
 LearnFrom = Literal["answers", "all"]
-Kind = Literal["adamw", "muon"]
+OptimizerName = Literal["adamw", "muon"]
 
 Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the weights and of the order of the text.")]
 
@@ -46,7 +46,7 @@ class ConversationSettings(ABC):
     warmup: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the updates that the rate rises in.")] = 0.05
     weight_decay: Annotated[float, typer.Option(min=0, max=10, help="Of the matrices.")] = 0.1
     optimizer: Annotated[
-        Kind, typer.Option(help="'adamw' (the paper's), or 'muon', which from scratch needs fewer updates.")
+        OptimizerName, typer.Option(help="'adamw' (the paper's), or 'muon', which from scratch needs fewer updates.")
     ] = "adamw"
     loss: Loss = "ce"
     learn_from: Annotated[

@@ -18,14 +18,14 @@ from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared
 from mtpc.lab.console import progress_on
 from mtpc.lab.targets.frozen import training_dtype
-from mtpc.lab.training.held import LearnerState, TrainingState
-from mtpc.lab.training.optimizers import take_up
-from mtpc.lab.training.recipe import Batch, Model, Recipe
-from mtpc.lab.training.state import StateFile
+from mtpc.lab.training.optimizers import restore_optimizers
+from mtpc.lab.training.recipe import Model, Recipe, TrainingBatch
+from mtpc.lab.training.state_file import StateFile
+from mtpc.lab.training.state_schema import LearnerState, TrainingState
 
-LARGEST_NORM = 1.0  # of the gradient of a model; a larger one is scaled down to it
-LINES = 50  # that a whole training prints
-LAST = 20  # updates whose mean loss provenance.json states
+MAX_GRADIENT_NORM = 1.0  # of the gradient of a model; a larger one is scaled down to it
+PRINTED_LINES = 50  # that a whole training prints
+FINAL_LOSS_UPDATES = 20  # updates whose mean loss provenance.json states
 
 # The number of updates that are done, and each model's loss in the last, with what was measured after it.
 Progress = Callable[[int, dict[str, float]], None]
@@ -56,16 +56,16 @@ class Learner(Generic[Model]):
         weights = self.model.state_dict()
         return {"weights": weights, "optimizers": optimizers, "losses": self.losses, "history": self.history}
 
-    def take_up(self, held: LearnerState, update: int) -> None:
+    def restore(self, state: LearnerState, update: int) -> None:
         """Go on from what a state on disk holds of it after so many updates.
 
         Errors: RuntimeError or ValueError for the state of another model.
         """
-        self.model.load_state_dict(held.weights)
-        take_up(self.optimizers, held.optimizers, update)
-        if [len(losses) for losses in held.losses] != [len(self.weights)] * update:
+        self.model.load_state_dict(state.weights)
+        restore_optimizers(self.optimizers, state.optimizers, update)
+        if [len(losses) for losses in state.losses] != [len(self.weights)] * update:
             raise ValueError("it has other losses")
-        self.losses, self.history = held.losses, held.history
+        self.losses, self.history = state.losses, state.history
 
 
 class Trainer(Generic[Model]):
@@ -96,7 +96,7 @@ class Trainer(Generic[Model]):
         self.state = None if resume is None else StateFile(resume, self._identity())
         saved = None if self.state is None else self.state.read()
         if saved is not None:
-            self._take_up(saved)
+            self._restore(saved)
 
     @property
     def updates(self) -> int:
@@ -122,27 +122,27 @@ class Trainer(Generic[Model]):
             self.seconds = time.monotonic() - started
             figures = {learner.name: learner.loss(learner.losses[-1]) for learner in self.learners}
             is_due = self.position >= self.updates or self.update % self.save_every == 0
-            progress(self.update, figures | self._measured() if is_due else figures)
+            progress(self.update, figures | self._measure() if is_due else figures)
             if is_due and self.state is not None:
                 self.state.write(self._to_state())
 
-    def _measured(self) -> dict[str, float]:
+    def _measure(self) -> dict[str, float]:
         """Let the recipe measure every model; by the names of both."""
         figures: dict[str, float] = {}
         for learner in self.learners:
-            if measured := self.recipe.measured(learner.model):
+            if measured := self.recipe.measure(learner.model):
                 learner.history.append({"update": self.update, **measured, "seconds": self.seconds})
                 figures |= {f"{learner.name} {name}": value for name, value in measured.items()}
         return figures
 
-    def _learn(self, batch: Batch) -> None:
+    def _learn(self, batch: TrainingBatch) -> None:
         """One update of every model."""
         totals = [torch.zeros(len(learner.weights)) for learner in self.learners]
-        for part in batch.parts:
+        for micro_batch in batch.micro_batches:
             for learner, total in zip(self.learners, totals, strict=True):
                 device = learner.weights.device
                 with torch.autocast(device.type, torch.bfloat16, training_dtype(device) == torch.bfloat16):
-                    losses = self.recipe.losses(learner.model, part)  # [n]
+                    losses = self.recipe.losses(learner.model, micro_batch)  # [n]
                 ((losses * learner.weights).sum() / batch.examples).backward()
                 total += losses.detach().cpu() / batch.examples
         rate = self.schedule.rate(self.position)
@@ -153,7 +153,7 @@ class Trainer(Generic[Model]):
                     "a smaller learning rate may keep it finite."
                 )
             learner.losses.append(total.tolist())
-            nn.utils.clip_grad_norm_(learner.model.parameters(), LARGEST_NORM)
+            nn.utils.clip_grad_norm_(learner.model.parameters(), MAX_GRADIENT_NORM)
             for optimizer in learner.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = rate
@@ -168,21 +168,21 @@ class Trainer(Generic[Model]):
         learners = {learner.name: learner.to_state() for learner in self.learners}
         return {"update": self.update, "seconds": self.seconds, "learners": learners}
 
-    def _take_up(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: dict[str, Any]) -> None:
         assert self.state is not None
-        held = declared(TrainingState, saved, str(self.state.path))
+        state = declared(TrainingState, saved, str(self.state.path))
         try:
-            if held.update > self.updates:
+            if state.update > self.updates:
                 raise ValueError("it has more updates")
             for learner in self.learners:
-                learner.take_up(held.learners[learner.name], held.update)
+                learner.restore(state.learners[learner.name], state.update)
         except (KeyError, RuntimeError, ValueError):
-            raise self.state.foreign("does not hold the weights of these models") from None
-        self.update, self.seconds = held.update, held.seconds
+            raise self.state.error("does not hold the weights of these models") from None
+        self.update, self.seconds = state.update, state.seconds
 
     def facts(self, learner: Learner[Model]) -> dict[str, Any]:
         """What provenance.json says of a model's training."""
-        last = learner.losses[-LAST:]
+        last = learner.losses[-FINAL_LOSS_UPDATES:]
         final = [math.fsum(position) / len(last) for position in zip(*last, strict=True)]
         return {
             **asdict(self.recipe.settings),
@@ -198,7 +198,7 @@ class Trainer(Generic[Model]):
 
 def train_on(terminal: Console, trainer: Trainer[Any]) -> None:
     """Train with a progress bar, and a line now and then and for what is measured."""
-    every = max(1, trainer.updates // LINES)
+    every = max(1, trainer.updates // PRINTED_LINES)
     with progress_on(terminal) as progress:
         bar = progress.add_task("updates", total=trainer.updates, completed=trainer.update)
 

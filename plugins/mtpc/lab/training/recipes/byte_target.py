@@ -25,7 +25,7 @@ from mtpc.lab.targets.widening import widen_mlps
 from mtpc.lab.text.byte_tokenizer import END_OF_TEXT, PAD, VOCAB_SIZE, save_byte_tokenizer
 from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.training.optimizers import make_optimizers
-from mtpc.lab.training.recipe import Batch, Recipe
+from mtpc.lab.training.recipe import Recipe, TrainingBatch
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.lab.training.trainer import Trainer, train_on
@@ -152,24 +152,26 @@ class ByteRecipe(Recipe[ByteTarget]):
         """Of the next byte's loss and the auxiliary one."""
         return torch.tensor([1.0, self.settings.future_weight], device=self.device)
 
-    def batch(self, update: int) -> Batch:
+    def batch(self, update: int) -> TrainingBatch:
         """Random windows of the corpus, towards the end longer ones; its losses are means already."""
         settings = self.settings
         length = settings.context if update >= settings.long_context_from * settings.updates else settings.context // 2
         rows, generator = settings.tokens_per_update // length, np.random.default_rng((settings.seed, update))
-        return Batch(1, [sample_batch(self.tokens, rows, length + settings.future_bytes, generator).to(self.device)])
+        return TrainingBatch(
+            1, [sample_batch(self.tokens, rows, length + settings.future_bytes, generator).to(self.device)]
+        )
 
-    def losses(self, model: ByteTarget, part: Tensor) -> Tensor:
+    def losses(self, model: ByteTarget, tokens: Tensor) -> Tensor:
         """Of the next byte, and of those further ahead: windows int64 [B, T + future_bytes] -> [2]."""
-        length = part.shape[1] - self.settings.future_bytes
+        length = tokens.shape[1] - self.settings.future_bytes
         with torch.autocast(self.device.type, torch.bfloat16):
-            hidden = model.llama.model(input_ids=part[:, :length], use_cache=False).last_hidden_state
+            hidden = model.llama.model(input_ids=tokens[:, :length], use_cache=False).last_hidden_state
             logits = model.llama.lm_head(hidden)
-            future = model.heads.loss(hidden, part)
-        next_byte = F.cross_entropy(logits.float().flatten(0, 1), part[:, 1 : length + 1].flatten())
+            future = model.heads.loss(hidden, tokens)
+        next_byte = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1 : length + 1].flatten())
         return torch.stack([next_byte, future])
 
-    def measured(self, model: ByteTarget) -> dict[str, float]:
+    def measure(self, model: ByteTarget) -> dict[str, float]:
         """The loss on held-out text, in nats a byte."""
         return {"heldout": heldout_loss(model.llama, self.corpus.tokens("heldout"), self.settings.context)}
 

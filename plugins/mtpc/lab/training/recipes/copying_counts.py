@@ -9,7 +9,7 @@ import numpy as np
 from mtpc.prompt_lookup.match import REACH, History
 
 
-def count(texts: Iterable[tuple[list[int], int]], longest: int) -> np.ndarray:
+def count_continuations(texts: Iterable[tuple[list[int], int]], longest: int) -> np.ndarray:
     """Tokens that were copied and all tokens, int64 [longest + 1, 2], by the length of the match before them.
 
     texts: tokens, and the first of them that counts; at each from there on the longest match is looked up, as a drafter
@@ -26,10 +26,10 @@ def count(texts: Iterable[tuple[list[int], int]], longest: int) -> np.ndarray:
     return counts
 
 
-def chances(counts: np.ndarray) -> list[float]:
+def copy_probabilities(counts: np.ndarray) -> list[float]:
     """By the length of the match, from 1 on, and never falling: a longer match is no worse.
 
-    counts: see `count`.  One copied and one other token are added to each, so no chance is 0 or 1.  The isotonic
+    counts: see `count_continuations`.  One copied and one other token are added to each, so no chance is 0 or 1.  The isotonic
     regression of what was counted: the largest, over where a stretch of lengths begins, of the smallest mean, over
     where it ends.
     """

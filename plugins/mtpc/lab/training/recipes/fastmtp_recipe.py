@@ -10,11 +10,11 @@ from torch import Tensor
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
-from mtpc.lab.training.from_conversations import ConversationRecipe, Part
+from mtpc.lab.training.conversation_recipe import ConversationRecipe, MicroBatch
+from mtpc.lab.training.hidden_states import HiddenStateCache
+from mtpc.lab.training.initialization import start_from_target
 from mtpc.lab.training.recipes.fastmtp_loss import step_losses, step_weights
 from mtpc.lab.training.settings import FastMTPSettings
-from mtpc.lab.training.start import start_from_target
-from mtpc.lab.training.states import HiddenStates
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.fastmtp import FastMTP, config_for
 
@@ -36,7 +36,7 @@ class FastMTPRecipe(ConversationRecipe):
         settings: FastMTPSettings,
         *,
         start: Drafter | None = None,
-        states: HiddenStates | None = None,
+        states: HiddenStateCache | None = None,
     ) -> None:
         self.config = config_for(target.model.config, settings.num_drafts)
         if start is not None and self.config.model_dump(exclude={"num_drafts"}) != {
@@ -59,16 +59,16 @@ class FastMTPRecipe(ConversationRecipe):
         """alpha_k of each step."""
         return torch.tensor(step_weights(self.settings.num_drafts, self.settings.beta), device=self.target.device)
 
-    def losses(self, drafter: Drafter, part: Part) -> Tensor:
+    def losses(self, drafter: Drafter, micro_batch: MicroBatch) -> Tensor:
         """Of every step."""
         assert drafter.autoregressive is not None
         settings = self.settings
         return step_losses(
             drafter.autoregressive,
-            part.head,
-            part.hidden,
-            part.tokens,
-            part.chosen,
+            micro_batch.head,
+            micro_batch.hidden,
+            micro_batch.tokens,
+            micro_batch.chosen,
             settings.num_drafts,
             settings.attention,
             settings.loss,

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from mtpc.circuits.params import normalise, token_evidence
 from mtpc.draft import DraftContext
 from mtpc.lab.evaluation.unroll import unroll
-from mtpc.lab.training.from_conversations import Part
+from mtpc.lab.training.conversation_recipe import MicroBatch
 from mtpc.lab.training.head_loss import head_losses
 from mtpc.lab.training.settings import Loss
 from mtpc.methods.drafter import Drafter
@@ -19,11 +19,11 @@ from mtpc.parallel.independent import IndependentPart
 from mtpc.target_head.shared import SharedHead
 
 ROWS = 16  # starts whose leaf distributions are in memory at once
-LEAST = 1e-9  # of the probabilities that the KL loss reads of a joint window
+MIN_PROBABILITY = 1e-9  # of the probabilities that the KL loss reads of a joint window
 
 
 def position_losses(
-    drafter: Drafter, part: Part, drafts: int, regression: float, classification: float, loss: Loss
+    drafter: Drafter, micro_batch: MicroBatch, drafts: int, regression: float, classification: float, loss: Loss
 ) -> Tensor:
     """The sum over the chosen starts of the loss of every draft: [K].
 
@@ -33,21 +33,21 @@ def position_losses(
     each conditional, given the text before it, from the target's.
     """
     assert drafter.autoregressive is not None
-    hidden, tokens, chosen, head = part
+    hidden, tokens, chosen, head = micro_batch
     starts, steps = chosen.shape[1], drafter.split(drafts)[0]
     states = list(
         unroll(drafter.autoregressive, head, hidden[:, :starts], tokens, steps, chosen=chosen)
     )  # [B, T, d] each
     joint: list[Tensor] = []
     if isinstance(drafter.parallel, IndependentPart):
-        known = _known(drafter, head, [hidden[:, :starts], *states], tokens, chosen)
+        known = _draft_context(drafter, head, [hidden[:, :starts], *states], tokens, chosen)
         if drafter.parallel.config.rank == 1:
             made = drafter.parallel.states(known)[0][:, :, 0]  # [m, n, d]
-            states += [_spread(chosen, of_position) for of_position in made.unbind(1)]
+            states += [_scatter_starts(chosen, of_position) for of_position in made.unbind(1)]
         else:
             joint.append(_joint_losses(drafter.parallel, head, known, hidden, tokens, chosen, steps))
     expected = (hidden[:, draft : draft + starts][chosen] for draft in range(1, len(states) + 1))
-    regressed = [_distance(found[chosen], there) for found, there in zip(states, expected, strict=True)]
+    regressed = [_regression_loss(found[chosen], there) for found, there in zip(states, expected, strict=True)]
     reached = (
         hidden[:, : starts + len(states) + 1],
         tokens[:, : starts + len(states) + 1],
@@ -56,7 +56,9 @@ def position_losses(
     return regression * F.pad(torch.stack(regressed), (0, drafts - len(states))) + classification * classified
 
 
-def _known(drafter: Drafter, head: SharedHead, states: list[Tensor], tokens: Tensor, chosen: Tensor) -> DraftContext:
+def _draft_context(
+    drafter: Drafter, head: SharedHead, states: list[Tensor], tokens: Tensor, chosen: Tensor
+) -> DraftContext:
     """The last two places that the window reads, at the m chosen starts.
 
     states: [B, T, d] of all places, the target's first.
@@ -68,12 +70,12 @@ def _known(drafter: Drafter, head: SharedHead, states: list[Tensor], tokens: Ten
     return DraftContext(read, after, drafter.autoregressive.inputs(head.embed(after).to(read.dtype), read), head)
 
 
-def _distance(found: Tensor, expected: Tensor) -> Tensor:
+def _regression_loss(found: Tensor, expected: Tensor) -> Tensor:
     """Of states [m, d] from the target's, summed over them."""
     return F.smooth_l1_loss(found.float(), expected.float(), reduction="none").mean(-1).sum()
 
 
-def _spread(chosen: Tensor, rows: Tensor) -> Tensor:
+def _scatter_starts(chosen: Tensor, rows: Tensor) -> Tensor:
     """Rows [m, d] where starts are chosen, zero elsewhere: [B, T, d]."""
     return rows.new_zeros(*chosen.shape, rows.shape[-1]).index_put(chosen.nonzero(as_tuple=True), rows)
 
@@ -100,7 +102,7 @@ def _joint_losses(
         weights = normalise(window.circuit.beliefs(params.sums, evidence)).exp()  # [m, n, R]
         q = (weights[:, :, None] @ params.leaves.exp())[:, :, 0]
         log_p = head.logits(expected).log_softmax(-1)  # [m, n, V]
-        return (log_p.exp() * (log_p - q.clamp_min(LEAST).log())).sum((0, 2))
+        return (log_p.exp() * (log_p - q.clamp_min(MIN_PROBABILITY).log())).sum((0, 2))
 
     total = known.inputs.new_zeros(window.max_drafts, dtype=torch.float32)
     for rows in zip(known.inputs.split(ROWS), text.split(ROWS), expected.split(ROWS), strict=True):

@@ -13,11 +13,11 @@ from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
-from mtpc.lab.training.from_conversations import ConversationRecipe, Part
+from mtpc.lab.training.conversation_recipe import ConversationRecipe, MicroBatch
+from mtpc.lab.training.hidden_states import HiddenStateCache
+from mtpc.lab.training.initialization import start_from_layers, start_from_target
 from mtpc.lab.training.recipes.gumiho_loss import position_losses
 from mtpc.lab.training.settings import GumihoSettings
-from mtpc.lab.training.start import start_from_layers, start_from_target
-from mtpc.lab.training.states import HiddenStates
 from mtpc.memory import must_train
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
@@ -45,7 +45,7 @@ class GumihoRecipe(ConversationRecipe):
         settings: GumihoSettings,
         *,
         start: Drafter | None = None,
-        states: HiddenStates | None = None,
+        states: HiddenStateCache | None = None,
     ) -> None:
         self.configs = configs
         for name, config in configs.items():
@@ -86,11 +86,11 @@ class GumihoRecipe(ConversationRecipe):
         powers = self.settings.beta ** torch.arange(self.settings.drafts, device=self.target.device)
         return powers / powers.sum()
 
-    def losses(self, drafter: Drafter, part: Part) -> Tensor:
+    def losses(self, drafter: Drafter, micro_batch: MicroBatch) -> Tensor:
         """Of every draft."""
         settings = self.settings
         drafts, loss = settings.drafts, settings.loss
-        return position_losses(drafter, part, drafts, settings.regression, settings.classification, loss)
+        return position_losses(drafter, micro_batch, drafts, settings.regression, settings.classification, loss)
 
 
 def config_for(target: Any, parallel: dict[str, Any] | None, **options: Any) -> GumihoConfig:

@@ -13,7 +13,7 @@ from mtpc.lab.training.recipes.byte_target import sample_batch
 from mtpc.lab.training.settings import BatchShape
 
 
-class Windows(NamedTuple):
+class TrainingWindows(NamedTuple):
     """hidden: [B, d]; tokens: int64 [B, n]; logits: [B, n, V], the target's; row j predicts tokens[:, j]."""
 
     hidden: Tensor
@@ -21,7 +21,9 @@ class Windows(NamedTuple):
     logits: Tensor
 
 
-def training_windows(target: FrozenTarget, tokens: np.ndarray, shape: BatchShape, window: int, seed: int) -> Windows:
+def training_windows(
+    target: FrozenTarget, tokens: np.ndarray, shape: BatchShape, window: int, seed: int
+) -> TrainingWindows:
     """Random texts, random positions t in them (windows overlap), h_t and x_{t+1..t+n}; a function of the seed."""
     generator = np.random.default_rng(seed)
     texts = sample_batch(tokens, shape.texts, shape.context + window, generator)
@@ -30,7 +32,7 @@ def training_windows(target: FrozenTarget, tokens: np.ndarray, shape: BatchShape
     rows = torch.arange(shape.texts)[:, None].expand(-1, shape.positions).reshape(-1)
     positions = torch.from_numpy(starts).reshape(-1)
     ahead = positions[:, None] + torch.arange(window)  # [B, n]; logits at t + j - 1 predict x_{t+j}
-    return Windows(
+    return TrainingWindows(
         features.hidden[rows, positions].clone(),
         texts[rows[:, None], ahead + 1].to(target.device),
         features.logits[rows[:, None], ahead].clone(),

@@ -9,7 +9,7 @@ from torch import Tensor
 from mtpc.circuits.params import normalise, token_evidence
 from mtpc.parallel.circuit_part import CircuitPart
 
-LEAST = 1e-9  # of the probabilities that the KL loss reads of a drafter
+MIN_PROBABILITY = 1e-9  # of the probabilities that the KL loss reads of a drafter
 
 
 def discounts(window: int, gamma: float, device: torch.device) -> Tensor:
@@ -37,11 +37,11 @@ def token_losses(part: CircuitPart, hidden: Tensor, x: Tensor) -> Tensor:
 def distribution_losses(part: CircuitPart, hidden: Tensor, x: Tensor, target_logits: Tensor) -> Tensor:
     """KL(p || q) of every conditional, both given the text before it (equation 5): [B, n] as in `token_losses`.
 
-    target_logits: [B, window, V], of p(x_j | x_<j).  q counts as no less than `LEAST`, so that no loss is infinite.
+    target_logits: [B, window, V], of p(x_j | x_<j).  q counts as no less than `MIN_PROBABILITY`, so that no loss is infinite.
     """
     params = part.head(hidden, x[:, 0])
     x, target_logits = (whole[:, -params.leaves.shape[1] :] for whole in (x, target_logits))
     weights = normalise(part.circuit.beliefs(params.sums, token_evidence(params.leaves, x))).exp()  # [B, n, R]
     q = (weights[:, :, None] @ params.leaves.exp())[:, :, 0]  # [B, n, V]
     log_p = torch.log_softmax(target_logits, -1)
-    return (log_p.exp() * (log_p - q.clamp_min(LEAST).log())).sum(-1)
+    return (log_p.exp() * (log_p - q.clamp_min(MIN_PROBABILITY).log())).sum(-1)

@@ -11,8 +11,8 @@ from torch import Tensor
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.training.optimizers import make_optimizers
-from mtpc.lab.training.recipe import Batch, DrafterRecipe
-from mtpc.lab.training.recipes.mtpc_batches import Windows, training_windows
+from mtpc.lab.training.recipe import DrafterRecipe, TrainingBatch
+from mtpc.lab.training.recipes.mtpc_batches import TrainingWindows, training_windows
 from mtpc.lab.training.recipes.mtpc_loss import discounts, distribution_losses, token_losses
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import CircuitSettings
@@ -65,24 +65,24 @@ class CircuitRecipe(DrafterRecipe):
         window = circuit_of(drafter).config
         return discounts(window.circuit_window, self.settings.discount(window.window), self.target.device)
 
-    def batch(self, update: int) -> Batch:
+    def batch(self, update: int) -> TrainingBatch:
         """Random texts of the corpus and random positions in them."""
         seed = (self.settings.seed << 32) + update
         windows = training_windows(self.target, self.tokens, self.settings.batch, self.window, seed)
-        return Batch(len(windows.hidden), self._parts(windows))
+        return TrainingBatch(len(windows.hidden), self._split(windows))
 
-    def _parts(self, windows: Windows) -> Iterator[Windows]:
+    def _split(self, windows: TrainingWindows) -> Iterator[TrainingWindows]:
         split = (tensor.split(self.settings.micro_batch) for tensor in windows)
-        return (Windows(*part) for part in zip(*split, strict=True))
+        return (TrainingWindows(*part) for part in zip(*split, strict=True))
 
-    def losses(self, drafter: Drafter, part: Windows) -> Tensor:
+    def losses(self, drafter: Drafter, windows: TrainingWindows) -> Tensor:
         """Equation 4 or 5, over each drafter's own window."""
         circuit = circuit_of(drafter)
         window = circuit.config.window
         if self.settings.loss == "kl":
-            losses = distribution_losses(circuit, part.hidden, part.tokens[:, :window], part.logits[:, :window])
+            losses = distribution_losses(circuit, windows.hidden, windows.tokens[:, :window], windows.logits[:, :window])
         else:
-            losses = token_losses(circuit, part.hidden, part.tokens[:, :window])
+            losses = token_losses(circuit, windows.hidden, windows.tokens[:, :window])
         return losses.sum(0)
 
     def data(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mtpc.errors import MTPCError
-from mtpc.lab.training.state import StateFile, first_difference
+from mtpc.lab.training.state_file import StateFile, first_difference
 
 IDENTITY: dict[str, Any] = {"recipe": {"beta": 0.6, "batch": {"texts": 4}}, "data": {"sha256": "ab"}, "drafters": {}}
 

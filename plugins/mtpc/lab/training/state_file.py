@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from mtpc.errors import MTPCError, first_line
 from mtpc.files.replacing import replacing
-from mtpc.lab.training.held import Held
+from mtpc.lab.training.state_schema import StateModel
 
 
-class Whole(Held):
+class StateFileContent(StateModel):
     """The whole file."""
 
     format: Literal["mtpc training 1"] = "mtpc training 1"
@@ -32,7 +32,7 @@ class StateFile:
         """Put a new state in the place of the one before, in one step."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.path) as unfinished:
-            torch.save(Whole(identity=self.identity, state=state).model_dump(), unfinished)
+            torch.save(StateFileContent(identity=self.identity, state=state).model_dump(), unfinished)
 
     def read(self) -> dict[str, Any] | None:
         """The state; None where there is no file.
@@ -45,17 +45,17 @@ class StateFile:
             with warnings.catch_warnings(action="ignore"):  # of torch, about files that it then refuses
                 loaded = torch.load(self.path, weights_only=True, map_location="cpu")
         except Exception as error:  # a damaged file can raise whatever its bytes lead to
-            raise self.foreign(f"is damaged or not the state of a training: {first_line(error)}") from None
+            raise self.error(f"is damaged or not the state of a training: {first_line(error)}") from None
         try:
-            whole = Whole.model_validate(loaded)
+            whole = StateFileContent.model_validate(loaded)
         except ValidationError:
-            raise self.foreign("is not the state of a training by this release") from None
+            raise self.error("is not the state of a training by this release") from None
         difference = first_difference(whole.identity, self.identity)
         if difference is not None:
-            raise self.foreign(f"belongs to another training: {difference}")
+            raise self.error(f"belongs to another training: {difference}")
         return whole.state
 
-    def foreign(self, what: str) -> MTPCError:
+    def error(self, what: str) -> MTPCError:
         """The error for a file that cannot be taken up."""
         return MTPCError(f"{self.path} {what}; name another file, or take it away.")
 

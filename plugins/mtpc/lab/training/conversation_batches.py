@@ -12,10 +12,10 @@ from torch import Tensor
 from mtpc.lab.text.conversations import Conversation
 from mtpc.lab.training.settings import LearnFrom
 
-WINDOW = 64  # updates whose conversations are sorted by length
+SORTED_UPDATES = 64  # updates whose conversations are sorted by length
 
 
-class Batch(NamedTuple):
+class ConversationBatch(NamedTuple):
     """tokens: int64 [B, L], padded on the right; chosen: bool [B, L - K - 1], the starts whose drafts are learnt."""
 
     tokens: Tensor
@@ -24,7 +24,7 @@ class Batch(NamedTuple):
 
 def collate(
     conversations: Sequence[Conversation], steps: int, context: int, learn_from: LearnFrom = "answers"
-) -> Batch:
+) -> ConversationBatch:
     """A batch of the first ``context`` tokens of each conversation.
 
     A draft that starts at i follows t_{i+1}, the target's own token, which is in the answer from i = start - 1 on.
@@ -38,10 +38,10 @@ def collate(
         tokens[i, : len(row)] = torch.tensor(row)
         first = conversation.start - 1 if learn_from == "answers" else 0
         chosen[i, first : max(0, len(row) - steps - 1)] = True
-    return Batch(tokens, chosen)
+    return ConversationBatch(tokens, chosen)
 
 
-def some_starts(chosen: Tensor, share: float, *key: int) -> Tensor:
+def sample_starts(chosen: Tensor, share: float, *key: int) -> Tensor:
     """A run of each row's chosen starts, drawn at random: bool [B, T] -> bool [B, T].
 
     Neighbours, because the distributions of the target that their drafts are compared with are the same ones.  share:
@@ -61,12 +61,12 @@ def epoch_batches(lengths: Sequence[int], batch: int, epoch: int, seed: int) -> 
     """The conversations of each update of an epoch: a function of the seed.
 
     Those of an update are of like length, so that little is padded, and as many as have the tokens of ``batch`` average
-    ones: of each `WINDOW` updates' worth, drawn at random, neighbours by length form an update; the updates are then
+    ones: of each `SORTED_UPDATES` updates' worth, drawn at random, neighbours by length form an update; the updates are then
     put in a random order.
     """
     random = np.random.default_rng((seed, epoch))
     order = random.permutation(len(lengths)).tolist()
-    window, budget = WINDOW * batch, batch * sum(lengths) / len(lengths)
+    window, budget = SORTED_UPDATES * batch, batch * sum(lengths) / len(lengths)
     batches: list[list[int]] = []
     for first in range(0, len(order), window):
         space = 0.0

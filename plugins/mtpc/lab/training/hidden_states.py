@@ -14,10 +14,10 @@ from mtpc.errors import MTPCError
 from mtpc.files.replacing import replacing
 from mtpc.lab.targets.frozen import FrozenTarget
 
-STATES = "states"  # the one tensor of a file
+TENSOR_NAME = "states"  # the one tensor of a file
 
 
-class HiddenStates:
+class HiddenStateCache:
     """A folder with a file for each text, named by what it is of, so that targets and trainings can share it.
 
     States are kept in bfloat16, 2 d bytes a token.  Each file is put in its place in one step: several trainings may
@@ -29,11 +29,11 @@ class HiddenStates:
     def __init__(self, folder: Path, target: FrozenTarget) -> None:
         self.folder, self.target = folder / target.digest()[:16], target
 
-    def of(self, texts: list[tuple[int, ...]]) -> list[Tensor]:
+    def load_or_compute(self, texts: list[tuple[int, ...]]) -> list[Tensor]:
         """The states after the final norm of each text, [L, d]; those that are missing are computed."""
         found = [self._read(text) for text in texts]
         missing = [text for text, states in zip(texts, found, strict=True) if states is None]
-        computed = iter(self._computed(missing))
+        computed = iter(self._compute(missing))
         whole = [next(computed) if states is None else states for states in found]
         return [states.to(self.target.model.dtype) for states in whole]
 
@@ -46,14 +46,14 @@ class HiddenStates:
         if not path.exists():
             return None
         try:
-            states = load_file(path, device=str(self.target.device))[STATES]
+            states = load_file(path, device=str(self.target.device))[TENSOR_NAME]
         except (KeyError, OSError, SafetensorError):
             states = None
         if states is None or states.shape != shape or states.dtype != torch.bfloat16:
             raise MTPCError(f"{path} does not hold the states that its name says: take it away.")
         return states
 
-    def _computed(self, texts: list[tuple[int, ...]]) -> list[Tensor]:
+    def _compute(self, texts: list[tuple[int, ...]]) -> list[Tensor]:
         """Of texts of like length, and written; padding on the right changes nothing before it."""
         if not texts:
             return []
@@ -65,5 +65,5 @@ class HiddenStates:
         self.folder.mkdir(parents=True, exist_ok=True)
         for text, states in zip(texts, computed, strict=True):
             with replacing(self._path(text)) as unfinished:
-                save_file({STATES: states}, unfinished)
+                save_file({TENSOR_NAME: states}, unfinished)
         return computed

@@ -14,18 +14,18 @@ from torch.nn.utils.rnn import pad_sequence
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation, check_tokens
-from mtpc.lab.training.conversations import collate, epoch_batches, some_starts
+from mtpc.lab.training.conversation_batches import collate, epoch_batches, sample_starts
+from mtpc.lab.training.hidden_states import HiddenStateCache
 from mtpc.lab.training.optimizers import make_optimizers
-from mtpc.lab.training.recipe import Batch, DrafterRecipe
+from mtpc.lab.training.recipe import DrafterRecipe, TrainingBatch
 from mtpc.lab.training.sampled_head import RowSampler
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import ConversationSettings
-from mtpc.lab.training.states import HiddenStates
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
 
 
-class Part(NamedTuple):
+class MicroBatch(NamedTuple):
     """Some conversations: the target's states [B, L, d] of tokens, int64 [B, L], and the starts that are learnt from.
 
     chosen: bool [B, L - K - 1].  head: the output head, or a sample of its rows.
@@ -55,7 +55,7 @@ class ConversationRecipe(DrafterRecipe):
         target: FrozenTarget,
         conversations: Sequence[Conversation],
         settings: ConversationSettings,
-        states: HiddenStates | None = None,
+        states: HiddenStateCache | None = None,
         start: Drafter | None = None,
     ) -> None:
         self.target, self.settings, self.start = target, settings, start
@@ -89,25 +89,25 @@ class ConversationRecipe(DrafterRecipe):
         settings = self.settings
         return make_optimizers(matrices, others, settings.optimizer, settings.learning_rate, settings.weight_decay)
 
-    def batch(self, update: int) -> Batch:
+    def batch(self, update: int) -> TrainingBatch:
         """Conversations of like length."""
         chosen, size = self._plan[update], self.settings.micro_batch
-        parts = [chosen[i : i + size] for i in range(0, len(chosen), size)]
-        batches = [self._collate(numbers, update)[1] for numbers in parts]
-        return Batch(sum(int(starts.sum()) for starts in batches), self._parts(update, parts))
+        groups = [chosen[i : i + size] for i in range(0, len(chosen), size)]
+        batches = [self._collate(numbers, update)[1] for numbers in groups]
+        return TrainingBatch(sum(int(starts.sum()) for starts in batches), self._micro_batches(update, groups))
 
-    def _parts(self, update: int, parts: list[list[int]]) -> Iterator[Part]:
-        for number, conversations in enumerate(parts):
+    def _micro_batches(self, update: int, groups: list[list[int]]) -> Iterator[MicroBatch]:
+        for number, conversations in enumerate(groups):
             tokens, chosen = self._collate(conversations, update)
             head = self.head if self.sampler is None else self.sampler.sample(tokens, update, number)
             tokens, chosen = tokens.to(self.target.device), chosen.to(self.target.device)
-            yield Part(self._states(conversations, tokens), tokens, chosen, head)
+            yield MicroBatch(self._states(conversations, tokens), tokens, chosen, head)
 
     def _collate(self, numbers: list[int], update: int) -> tuple[Tensor, Tensor]:
         settings = self.settings
         conversations = [self.conversations[i] for i in numbers]
         tokens, chosen = collate(conversations, settings.drafts, settings.context, settings.learn_from)
-        return tokens, some_starts(chosen, settings.starts, settings.seed, update, numbers[0])
+        return tokens, sample_starts(chosen, settings.starts, settings.seed, update, numbers[0])
 
     def _states(self, numbers: list[int], tokens: Tensor) -> Tensor:
         """The target's states of tokens [B, L], those of the conversations of these numbers: [B, L, d].
@@ -116,7 +116,7 @@ class ConversationRecipe(DrafterRecipe):
         """
         if self.states is None:
             return self.target.hidden(tokens)
-        found = self.states.of([self.conversations[number].tokens[: self.settings.context] for number in numbers])
+        found = self.states.load_or_compute([self.conversations[number].tokens[: self.settings.context] for number in numbers])
         hidden = pad_sequence(found, batch_first=True)
         return F.pad(hidden, (0, 0, 0, tokens.shape[1] - hidden.shape[1]))
 
