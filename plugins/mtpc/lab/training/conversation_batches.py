@@ -1,4 +1,4 @@
-"""Training batches: whole conversations, of which every position that is learnt from is an example."""
+"""Training batches of whole conversations, in which every chosen position is an example."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from torch import Tensor
 from mtpc.lab.text.conversations import Conversation
 from mtpc.lab.training.settings import LearnFrom
 
-SORTED_UPDATES = 64  # updates whose conversations are sorted by length
+SORTED_UPDATES = 64  # updates whose conversations are sorted by length together
 
 
 class ConversationBatch(NamedTuple):
-    """tokens: int64 [B, L], padded on the right; chosen: bool [B, L - K - 1], the starts whose drafts are learnt."""
+    """Padded conversations and the draft starts to train on.
+
+    Attributes:
+        tokens: Token ids, int64 [B, L], padded on the right with 0.
+        chosen: Mask of the starts to train on, bool [B, L - K - 1].
+    """
 
     tokens: Tensor
     chosen: Tensor
@@ -25,10 +30,18 @@ class ConversationBatch(NamedTuple):
 def collate(
     conversations: Sequence[Conversation], steps: int, context: int, learn_from: LearnFrom = "answers"
 ) -> ConversationBatch:
-    """A batch of the first ``context`` tokens of each conversation.
+    """Collate the first ``context`` tokens of each conversation into one batch.
 
-    A draft that starts at i follows t_{i+1}, the target's own token, which is in the answer from i = start - 1 on.
-    "all" learns from the questions too, which the target wrote as well.
+    A draft that starts at position i continues t_{i+1}. That token belongs to the answer from i = start - 1 on.
+
+    Args:
+        conversations: B conversations.
+        steps: Draft tokens K per start.
+        context: Longest conversation, in tokens. Longer ones are truncated.
+        learn_from: "answers" trains on the answers only; "all" on the questions too.
+
+    Returns:
+        The batch, padded to its longest conversation.
     """
     rows = [conversation.tokens[:context] for conversation in conversations]
     length = max(steps + 2, *(len(row) for row in rows))
@@ -42,27 +55,42 @@ def collate(
 
 
 def sample_starts(chosen: Tensor, share: float, *key: int) -> Tensor:
-    """A run of each row's chosen starts, drawn at random: bool [B, T] -> bool [B, T].
+    """Sample a run of consecutive starts from each conversation.
 
-    Neighbours, because the distributions of the target that their drafts are compared with are the same ones.  share:
-    of the row's starts, in (0, 1], at least one.  key: the same for the same runs.
+    Consecutive starts share the target's distributions that their drafts are compared with.
+
+    Args:
+        chosen: Mask of the candidate starts, bool [B, T].
+        share: Share of the candidates to keep, in (0, 1]. At least one is kept.
+        key: Seed. Equal keys give equal samples.
+
+    Returns:
+        Mask of the sampled starts, bool [B, T].
     """
     random = np.random.default_rng(key)
-    kept = torch.zeros_like(chosen)
-    for row, starts in zip(kept, chosen, strict=True):
-        (places,) = starts.nonzero(as_tuple=True)
-        count = min(len(places), max(1, round(share * len(places))))
-        first = int(random.integers(len(places) - count + 1))
-        row[places[first : first + count]] = True
-    return kept
+    sampled = torch.zeros_like(chosen)
+    for row, starts in zip(sampled, chosen, strict=True):
+        (positions,) = starts.nonzero(as_tuple=True)
+        count = min(len(positions), max(1, round(share * len(positions))))
+        first = int(random.integers(len(positions) - count + 1))
+        row[positions[first : first + count]] = True
+    return sampled
 
 
 def epoch_batches(lengths: Sequence[int], batch: int, epoch: int, seed: int) -> list[list[int]]:
-    """The conversations of each update of an epoch: a function of the seed.
+    """Assign conversations to the updates of one epoch.
 
-    Those of an update are of like length, so that little is padded, and as many as have the tokens of ``batch`` average
-    ones: of each `SORTED_UPDATES` updates' worth, drawn at random, neighbours by length form an update; the updates are then
-    put in a random order.
+    Conversations of one update have similar lengths, so little is padded. Random groups of `SORTED_UPDATES` updates are
+    sorted by length and cut into updates. The order of the updates is then shuffled.
+
+    Args:
+        lengths: Tokens of each conversation.
+        batch: Conversations of average length per update. Their tokens are the budget of an update.
+        epoch: Number of the epoch, from 0.
+        seed: Seed of the assignment.
+
+    Returns:
+        Conversation numbers of each update.
     """
     random = np.random.default_rng((seed, epoch))
     order = random.permutation(len(lengths)).tolist()

@@ -1,4 +1,4 @@
-"""The target's hidden states of conversations on disk: computed once, whatever is trained on them and how often."""
+"""Disk cache of the target's hidden states, so that several trainings compute them only once."""
 
 from __future__ import annotations
 
@@ -14,28 +14,40 @@ from mtpc.errors import MTPCError
 from mtpc.files.replacing import replacing
 from mtpc.lab.targets.frozen import FrozenTarget
 
-TENSOR_NAME = "states"  # the one tensor of a file
+TENSOR_NAME = "states"  # the only tensor of a file
 
 
 class HiddenStateCache:
-    """A folder with a file for each text, named by what it is of, so that targets and trainings can share it.
+    """Folder with one file per text, named by the digests of target and text.
 
-    States are kept in bfloat16, 2 d bytes a token.  Each file is put in its place in one step: several trainings may
-    run at once.
+    Several targets and concurrent trainings can share the folder, because files are written atomically. States are
+    stored in bfloat16, 2 d bytes per token.
 
-    Errors: `MTPCError` for a file that holds something else.
+    Args:
+        folder: Folder of the cache. It is created when needed.
+        target: Frozen target whose states are cached.
     """
 
     def __init__(self, folder: Path, target: FrozenTarget) -> None:
         self.folder, self.target = folder / target.digest()[:16], target
 
     def load_or_compute(self, texts: list[tuple[int, ...]]) -> list[Tensor]:
-        """The states after the final norm of each text, [L, d]; those that are missing are computed."""
-        found = [self._read(text) for text in texts]
-        missing = [text for text, states in zip(texts, found, strict=True) if states is None]
+        """Return the target's hidden states after its final norm; compute and store missing ones.
+
+        Args:
+            texts: Token ids of each text, L tokens. Texts of similar lengths waste the least memory.
+
+        Returns:
+            States of each text, [L, d], in the target's dtype.
+
+        Raises:
+            MTPCError: A file of the cache holds something else.
+        """
+        cached = [self._read(text) for text in texts]
+        missing = [text for text, states in zip(texts, cached, strict=True) if states is None]
         computed = iter(self._compute(missing))
-        whole = [next(computed) if states is None else states for states in found]
-        return [states.to(self.target.model.dtype) for states in whole]
+        complete = [next(computed) if states is None else states for states in cached]
+        return [states.to(self.target.model.dtype) for states in complete]
 
     def _path(self, text: tuple[int, ...]) -> Path:
         name = hashlib.sha256(torch.tensor(text, dtype=torch.int32).numpy().tobytes()).hexdigest()
@@ -50,11 +62,11 @@ class HiddenStateCache:
         except (KeyError, OSError, SafetensorError):
             states = None
         if states is None or states.shape != shape or states.dtype != torch.bfloat16:
-            raise MTPCError(f"{path} does not hold the states that its name says: take it away.")
+            raise MTPCError(f"{path} does not hold the hidden states of its text; remove this file.")
         return states
 
     def _compute(self, texts: list[tuple[int, ...]]) -> list[Tensor]:
-        """Of texts of like length, and written; padding on the right changes nothing before it."""
+        """Compute and store the states of texts; padding on the right does not change them."""
         if not texts:
             return []
         padded = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.int64)

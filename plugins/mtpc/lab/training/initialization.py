@@ -1,4 +1,4 @@
-"""What training starts from: the target's own last layers, or those of a drafter, not random weights."""
+"""Initialization of draft layers from the target's last layers, or from a trained drafter."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from mtpc.errors import MTPCError
 
 @torch.no_grad()
 def start_from_target(layer: AutoregressivePart, model: Any) -> None:
-    """Copy the target's last decoder layers and final norm; the projection passes both of its inputs through, added.
+    """Copy the target's last decoder layers and final norm into draft layers.
 
-    The first outputs are then states that the target's output head understands, where there is a norm at the end.
-    In place of experts there is an MLP that adds nothing yet.
+    The input projection adds its two inputs. With a final norm, the first outputs are states that the target's output
+    head can read. Where the target has experts, the draft layer gets an MLP with zero output.
 
-    model: the target, a causal language model of transformers.
+    Args:
+        layer: Draft layers to initialize, in place.
+        model: Target, a causal language model of transformers.
 
-    Errors: `MTPCError` where it has fewer layers.
+    Raises:
+        MTPCError: The target has fewer layers than the drafter.
     """
-    assert isinstance(layer, DraftLayers)  # what there are recipes for
+    assert isinstance(layer, DraftLayers)  # the only part that recipes train
     if len(layer.blocks) > len(model.model.layers):
         raise MTPCError(
-            f"{len(layer.blocks)} draft layers start from the last ones of the target, which has "
-            f"{len(model.model.layers)} only."
+            f"{len(layer.blocks)} draft layers cannot start from a target with {len(model.model.layers)} layers; "
+            "train fewer draft layers."
         )
     last = model.model.layers[-len(layer.blocks) :]
     for block, source in zip(layer.blocks, last, strict=True):
@@ -47,18 +50,27 @@ def start_from_target(layer: AutoregressivePart, model: Any) -> None:
 
 @torch.no_grad()
 def start_from_layers(layer: AutoregressivePart, trained: AutoregressivePart, model: Any) -> None:
-    """Copy an autoregressive part that is trained; layers that it lacks are the target's last ones, and change nothing yet.
+    """Copy a trained autoregressive part into draft layers, which may be more.
 
-    The first outputs are then those of the trained one, whatever the number of layers: what the others would add to the
-    state is projected to zero until their output projections have learnt something.
+    Missing layers are copied from the target's last layers, with output projections of zero. The first outputs thus
+    equal those of the trained part.
 
-    Errors: `MTPCError` where the layers differ in more than their number, or the trained ones are more.
+    Args:
+        layer: Draft layers to initialize, in place.
+        trained: Autoregressive part to copy.
+        model: Target, a causal language model of transformers.
+
+    Raises:
+        MTPCError: The layers differ in more than their number, or the trained part has more layers.
     """
     assert isinstance(layer, DraftLayers) and isinstance(trained, DraftLayers)
     kind = set(AutoregressiveConfig.model_fields) - {"num_hidden_layers"}
     more = len(layer.blocks) - len(trained.blocks)
     if layer.config.model_dump(include=kind) != trained.config.model_dump(include=kind) or more < 0:
-        raise MTPCError("the drafter to start from has other layers than this training's, or more of them.")
+        raise MTPCError(
+            "the drafter to start from has layers of another shape than this training's, or more of them; "
+            "name a drafter with the same layer sizes."
+        )
     start_from_target(layer, model)
     found = trained.state_dict()
     layer.load_state_dict({name: found.get(name, weights) for name, weights in layer.state_dict().items()})

@@ -1,4 +1,4 @@
-"""The state of a training on disk: written whole or not at all, and taken up by the very same training only."""
+"""Training state on disk: written atomically, and resumed by the same training only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from mtpc.lab.training.state_schema import StateModel
 
 
 class StateFileContent(StateModel):
-    """The whole file."""
+    """Content of the file.
+
+    Attributes:
+        format: Name and version of the format.
+        identity: Target, settings and data of the training.
+        state: State of the training, see `mtpc.lab.training.state_schema.TrainingState`.
+    """
 
     format: Literal["mtpc training 1"] = "mtpc training 1"
     identity: dict[str, Any]
@@ -23,52 +29,58 @@ class StateFileContent(StateModel):
 
 
 class StateFile:
-    """A state and the identity of the training that it belongs to: nested dictionaries of plain values."""
+    """File with the state of one training.
+
+    Args:
+        path: Path of the file.
+        identity: Nested dictionaries of plain values that identify the training.
+    """
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:
         self.path, self.identity = path, identity
 
     def write(self, state: dict[str, Any]) -> None:
-        """Put a new state in the place of the one before, in one step."""
+        """Replace the file atomically with a new state, nested dictionaries of plain values and tensors."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.path) as unfinished:
             torch.save(StateFileContent(identity=self.identity, state=state).model_dump(), unfinished)
 
     def read(self) -> dict[str, Any] | None:
-        """The state; None where there is no file.
+        """Return the state, or None if the file does not exist.
 
-        Errors: `MTPCError` for a file that is damaged or no such state, or a state of another training.
+        Raises:
+            MTPCError: The file is damaged, is not a training state, or belongs to another training.
         """
         if not self.path.exists():
             return None
         try:
-            with warnings.catch_warnings(action="ignore"):  # of torch, about files that it then refuses
+            with warnings.catch_warnings(action="ignore"):  # torch warns about files that it then rejects
                 loaded = torch.load(self.path, weights_only=True, map_location="cpu")
-        except Exception as error:  # a damaged file can raise whatever its bytes lead to
-            raise self.error(f"is damaged or not the state of a training: {first_line(error)}") from None
+        except Exception as error:  # a damaged file can raise any exception
+            raise self.error(f"is damaged or is not a training state: {first_line(error)}") from None
         try:
             whole = StateFileContent.model_validate(loaded)
         except ValidationError:
-            raise self.error("is not the state of a training by this release") from None
+            raise self.error("is not a training state of this release") from None
         difference = first_difference(whole.identity, self.identity)
         if difference is not None:
             raise self.error(f"belongs to another training: {difference}")
         return whole.state
 
-    def error(self, what: str) -> MTPCError:
-        """The error for a file that cannot be taken up."""
-        return MTPCError(f"{self.path} {what}; name another file, or take it away.")
+    def error(self, reason: str) -> MTPCError:
+        """Return the error for a file that cannot be resumed."""
+        return MTPCError(f"{self.path} {reason}; name another file with --resume, or remove this one.")
 
 
 def first_difference(saved: Any, wanted: Any, name: str = "") -> str | None:
-    """Where two nested dictionaries differ first, in words; None: they are equal."""
+    """Describe the first difference of two nested dictionaries; None if they are equal."""
     if isinstance(saved, dict) and isinstance(wanted, dict):
         for key in [*wanted, *(key for key in saved if key not in wanted)]:
             path = f"{name}.{key}" if name else str(key)
             if key not in saved or key not in wanted:
-                return f"{path} is only in {'this one' if key in wanted else 'that one'}"
+                return f"only {'this training' if key in wanted else 'the saved one'} has {path}"
             difference = first_difference(saved[key], wanted[key], path)
             if difference is not None:
                 return difference
         return None
-    return None if saved == wanted else f"its {name} is {saved!r}, but {wanted!r} was asked for"
+    return None if saved == wanted else f"its {name} is {saved!r}, but this training has {wanted!r}"

@@ -1,4 +1,4 @@
-"""What the state of a training holds on disk, declared: whatever else a file holds is refused before it is used."""
+"""Schema of a training state on disk. A file with other content is rejected before it is used."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 def _check_dense(tensor: Tensor) -> Tensor:
-    """Errors: ValueError for a tensor that no weight and no optimizer of ours has."""
+    """Return the tensor. Raise ValueError if it is sparse, not on the CPU or not of a floating-point dtype."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or not tensor.is_floating_point():
-        raise ValueError("a dense tensor of floating-point numbers was expected")
+        raise ValueError("expected a dense tensor of floating-point numbers")
     return tensor
 
 
@@ -20,27 +20,44 @@ Tensors = dict[str, Annotated[Tensor, AfterValidator(_check_dense)]]
 
 
 class StateModel(BaseModel):
-    """Part of what a file holds: these keys, of these types, and numbers that are finite."""
+    """Strict base model: exactly these keys, exactly these types, finite numbers only."""
 
     model_config = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 class OptimizerState(StateModel):
-    """What an optimizer remembers of its parameters, by their numbers; its settings are never taken from a file."""
+    """State of one optimizer.
+
+    Attributes:
+        state: Tensors of each parameter, by the number of the parameter.
+        param_groups: Settings of the optimizer. They are never restored from a file.
+    """
 
     state: dict[int, Tensors]
     param_groups: list[dict[str, Any]]
 
 
 class TrainingProgress(StateModel):
-    """How far a training is: updates that are done, and the seconds that they took."""
+    """Progress of a training.
+
+    Attributes:
+        update: Completed updates.
+        seconds: Time that they took, in seconds.
+    """
 
     update: Annotated[int, Field(ge=1)]
     seconds: Annotated[float, Field(ge=0)]
 
 
 class LearnerState(StateModel):
-    """A model in training.  losses: of each update.  history: what was measured of it."""
+    """State of one model in training.
+
+    Attributes:
+        weights: Parameters by name.
+        optimizers: States of its optimizers, in their order.
+        losses: Losses of each update.
+        history: Measured figures, see `Recipe.measure`.
+    """
 
     weights: Tensors
     optimizers: list[OptimizerState]
@@ -49,6 +66,10 @@ class LearnerState(StateModel):
 
 
 class TrainingState(TrainingProgress):
-    """A training of models, by their names."""
+    """State of a whole training.
+
+    Attributes:
+        learners: State of each model, by its name.
+    """
 
     learners: dict[str, LearnerState]

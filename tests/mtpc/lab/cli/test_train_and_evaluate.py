@@ -60,7 +60,7 @@ CIRCUITS = ("--circuits", "hmm,ff", "--windows", "3", "--rank", "2", "--leaf-fea
 SHORT = ("--updates", "4", "--texts", "2", "--positions", "8", "--prompts", "3")
 
 
-@pytest.mark.parametrize("family", ["mtpc", "fastmtp"])
+@pytest.mark.parametrize("method", ["mtpc", "fastmtp"])
 def test_provenance_has_the_figures_that_evaluate_prints(
     folders: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +152,7 @@ def test_a_training_that_was_stopped_is_not_another(folders: Path, tmp_path: Pat
     assert run("train", "fastmtp", *given, *state).exit_code == 0
     other = run("train", "fastmtp", *given, *state, "--beta", "0.5")
     assert other.exit_code == 2
-    assert "belongs to another training: its recipe.beta is 0.6, but 0.5 was asked for" in other.stderr
+    assert "belongs to another training: its recipe.beta is 0.6, but this training has 0.5" in other.stderr
     (tmp_path / "state").write_bytes(b"")
     damaged = run("train", "fastmtp", *given, *state)
     assert damaged.exit_code == 2

@@ -69,5 +69,5 @@ def test_a_file_of_something_else_is_said(target: FrozenTarget, tmp_path: Path, 
         files[8].write_bytes(content)
     else:
         save_file({"states": content}, files[8])
-    with pytest.raises(MTPCError, match=rf"{files[8].name} does not hold the states that its name says"):
+    with pytest.raises(MTPCError, match=rf"{files[8].name} does not hold the hidden states of its text"):
         kept.load_or_compute(TEXTS)

@@ -1,4 +1,4 @@
-"""The directory of a drafter that only copies."""
+"""Drafter checkpoint of prompt lookup alone, and the measurement of its copy table."""
 
 from __future__ import annotations
 
@@ -24,28 +24,48 @@ from mtpc.prompt_lookup.table import FILE
 def measure_copy_table(
     target: FrozenTarget, prompts: Prompts, length: int, temperatures: Sequence[float], longest: int, seed: int
 ) -> dict[str, Any]:
-    """What the file of a `CopyTable` says, counted along what the target writes after prompts, and printed as a table.
+    """Measure a `CopyTable` on output that the target generates, and print it.
 
-    length: tokens after each prompt, at most.  longest: tokens of a match that is told from longer ones.
+    Args:
+        target: Frozen target.
+        prompts: Prompts to generate after.
+        length: Longest output per prompt, in tokens.
+        temperatures: Sampling temperatures. 0 is greedy.
+        longest: Longest match that is counted separately, in tokens.
+        seed: Seed of the sampling.
 
-    Errors: `MTPCError` for prompts that are none, or another target's.
+    Returns:
+        Content of the table's file.
+
+    Raises:
+        MTPCError: There are no prompts, or they belong to another target.
     """
     check_prompts(prompts, target.facts.vocab_size)
     texts: list[GeneratedText] = []
     for temperature in temperatures:
-        written = generate_texts(target, prompts, length, temperature, seed)
-        texts += [text for of_kind in written.values() for text in of_kind]
+        by_kind = generate_texts(target, prompts, length, temperature, seed)
+        texts += [text for of_kind in by_kind.values() for text in of_kind]
     counts = count_continuations(track(texts, "texts"), longest)
     rows = [[str(i), str(times), f"{copied / times:.3f}" if times else "-"] for i, (copied, times) in enumerate(counts)]
     console().print(
-        Table("How often a text went on as before", ["tokens that match", "times", "copied"], rows).to_rich()
+        Table("Tokens that prompt lookup proposes correctly", ["matching tokens", "count", "correct"], rows).to_rich()
     )
     return {"chances": copy_probabilities(counts), "counts": counts.tolist()}
 
 
-def write_copying_drafter(folder: Path, target: FrozenTarget, num_drafts: int, counted: dict[str, Any]) -> None:
-    """Write a drafter checkpoint; ``counted`` is what its file of a `CopyTable` says."""
+def write_copying_drafter(folder: Path, target: FrozenTarget, num_drafts: int, copy_table: dict[str, Any]) -> None:
+    """Write a drafter checkpoint of prompt lookup alone.
+
+    Args:
+        folder: Folder to write.
+        target: Frozen target of the drafter.
+        num_drafts: Draft tokens K per step.
+        copy_table: Content of the `CopyTable`, see `measure_copy_table`.
+
+    Raises:
+        MTPCError: ``num_drafts`` is out of range.
+    """
     sizes = {"hidden_size": target.facts.hidden_size, "vocab_size": target.facts.vocab_size}
-    config = declared(CopyingConfig, {**sizes, "num_drafts": num_drafts}, "the drafter that is asked for")
+    config = declared(CopyingConfig, {**sizes, "num_drafts": num_drafts}, "the requested drafter")
     save_drafter(folder, Drafter(CopyingAlone(), config), {"target": target.folder.name})
-    (folder / FILE).write_text(json.dumps(counted, indent=2) + "\n")
+    (folder / FILE).write_text(json.dumps(copy_table, indent=2) + "\n")

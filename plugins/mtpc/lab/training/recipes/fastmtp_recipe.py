@@ -1,4 +1,4 @@
-"""How an MTP layer is trained on conversations of its frozen target (FastMTP paper, sections 2.1 and 3.1)."""
+"""Recipe of an MTP layer, trained on conversations of its frozen target (FastMTP paper, sections 2.1 and 3.1)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ from mtpc.methods.fastmtp import FastMTP, config_for
 
 
 class FastMTPRecipe(ConversationRecipe):
-    """One layer.
+    """Recipe of one FastMTP layer with K recursive steps.
 
-    conversations, states, start: see `ConversationRecipe`.
+    Args:
+        target: Frozen target that generated the conversations.
+        conversations: Conversations of the training split.
+        settings: Settings of the training.
+        start: Drafter to continue from, see `ConversationRecipe`.
+        states: Cache of hidden states, see `ConversationRecipe`.
 
-    Errors: `MTPCError` for a target of a kind that no layer computes, another start, or conversations of no use.
+    Raises:
+        MTPCError: The target's architecture is not supported, ``start`` has another layer, or no conversation can be
+            used.
     """
 
     settings: FastMTPSettings
@@ -42,11 +49,13 @@ class FastMTPRecipe(ConversationRecipe):
         if start is not None and self.config.model_dump(exclude={"num_drafts"}) != {
             key: value for key, value in start.config.model_dump().items() if key != "num_drafts"
         }:
-            raise MTPCError("the drafter to start from has another layer than one like the target's would be.")
+            raise MTPCError(
+                "the drafter to start from has another layer than this training; name a drafter of the same target."
+            )
         super().__init__(target, conversations, settings, states, start)
 
     def models(self) -> dict[str, Drafter]:
-        """The layer to go on from, or one like the target's last."""
+        """Return the drafter to continue from, or one that starts from the target's last layer."""
         drafter = Drafter(FastMTP(), self.config)
         assert drafter.autoregressive is not None
         if self.start is None:
@@ -56,11 +65,11 @@ class FastMTPRecipe(ConversationRecipe):
         return {FastMTP.name: drafter.to(self.target.device, torch.float32)}
 
     def weights(self, drafter: Drafter) -> Tensor:
-        """alpha_k of each step."""
+        """Return the weight alpha_k of each step (FastMTP, equation 2)."""
         return torch.tensor(step_weights(self.settings.num_drafts, self.settings.beta), device=self.target.device)
 
     def losses(self, drafter: Drafter, micro_batch: MicroBatch) -> Tensor:
-        """Of every step."""
+        """Return the loss of every step (FastMTP, equation 1)."""
         assert drafter.autoregressive is not None
         settings = self.settings
         return step_losses(

@@ -1,4 +1,4 @@
-"""How draft layers and parallel heads are trained together (Gumiho paper, section 4.1 and appendix C)."""
+"""Recipe of draft layers and parallel heads, trained together (Gumiho paper, section 4.1 and appendix C)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,20 @@ from mtpc.parallel.independent import IndependentPart
 
 
 class GumihoRecipe(ConversationRecipe):
-    """Several drafters of as many drafts, side by side on the same batches.
+    """Recipe of one or several Gumiho drafters on the same batches.
 
-    configs: a configuration by drafter name.  conversations, states: see `ConversationRecipe`.  start: a drafter
-    whose autoregressive part all begin with, FastMTP's layer too, see `start_from_layers`; one of the same configuration
-    begins with all of it.
+    Args:
+        target: Frozen target that generated the conversations.
+        conversations: Conversations of the training split.
+        configs: Configuration of each drafter, by name. All must have the same number of draft tokens.
+        settings: Settings of the training.
+        start: Drafter whose autoregressive part all drafters start from, see `start_from_layers`. It may be FastMTP's.
+            A drafter of the same configuration starts from all of its weights.
+        states: Cache of hidden states, see `ConversationRecipe`.
 
-    Errors: `MTPCError` for a target of a kind that no layer computes, drafters of other numbers of drafts, or
-    conversations of no use.
+    Raises:
+        MTPCError: A drafter has another number of draft tokens, the drafters do not fit into memory, or no conversation
+            can be used.
     """
 
     settings: GumihoSettings
@@ -51,23 +57,24 @@ class GumihoRecipe(ConversationRecipe):
         for name, config in configs.items():
             if config.parallel is not None and config.max_drafts != settings.drafts:
                 raise MTPCError(
-                    f"{name} drafts {config.max_drafts} tokens, but the training is of {settings.drafts} a start."
+                    f"{name} drafts {config.max_drafts} tokens, but --steps and --positions add up to "
+                    f"{settings.drafts}; train drafters of one length at a time."
                 )
         with torch.device("meta"):
             must_train((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
         super().__init__(target, conversations, settings, states, start)
 
     def models(self) -> dict[str, Drafter]:
-        """Serial layers like the target's last ones or those to start from, heads at random."""
-        started = {}
+        """Return drafters with layers from the target or the drafter to start from, and random heads."""
+        drafters = {}
         for name, config in self.configs.items():
             torch.manual_seed(self.settings.seed)
             drafter = Drafter(Gumiho(), config)
-            self._begin(drafter)
-            started[name] = drafter.to(self.target.device, torch.float32)
-        return started
+            self._initialize(drafter)
+            drafters[name] = drafter.to(self.target.device, torch.float32)
+        return drafters
 
-    def _begin(self, drafter: Drafter) -> None:
+    def _initialize(self, drafter: Drafter) -> None:
         autoregressive, start, model = drafter.autoregressive, self.start, self.target.model
         assert autoregressive is not None
         if isinstance(drafter.parallel, IndependentPart):
@@ -79,28 +86,32 @@ class GumihoRecipe(ConversationRecipe):
         elif start.autoregressive is not None:
             start_from_layers(autoregressive, start.autoregressive, model)
         else:
-            raise MTPCError("the drafter to start from has no autoregressive part.")
+            raise MTPCError("the drafter to start from has no autoregressive part; name a FastMTP or Gumiho drafter.")
 
     def weights(self, drafter: Drafter) -> Tensor:
-        """Powers of beta, which sum to 1."""
+        """Return weights proportional to beta^(k-1), which sum to 1."""
         powers = self.settings.beta ** torch.arange(self.settings.drafts, device=self.target.device)
         return powers / powers.sum()
 
     def losses(self, drafter: Drafter, micro_batch: MicroBatch) -> Tensor:
-        """Of every draft."""
+        """Return the loss of every draft position (Gumiho paper, appendix C)."""
         settings = self.settings
         drafts, loss = settings.drafts, settings.loss
         return position_losses(drafter, micro_batch, drafts, settings.regression, settings.classification, loss)
 
 
 def config_for(target: Any, parallel: dict[str, Any] | None, **options: Any) -> GumihoConfig:
-    """The configuration of a drafter whose layers are like those of a target.
+    """Return the configuration of a Gumiho drafter with layers like those of a target.
 
-    target: its configuration in transformers.  parallel: keys of a `ParallelConfig`; None: there are no such heads.
-    options: other keys of a `GumihoConfig`.
+    Args:
+        target: Configuration of the target in transformers.
+        parallel: Keys of a `ParallelConfig`. None for a drafter without parallel heads.
+        options: Other keys of a `GumihoConfig`.
 
-    Errors: `MTPCError` for a target of a kind that no layer here computes, or values that are not allowed.
+    Returns:
+        The checked configuration.
+
+    Raises:
+        MTPCError: The target's architecture is not supported, or a value is not allowed.
     """
-    return declared(
-        GumihoConfig, {**layer_of(target), **options, "parallel": parallel}, "the drafter that is asked for"
-    )
+    return declared(GumihoConfig, {**layer_of(target), **options, "parallel": parallel}, "the requested drafter")

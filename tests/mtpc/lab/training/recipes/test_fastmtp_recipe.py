@@ -206,7 +206,7 @@ def test_the_papers_recipe_is_the_default() -> None:
 
 def test_a_context_that_holds_no_drafts_is_refused() -> None:
     """All other bounds are those of the options, see `tests/mtpc/lab/cli/test_broken_options.py`."""
-    with pytest.raises(MTPCError, match="context must be at least 5"):
+    with pytest.raises(MTPCError, match="need a context of at least 5 tokens"):
         FastMTPSettings(num_drafts=3, context=4)
 
 
