@@ -64,16 +64,16 @@ def start_from_layers(layer: AutoregressivePart, trained: AutoregressivePart, mo
         MTPCError: The layers differ in more than their number, or the trained part has more layers.
     """
     assert isinstance(layer, DraftLayers) and isinstance(trained, DraftLayers)
-    kind = set(AutoregressiveConfig.model_fields) - {"num_hidden_layers"}
+    shape = set(AutoregressiveConfig.model_fields) - {"num_hidden_layers"}
     more = len(layer.blocks) - len(trained.blocks)
-    if layer.config.model_dump(include=kind) != trained.config.model_dump(include=kind) or more < 0:
+    if layer.config.model_dump(include=shape) != trained.config.model_dump(include=shape) or more < 0:
         raise MTPCError(
             "the drafter to start from has layers of another shape than this training's, or more of them; "
             "name a drafter with the same layer sizes."
         )
     start_from_target(layer, model)
-    found = trained.state_dict()
-    layer.load_state_dict({name: found.get(name, weights) for name, weights in layer.state_dict().items()})
+    copied = trained.state_dict()
+    layer.load_state_dict({name: copied.get(name, weights) for name, weights in layer.state_dict().items()})
     for block in list(layer.blocks)[len(trained.blocks) :]:
         for projection in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
             block.get_parameter(projection).zero_()

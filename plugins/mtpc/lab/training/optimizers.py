@@ -32,13 +32,13 @@ def make_optimizers(
     Returns:
         One optimizer for "adamw", two for "muon".
     """
-    rest = {"params": others, "weight_decay": 0.0}
+    undecayed = {"params": others, "weight_decay": 0.0}
     if kind == "adamw":
-        groups = [{"params": matrices, "weight_decay": weight_decay}, rest]
+        groups = [{"params": matrices, "weight_decay": weight_decay}, undecayed]
         return [torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, betas=betas)]
     return [
         torch.optim.Muon(matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW([rest], lr=learning_rate, betas=betas),
+        torch.optim.AdamW([undecayed], lr=learning_rate, betas=betas),
     ]
 
 
@@ -59,11 +59,11 @@ def restore_optimizers(
         optimizer.load_state_dict({"state": state.state, "param_groups": optimizer.state_dict()["param_groups"]})
         names = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else {"momentum_buffer"}
         for parameter in (each for group in optimizer.param_groups for each in group["params"]):
-            found = optimizer.state.get(parameter)
-            if not found:
+            restored = optimizer.state.get(parameter)
+            if not restored:
                 continue  # it had no gradient yet
             shapes = {name: torch.Size() if name == "step" else parameter.shape for name in names}
-            if {name: tensor.shape for name, tensor in found.items()} != shapes:
+            if {name: tensor.shape for name, tensor in restored.items()} != shapes:
                 raise ValueError("the optimizer state belongs to other parameters")
-            if not 1 <= found.get("step", 1) <= update:
+            if not 1 <= restored.get("step", 1) <= update:
                 raise ValueError("the optimizer state belongs to another update")
