@@ -153,7 +153,7 @@ def test_the_command_writes_where_its_text_comes_from(target: Path, tmp_path: Pa
     assert provenance["server"] == url
     assert provenance["plan"]["answer"]["top_p"] == 1.0
     assert sum(provenance["answer_tokens"].values()) >= 500
-    assert "left out" in result.output or "chat" in result.output
+    assert "discarded" in result.output or "chat" in result.output
 
 
 def test_a_file_of_something_else(tmp_path: Path) -> None:
