@@ -1,4 +1,4 @@
-"""What a frozen target writes after prompts of whatever lengths, in one batch."""
+"""Batched generation with a frozen target after prompts of different lengths."""
 
 from __future__ import annotations
 
@@ -18,9 +18,18 @@ def generate(
     end_tokens: Collection[int] = (),
     generator: torch.Generator | None = None,
 ) -> list[list[int]]:
-    """Each prompt with up to ``length`` tokens that the target goes on with, the first of ``end_tokens`` the last.
+    """Continue prompts in one batch. Shorter prompts are padded on the left, and the padding is masked.
 
-    Temperature 0 is greedy.  Shorter prompts are padded on the left, out of the attention's sight.
+    Args:
+        target: Frozen target.
+        prompts: Token ids of each prompt.
+        length: Longest output, in tokens.
+        temperature: Sampling temperature; 0 is greedy.
+        end_tokens: Tokens that end an output.
+        generator: Source of random numbers. None uses torch's default one.
+
+    Returns:
+        Token ids of each prompt with its output, end token included.
     """
     longest = max(map(len, prompts))
     device = target.device
