@@ -82,7 +82,7 @@ def test_what_is_shown(drafter: Path, target: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0
     step = tree_step(drafter, target, PROMPT, DraftTreeShape(12, 3, 4))
     assert f"12 drafts, {sum(node.is_borrowed for node in step.nodes)} of them borrowed" in result.output
-    assert result.output.count("the target's own") == 2
+    assert result.output.count("target token") == 2
     assert result.output.count("accepted") == step.accepted + 1
     assert file.read_bytes().startswith(b"\x89PNG")
     assert "Serve it" not in result.output
@@ -164,4 +164,4 @@ def test_a_prompt_without_tokens(target: Path, tmp_path: Path) -> None:
     arguments = ["--tree", "", "--target", str(target)]
     result = CliRunner().invoke(app, ["inspect", str(make_drafter(tmp_path / "drafter", target)), *arguments])
     assert result.exit_code == 2
-    assert result.stderr.endswith("the prompt of --tree holds no token.\n")
+    assert result.stderr.endswith("--tree '' holds no token; give a prompt of at least one token.\n")
