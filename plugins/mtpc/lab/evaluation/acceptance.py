@@ -71,8 +71,8 @@ def expected_counts(accept: Tensor) -> ExpectedCounts:
     """Return the expected counts of texts of equal length.
 
     Args:
-        accept: Conditional acceptance probabilities, float64 [S, L, K]. accept[s, t, i] is the probability that draft
-            token i + 1 of a step after position t of text s is accepted, given that the earlier ones were.
+        accept: Conditional acceptance probabilities, float64 [S, L, K]. accept[s, t, i] belongs to draft token i + 1 of
+            a step after position t of text s. It is conditional on the acceptance of the earlier draft tokens.
     """
     texts, length, drafts = accept.shape
     marginal = accept.cumprod(-1)  # [S, L, K]

@@ -55,8 +55,8 @@ def trees_along(
     for start in range(positions.start, positions.stop, batch):
         chosen = torch.arange(start, min(start + batch, positions.stop), device=text.tokens.device)
         context = DraftContext.of_target(layers.hidden[chosen], text.tokens[chosen + 1])
-        heat = torch.full((len(chosen),), temperature, device=chosen.device)
-        yield grow(drafter, head, context, layers.begin(chosen), layers.step, limits, heat).tree(size)
+        temperatures = torch.full((len(chosen),), temperature, device=chosen.device)
+        yield grow(drafter, head, context, layers.begin(chosen), layers.step, limits, temperatures).tree(size)
 
 
 class LayerTrees:

@@ -92,8 +92,8 @@ def speculate(
     while len(text) - len(prompt) < max_tokens and text[-1] not in end_tokens:
         following = torch.tensor([text[processed + 1 :]], device=target.device)
         noise = None if temperature == 0 else uniforms(1, num_drafts)
-        heat = None if temperature == 0 else torch.full((1,), temperature, device=target.device)
-        draft = session.draft(hidden.to(dtype), following, num_drafts, heat, noise)
+        temperatures = None if temperature == 0 else torch.full((1,), temperature, device=target.device)
+        draft = session.draft(hidden.to(dtype), following, num_drafts, temperatures, noise)
         processed = len(text) - 1
         hidden, logits = target_session.read([text[-1], *draft.tokens[0].tolist()], processed)
         if draft.probs is None:

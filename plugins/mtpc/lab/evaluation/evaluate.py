@@ -118,21 +118,21 @@ def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter
     results: Results = {}
     for temperature in plan.temperatures:
         texts_by_kind = generate_texts(target, prompts, plan.length, temperature, plan.seed)
-        heat = f"T={temperature:g}"
+        label = f"T={temperature:g}"
         totals: dict[tuple[str, str], ExpectedCounts] = {}  # over all kinds
         for kind, texts in texts_by_kind.items():
             for (title, note), counts in counts_of(target, scorers, texts, temperature).items():
                 if not note:
-                    results.setdefault(title, {})[f"{kind} {heat}"] = counts.to_json()
+                    results.setdefault(title, {})[f"{kind} {label}"] = counts.to_json()
                 totals[title, note] = counts.plus(totals[title, note]) if (title, note) in totals else counts
         for (title, note), counts in totals.items():
-            results[title][", ".join(filter(None, (f"{ALL} {heat}", note)))] = counts.to_json()
+            results[title][", ".join(filter(None, (f"{ALL} {label}", note)))] = counts.to_json()
         decoded = [text for texts in texts_by_kind.values() for text in texts[: plan.loop]]
         for scorer in scorers if decoded else ():
             rates = measured_acceptance(
                 target, scorer.drafter, head, decoded, scorer.drafts, temperature, prompts, plan.seed
             )
-            results[scorer.name][f"{ALL} {heat}, {REAL_LOOP}"] = rates.to_json()
+            results[scorer.name][f"{ALL} {label}, {REAL_LOOP}"] = rates.to_json()
     return results
 
 

@@ -122,8 +122,8 @@ def drafts_along(
         assert drafter.parallel is not None  # a drafter has a part
         hidden = text.hidden[positions].to(next(drafter.parameters()).dtype)
         context = DraftContext.of_target(hidden, text.tokens[1:][positions])
-        heat = torch.full((len(hidden),), temperature, device=hidden.device)
-        return drafter.parallel.draft_tree(context, heat, size, trees.max_children, depth=depth)
+        temperatures = torch.full((len(hidden),), temperature, device=hidden.device)
+        return drafter.parallel.draft_tree(context, temperatures, size, trees.max_children, depth=depth)
     from mtpc.lab.evaluation.autoregressive_trees import trees_along
     from mtpc.methods.trees import Limits
 

@@ -3,7 +3,7 @@
 Position i starts from the target's hidden state h_i. Step k reads the state of the previous step and the embedding of
 t_{i+k}, and predicts t_{i+k+1} (FastMTP paper, section 2.1; positions here count from 0). Two kinds of attention:
 
-- "served": as in an engine. A step attends to the keys of the first step up to i, then to those of the later steps
+- "served": as in an engine. A step attends to the keys of the first step up to i. It also attends to the later steps
   from the same start, at positions i, i + 1, ...
 - "paper": as in the authors' training. A step attends to the keys of the same step up to i, at position i. An engine
   has no such keys, so training and serving differ.

@@ -89,8 +89,8 @@ def coverage(
         Share, in [0, 1], by language of the text, then by language and size of the draft vocabulary.
     """
     tokens: defaultdict[str, list[int]] = defaultdict(list)
-    for language, ids in texts:
-        tokens[language] += ids
+    for language, of_text in texts:
+        tokens[language] += of_text
     cuts = {(name, size): rankings.cut(name, size) for name in rankings.languages for size in sizes}
     return {
         language: {cut: float(np.isin(text, ids).mean()) for cut, ids in cuts.items()}

@@ -45,7 +45,9 @@ PeakRate = Annotated[
 ]
 LossDecay = Annotated[
     float,
-    typer.Option(min=0.001, max=1, help="Weight the loss of draft token k by beta^(k-1). 1 weights all tokens alike."),
+    typer.Option(
+        min=0.001, max=1, help="Weight the loss of draft token k by beta^(k-1). 1 weights all tokens equally."
+    ),
 ]
 
 
