@@ -45,7 +45,7 @@ def position_losses(
     assert drafter.autoregressive is not None
     hidden, tokens, chosen, head = micro_batch
     starts, steps = chosen.shape[1], drafter.split(drafts)[0]
-    # K' states [B, T, d] of the draft steps
+    # One tensor [B, T, d] per draft step.
     states = list(unroll(drafter.autoregressive, head, hidden[:, :starts], tokens, steps, chosen=chosen))
     joint: list[Tensor] = []
     if isinstance(drafter.parallel, IndependentPart):
