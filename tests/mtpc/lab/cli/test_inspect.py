@@ -51,9 +51,9 @@ def test_weights_read_are_the_weights_on_disk(folder: Path) -> None:
     stored = (folder / "model.safetensors").stat().st_size
     header = stored - weight_bytes(inspect_drafter(folder).parameters["parallel"])
     assert 0 < header < 4096  # what remains is the header of the file
-    window = load_drafter(folder).window
-    assert window is not None
-    assert leaf_bytes(window) == 4 * math.prod((5, 3, 20))
+    parallel = load_drafter(folder).parallel
+    assert parallel is not None
+    assert leaf_bytes(parallel) == 4 * math.prod((5, 3, 20))
 
 
 def test_ff_has_no_sums_and_no_trunk(tmp_path: Path) -> None:

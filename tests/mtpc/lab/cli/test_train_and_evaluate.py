@@ -65,7 +65,7 @@ def test_provenance_has_the_figures_that_evaluate_prints(
     folders: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was saved is scored, against the target in float32, by both."""
-    monkeypatch.setattr("mtpc.lab.cli.train_and_score.Plan", lambda: EvaluationPlan(length=16, loop=1))
+    monkeypatch.setattr("mtpc.lab.cli.train_and_score.EvaluationPlan", lambda: EvaluationPlan(length=16, loop=1))
     source = {"mtpc": ("--corpus", folders / "corpus"), "fastmtp": ("--data", folders / "data")}[method]
     options = {"mtpc": (*CIRCUITS, *SHORT, "--out", tmp_path), "fastmtp": (*FASTMTP, "--out", tmp_path / "layer")}
     trained = run("train", method, "--target", folders / "target", *source, *options[method])

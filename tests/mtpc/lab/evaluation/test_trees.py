@@ -113,7 +113,7 @@ def test_a_text_without_room_for_a_tree() -> None:
 @torch.inference_mode()
 def test_behind_a_serial_part_they_are_the_trees_of_the_plain_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a few positions at a time, whose prefixes lie in one row, are those of a session that reads the text."""
-    monkeypatch.setattr(autoregressive_trees, "NUMBERS", 200)
+    monkeypatch.setattr(autoregressive_trees, "MAX_PROBABILITIES", 200)
     drafter, head, depth = EXAMPLES[name](), SharedHead.of(tiny_target()), 4
     generator = torch.Generator().manual_seed(3)
     tokens = torch.randint(TOKENS, (START + 12,), generator=generator)
