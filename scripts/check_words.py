@@ -27,7 +27,7 @@ WORDS = {
     r"foretold|foretells?": "predicted, predicts",
     r"verdicts?": "verification",
     r"serial (part|step|layer)s?": "autoregressive part, draft step",
-    r"parallel parts?": "parallel part",
+    r"window parts?": "parallel part",
     r"drafter director(y|ies)": "drafter checkpoint",
     r"famil(y|ies)": "draft method",
     r"tokens (a|of a) step": "acceptance length",

@@ -28,7 +28,7 @@ from mtpc.metrics.exporter import METRICS
 from mtpc.prompt_lookup.table import Chances
 from mtpc.serving.integration_point import IntegrationPoint
 from sglang_mtpc.token_map import TokenMap
-from vllm_mtpc.additional import Section
+from vllm_mtpc.additional_config import VLLMDraftSettings
 
 ROOT = Path(__file__).parent.parent
 COPIED = {
@@ -193,7 +193,7 @@ def pages() -> dict[str, str]:
         copied[page] = re.sub(r"\]\((?:\.\./)?weights/README\.md", f"]({up}weights.md", text)
     return {
         "reference/cli.md": cli(),
-        "reference/vllm.md": settings("vLLM", '`--additional-config \'{"mtpc": {"KEY": VALUE}}\'`.', Section),
+        "reference/vllm.md": settings("vLLM", '`--additional-config \'{"mtpc": {"KEY": VALUE}}\'`.', VLLMDraftSettings),
         "reference/sglang.md": settings(
             "SGLang",
             "`--speculative-token-map 'FILE?KEY=VALUE&KEY=VALUE'`.\n"

@@ -40,9 +40,9 @@ def missing_sections(function: ast.FunctionDef) -> Iterator[str]:
     if [name for name in names if name not in ("self", "cls") and f"    {name}:" not in text]:
         yield "Args"
     returns = None if function.returns is None else ast.unparse(function.returns)
-    if returns not in (None, "None", "NoReturn") and not {"Returns:", "Yields:"} & sections:
-        if not first.startswith(("Return ", "Yield ", "Whether ")):
-            yield "Returns"
+    told = {"Returns:", "Yields:"} & sections or first.startswith(("Return ", "Yield ", "Whether "))
+    if returns not in (None, "None", "NoReturn") and not told:
+        yield "Returns"
     if "Raises:" not in sections and any(
         isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) == "MTPCError"
         for node in ast.walk(function)

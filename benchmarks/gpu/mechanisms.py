@@ -98,7 +98,7 @@ def verification(size: Size, top_k: int = ALL, top_p: float = 1.0, min_p: float 
     request = SimpleNamespace(sampling_params=SimpleNamespace(top_k=top_k))
     batch = SimpleNamespace(sampling_info=info, seq_lens=each(9), reqs=[request] * rows)
     output = SimpleNamespace(next_token_logits=size.logits(nodes).flatten(0, 1))
-    return lambda: verify.judge(lambda *_: None, built, batch, output)
+    return lambda: verify.sample_and_verify(lambda *_: None, built, batch, output)
 
 
 def stating(circuit: str, rank: int, size: Size) -> Callable[[], object]:

@@ -30,7 +30,7 @@ from tests.support.random_hybrid import make_between, make_hybrid, make_subset, 
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 from tests.support.random_qwen3 import make_qwen3
-from vllm_mtpc.additional import copies, section, vocabulary_values
+from vllm_mtpc.additional_config import draft_settings, uses_prompt_lookup, vocabulary_values
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -73,10 +73,10 @@ def mtpc(folder: Path) -> Case:
 
 
 def mimo(folder: Path) -> Case:
-    """An autoregressive part alone, of kind qwen2, drafting from the whole vocabulary: a MiMo checkpoint's after `mtpc convert`.
+    """An autoregressive part alone, of kind qwen2, with the whole vocabulary: a MiMo checkpoint after `mtpc convert`.
 
     Its target hands over its states before the final norm, and brings its configuration class, as the published one.
-    Autoregressive parts of kind llama, and draft vocabularies by language, are served with a window behind them: see `gumiho`.
+    Kind llama and draft vocabularies by language are served with a parallel part behind them: see `gumiho`.
     """
     made = make_mimo(folder)
     return Case(Models(made.target, made.drafter, 3), made.plain, WHOLE, arguments=("--trust-remote-code",))
@@ -161,8 +161,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     asked = {"mtpc": case.vocabulary or {}}
     models, values = case.models, vocabulary_values(asked)
     vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
-    copy = copies(asked, not method_of(case.models.drafter).read_config(case.models.drafter).own_drafts)
-    loop = Loop(case.plain, case.models.drafter, vocabularies, section(asked).step_cost, copy)
+    copy = uses_prompt_lookup(asked, not method_of(case.models.drafter).read_config(case.models.drafter).own_drafts)
+    loop = Loop(case.plain, case.models.drafter, vocabularies, draft_settings(asked).step_cost, copy)
     exact = Reference(case.plain)
     with Server(
         case.models.target,

@@ -1,7 +1,9 @@
-"""Two tensor-parallel ranks through `vllm serve`, as README writes it: the same text, and the same drafts on both,
+"""Two tensor-parallel ranks through `vllm serve`, as README writes it.
+
+Their text is the same, and so are the drafts on both,
 though the second one's states are off by an ulp.
 
-Processes of vLLM's own, and Ray's workers with both of vLLM's executors for these: all draft methods where `--thorough` asks
+Processes of vLLM's own, and Ray's workers with both of vLLM's executors: all draft methods where `--thorough` asks
 for them.  Few requests: two ranks on two cores wait for each other busily.
 """
 

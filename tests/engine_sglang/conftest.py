@@ -26,7 +26,7 @@ PAGES = ("--page-size", "16")
 WHOLE = ("--speculative-token-map", "?adaptive=false")  # drafts, and steps that overlap as on a GPU
 CHUNKS = ("--chunked-prefill-size", "64")  # shorter than a prompt
 # Drafts as a chain or a tree, steps that overlap or not, pages of 1 or 16; synchronous chains with pages of 16 are in
-# test_draft_methods.py.  Those that more than one module asks for stand first, at the same place in each: pytest shares a
+# test_draft_methods.py.  Those of more than one module stand first, at the same place in each: pytest shares a
 # server by its place among parameters.
 KINDS = {
     "chain": CHUNKS,

@@ -18,7 +18,7 @@ from mtpc.methods.reference import Session
 from mtpc.parallel.borrow import borrowed
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
-from sglang_mtpc.draft_lengths import drafted
+from sglang_mtpc.draft_lengths import drafter_token_count
 from tests.engine.loop import Loop, Tree
 from tests.oracles.decoding import decode_speculatively, decode_with_trees
 
@@ -92,7 +92,7 @@ class CommonSession(Session):
         super().__init__(loop.drafter, loop.head)
         self.loop, self.text = loop, prompt[:1]
         budget, cost = loop.budget(num_drafts), loop.cost
-        self.ways = [[drafted(budget, length) for length in range(num_drafts + 1)]]
+        self.ways = [[drafter_token_count(budget, length) for length in range(num_drafts + 1)]]
         self.ways += [[0] * (num_drafts + 1)] * (loop.copies and budget.tokens > 0)
         self.lengths = DraftLengths(budget, num_drafts, cost or FREE, loop.table, copies=loop.copies)
         self.drafts: list[list[int]] = []

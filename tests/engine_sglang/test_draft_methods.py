@@ -1,4 +1,4 @@
-"""Drafters of every draft method through `sglang.launch_server`: the plain loop's drafts, the target's text and distribution.
+"""Every draft method through `sglang.launch_server`: the plain loop's drafts, the target's text and distribution.
 
 A server takes a while: it serves all tests of a case, and with a drafter that misstates its distributions while a file
 is there.  The models are random and tiny: half of the steps reject a draft, which is what tests a rule.
@@ -52,7 +52,7 @@ COST = (
     '{"plain":[[1,1.0],[16,1.5]],"verifying":[[1,1.0],[2,1.1],[8,1.45],[9,1.45]],"drafting":[[1,0.9],[2,0.0],[3,0.0]]}'
 )
 PAYING = f"{COPY}&step_cost={COST}"
-# The same where one token more is dearer, and four as dear as two: an autoregressive part of 3 drafts none of them, or all.
+# The same where one token more is dearer, and four as dear as two: an autoregressive part of 3 drafts none, or all.
 DEARER = COST.replace("[2,1.1]", "[2,1.3],[4,1.3]").replace("[1,0.9]", "[1,0.5]")
 REPEATED = [
     (2 * PROMPT, how)
@@ -109,7 +109,7 @@ def fastmtp(folder: Path, *arguments: str, tree: Tree | None = None) -> Case:
 
 
 def mimo(folder: Path) -> Case:
-    """An autoregressive part alone, of kind qwen2, for 3 drafts, and copying: the MTP layer of a MiMo checkpoint, converted.
+    """An autoregressive part alone, of kind qwen2, for 3 drafts, and copying: a converted MTP layer of MiMo.
 
     Steps that overlap are in test_chat.py and test_ranks.py.
     """
@@ -120,7 +120,7 @@ def mimo(folder: Path) -> Case:
 
 
 def qwen3_moe(folder: Path) -> Case:
-    """An autoregressive part alone, of kind qwen3, dense behind experts, drafting from the vocabulary of each language."""
+    """An autoregressive part alone, of kind qwen3, dense behind experts, with a vocabulary for each language."""
     target = make_qwen3(folder / "target", experts=True)
     models = Models(target, make_fastmtp(folder / "drafter", target), 3)
     return Case(models, target, (SYNCHRONOUS,), vocabulary(folder), wrong=0.8)

@@ -1,4 +1,6 @@
-"""Two tensor-parallel ranks through `sglang.launch_server`: the same text, and the same drafts on both, though the
+"""Two tensor-parallel ranks through `sglang.launch_server`.
+
+Their text is the same, and so are the drafts on both, though the
 second one's states are off by an ulp.
 
 Other draft methods are served where `--thorough` asks for them.  Few requests: two ranks on two cores wait for each

@@ -1,4 +1,4 @@
-"""Row: whole drafts of every draft method in CUDA graphs, replayed with other requests; and nothing waits for the device."""
+"""Row: drafts of every draft method in CUDA graphs, replayed with other requests; nothing waits for the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees of both parts of a drafter in plain Python: a level of the autoregressive part after the other, then the windows."""
+"""Trees of both parts of a drafter in plain Python: levels of the autoregressive part, then the windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def beam_tree(
 ) -> dict[Prefix, float]:
     """The most probable of the prefixes that are found with their probabilities, parents first.
 
-    steps: levels of the autoregressive part, each after the ``beams`` most probable prefixes of the level before, with as many
+    steps: levels of the autoregressive part, each after the ``beams`` likeliest prefixes of the one before, with as many
     children each.  In the windows behind them a node has as many children, too, or fewer: ``offered``.
     """
     scores: dict[Prefix, float] = {(): 1.0}

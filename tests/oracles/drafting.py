@@ -1,4 +1,4 @@
-"""A drafter of any draft method, both of its parts written out: no cache, no batch, nothing that the core computes faster.
+"""A drafter of any method, both parts written out: no cache, no batch, nothing that the core computes faster.
 
 Everything is computed anew for each draft, from the whole text; a window is the table of all windows, so vocabularies
 must be tiny.  Sessions, and through them the engines, are held against this.

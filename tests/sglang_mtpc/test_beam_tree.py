@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -15,9 +13,9 @@ from mtpc.parallel.borrow import borrowed
 from mtpc.parallel.completed import completed
 from mtpc.target_head.shared import SharedHead
 from sglang_mtpc.beam_tree import draft_tree
-from sglang_mtpc.shape import Shape
-from sglang_mtpc.step import Step
-from tests.support.random_hybrid import forget_method, register_method
+from sglang_mtpc.shape import DraftShape
+from sglang_mtpc.step import BatchStep
+from tests.support.random_hybrid import register_method
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
@@ -25,11 +23,9 @@ ROWS, LENGTH = 3, 5
 
 
 @pytest.fixture(scope="module", autouse=True)
-def third_method() -> Iterator[None]:
-    """The registry knows it while these tests run."""
+def third_method() -> None:
+    """The registry knows it, from here on: fixtures of the session count on it."""
     register_method()
-    yield
-    forget_method()
 
 
 class Layers:
@@ -61,9 +57,11 @@ class Input:
 
 
 @pytest.mark.parametrize("name", ["gumiho-ff", "gumiho-hmm", "gumiho-cp-one-step", "hybrid-hmm"])
-@pytest.mark.parametrize("shape", [Shape(4, 2, 9), Shape(3, 4, 20), Shape(3, 3, 3), Shape(4, 3, 20, 6)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [DraftShape(4, 2, 9), DraftShape(3, 4, 20), DraftShape(3, 3, 3), DraftShape(4, 3, 20, 6)], ids=str
+)
 @torch.inference_mode()
-def test_the_tree_is_the_plain_loops(name: str, shape: Shape) -> None:
+def test_the_tree_is_the_plain_loops(name: str, shape: DraftShape) -> None:
     drafter, head = EXAMPLES[name](), SharedHead.of(tiny_target())
     generator = torch.Generator().manual_seed(6)
     hidden = torch.randn(ROWS, LENGTH, SIZE, generator=generator)
@@ -74,7 +72,7 @@ def test_the_tree_is_the_plain_loops(name: str, shape: Shape) -> None:
     )
     session = Session(drafter, head)
     first, layers = session._step(hidden, following)[:, -1], Layers(session)
-    step = Step("mixed", temperature, torch.zeros(ROWS), torch.zeros(ROWS))
+    step = BatchStep("mixed", temperature, torch.zeros(ROWS), torch.zeros(ROWS))
     given = Input(torch.cat([hidden[:, -1], first], 1), following[:, -1])
     assert drafter.parallel is not None
     again = layers.again if drafter.split(shape.depth)[0] == 2 else None

@@ -76,7 +76,7 @@ USED = {  # of each group but the start's: the shapes of drafters that a line of
     **{kind: (set(), set()) for kind in integration_points.KINDS.values()},
     integration_points.KINDS["llama"]: ({"autoregressive", "both"}, {"autoregressive", "both"}),
     integration_points.STATE: (set(), set()),
-    integration_points.TEXTS: ({"parallel", "autoregressive", "both"}, set()),
+    integration_points.REQUEST_TOKENS: ({"parallel", "autoregressive", "both"}, set()),
     integration_points.LENGTHS: ({"autoregressive", "both"}, set()),
     integration_points.TIMED: ({"parallel", "autoregressive", "both"}, set()),
 }
@@ -103,8 +103,8 @@ def test_a_line_refuses_only_those_that_use_it(
 @pytest.mark.parametrize(
     ("group", "name", "by"),
     [
-        (integration_points.TEXTS, "fastmtp", {"vocabularies", "copies"}),
-        (integration_points.TEXTS, "drafter", {"vocabularies", "copies"}),
+        (integration_points.REQUEST_TOKENS, "fastmtp", {"vocabularies", "copies"}),
+        (integration_points.REQUEST_TOKENS, "drafter", {"vocabularies", "copies"}),
         (integration_points.LENGTHS, "fastmtp", {"copies"}),
         (integration_points.LENGTHS, "hybrid", {"copies"}),
         (integration_points.LENGTHS, "drafter", set()),

@@ -67,8 +67,8 @@ def test_all_else_is_sglangs(target: Path, layer: tuple[str, str], token_map: st
 @pytest.mark.parametrize(
     ("query", "arguments", "part"),
     [
-        ("?copy=true", (), "only drafters of this project copy and borrow"),
-        ("?borrow=2", (), "only drafters of this project copy and borrow"),
+        ("?copy=true", (), "require a drafter of this project"),
+        ("?borrow=2", (), "require a drafter of this project"),
         ("?colour=1", (), "colour"),
         ("?language=klingon", (), "unknown language 'klingon'"),
         ("", ("--enable-multi-layer-eagle",), "--enable-multi-layer-eagle is True"),
@@ -83,7 +83,7 @@ def test_wrong_settings(
 
 
 def test_another_algorithm(target: Path, words: Path) -> None:
-    refused("EAGLE and NEXTN take, not NGRAM", target, "--speculative-token-map", str(words), algorithm="NGRAM")
+    refused("EAGLE and NEXTN support it, not NGRAM", target, "--speculative-token-map", str(words), algorithm="NGRAM")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tiny random drafters of every draft method, for a vocabulary of five tokens: what the contract of draft methods is tried on."""
+"""Tiny random drafters of every draft method, for a vocabulary of five tokens."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def scaled(drafter: Module) -> Module:
     return drafter
 
 
-# By the name of a draft method, then of what is special about the example; every draft method of the registry has at least one.
+# By the name of a draft method, then of what is special about the example; every registered method has at least one.
 EXAMPLES = {
     "mtpc-ff": lambda: mtpc("ff", leaves="table"),
     "mtpc-cp": lambda: mtpc("cp", **SHARED_LEAVES),

@@ -1,4 +1,6 @@
-"""The layer of a MiMo checkpoint beside vLLM's own module for it, which differs in one thing only: it zeroes the first
+"""The layer of a MiMo checkpoint beside vLLM's own module for it.
+
+They differ in one thing only: vLLM's zeroes the first
 embedding, as SGLang's does.  The published training code does not, and neither does this project.
 """
 

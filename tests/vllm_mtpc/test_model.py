@@ -51,7 +51,7 @@ def test_a_head_of_fp8_is_refused(static: bool, monkeypatch: pytest.MonkeyPatch)
     made = drafter(DraftVocabularies(RANKINGS, VocabularySettings(size=3, language="high")), static, monkeypatch)
     weight = made.lm_head.weight.data.to(torch.float8_e4m3fn)
     made.lm_head.weight = nn.Parameter(weight, requires_grad=False)
-    with pytest.raises(MTPCError, match=r"an output head that is not quantised; set its language to 'none'\.$"):
+    with pytest.raises(MTPCError, match=r"an output head that is not quantized; set its language to 'none'\.$"):
         made.gather_rows(static)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -119,35 +119,58 @@ def _verify(cost: StepCost, rows: int, most: int) -> np.ndarray:
 TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)  # of the steps that are timed
 NEEDED = 16  # tokens: steps of as many are timed however long they take
 REQUESTS = (1, 4, 16)  # for which the drafter is timed
-ROUNDS, BUDGET = 4, 4.0  # how often each is timed at most, and seconds after which no more is
+ROUNDS, BUDGET = 4, 6.0  # how often each is timed at most, and seconds after which no more is
+
+Call = Callable[[int], object]
+
+
+class Sampling(NamedTuple):
+    """What a step at a temperature above 0 does after the target's forward pass, each called with a number.
+
+    Attributes:
+        sample: Draws the next tokens of so many requests without drafts.
+        verify: Verifies the draft of one request, so many tokens with the one after it, by rejection sampling.
+        draft: Draws the whole drafts of so many requests; None: the drafter has none of its own.
+    """
+
+    sample: Call
+    verify: Call
+    draft: Call | None
 
 
 def measured(
-    step: Callable[[int], object],
-    draft: Callable[[int], object] | None,
+    step: Call,
+    draft: Call | None,
     most_tokens: int,
     most_requests: int,
+    sampling: Sampling | None = None,
     agree: Callable[[float], float] = lambda seconds: seconds,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepCost:
     """Time an engine's steps, each in several rounds, of which the fastest counts: a machine that is busy is slow.
 
     Args:
-        step: Runs the target for so many tokens, of a request each, and makes their logits.
-        draft: Runs the drafter's whole draft for so many requests; None: it has none of its own.
-        most_tokens: That a step may have.
-        most_requests: That a batch may have.
-        agree: Makes all ranks take the first one's seconds, so that all call ``step`` as often.
-        clock: In seconds.
+        step: Runs the target for so many tokens, of a request each, and computes their logits.
+        draft: Runs the drafter's whole greedy draft for so many requests; None: it has none of its own.
+        most_tokens: Largest number of tokens of a step.
+        most_requests: Largest number of requests of a batch.
+        sampling: What sampled steps do beyond; None: they cost the same.
+        agree: Makes all ranks take the first one's seconds, so that all run ``step`` equally often.
+        clock: Returns seconds.
 
     Returns:
-        The table, in steps of one token.  Beyond its last point it goes on as before it.
+        The table, in steps of one token.  Beyond its last point it continues as before it.
     """
-    calls = [(step, size) for size in TOKENS if size <= most_tokens]
-    drafts = [] if draft is None else [(draft, size) for size in REQUESTS if size <= most_requests]
-    best, spent = dict[tuple[Callable[[int], object], int], float](), 0.0
+    tokens = [size for size in TOKENS if size <= most_tokens]
+    requests = [size for size in REQUESTS if size <= most_requests]
+    calls = [(each, size) for each in (draft, sampling and sampling.draft) if each is not None for size in requests]
+    calls += [(step, size) for size in tokens]
+    if sampling is not None:
+        calls += [(sampling.sample, size) for size in tokens if size <= most_requests]
+        calls += [(sampling.verify, size) for size in tokens if size > 1]
+    best, spent = dict[tuple[Call, int], float](), 0.0
     for number in range(1 + ROUNDS):  # the first round prepares what is needed, and counts where there is no other
-        for call, size in [*drafts, *calls]:
+        for call, size in calls:
             if spent > BUDGET and (number or size > NEEDED):
                 continue
             begun = clock()
@@ -156,6 +179,17 @@ def measured(
             spent += seconds
             best[call, size] = seconds if number < 2 else min(best[call, size], seconds)
     unit = best[step, 1]
-    curve = tuple((size, best[step, size] / unit) for size in TOKENS if (step, size) in best)
-    drafting = tuple((size, best[call, size] / unit) for call, size in drafts)
-    return StepCost(plain=curve, verifying=curve, drafting=drafting or ((1, 0.0),))
+
+    def curve(*parts: Call | None, level: Curve = ()) -> Curve:
+        """Times of parts that follow each other, at the sizes at which all were timed."""
+        sizes = [size for size in TOKENS if all((part, size) in best for part in parts)]
+        return level + tuple((size, sum(best[part, size] for part in parts) / unit) for size in sizes)  # type: ignore[index]
+
+    nothing: Curve = ((1, 0.0),)
+    greedy = StepCost(plain=curve(step), verifying=curve(step), drafting=curve(draft) if draft else nothing)
+    if sampling is None:
+        return greedy
+    plain = curve(step, sampling.sample)
+    drafting = curve(sampling.draft) if sampling.draft else nothing
+    sampled = StepCost(plain=plain, verifying=curve(step, sampling.verify, level=plain[:1]), drafting=drafting)
+    return greedy.model_copy(update={"sampled": sampled})

@@ -71,7 +71,7 @@ def truncated(folder: Path, drafter: Drafter) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-# What is done to a directory, and what its sentence says; {name}: the draft method's, {tensor}: the one that is changed.
+# What is done to a directory, and what its sentence says; {name}: the method's, {tensor}: the one that is changed.
 BROKEN: dict[str, tuple[Break, str]] = {
     "no config": (lambda folder, _: (folder / CONFIG).unlink(), "config.json is missing"),
     "config not JSON": (lambda folder, _: (folder / CONFIG).write_text("{"), "cannot be read as JSON"),
@@ -184,7 +184,7 @@ def test_a_drafter_comes_back_bit_by_bit_in_bfloat16(folder: Path, example: str)
 
 @examples
 def test_nothing_of_the_target_is_stored(folder: Path, example: str) -> None:
-    """An autoregressive part reads the target's embedding and output head where the engine has them, unless it has its own."""
+    """An autoregressive part shares the engine's embedding and output head, unless it has its own."""
     drafter = saved(example, folder)
     names = {drafter.method.tensor_name(name) for name in drafter.state_dict() if name.startswith("autoregressive.")}
     names = {name for name in names if not name.startswith("serial.own.")}

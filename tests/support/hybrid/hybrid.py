@@ -1,4 +1,4 @@
-"""A third draft method, for tests and as an example: a draft layer drafts the first token, a circuit all others at once."""
+"""A third draft method, for tests and as an example: a layer drafts the first token, a circuit all others at once."""
 
 from __future__ import annotations
 

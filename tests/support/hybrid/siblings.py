@@ -1,4 +1,4 @@
-"""Two more draft methods, for tests: an autoregressive part that reads another state, and one with its own vocabulary."""
+"""Two more draft methods, for tests: one reads another hidden state, one drafts in a vocabulary of its own."""
 
 from __future__ import annotations
 

@@ -51,10 +51,10 @@ def speculator(example: Example, drafts: int, copies: bool) -> Any:
     made.copying = made.languages = None
     if copies:
         made.copying = DeviceCopying(CopyTable((0.5, 0.8)), texts.gpu, lengths.gpu, SLOTS, drafts)
-        made.copying.said.fill_(1)
+        made.copying.num_sampled.fill_(1)
     if isinstance(example.head, OwnVocabularies):
-        made.languages = DeviceLanguages(example.head.vocabularies, made, made.req_states, watched=True)
-        for counts in (made.languages.said, made.languages.rejected):
+        made.languages = DeviceLanguages(example.head.vocabularies, made, made.req_states, counts_metrics=True)
+        for counts in (made.languages.num_sampled, made.languages.num_rejected):
             counts.fill_(1)
     reads = drafter.parallel is not None and drafter.parallel.reads_autoregressive
     made.model = SimpleNamespace(
@@ -87,7 +87,7 @@ def whole(self: Any, rows: int, turn: Tensor) -> None:
     if self.languages is not None:
         self.languages.graphs.function(rows)
     if self.copying is not None:
-        self._find_copies(rows)
+        self._look_up(rows)
     states = self.states[:rows, 0]
     for step in range(self.autoregressive_drafts):
         states = (states @ turn).tanh()

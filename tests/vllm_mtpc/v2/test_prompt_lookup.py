@@ -17,7 +17,7 @@ from mtpc.parallel.config import CircuitConfig
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
 from mtpc.prompt_lookup.table import CopyTable
-from vllm_mtpc.v2.new_requests import follow
+from vllm_mtpc.v2.new_requests import on_new_request
 from vllm_mtpc.v2.prompt_lookup import DeviceCopying
 from vllm_mtpc.v2.speculator import Speculator
 
@@ -36,7 +36,7 @@ def copying_of(texts: dict[int, list[int]]) -> DeviceCopying:
     for slot, text in texts.items():
         copying.texts[slot, : len(text)] = torch.tensor(text)
         copying.lengths[slot] = len(text)
-    copying.said[:ROWS] = 1
+    copying.num_sampled[:ROWS] = 1
     copying.propose(BATCH)
     return copying
 
@@ -61,7 +61,7 @@ def test_copies_are_found_for_every_row_of_a_batch() -> None:
     asked: list[Tensor] = []
     speculator: Any = Speculator.__new__(Speculator)
     speculator.copying, speculator.idx_mapping = SimpleNamespace(propose=asked.append), BATCH
-    speculator._find_copies(3)
+    speculator._look_up(3)
     assert [batch.tolist() for batch in asked] == [[2, 0, 3]]
 
 
@@ -149,7 +149,7 @@ def test_a_new_request_begins_anew_in_its_slot() -> None:
     states = SimpleNamespace(req_id_to_index={}, add_request=None)
     states.add_request = lambda request, *_: states.req_id_to_index.update({request: 3})
     slots = copying_of(TEXTS).slots
-    follow(states, lambda slot, _: slots.begin(slot))
+    on_new_request(states, lambda slot, _: slots.begin(slot))
     slots.shift[:] = 1.0
     states.add_request("a", 3, [1, 2, 3], 0, 5)
     assert slots.shift.tolist() == [1.0, 1.0, 1.0, 0.0, 1.0]

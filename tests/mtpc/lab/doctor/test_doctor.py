@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint
 import pytest
 from typer.testing import CliRunner
 
+from mtpc import methods
 from mtpc.lab.cli.main import app
 from mtpc.lab.doctor import Finding, checks
 from mtpc.methods.fastmtp import FastMTP
