@@ -174,7 +174,7 @@ class Benchmark:
     def __init__(self, given: argparse.Namespace, engine: Engine, console: Console) -> None:
         self.given, self.engine, self.console = given, engine, console
         prompts = prompts_of_files(given.prompts, given.target, given.questions)
-        self.asked, self.ignore_eos = prompts.by_kind, not prompts.answered
+        self.asked, self.ignore_eos = prompts.by_kind, not prompts.stop_at_end
         longest = max(len(prompt) for of_kind in self.asked.values() for prompt in of_kind)
         self.settings = {
             name: engine.as_released(one, given.temperatures) for name, one in contestants(given, longest).items()

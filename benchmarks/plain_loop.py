@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from mtpc.draft_length.controller import DraftLengths
-from mtpc.lab.evaluation.texts import Text, view
+from mtpc.lab.evaluation.texts import GeneratedText, text_features
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.reference import Session
@@ -47,11 +47,11 @@ class Clock:
 
 @torch.inference_mode()
 def steps(
-    target: FrozenTarget, drafter: Drafter, lengths: DraftLengths, text: Text, clock: Clock | None = None
+    target: FrozenTarget, drafter: Drafter, lengths: DraftLengths, text: GeneratedText, clock: Clock | None = None
 ) -> Iterator[Step]:
     """All steps along a greedy text; clock: times finding copies and choosing lengths."""
     clock = clock or Clock()
-    seen, longest = view(target, text), lengths.longest
+    seen, longest = text_features(target, text), lengths.longest
     session = Session(drafter, SharedHead.of(target.model))
     known, end = 0, text.start + 1  # tokens whose states are taken up; tokens that are said
     while end < len(text.tokens):

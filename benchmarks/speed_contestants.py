@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from benchmarks.arguments import named_argument, named_folder, named_number
 from benchmarks.kept import digest
 from mtpc.errors import MTPCError
-from mtpc.lab.evaluation.trees import Trees
+from mtpc.lab.evaluation.trees import TreeSettings
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.speculation import drafts_of
@@ -47,7 +47,10 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
 
     Errors: `MTPCError` for drafters, or what is asked of them, that the engine does not serve.
     """
-    trees, ngrams = Trees(given.trees, given.borrow, given.max_children), [Ngram.parse(one) for one in given.ngram]
+    trees, ngrams = (
+        TreeSettings(given.trees, given.borrow, given.max_children),
+        [Ngram.parse(one) for one in given.ngram],
+    )
     if trees.sizes and engine.name != "sglang":
         raise MTPCError(f"--trees is given, but {engine.title} verifies chains only; measure trees with SGLang.")
     if trees.sizes and not given.max_children:

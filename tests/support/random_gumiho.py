@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from mtpc.lab.training.initialization import start_from_target
 from mtpc.lab.training.recipes.gumiho_recipe import config_for
-from mtpc.lab.training.start import start_from_target
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.gumiho import Gumiho
 from mtpc.parallel.independent import IndependentPart

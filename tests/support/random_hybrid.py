@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from mtpc.autoregressive.config import layer_of
-from mtpc.lab.training.start import start_from_target
+from mtpc.lab.training.initialization import start_from_target
 from mtpc.methods import DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter, save_drafter
 

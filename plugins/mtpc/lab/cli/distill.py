@@ -78,17 +78,17 @@ def distill(
     mtpc distill --target runs/smollm2 --out runs/distilled --url http://127.0.0.1:8000 --tokens 1000000
     """
     from mtpc.lab.console import console
-    from mtpc.lab.distill.client import Sampling
-    from mtpc.lab.distill.command import Request
+    from mtpc.lab.distill.client import SamplingOptions
+    from mtpc.lab.distill.command import DistillRequest
     from mtpc.lab.distill.command import distill as run
-    from mtpc.lab.distill.run import Plan
+    from mtpc.lab.distill.run import DistillationPlan
 
-    plan = Plan(
+    plan = DistillationPlan(
         tokens=tokens,
         minutes=minutes,
         concurrency=concurrency,
         seed=seed,
-        user=Sampling(128, temperature=0.8, top_p=top_p, top_k=50),
-        answer=Sampling(answer_tokens, temperature, top_p, top_k),
+        user=SamplingOptions(128, temperature=0.8, top_p=top_p, top_k=50),
+        answer=SamplingOptions(answer_tokens, temperature, top_p, top_k),
     )
-    run(Request(target, out, engine, url, tuple(server_arg or ()), offline, questions), plan, console())
+    run(DistillRequest(target, out, engine, url, tuple(server_arg or ()), offline, questions), plan, console())

@@ -97,17 +97,17 @@ def evaluate(
 
     from mtpc.files import provenance
     from mtpc.lab.console import console
-    from mtpc.lab.evaluation.evaluate import Plan, acceptance_table, evaluate_folders
-    from mtpc.lab.evaluation.trees import Trees
+    from mtpc.lab.evaluation.evaluate import EvaluationPlan, acceptance_table, evaluate_folders
+    from mtpc.lab.evaluation.trees import TreeSettings
 
     if sum(source is not None for source in (corpus, data, prompts)) != 1:
         raise MTPCError("say what the target goes on with: one of --corpus, --data and --prompts.")
-    plan = Plan(
+    plan = EvaluationPlan(
         temperatures=tuple(temperatures),
         length=length,
         num_drafts=num_drafts,
         loop=loop,
-        trees=Trees(tuple(tree or ()), tuple(borrow or ()), max_children),
+        trees=TreeSettings(tuple(tree or ()), tuple(borrow or ()), max_children),
         seed=seed,
     )
     results = evaluate_folders(target, drafters, _prompts(corpus, data, prompts, target, count), plan)

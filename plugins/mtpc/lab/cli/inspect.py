@@ -69,9 +69,9 @@ def inspect(
         raise MTPCError("--out is the file that the tree of --tree is drawn in: give --tree, too.")
     if tree is not None:
         from mtpc.lab.cli.tree import show_tree
-        from mtpc.lab.inspect.tree_step import Shape
+        from mtpc.lab.inspect.tree_step import DraftTreeShape
 
-        show_tree(folder, target, tree, Shape(nodes, children, borrow), out)
+        show_tree(folder, target, tree, DraftTreeShape(nodes, children, borrow), out)
         return
     from mtpc.lab.inspect.drafter import inspect_drafter
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mtpc.files import provenance
 from mtpc.lab.console import console
-from mtpc.lab.evaluation.evaluate import Plan, acceptance_table, evaluate_folders
+from mtpc.lab.evaluation.evaluate import EvaluationPlan, acceptance_table, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts
 from mtpc.lab.output_paths import try_folder
 from mtpc.lab.training.recipe import DrafterRecipe
@@ -42,7 +42,7 @@ def train_and_score(
         folders[folder(learner.name)] = stated
         save_drafter(folder(learner.name), learner.model, stated)
     if prompts is not None:
-        results = evaluate_folders(target, list(folders), prompts, Plan())
+        results = evaluate_folders(target, list(folders), prompts, EvaluationPlan())
         for path, stated in folders.items():
             provenance.write(path, **stated, heldout_acceptance=results[path.name])
         terminal.print(acceptance_table(results).to_rich())

@@ -9,18 +9,18 @@ from mtpc.errors import MTPCError
 from mtpc.lab.console import console
 
 if TYPE_CHECKING:
-    from mtpc.lab.inspect.tree_step import Shape
+    from mtpc.lab.inspect.tree_step import DraftTreeShape
 
 SUFFIX = ".png"  # of the one kind of file that a tree is drawn in
 
 
-def show_tree(folder: Path, target: Path | None, prompt: str, shape: Shape, out: Path | None) -> None:
+def show_tree(folder: Path, target: Path | None, prompt: str, shape: DraftTreeShape, out: Path | None) -> None:
     """Show a step's tree in the terminal, and draw it where a file is named.
 
     Errors: `MTPCError` without a target, without what draws, or as `mtpc.lab.inspect.tree_step.tree_step`.
     """
     from mtpc.lab.inspect.tree_step import tree_step
-    from mtpc.lab.inspect.tree_terminal import shown
+    from mtpc.lab.inspect.tree_terminal import render_tree
 
     if target is None:
         raise MTPCError("--tree needs --target, the folder of the model that the drafts are for.")
@@ -37,7 +37,7 @@ def show_tree(folder: Path, target: Path | None, prompt: str, shape: Shape, out:
             raise MTPCError("drawing a tree needs the package matplotlib: pip install matplotlib.") from None
     step = tree_step(folder, target, prompt, shape)
     terminal = console()
-    terminal.print(shown(step))
+    terminal.print(render_tree(step))
     borrowed = sum(node.is_borrowed for node in step.nodes)
     terminal.print(f"\n{len(step.nodes)} drafts, {borrowed} of them borrowed; {step.accepted} accepted")
     if out is not None:

@@ -1,4 +1,4 @@
-"""What the folder of a target says of itself before anything of it is loaded."""
+"""Checks of a target's folder before its weights are loaded."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ from mtpc.methods import recognise
 
 
 def check_folder(folder: Path) -> dict[str, Any]:
-    """What its config.json holds.
+    """Read and check the config.json of a target.
 
-    Errors: `MTPCError` for a folder without a model, with an impossible one, or with a drafter.
+    Args:
+        folder: Folder of the target.
+
+    Returns:
+        Values of config.json.
+
+    Raises:
+        MTPCError: The folder holds no model, a drafter, or impossible values.
     """
     config = folder / "config.json"
     if not is_there(config):
@@ -29,12 +36,19 @@ def check_folder(folder: Path) -> dict[str, Any]:
 
 
 def stated_sizes(folder: Path) -> Target | None:
-    """What a drafter must fit; None where the folder's config.json does not say so, as engines know other words for it.
+    """Return the sizes that a drafter of this target must have.
 
-    Errors: `MTPCError` as `check_folder`.
+    Args:
+        folder: Folder of the target.
+
+    Returns:
+        Hidden size and vocabulary size. None if config.json uses other keys, which only engines read.
+
+    Raises:
+        MTPCError: As `check_folder`.
     """
     values = check_folder(folder)
-    inner = values.get("text_config")  # of a model that reads more than text
+    inner = values.get("text_config")  # multimodal models
     sizes = declared(TargetKeys, inner if isinstance(inner, dict) else values, str(folder / "config.json"))
     if sizes.hidden_size is None or sizes.vocab_size is None:
         return None

@@ -17,7 +17,7 @@ from mtpc.lab.cli.evaluate import evaluate
 from mtpc.lab.cli.prove import prove
 from mtpc.lab.cli.recipes import gumiho as gumiho
 from mtpc.lab.cli.recipes import mtpc as mtpc
-from mtpc.lab.evaluation.evaluate import Plan
+from mtpc.lab.evaluation.evaluate import EvaluationPlan
 from mtpc.lab.options.numbers import MOST_DRAFTS
 from mtpc.lab.prove.plan import Plan as ProvePlan
 from mtpc.lab.training.settings import ByteTargetConfig
@@ -46,7 +46,7 @@ def defaults_of_fields(made: type) -> dict[str, Any]:
     [
         (mtpc.train, MTPCConfig, {"trunk_size"}, 5),  # the paper's circuits have none
         (gumiho.train, ParallelConfig, {"rank"}, 1),
-        (evaluate, Plan, {"temperatures"}, 4),
+        (evaluate, EvaluationPlan, {"temperatures"}, 4),
         (prove, ProvePlan, set(), 6),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -10,10 +10,10 @@ from rich.text import Text
 from typer.testing import CliRunner, Result
 
 from mtpc.lab.cli.main import app
-from mtpc.lab.inspect.tree_step import Shape, TreeStep, tree_step
-from mtpc.lab.inspect.tree_terminal import shown
-from mtpc.lab.targets.answers import write_answers
+from mtpc.lab.inspect.tree_step import DraftTreeShape, TreeStep, tree_step
+from mtpc.lab.inspect.tree_terminal import render_tree
 from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.targets.generation import generate
 from mtpc.lab.text.byte_tokenizer import build_byte_tokenizer
 from tests.mtpc.lab.chat_folder import ASKING, OPENING, TEMPLATE
 from tests.support.random_fastmtp import make_fastmtp
@@ -41,13 +41,13 @@ def drafter(request: pytest.FixtureRequest, target: Path) -> Path:
 
 def greedy(target: Path, prompt: str, length: int) -> list[int]:
     """What the target says."""
-    (text,) = write_answers(FrozenTarget(target), [list(prompt.encode())], length, 0.0)
+    (text,) = generate(FrozenTarget(target), [list(prompt.encode())], length, 0.0)
     return text[len(prompt) :]
 
 
 def path_of(step: TreeStep) -> list[str]:
     """What is accepted, from the root, with the target's own tokens around it."""
-    nodes, place = [], step.reached
+    nodes, place = [], step.deepest_accepted
     while place >= 0:
         assert step.nodes[place].is_accepted
         nodes.append(step.nodes[place].token)
@@ -64,7 +64,7 @@ def test_a_step(drafter: Path, target: Path) -> None:
     decode, found = build_byte_tokenizer().decode, []
     for start in range(6):
         prompt = PROMPT[: start + 4]
-        plain, step = (tree_step(drafter, target, prompt, Shape(20, 4, borrow)) for borrow in (0, 8))
+        plain, step = (tree_step(drafter, target, prompt, DraftTreeShape(20, 4, borrow)) for borrow in (0, 8))
         said = [decode([token]) for token in greedy(target, prompt, step.accepted + 2)]
         assert path_of(step) == said
         assert not any(node.is_borrowed for node in plain.nodes)
@@ -80,9 +80,9 @@ def test_what_is_shown(drafter: Path, target: Path, tmp_path: Path) -> None:
     file = tmp_path / "new" / "tree.png"
     result = inspected(drafter, target, "--nodes", "12", "--children", "3", "--borrow", "4", "--out", str(file))
     assert result.exit_code == 0
-    step = tree_step(drafter, target, PROMPT, Shape(12, 3, 4))
+    step = tree_step(drafter, target, PROMPT, DraftTreeShape(12, 3, 4))
     assert f"12 drafts, {sum(node.is_borrowed for node in step.nodes)} of them borrowed" in result.output
-    assert result.output.count("the target's own") == 2
+    assert result.output.count("target token") == 2
     assert result.output.count("accepted") == step.accepted + 1
     assert file.read_bytes().startswith(b"\x89PNG")
     assert "Serve it" not in result.output
@@ -95,14 +95,14 @@ def test_an_answer_is_drafted_where_there_is_a_chat_template(target: Path, tmp_p
     tokenizer.save_pretrained(chat)
     asked = tokenizer(OPENING + PROMPT + ASKING, add_special_tokens=False).input_ids
     drafter = make_drafter(tmp_path / "drafter", chat)
-    step = tree_step(drafter, chat, PROMPT, Shape(12, 3, 0))
-    (text,) = write_answers(FrozenTarget(chat), [asked], step.accepted + 2, 0.0)
+    step = tree_step(drafter, chat, PROMPT, DraftTreeShape(12, 3, 0))
+    (text,) = generate(FrozenTarget(chat), [asked], step.accepted + 2, 0.0)
     assert path_of(step) == [tokenizer.decode([token]) for token in text[len(asked) :]]
-    assert step.nodes != tree_step(drafter, target, PROMPT, Shape(12, 3, 0)).nodes
+    assert step.nodes != tree_step(drafter, target, PROMPT, DraftTreeShape(12, 3, 0)).nodes
 
 
 def test_what_a_token_says_is_never_markup() -> None:
-    label = shown(TreeStep("[red]", (), "last")).label
+    label = render_tree(TreeStep("[red]", (), "last")).label
     assert isinstance(label, Text)
     assert label.plain.startswith('"[red]"')
 
@@ -164,4 +164,4 @@ def test_a_prompt_without_tokens(target: Path, tmp_path: Path) -> None:
     arguments = ["--tree", "", "--target", str(target)]
     result = CliRunner().invoke(app, ["inspect", str(make_drafter(tmp_path / "drafter", target)), *arguments])
     assert result.exit_code == 2
-    assert result.stderr.endswith("the prompt of --tree holds no token.\n")
+    assert result.stderr.endswith("--tree '' holds no token; give a prompt of at least one token.\n")

@@ -168,7 +168,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a wrong shape": (tensors(input_proj=torch.ones(2 * SIZE, SIZE)), f"has shape [{2 * SIZE}, {SIZE}], but"),
     "quantised": (tensors(input_proj=torch.ones(SIZE, 2 * SIZE).to(torch.float8_e4m3fn)), "is of type torch.float8"),
     "no finite number": (tensors(final_layernorm=torch.full((SIZE,), torch.inf)), "not finite"),
-    "another vocabulary": (config(vocab_size=VOCAB + 1), f"has shape [{VOCAB}, {SIZE}], but config.json makes it"),
+    "another vocabulary": (config(vocab_size=VOCAB + 1), f"has shape [{VOCAB}, {SIZE}], but config.json requires"),
 }
 
 
@@ -244,4 +244,4 @@ def test_the_command(tmp_path: Path) -> None:
     assert load_drafter(tmp_path / "drafter").config.num_drafts == 2
     again = CliRunner().invoke(app, given)
     assert again.exit_code == 2
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr

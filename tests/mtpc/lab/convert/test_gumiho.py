@@ -233,5 +233,5 @@ def test_another_checkpoint_is_refused_with_one_sentence(
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     checkpoint(tmp_path / "source")
-    with pytest.raises(MTPCError, match="is there already"):
+    with pytest.raises(MTPCError, match="already exists"):
         convert_gumiho(tmp_path / "source", tmp_path / "source")

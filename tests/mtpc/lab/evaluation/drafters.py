@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mtpc.autoregressive.config import layer_of
-from mtpc.lab.training.start import start_from_target
+from mtpc.lab.training.initialization import start_from_target
 from mtpc.methods import draft_methods
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.circuit_part import CircuitPart

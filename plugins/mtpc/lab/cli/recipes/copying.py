@@ -44,7 +44,7 @@ def train(
     """
     from mtpc.lab.evaluation.prompts import prompts_of_file
     from mtpc.lab.targets.frozen import FrozenTarget, default_device
-    from mtpc.lab.training.recipes.copying_write import chances_of, write_drafter
+    from mtpc.lab.training.recipes.copying_drafter import measure_copy_table, write_copying_drafter
     from mtpc.prompt_lookup.table import COMMON
 
     frozen = FrozenTarget(target, device=default_device())
@@ -52,6 +52,8 @@ def train(
         counted = {"chances": list(COMMON)}
     else:
         asked = prompts_of_file(prompts, target, count)
-        counted = chances_of(frozen, asked, length, [0.0, 0.8] if temperature is None else temperature, longest, seed)
-    write_drafter(out, frozen, num_drafts, counted)
+        counted = measure_copy_table(
+            frozen, asked, length, [0.0, 0.8] if temperature is None else temperature, longest, seed
+        )
+    write_copying_drafter(out, frozen, num_drafts, counted)
     typer.echo(f"written to {out}")

@@ -49,14 +49,14 @@ def train(
     from mtpc.lab.evaluation.prompts import heldout_questions
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.lab.text.conversations import file_digest, read_conversations
+    from mtpc.lab.training.hidden_states import HiddenStateCache
     from mtpc.lab.training.recipes.fastmtp_recipe import FastMTPRecipe
-    from mtpc.lab.training.states import HiddenStates
     from mtpc.methods.drafter import load_drafter
 
     conversations = list(read_conversations(data))
     device = default_device()
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
-    kept = None if states is None else HiddenStates(states, frozen)
+    kept = None if states is None else HiddenStateCache(states, frozen)
     first = None if start is None else load_drafter(start, frozen.facts)
     learnt = [conversation for conversation in conversations if not conversation.heldout]
     recipe = FastMTPRecipe(frozen, learnt, settings, start=first, states=kept)

@@ -73,8 +73,8 @@ def train(
     from mtpc.lab.evaluation.prompts import heldout_questions
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.lab.text.conversations import file_digest, read_conversations
+    from mtpc.lab.training.hidden_states import HiddenStateCache
     from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, config_for
-    from mtpc.lab.training.states import HiddenStates
     from mtpc.methods.drafter import load_drafter
 
     conversations = list(read_conversations(data))
@@ -89,7 +89,7 @@ def train(
             parallel = {**heads, "circuit": circuit, "rank": allowed_rank(circuit, rank)}
         configs[f"gumiho-{circuit}"] = config_for(frozen.model.config, parallel, **autoregressive)
     learnt = [conversation for conversation in conversations if not conversation.heldout]
-    kept = None if states is None else HiddenStates(states, frozen)
+    kept = None if states is None else HiddenStateCache(states, frozen)
     first = None if start is None else load_drafter(start, frozen.facts)
     recipe = GumihoRecipe(frozen, learnt, configs, settings, start=first, states=kept)
     prompts = heldout_questions(conversations, questions)

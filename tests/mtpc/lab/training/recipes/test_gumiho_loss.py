@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import DraftContext
-from mtpc.lab.training.from_conversations import Part
+from mtpc.lab.training.conversation_recipe import MicroBatch
 from mtpc.lab.training.recipes import gumiho_loss as losses
 from mtpc.lab.training.recipes.gumiho_loss import position_losses
 from mtpc.methods.drafter import Drafter
@@ -42,13 +42,13 @@ def head() -> SharedHead:
     return SharedHead.of(tiny_target())
 
 
-def texts() -> Part:
+def texts() -> MicroBatch:
     """Two texts with some starts each."""
     target, generator = tiny_target(), torch.Generator().manual_seed(5)
     tokens = torch.randint(target.config.vocab_size, (2, LENGTH), generator=generator)
     chosen = torch.rand(2, LENGTH - DRAFTS - 1, generator=generator) < 0.6
     hidden = target.model(input_ids=tokens).last_hidden_state
-    return Part(hidden, tokens, chosen, SharedHead.of(target))
+    return MicroBatch(hidden, tokens, chosen, SharedHead.of(target))
 
 
 def plain(drafter: Drafter, head: SharedHead, hidden: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from mtpc.lab.text.conversations import Conversation
-from mtpc.lab.training.conversations import collate, epoch_batches, some_starts
+from mtpc.lab.training.conversation_batches import collate, epoch_batches, sample_starts
 
 
 def conversation(length: int, start: int) -> Conversation:
@@ -38,7 +38,7 @@ def test_a_short_answer_gives_no_example() -> None:
 def test_some_starts_are_a_run_of_those_that_count_and_another_one_every_time() -> None:
     chosen = torch.zeros(2, 200, dtype=torch.bool)
     chosen[0, 20:180], chosen[1, 7] = True, True
-    runs = [some_starts(chosen, 0.25, 3, update) for update in range(8)]
+    runs = [sample_starts(chosen, 0.25, 3, update) for update in range(8)]
     for run in runs:
         (places,) = run[0].nonzero(as_tuple=True)
         assert len(places) == 40
@@ -46,8 +46,8 @@ def test_some_starts_are_a_run_of_those_that_count_and_another_one_every_time() 
         assert not (run & ~chosen).any()
         assert run[1].any(), "one at least"
     assert len({int(run[0].float().argmax()) for run in runs}) > 4
-    assert torch.equal(some_starts(chosen, 0.25, 3, 5), runs[5])
-    assert torch.equal(some_starts(chosen, 1.0, 3, 5), chosen)
+    assert torch.equal(sample_starts(chosen, 0.25, 3, 5), runs[5])
+    assert torch.equal(sample_starts(chosen, 1.0, 3, 5), chosen)
 
 
 def test_an_epoch_sees_every_conversation_once_in_an_order_of_its_own() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mtpc.errors import MTPCError
-from mtpc.lab.training.state import StateFile, first_difference
+from mtpc.lab.training.state_file import StateFile, first_difference
 
 IDENTITY: dict[str, Any] = {"recipe": {"beta": 0.6, "batch": {"texts": 4}}, "data": {"sha256": "ab"}, "drafters": {}}
 
@@ -63,14 +63,14 @@ class Foreign:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda path: path.write_bytes(b""), "is damaged or not the state of a training"),
-        (lambda path: path.write_bytes(b"\x80\x04 not a pickle at all"), "is damaged or not the state of a training"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "is damaged or not the state of a training"),
-        (lambda path: path.write_text("{}"), "is damaged or not the state of a training"),
-        (lambda path: (path.unlink(), path.mkdir()), "is damaged or not the state of a training"),
-        (lambda path: torch.save(Foreign(), path), "is damaged or not the state of a training"),
-        (lambda path: torch.save({"update": 3}, path), "is not the state of a training by this release"),
-        (lambda path: torch.save([1, 2], path), "is not the state of a training by this release"),
+        (lambda path: path.write_bytes(b""), "is damaged or is not a training state"),
+        (lambda path: path.write_bytes(b"\x80\x04 not a pickle at all"), "is damaged or is not a training state"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "is damaged or is not a training state"),
+        (lambda path: path.write_text("{}"), "is damaged or is not a training state"),
+        (lambda path: (path.unlink(), path.mkdir()), "is damaged or is not a training state"),
+        (lambda path: torch.save(Foreign(), path), "is damaged or is not a training state"),
+        (lambda path: torch.save({"update": 3}, path), "is not a training state of this release"),
+        (lambda path: torch.save([1, 2], path), "is not a training state of this release"),
     ],
     ids=["empty", "bytes", "cut off", "text", "a folder", "an object", "an older release", "a list"],
 )
@@ -90,11 +90,11 @@ def test_what_is_no_state_gets_one_sentence(tmp_path: Path, write: Any, message:
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"recipe": {"beta": 0.5, "batch": {"texts": 4}}}, "its recipe.beta is 0.6, but 0.5 was asked for"),
-        ({"recipe": {"beta": 0.6, "batch": {"texts": 3}}}, "its recipe.batch.texts is 4, but 3 was asked for"),
-        ({"data": {"sha256": "cd"}}, "its data.sha256 is 'ab', but 'cd' was asked for"),
-        ({"drafters": {"mine": {"window": 8}}}, "drafters.mine is only in this one"),
-        ({"recipe": {"beta": 0.6}}, "recipe.batch is only in that one"),
+        ({"recipe": {"beta": 0.5, "batch": {"texts": 4}}}, "its recipe.beta is 0.6, but this training has 0.5"),
+        ({"recipe": {"beta": 0.6, "batch": {"texts": 3}}}, "its recipe.batch.texts is 4, but this training has 3"),
+        ({"data": {"sha256": "cd"}}, "its data.sha256 is 'ab', but this training has 'cd'"),
+        ({"drafters": {"mine": {"window": 8}}}, "only this training has drafters.mine"),
+        ({"recipe": {"beta": 0.6}}, "only the saved one has recipe.batch"),
     ],
 )
 def test_another_training_is_told_by_what_differs(tmp_path: Path, change: dict[str, Any], difference: str) -> None:
@@ -111,5 +111,5 @@ def test_equal_identities_do_not_differ() -> None:
 def test_a_state_without_its_identity_gets_one_sentence(tmp_path: Path) -> None:
     for whole in ({}, {"identity": IDENTITY}, {"identity": [], "state": {}}, {"identity": IDENTITY, "state": [1]}):
         torch.save({"format": "mtpc training 1", **whole}, tmp_path / "state")
-        with pytest.raises(MTPCError, match="is not the state of a training by this release; name another file"):
+        with pytest.raises(MTPCError, match="is not a training state of this release; name another file"):
             StateFile(tmp_path / "state", IDENTITY).read()

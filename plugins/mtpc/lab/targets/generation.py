@@ -1,4 +1,4 @@
-"""What a frozen target writes after prompts of whatever lengths, in one batch."""
+"""Batched generation with a frozen target after prompts of different lengths."""
 
 from __future__ import annotations
 
@@ -6,21 +6,30 @@ from collections.abc import Collection
 
 import torch
 
-from mtpc.lab.targets.frozen import FrozenTarget, choose
+from mtpc.lab.targets.frozen import FrozenTarget, sample_tokens
 
 
 @torch.inference_mode()
-def write_answers(
+def generate(
     target: FrozenTarget,
     prompts: list[list[int]],
     length: int,
     temperature: float,
-    ends: Collection[int] = (),
+    end_tokens: Collection[int] = (),
     generator: torch.Generator | None = None,
 ) -> list[list[int]]:
-    """Each prompt with up to ``length`` tokens that the target goes on with, the first of ``ends`` the last.
+    """Continue prompts in one batch. Shorter prompts are padded on the left, and the padding is masked.
 
-    Temperature 0 is greedy.  Shorter prompts are padded on the left, out of the attention's sight.
+    Args:
+        target: Frozen target.
+        prompts: Token ids of each prompt.
+        length: Longest output, in tokens.
+        temperature: Sampling temperature; 0 is greedy.
+        end_tokens: Tokens that end an output.
+        generator: Source of random numbers. None uses torch's default one.
+
+    Returns:
+        Token ids of each prompt with its output, end token included.
     """
     longest = max(map(len, prompts))
     device = target.device
@@ -37,11 +46,11 @@ def write_answers(
             use_cache=True,
             logits_to_keep=1,
         )
-        state, step = out.past_key_values, choose(out.logits[:, -1].float(), temperature, generator)
+        state, step = out.past_key_values, sample_tokens(out.logits[:, -1].float(), temperature, generator)
         for row, token in enumerate(step[:, 0].tolist()):
             if running[row]:
                 texts[row].append(token)
-                running[row] = token not in ends
+                running[row] = token not in end_tokens
         if not any(running):
             break
         mask = torch.cat([mask, torch.ones_like(step)], 1)

@@ -1,4 +1,4 @@
-"""What all drafters learn alike that learn from conversations of their frozen target: its data, updates and rate."""
+"""Base recipe of drafters trained on conversations of their frozen target: data, batches, optimizers and schedule."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from torch.nn.utils.rnn import pad_sequence
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation, check_tokens
-from mtpc.lab.training.conversations import collate, epoch_batches, some_starts
+from mtpc.lab.training.conversation_batches import collate, epoch_batches, sample_starts
+from mtpc.lab.training.hidden_states import HiddenStateCache
 from mtpc.lab.training.optimizers import make_optimizers
-from mtpc.lab.training.recipe import Batch, DrafterRecipe
+from mtpc.lab.training.recipe import DrafterRecipe, TrainingBatch
 from mtpc.lab.training.sampled_head import RowSampler
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import ConversationSettings
-from mtpc.lab.training.states import HiddenStates
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.shared import SharedHead
 
 
-class Part(NamedTuple):
-    """Some conversations: the target's states [B, L, d] of tokens, int64 [B, L], and the starts that are learnt from.
+class MicroBatch(NamedTuple):
+    """Conversations that are computed at once.
 
-    chosen: bool [B, L - K - 1].  head: the output head, or a sample of its rows.
+    Attributes:
+        hidden: Hidden states of the target after its final norm, [B, L, d].
+        tokens: Token ids, int64 [B, L].
+        chosen: Mask of the starts to train on, bool [B, L - K - 1].
+        head: Output head of the target, or a sample of its rows.
     """
 
     hidden: Tensor
@@ -38,13 +42,19 @@ class Part(NamedTuple):
 
 
 class ConversationRecipe(DrafterRecipe):
-    """The target's states of whole conversations, of which every position that is learnt from is an example.
+    """Recipe of a drafter that reads hidden states of whole conversations.
 
-    conversations: those of the training split.  states: where the target's states of every conversation are
-    kept; None: they are computed anew for every update.  start: a drafter that is trained
-    already, to go on from; None: the target's own last layers.
+    Every chosen position of a conversation is an example.
 
-    Errors: `MTPCError` for conversations of another target, or too few.
+    Args:
+        target: Frozen target that generated the conversations.
+        conversations: Conversations of the training split.
+        settings: Settings of the training.
+        states: Cache of the target's hidden states. None computes them anew in every update.
+        start: Trained drafter to continue from. None starts from the target's last layers.
+
+    Raises:
+        MTPCError: No conversation is long enough, or they belong to another target.
     """
 
     save_every = 20
@@ -55,18 +65,19 @@ class ConversationRecipe(DrafterRecipe):
         target: FrozenTarget,
         conversations: Sequence[Conversation],
         settings: ConversationSettings,
-        states: HiddenStates | None = None,
+        states: HiddenStateCache | None = None,
         start: Drafter | None = None,
     ) -> None:
         self.target, self.settings, self.start = target, settings, start
         self.states = states
         drafts = settings.drafts
-        long_enough = settings.context - drafts - 1  # the last start that counts lies before it
-        self.conversations = [
-            each for each in conversations if each.start <= min(long_enough, len(each.tokens) - drafts - 1)
-        ]
+        limit = settings.context - drafts - 1  # the last start lies before this position
+        self.conversations = [each for each in conversations if each.start <= min(limit, len(each.tokens) - drafts - 1)]
         if not self.conversations:
-            raise MTPCError(f"no conversation has an answer within {settings.context} tokens to train on.")
+            raise MTPCError(
+                f"no conversation has an answer within {settings.context} tokens to train on; "
+                "generate more with `mtpc distill`, or raise --context."
+            )
         check_tokens(self.conversations, target.facts.vocab_size)
         lengths = [min(len(each.tokens), settings.context) for each in self.conversations]
         epochs = (epoch_batches(lengths, settings.batch, epoch, settings.seed) for epoch in range(settings.epochs))
@@ -77,51 +88,48 @@ class ConversationRecipe(DrafterRecipe):
 
     @property
     def schedule(self) -> Schedule:
-        """Warm-up over a share of all updates, then a cosine to zero."""
+        """Warm-up over a share of all updates, then cosine decay to zero."""
         updates = len(self._plan)
         warmup = max(1, round(self.settings.warmup * updates))
         return Schedule(self.settings.learning_rate, updates, warmup, warmup, "cosine")
 
     def optimizers(self, drafter: Drafter) -> list[torch.optim.Optimizer]:
-        """For the matrices, and for norms, biases and heads that are stacked."""
+        """Return optimizers for the matrices and for all other parameters (norms, biases, stacked heads)."""
         matrices = [p for p in drafter.parameters() if p.ndim == 2]
         others = [p for p in drafter.parameters() if p.ndim != 2]
         settings = self.settings
         return make_optimizers(matrices, others, settings.optimizer, settings.learning_rate, settings.weight_decay)
 
-    def batch(self, update: int) -> Batch:
-        """Conversations of like length."""
+    def batch(self, update: int) -> TrainingBatch:
+        """Return the conversations of one update, of similar lengths, in micro-batches."""
         chosen, size = self._plan[update], self.settings.micro_batch
-        parts = [chosen[i : i + size] for i in range(0, len(chosen), size)]
-        batches = [self._collate(numbers, update)[1] for numbers in parts]
-        return Batch(sum(int(starts.sum()) for starts in batches), self._parts(update, parts))
+        groups = [chosen[i : i + size] for i in range(0, len(chosen), size)]
+        batches = [self._collate(numbers, update)[1] for numbers in groups]
+        return TrainingBatch(sum(int(starts.sum()) for starts in batches), self._micro_batches(update, groups))
 
-    def _parts(self, update: int, parts: list[list[int]]) -> Iterator[Part]:
-        for number, conversations in enumerate(parts):
+    def _micro_batches(self, update: int, groups: list[list[int]]) -> Iterator[MicroBatch]:
+        for number, conversations in enumerate(groups):
             tokens, chosen = self._collate(conversations, update)
             head = self.head if self.sampler is None else self.sampler.sample(tokens, update, number)
             tokens, chosen = tokens.to(self.target.device), chosen.to(self.target.device)
-            yield Part(self._states(conversations, tokens), tokens, chosen, head)
+            yield MicroBatch(self._states(conversations, tokens), tokens, chosen, head)
 
     def _collate(self, numbers: list[int], update: int) -> tuple[Tensor, Tensor]:
         settings = self.settings
         conversations = [self.conversations[i] for i in numbers]
         tokens, chosen = collate(conversations, settings.drafts, settings.context, settings.learn_from)
-        return tokens, some_starts(chosen, settings.starts, settings.seed, update, numbers[0])
+        return tokens, sample_starts(chosen, settings.starts, settings.seed, update, numbers[0])
 
     def _states(self, numbers: list[int], tokens: Tensor) -> Tensor:
-        """The target's states of tokens [B, L], those of the conversations of these numbers: [B, L, d].
-
-        What is padding may be anything.
-        """
+        """Return the target's hidden states of tokens [B, L], [B, L, d]; padding holds any values."""
         if self.states is None:
             return self.target.hidden(tokens)
-        found = self.states.of([self.conversations[number].tokens[: self.settings.context] for number in numbers])
-        hidden = pad_sequence(found, batch_first=True)
+        texts = [self.conversations[number].tokens[: self.settings.context] for number in numbers]
+        hidden = pad_sequence(self.states.load_or_compute(texts), batch_first=True)
         return F.pad(hidden, (0, 0, 0, tokens.shape[1] - hidden.shape[1]))
 
     def data(self) -> dict[str, Any]:
-        """The conversations that are learnt from, and the drafter that the training goes on from."""
+        """Return counts and digests of the conversations, and the digest of the drafter to continue from."""
         conversations = hashlib.sha256()
         for conversation in self.conversations:
             conversations.update(conversation.to_json().encode() + b"\n")
@@ -134,7 +142,7 @@ class ConversationRecipe(DrafterRecipe):
 
 
 def _digest(drafter: Drafter) -> str:
-    """Of all weights."""
+    """Return the SHA-256 of all weights."""
     digest = hashlib.sha256()
     for tensor in drafter.state_dict().values():
         digest.update(tensor.detach().float().cpu().numpy().tobytes())
