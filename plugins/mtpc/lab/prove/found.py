@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mtpc.files.config_model import Strict
 from mtpc.lab.statistics.chi_square import holm
-from mtpc.lab.statistics.power import seen_distance
+from mtpc.lab.statistics.power import detectable_distance
 
 SMALLEST = 20.0  # least expected count of a cell: at the level of one test of many, 5 would cry wolf
 LEVEL = 1e-3  # of all tests of a server together: so often is one that is right found wrong
@@ -42,7 +42,7 @@ def among(found: Sequence[Found]) -> tuple[Found, ...]:
         one.model_copy(
             update={
                 "adjusted": values.get(id(one), 1.0),
-                "sees": seen_distance(one.samples, one.cells, level) if one.p is not None and one.cells > 1 else None,
+                "sees": detectable_distance(one.samples, one.cells, level) if one.p is not None and one.cells > 1 else None,
             }
         )
         for one in found
