@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mtpc.lab.options.names import EngineName, address
-from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_REQUESTS, MOST_TOKENS, TEMPERATURE, Bounds, Listed
+from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_REQUESTS, MOST_TOKENS, TEMPERATURE, Bounds, NumberList
 from mtpc.lab.options.paths import folder_to_write, model_folder
 from mtpc.lab.text.prompts import SHIPPED
 
@@ -47,11 +47,11 @@ def bench(
     ] = False,
     batch_sizes: Annotated[
         Sequence[int],
-        typer.Option(metavar="1,2,...", parser=Listed(Bounds(1, MOST_REQUESTS)), help="Requests at a time."),
+        typer.Option(metavar="1,2,...", parser=NumberList(Bounds(1, MOST_REQUESTS)), help="Requests at a time."),
     ] = (1, 2, 4, 8, 16),
     temperatures: Annotated[
         Sequence[float],
-        typer.Option(metavar="0,1,...", parser=Listed(TEMPERATURE), help="Of the sampling; 0 is greedy."),
+        typer.Option(metavar="0,1,...", parser=NumberList(TEMPERATURE), help="Of the sampling; 0 is greedy."),
     ] = (0, 1),
     max_tokens: Annotated[
         int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens in each completion; of an answer to a chat, at most.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mtpc.lab.extras import missing
+from mtpc.lab.extras import missing_extra
 
 
 def main() -> None:
@@ -12,7 +12,7 @@ def main() -> None:
     try:
         from mtpc.lab.cli.main import app
     except ModuleNotFoundError as error:
-        print(f"mtpc: {missing(error)}", file=sys.stderr)
+        print(f"mtpc: {missing_extra(error)}", file=sys.stderr)
         sys.exit(2)
     app()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtpc.errors import MTPCError
-from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE, Bounds, Listed
+from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE, Bounds, NumberList
 from mtpc.lab.options.paths import file_to_write, model_folder, model_folders
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ def evaluate(
     ] = 2,
     tree: Annotated[
         Sequence[int] | None,
-        typer.Option(metavar="7,15,...", parser=Listed(Bounds(1, 4096)), help="Draft trees of so many nodes as well."),
+        typer.Option(metavar="7,15,...", parser=NumberList(Bounds(1, 4096)), help="Draft trees of so many nodes as well."),
     ] = None,
     borrow: Annotated[
         Sequence[int] | None,
         typer.Option(
             metavar="8,...",
-            parser=Listed(Bounds(1, 4096)),
+            parser=NumberList(Bounds(1, 4096)),
             help="And so many nodes more, borrowed from longer paths (full tree attention).",
         ),
     ] = None,
@@ -69,7 +69,7 @@ def evaluate(
     ] = None,
     temperatures: Annotated[
         Sequence[float],
-        typer.Option(metavar="1,0,...", parser=Listed(TEMPERATURE), help="Of the sampling; 0 is greedy."),
+        typer.Option(metavar="1,0,...", parser=NumberList(TEMPERATURE), help="Of the sampling; 0 is greedy."),
     ] = (1, 0.5, 0),
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     out: Annotated[Path | None, typer.Option(callback=file_to_write, help="Write all rates as JSON.")] = None,

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from mtpc.errors import MTPCError, one_line
-from mtpc.lab.extras import missing
+from mtpc.lab.extras import missing_extra
 
 
 class Group(TyperGroup):
@@ -20,17 +20,17 @@ class Group(TyperGroup):
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         """Read the options before the command."""
-        with sentences():
+        with errors_as_sentences():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
-        with sentences():
+        with errors_as_sentences():
             return super().invoke(ctx)
 
 
 @contextmanager
-def sentences() -> Iterator[None]:
+def errors_as_sentences() -> Iterator[None]:
     """End with one sentence for a wrong option, an `MTPCError`, a missing package, and what the system refuses."""
     try:
         yield
@@ -41,7 +41,7 @@ def sentences() -> Iterator[None]:
             raise
         sentence = " ".join(error.format_message().replace("Value error, ", "").split())
     except ModuleNotFoundError as error:
-        sentence = missing(error)
+        sentence = missing_extra(error)
     except OSError as error:
         if error.errno in (None, errno.EPIPE):
             raise

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mtpc.lab.options.numbers import MOST_TOKENS, Bounds, Listed
+from mtpc.lab.options.numbers import MOST_TOKENS, Bounds, NumberList
 from mtpc.lab.options.paths import file_to_write, model_folder
 
 app = typer.Typer(help="Draft vocabularies: which tokens a drafter proposes.", no_args_is_help=True)
@@ -35,7 +35,7 @@ def build(
     ] = None,
     sizes: Annotated[
         Sequence[int],
-        typer.Option(metavar="8192,...", parser=Listed(Bounds(1, MOST_TOKENS)), help="Sizes to show the coverage of."),
+        typer.Option(metavar="8192,...", parser=NumberList(Bounds(1, MOST_TOKENS)), help="Sizes to show the coverage of."),
     ] = (8192, 16384, 32768),
 ) -> None:
     """Rank a target's tokens by how often each language uses them.

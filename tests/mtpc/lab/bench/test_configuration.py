@@ -149,7 +149,7 @@ def test_a_file_is_replaced_only_on_demand(measured: Path) -> None:
 
 def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     for name, force, sentence in (
-        ("file/own.yaml", False, "cannot be written: Not a directory; name another place."),
+        ("file/own.yaml", False, "cannot be written: Not a directory; choose another path."),
         ("own.json", False, "the engines read only what ends in .yaml or .yml."),
         ("folder.yaml", True, "exists already"),
     ):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mtpc.lab.cli import training_options as options
-from mtpc.lab.options.names import Named
+from mtpc.lab.options.names import NameList
 from mtpc.lab.options.numbers import MOST_DRAFTS
 from mtpc.lab.options.paths import folder_to_write, model_folder, published_folder
 from mtpc.lab.options.settings import with_settings
@@ -37,7 +37,7 @@ def train(
         Sequence[str],
         typer.Option(
             metavar="ff,hmm,...",
-            parser=Named(CIRCUITS),
+            parser=NameList(CIRCUITS),
             help="Drafters to train: 'ff' is Gumiho's independent heads; with 'cp', 'hmm' or 'btree' the heads know of "
             "each other; 'none' has no heads, every draft is a step of the layers (EAGLE).",
         ),

@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 import typer
 
 from mtpc.lab.cli import training_options as options
-from mtpc.lab.options.names import Named, file_name
+from mtpc.lab.options.names import NameList, file_name
 from mtpc.lab.options.numbers import (
     MOST_DRAFTS,
     MOST_PROMPTS,
     MOST_WIDTH,
     Bounds,
-    Listed,
+    NumberList,
 )
 from mtpc.lab.options.paths import folder_to_write, model_folder
 from mtpc.lab.options.settings import with_settings
@@ -35,13 +35,13 @@ def train(
     prefix: Annotated[str, typer.Option(callback=file_name, help="First part of the drafters' names.")] = "mtpc",
     circuits: Annotated[
         Sequence[str],
-        typer.Option(metavar="ff,cp,hmm,btree", parser=Named(("ff", "cp", "hmm", "btree")), help="Circuits to train."),
+        typer.Option(metavar="ff,cp,hmm,btree", parser=NameList(("ff", "cp", "hmm", "btree")), help="Circuits to train."),
     ] = ("btree",),
     windows: Annotated[
         Sequence[int],
         typer.Option(
             metavar="8,16,...",
-            parser=Listed(Bounds(2, MOST_DRAFTS)),
+            parser=NumberList(Bounds(2, MOST_DRAFTS)),
             help="Windows n to train; a drafter drafts n - 1 tokens.",
         ),
     ] = (8,),
