@@ -26,8 +26,8 @@ from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
 from mtpc.lab.bench.run import Plan, run_plan
 from mtpc.lab.servers.connection import Connection
 from mtpc.lab.servers.engine import Engine, ServerSettings
-from mtpc.lab.servers.engines import find_engine, must_be_installed
-from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
+from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import Server, side_by_side
 from mtpc.lab.servers.speculation import drafts_of
 from mtpc.lab.text.chat_template import ChatTemplate
@@ -92,7 +92,7 @@ COPYING = Programme(
 )
 
 
-async def stream(server: Server, prompt: Prompt, sampling: Sampling, console: Console) -> None:
+async def stream(server: Server, prompt: Prompt, sampling: CompletionParams, console: Console) -> None:
     """Print one completion as it comes."""
     body = sampling.body(server.model(), prompt)
     async with Connection(server.url) as connection:
@@ -125,7 +125,7 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
                 console.print(Rule(f"{title}, streamed from the server with the drafter", align="left"))
                 console.print(text, style="dim", end="" if chat is None else "\n", markup=False, highlight=False)
                 prompt = text if chat is None else chat.question(text)
-                sampling = Sampling(programme.shown_tokens, temperature, ignore_eos=chat is None)
+                sampling = CompletionParams(programme.shown_tokens, temperature, ignore_eos=chat is None)
                 asyncio.run(stream(servers[DRAFTER], prompt, sampling, console))
             plan = programme.plan
             number = plan.measurements(len(servers))

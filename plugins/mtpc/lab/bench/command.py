@@ -17,7 +17,7 @@ from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
 from mtpc.lab.bench.run import Plan, run_plan
 from mtpc.lab.console import progress_on
 from mtpc.lab.servers.engine import Engine, ServerSettings
-from mtpc.lab.servers.engines import find_engine, must_be_installed
+from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.server import Server, side_by_side
 from mtpc.lab.servers.speculation import drafts_of
@@ -108,7 +108,7 @@ def plugin_notes(engine: Engine, servers: Mapping[str, Server], temperatures: Se
     if released:
         notes.append(f"Without this project's plugin, the engine as it is released: {', '.join(released)}.")
     if fixed:
-        notes.append(f"With the plugin: {', '.join(fixed)}. {engine.ngram_fixes(temperatures) or ''}".rstrip())
+        notes.append(f"With the plugin: {', '.join(fixed)}. {engine.ngram_plugin_reason(temperatures) or ''}".rstrip())
     return notes
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.draft_times import DraftTimes, read_draft_times
 from mtpc.lab.servers.engine import Engine
-from mtpc.lab.servers.load import Load, Sampling
+from mtpc.lab.servers.load import Load, CompletionParams
 from mtpc.lab.servers.prometheus import parse
 from mtpc.lab.servers.server import Server
 from mtpc.lab.text.prompts import Prompt
@@ -57,7 +57,7 @@ class Measurement:
 
 
 def measure(
-    engine: Engine, server: Server, model: str, prompts: Sequence[Prompt], sampling: Sampling, concurrency: int
+    engine: Engine, server: Server, model: str, prompts: Sequence[Prompt], sampling: CompletionParams, concurrency: int
 ) -> Measurement:
     """Run the prompts; what the engine counted is in its answers, or the difference of its counters around them."""
     counters, times = _counters(engine, server), read_draft_times(server.draft_times)

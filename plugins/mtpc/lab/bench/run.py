@@ -10,7 +10,7 @@ from mtpc.errors import MTPCError
 from mtpc.lab.bench.measure import Measurement, measure
 from mtpc.lab.bench.results import Point
 from mtpc.lab.servers.engine import Engine
-from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import Server
 from mtpc.lab.text.prompts import Prompt
 
@@ -57,13 +57,13 @@ def run_plan(
     points = []
     for temperature, batch_size in itertools.product(plan.temperatures, plan.batch_sizes):
         chosen = choose_prompts(prompts, plan, batch_size)
-        sampling = Sampling(plan.max_tokens, temperature, full_length)
+        sampling = CompletionParams(plan.max_tokens, temperature, full_length)
         measured: dict[str, tuple[Measurement, ...]] = dict.fromkeys(servers, ())
         for _ in range(plan.rounds):
             for name, server in servers.items():
                 warm_up = replace(sampling, max_tokens=min(WARM_UP_TOKENS, plan.max_tokens))
                 engine.load(server.url, models[name], chosen[:batch_size], warm_up, batch_size)
-                server.forget()
+                server.clear_history()
                 measurement = measure(engine, server, models[name], chosen, sampling, batch_size)
                 measured[name] += (measurement,)
                 progress(f"temperature {temperature:g}, batch {batch_size}, {name}", measurement)

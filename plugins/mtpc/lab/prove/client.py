@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared_json
 from mtpc.lab.prove.dialects import SGLANG, VLLM, Posted, Request, Stated, Text
-from mtpc.lab.servers.connection import Connection, answers_of
+from mtpc.lab.servers.connection import Connection, run_concurrently
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.prometheus import parse
 from mtpc.lab.servers.server import Server, fetch
@@ -98,7 +98,7 @@ class Client:
                 self.told()
                 return answer
 
-            return await answers_of(posted, ask, together)
+            return await run_concurrently(posted, ask, together)
 
 
 def _answers(url: str) -> bool:

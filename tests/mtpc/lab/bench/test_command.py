@@ -18,7 +18,7 @@ from mtpc.lab.bench import command
 from mtpc.lab.bench.command import Request, run_benchmark, server_settings
 from mtpc.lab.bench.run import Plan
 from mtpc.lab.cli.main import app
-from mtpc.lab.servers import engines
+from mtpc.lab.servers import engine_registry
 from mtpc.lab.servers.engine import Engine
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.vllm_engine import VLLM, vllm_counters
@@ -62,7 +62,7 @@ def printed(console: Console) -> str:
 def test_nothing_is_started_without_the_engine(
     request_: Request, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda _: None)
+    monkeypatch.setattr(engine_registry, "find_spec", lambda _: None)
     with pytest.raises(MTPCError, match="SGLang is not installed"):
         run_benchmark(replace(request_, engine="sglang"), PLAN, console)
     assert printed(console) == ""
@@ -112,7 +112,7 @@ def test_the_baseline_is_the_engine_as_it_is_released(
 def test_servers_without_the_plugin_are_named_below_the_figures(
     fixes: str | None, lines: list[str], request_: Request, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake(monkeypatch, ngram_fixes=lambda temperatures: fixes)
+    fake(monkeypatch, ngram_plugin_reason=lambda temperatures: fixes)
     run_benchmark(request_, PLAN, console)
     settings = json.loads((request_.out / "results.json").read_text())["settings"]
     assert settings["notes"] == lines

@@ -14,7 +14,7 @@ from mtpc.lab.bench.measure import summarise
 from mtpc.lab.bench.results import Point, tokens_per_step
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.draft_times import DraftTimes
-from mtpc.lab.servers.load import Completion, Load
+from mtpc.lab.servers.load import Load, TimedCompletion
 from tests.mtpc.lab.bench.figures import measurement, point
 
 
@@ -150,9 +150,9 @@ def test_the_picture_shows_each_drafter() -> None:
 
 def test_a_run_is_summarised_by_medians_and_differences(tmp_path: Path) -> None:
     completions = (
-        Completion("p", "x", 11, 0.5, 1.5),
-        Completion("q", "y", 11, 0.1, 2.1),
-        Completion("r", "z", 1, 0.2, 0.2),
+        TimedCompletion("p", "x", 11, 0.5, 1.5),
+        TimedCompletion("q", "y", 11, 0.1, 2.1),
+        TimedCompletion("r", "z", 1, 0.2, 0.2),
     )
     after = DraftTimes(30, 2.0, {"parallel": 0.9, "tree": 0.1})
     found = summarise(Load(completions, 2.0), NO_DRAFTS, DraftTimes(10, 1.0, {"parallel": 0.5}), after)
