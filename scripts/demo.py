@@ -23,7 +23,7 @@ from transformers import AutoTokenizer
 from mtpc.errors import MTPCError
 from mtpc.lab.bench import report
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
-from mtpc.lab.bench.run import Plan, run_plan
+from mtpc.lab.bench.run import BenchPlan, run_plan
 from mtpc.lab.servers.connection import Connection
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
@@ -48,7 +48,7 @@ class Programme:
     shown: tuple[tuple[str, str, float], ...]
     shown_tokens: int
     prompts: Path
-    plan: Plan
+    plan: BenchPlan
     arguments: tuple[str, ...] = ()
     drafts: int | None = None
 
@@ -61,7 +61,7 @@ TEXT = Programme(
     ),
     200,
     SHIPPED,
-    Plan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=256, rounds=2, requests=4),
+    BenchPlan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=256, rounds=2, requests=4),
 )
 CHAT = Programme(
     (
@@ -70,7 +70,7 @@ CHAT = Programme(
     ),
     120,
     BENCHMARKS / "chat_prompts.jsonl",
-    Plan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=128, rounds=2, requests=6),
+    BenchPlan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=128, rounds=2, requests=6),
 )
 HOURS = (
     "Opening hours in 2026: Monday to Friday from 8 in the morning to 6 in the evening, Saturday from 9 in the morning "
@@ -86,7 +86,7 @@ COPYING = Programme(
     ),
     120,
     BENCHMARKS / "copy_prompts.jsonl",
-    Plan(batch_sizes=(1,), temperatures=(0.0,), max_tokens=128, rounds=2, requests=12),
+    BenchPlan(batch_sizes=(1,), temperatures=(0.0,), max_tokens=128, rounds=2, requests=12),
     ("--additional-config", '{"mtpc": {"copy": true}}'),
     10,
 )

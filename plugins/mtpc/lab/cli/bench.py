@@ -123,19 +123,19 @@ def bench(
 
     mtpc bench --url http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
     """
-    from mtpc.lab.bench.command import Request, run_benchmark
-    from mtpc.lab.bench.run import Plan
+    from mtpc.lab.bench.command import BenchOptions, run_benchmark
+    from mtpc.lab.bench.run import BenchPlan
     from mtpc.lab.console import console
     from mtpc.lab.servers.ngram import Ngram
 
-    plan = Plan(
+    plan = BenchPlan(
         batch_sizes=tuple(batch_sizes),
         temperatures=tuple(temperatures),
         max_tokens=max_tokens,
         rounds=rounds,
         requests=requests,
     )
-    request = Request(
+    request = BenchOptions(
         engine=engine,
         offline=offline,
         target=target,

@@ -58,7 +58,7 @@ def plan(
     """
     from mtpc.errors import MTPCError
     from mtpc.lab.bench import configuration
-    from mtpc.lab.bench.plan import best_drafts, measured, predicted, read_results, schedule
+    from mtpc.lab.bench.plan import best_drafts, measured_costs, predicted_speedup, read_results, schedule
     from mtpc.lab.table import Table
 
     if out is not None:
@@ -66,10 +66,10 @@ def plan(
     elif engine is not None or copy or force:
         raise MTPCError("--engine, --copy and --force are about the file that --out writes: name one.")
     terminal, timed = console(), read_results(results)
-    served = None if out is None else configuration.read_served(results)
+    served = None if out is None else configuration.read_measured_server(results)
     if served is not None:
-        configuration.check_served(served)
-    found = measured(timed)
+        configuration.check_measured_server(served)
+    found = measured_costs(timed)
     rows = []
     for point in timed:
         cost = found.cost.of(greedy=point.temperature == 0)
@@ -80,9 +80,9 @@ def plan(
                 f"{point.temperature:g}",
                 str(point.batch),
                 f"{speedup:.2f}",
-                f"{predicted(cost, point.batch, point.rates, len(point.rates)):.2f}",
+                f"{predicted_speedup(cost, point.batch, point.rates, len(point.rates)):.2f}",
                 str(best),
-                f"{predicted(cost, point.batch, point.rates, best):.2f}",
+                f"{predicted_speedup(cost, point.batch, point.rates, best):.2f}",
             ]
         )
     columns = ["T", "batch", "measured", "predicted", "drafts that pay", "predicted with them"]

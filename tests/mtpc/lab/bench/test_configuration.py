@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.configuration import Served, check_writable, configuration, read_served
+from mtpc.lab.bench.configuration import MeasuredServer, check_writable, configuration, read_measured_server
 from mtpc.lab.bench.plan import best_drafts, schedule
 from mtpc.lab.cli.main import app
 from tests.mtpc.lab.bench.test_plan import COST, RATES, point, results
@@ -26,8 +26,8 @@ TARGET = str(WEIGHTS / "byte-target")
 COPYING = {"mtpc": {"copy": True, "step_cost": COST.model_dump()}}
 
 
-def served(engine: str = "vllm", drafter: str = BYTES) -> Served:
-    return Served(engine, TARGET, drafter)
+def served(engine: str = "vllm", drafter: str = BYTES) -> MeasuredServer:
+    return MeasuredServer(engine, TARGET, drafter)
 
 
 @pytest.fixture
@@ -140,8 +140,8 @@ def test_a_file_is_replaced_only_on_demand(measured: Path) -> None:
     out.write_text("mine")
     result = plan(measured, "--out", out)
     assert result.exit_code == 2
-    assert "own.yaml exists already: give another --out, or --force to replace a file.\n" in result.output
-    assert "Speed-up" not in result.output  # it is tried first
+    assert "own.yaml, which exists already: give another path, or --force to replace a file.\n" in result.output
+    assert "Speedup" not in result.output  # it is tried first
     assert out.read_text() == "mine"
     assert plan(measured, "--out", out, "--force").exit_code == 0
     assert written(out)["model"] == TARGET
@@ -150,7 +150,7 @@ def test_a_file_is_replaced_only_on_demand(measured: Path) -> None:
 def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     for name, force, sentence in (
         ("file/own.yaml", False, "cannot be written: Not a directory; choose another path."),
-        ("own.json", False, "the engines read only what ends in .yaml or .yml."),
+        ("own.json", False, "the engines read only files that end in .yaml or .yml."),
         ("folder.yaml", True, "exists already"),
     ):
         (tmp_path / "folder.yaml").mkdir(exist_ok=True)
@@ -184,7 +184,7 @@ def test_results_that_do_not_name_what_was_served(settings: dict[str, Any], meas
     assert result.exit_code == 2
     assert "does not name engine, target and drafter" in result.output
     with pytest.raises(MTPCError, match="does not name"):
-        read_served(measured)
+        read_measured_server(measured)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

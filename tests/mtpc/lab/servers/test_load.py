@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.run import Plan, choose_prompts, run_plan
+from mtpc.lab.bench.run import BenchPlan, choose_prompts, run_plan
 from mtpc.lab.servers.draft_counters import DraftCounters
 from mtpc.lab.servers.engine_registry import find_engine
 from mtpc.lab.servers.load import CompletionParams, Load, ResponseCounters, TimedCompletion, run_load, run_offline
@@ -81,7 +81,7 @@ def test_nobody_there() -> None:
 
 
 def test_a_plan_measures_all_servers_the_same_number_of_times() -> None:
-    plan = Plan(batch_sizes=(1, 2), temperatures=(0.0,), max_tokens=5, rounds=2, requests=4)
+    plan = BenchPlan(batch_sizes=(1, 2), temperatures=(0.0,), max_tokens=5, rounds=2, requests=4)
     told: list[str] = []
     with serving(False) as (plain, seen), serving() as (drafted, seen_too), serving(False) as (third, seen_third):
         points = run_plan(
@@ -107,7 +107,7 @@ def test_a_plan_measures_all_servers_the_same_number_of_times() -> None:
 
 
 def test_a_server_that_drafts_nothing_is_not_called_a_drafter() -> None:
-    plan = Plan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
+    plan = BenchPlan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
     with serving(drafting=False) as (url, _):
         servers = {name: Server(url, []) for name in ("no drafter", "drafter")}
         with pytest.raises(MTPCError, match="counted no draft"):
@@ -115,7 +115,7 @@ def test_a_server_that_drafts_nothing_is_not_called_a_drafter() -> None:
 
 
 def test_text_is_completed_to_its_full_length_and_answers_to_a_chat_are_not() -> None:
-    plan = Plan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
+    plan = BenchPlan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
     for prompts, full_length in ((["hi"], True), ([[104, 105]], False)):
         with serving(drafting=False) as (plain, _), serving() as (drafted, state):
             servers = {"no drafter": Server(plain, []), "drafter": Server(drafted, [])}
@@ -126,7 +126,7 @@ def test_text_is_completed_to_its_full_length_and_answers_to_a_chat_are_not() ->
 
 
 def test_prompts_fill_whole_batches() -> None:
-    plan = Plan((1,), (0.0,), max_tokens=2, requests=5)
+    plan = BenchPlan((1,), (0.0,), max_tokens=2, requests=5)
     assert len(choose_prompts(["a", "b", "c"], plan, 1)) == 5
     assert len(choose_prompts(["a", "b", "c"], plan, 4)) == 8
     assert choose_prompts(["a", "b"], plan, 1)[:3] == ["a", "b", "a"]

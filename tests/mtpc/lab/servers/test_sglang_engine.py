@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.run import Plan, run_plan
+from mtpc.lab.bench.run import BenchPlan, run_plan
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.engine import ServerSettings
 from mtpc.lab.servers.load import CompletionParams
@@ -70,7 +70,7 @@ def test_counts_come_from_the_answers() -> None:
 
 
 def test_a_measurement_needs_no_page_of_metrics() -> None:
-    plan = Plan((2,), (0.0,), max_tokens=4, rounds=1, requests=2)
+    plan = BenchPlan((2,), (0.0,), max_tokens=4, rounds=1, requests=2)
     with serving(drafting=False) as (plain, _), serving() as (drafted, state):
         servers = {"no drafter": Server(plain, []), "drafter": Server(drafted, [])}
         (point,) = run_plan(SGLANG, servers, ["x"], plan, lambda *_: None)
@@ -80,7 +80,7 @@ def test_a_measurement_needs_no_page_of_metrics() -> None:
 
 
 def test_answers_of_the_warm_up_are_forgotten_before_a_measurement() -> None:
-    plan, seen = Plan((1,), (0.0,), max_tokens=4, rounds=2, requests=2), []
+    plan, seen = BenchPlan((1,), (0.0,), max_tokens=4, rounds=2, requests=2), []
     with serving() as (url, _), serving() as (own, state):
         forgets = Server(own, [], clear_history=lambda url: seen.append((url, len(state.bodies))))
         servers = {"no drafter": Server(url, []), "drafter": Server(url, []), "n-gram": forgets}
