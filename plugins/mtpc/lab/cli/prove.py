@@ -81,15 +81,15 @@ def prove(
 
     mtpc prove http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001 --samples 40000 --samplings 0.6/19/0.95
 
-    mtpc prove http://127.0.0.1:8000 --record runs/said.json
+    mtpc prove http://127.0.0.1:8000 --record runs/recording.json
 
-    mtpc prove --recorded runs/said.json --baseline-url http://127.0.0.1:8000
+    mtpc prove --recorded runs/recording.json --baseline-url http://127.0.0.1:8000
     """
     from mtpc.lab.console import console
     from mtpc.lab.prove import command
-    from mtpc.lab.prove.plan import Plan, parse_samplings
+    from mtpc.lab.prove.plan import ProvePlan, parse_samplings
 
-    plan = Plan(
+    plan = ProvePlan(
         samplings=parse_samplings(samplings),
         samples=samples,
         texts=texts,
@@ -98,7 +98,7 @@ def prove(
         concurrency=concurrency,
         seed=seed,
     )
-    request = command.Request(
+    options = command.ProveOptions(
         url=url,
         baseline_url=baseline_url,
         recorded=recorded,
@@ -108,6 +108,6 @@ def prove(
         tie=tie,
         out=out,
     )
-    report = command.prove(request, plan, console())
+    report = command.prove(options, plan, console())
     if report is not None and report.verdict != "the same":
         raise typer.Exit(1)

@@ -18,9 +18,7 @@ def test_unknown_engine() -> None:
 
 
 def test_sglang_is_not_measured_offline() -> None:
-    with pytest.raises(
-        MTPCError, match=r"^--offline does not support --engine sglang: .* behind its server only\.$"
-    ):
+    with pytest.raises(MTPCError, match=r"^--offline does not support --engine sglang: .* behind its server only\.$"):
         find_engine("sglang", offline=True)
 
 

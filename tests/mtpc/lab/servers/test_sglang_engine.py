@@ -16,7 +16,7 @@ from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.server import Server
 from mtpc.lab.servers.sglang_engine import (
     SGLANG,
-    forget,
+    flush_cache,
     ngram_obstacle,
     read_details,
     sglang_command,
@@ -90,7 +90,7 @@ def test_answers_of_the_warm_up_are_forgotten_before_a_measurement() -> None:
 
 def test_a_server_that_does_not_forget_is_not_measured() -> None:
     with serving() as (url, state), pytest.raises(MTPCError, match=r"flush_cache.*404"):
-        forget(url)
+        flush_cache(url)
     assert state.pages == ["/flush_cache?timeout=10"]
 
 
