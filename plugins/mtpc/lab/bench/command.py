@@ -83,7 +83,7 @@ def engine_ngram(request: BenchOptions, plan: BenchPlan, engine: Engine, console
     """Choose the setting of the engine's own n-gram drafter.
 
     Returns:
-        The setting; None where the drafter is left out, which is printed unless the user asked for it.
+        The setting; None where the drafter is left out, with a printed reason unless ``--no-ngram`` was given.
 
     Raises:
         MTPCError: The user gave a setting that cannot be measured.

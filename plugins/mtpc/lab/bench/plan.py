@@ -162,7 +162,7 @@ def measured_costs(timed: Sequence[StepTimes]) -> MeasuredCosts:
 
 
 def _cost(timed: Sequence[StepTimes], seconds: float) -> StepCost:
-    """Return the costs at some temperatures, in units of so many seconds."""
+    """Return the costs at some temperatures, in units of ``seconds``."""
     curves = {
         "plain": _curve([(point.batch, point.without / seconds) for point in timed]),
         "drafting": _curve([(point.batch, point.drafting / seconds) for point in timed]),

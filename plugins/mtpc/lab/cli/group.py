@@ -1,4 +1,4 @@
-"""The command group: whatever is wrong with a command line or a file becomes one sentence and exit code 2."""
+"""The command group: errors in options or files become one sentence on standard error and exit code 2."""
 
 from __future__ import annotations
 
@@ -16,28 +16,35 @@ from mtpc.lab.extras import missing_extra
 
 
 class Group(TyperGroup):
-    """Shows what is wrong on standard error, without a stack trace."""
+    """A command group that prints errors as one sentence, without a stack trace."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
-        """Read the options before the command."""
+        """Parse the options before the command."""
         with errors_as_sentences():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the command."""
         with errors_as_sentences():
             return super().invoke(ctx)
 
 
 @contextmanager
 def errors_as_sentences() -> Iterator[None]:
-    """End with one sentence for a wrong option, an `MTPCError`, a missing package, and what the system refuses."""
+    """Exit with code 2 and one sentence on a wrong option, an `MTPCError`, a missing package, or a system error.
+
+    Yields:
+        None.
+
+    Raises:
+        typer.Exit: One of these errors occurred.
+    """
     try:
         yield
     except MTPCError as error:
         sentence = str(error)
     except typer.TyperException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # typer shows the help, and the class to nobody
+        if type(error).__name__ == "NoArgsIsHelpError":  # a private class of typer, which then prints the help
             raise
         sentence = " ".join(error.format_message().replace("Value error, ", "").split())
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Requests completions and log-probabilities from a server, several at a time."""
+"""Requests completions and log-probabilities from a server, concurrently."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _ignore() -> None:
 
 
 class Client:
-    """A client of a running vLLM or SGLang server, which it tells apart.
+    """A client of a running server, which detects whether it is vLLM or SGLang.
 
     Methods that send requests raise `MTPCError` where the server refuses one, breaks off, or its response has another
     form.

@@ -50,9 +50,7 @@ def free_port() -> int:
         with socket.socket() as listener, suppress(OSError):
             listener.bind(("127.0.0.1", port))
             return port
-    raise MTPCError(
-        f"no port is free for a server: 100 from {PORTS[0]} to {PORTS[-1]} were tried. Stop other servers."
-    )
+    raise MTPCError(f"no port is free for a server: 100 from {PORTS[0]} to {PORTS[-1]} were tried. Stop other servers.")
 
 
 def fetch(url: str, timeout: float = 10.0) -> str:

@@ -124,7 +124,7 @@ def test_where_no_draft_pays_there_is_no_drafter(engine: str, tmp_path: Path) ->
     values = results(*(point(batch, rates) for batch in (1, 4, 16))) | {"settings": served(engine)._asdict()}
     (tmp_path / "results.json").write_text(json.dumps(values))
     result = plan(tmp_path / "results.json", "--out", tmp_path / "own.yaml")
-    assert "No draft pays: the configuration is without the drafter.\n" in result.output
+    assert "No K gives a speedup: the configuration has no drafter.\n" in result.output
     assert set(written(tmp_path / "own.yaml")) < {"model", "max-num-seqs", "model-path", "max-running-requests"}
 
 
@@ -166,7 +166,7 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
 def test_options_of_a_file_that_is_not_written(options: list[str], measured: Path) -> None:
     result = plan(measured, *options)
     assert result.exit_code == 2
-    assert "are about the file that --out writes" in result.output
+    assert f"{options[0]} requires --out FILE.yaml" in result.output
 
 
 def test_an_engine_that_is_not_known(measured: Path) -> None:
