@@ -46,7 +46,7 @@ from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
 from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.server import Server, side_by_side
-from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.table import Table
 
 ALL = "all"
@@ -99,7 +99,7 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
 
     Errors: `MTPCError` for a wrong setting.
     """
-    own = drafts_of(given.drafter, None)
+    own = resolve_num_drafts(given.drafter, None)
     ngrams = {f"n-gram {setting}": Ngram.parse(setting) for setting in given.ngram}
     most = max(own, given.copied_drafts, *(ngram.drafts for ngram in ngrams.values()))
     length = longest_prompt + given.max_tokens + 1 + most

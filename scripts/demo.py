@@ -29,7 +29,7 @@ from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
 from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import Server, side_by_side
-from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.prompts import SHIPPED, Prompt, read_prompts
 
@@ -113,7 +113,7 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
     if copying and chat is None:
         raise MTPCError(f"{target} is no chat model, but what is asked with --copying is for one.")
     programme = COPYING if copying else TEXT if chat is None else CHAT
-    drafts = programme.drafts or drafts_of(drafter, None)
+    drafts = programme.drafts or resolve_num_drafts(drafter, None)
     plain = ServerSettings(target, 1, MAX_LENGTH, plugin=False)  # the engine as it is released
     drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, drafts, programme.arguments)
     prompts = [prompt for prompt, _ in read_prompts(programme.prompts, target)]

@@ -20,7 +20,7 @@ from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.server import Server, side_by_side
-from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.targets.folder import stated_sizes
 from mtpc.lab.text.prompts import Prompt, prompt_length, read_prompts
 
@@ -119,7 +119,7 @@ def server_settings(
         MTPCError: The target's folder is wrong, or the drafter was trained for another target.
     """
     assert request.target is not None and request.drafter is not None  # checked by BenchOptions
-    num_drafts = drafts_of(request.drafter, request.num_drafts, stated_sizes(request.target))
+    num_drafts = resolve_num_drafts(request.drafter, request.num_drafts, stated_sizes(request.target))
     length = longest_prompt + plan.max_tokens + max(num_drafts, 0 if ngram is None else ngram.drafts)
     plain = ServerSettings(request.target, max(plan.batch_sizes), length, extra=request.server_arguments)
     extra = plain.extra + request.drafter_arguments

@@ -11,7 +11,7 @@ from mtpc.methods import method_of
 from mtpc.methods.drafter import check_drafts
 
 
-def drafts_of(drafter: Path, wanted: int | None, target: Target | None = None) -> int:
+def resolve_num_drafts(drafter: Path, wanted: int | None, target: Target | None = None) -> int:
     """Determine the number of draft tokens per decoding step, K.
 
     Args:
