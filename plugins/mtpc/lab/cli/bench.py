@@ -100,7 +100,7 @@ def bench(
         str | None, typer.Option(callback=address, help="Running server without a drafter, to compare --url with.")
     ] = None,
 ) -> None:
-    r"""Measure throughput and acceptance without a drafter, with yours, and with the engine's own n-gram drafter.
+    """Measure throughput and acceptance without a drafter, with yours, and with the engine's own n-gram drafter.
 
     The command starts three servers (three processes with --offline) that differ only in the drafter. It measures them
     in turn, so that a slower machine slows down all of them. It prints tokens/s, speedup, acceptance length, acceptance
@@ -122,28 +122,23 @@ def bench(
     # Measure all batch sizes and temperatures of the included byte-level model.
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
 
-    # Measure batch size 1, greedy, in vLLM without a server.
-    mtpc bench --target weights/byte-target \
-      --drafter weights/byte-mtpc-hmm-n8 \
-      --offline --batch-sizes 1 --temperatures 0
+    # Measure vLLM in one process, without a server.
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --offline
+
+    # Measure greedy decoding only.
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --temperatures 0
+
+    # Measure SGLang.
+    mtpc bench --engine sglang --target runs/smollm2 --drafter runs/fastmtp
+
+    # Use your own prompts.
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --prompts my.jsonl
 
     # Choose the engine's n-gram drafter: 8 draft tokens where 5 to 8 match.
-    mtpc bench --target weights/byte-target \
-      --drafter weights/byte-mtpc-hmm-n8 --ngram 5-8:8
-
-    # Measure a chat model with your own prompts, without the n-gram drafter.
-    mtpc bench --target runs/smollm2 --drafter runs/smollm2-fastmtp \
-      --prompts benchmarks/chat_prompts.jsonl --no-ngram
-
-    # Measure SGLang with a draft tree of 15 nodes.
-    mtpc bench --engine sglang --target weights/byte-target \
-      --drafter weights/byte-mtpc-hmm-n8 \
-      --drafter-arg=--speculative-eagle-topk=4 \
-      --drafter-arg=--speculative-num-draft-tokens=16
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --ngram 5-8:8
 
     # Measure two running servers, with a drafter and without.
-    mtpc bench --url http://127.0.0.1:8000 \
-      --baseline-url http://127.0.0.1:8001
+    mtpc bench --url http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
     ```
     """
     from mtpc.lab.bench.command import BenchOptions, run_benchmark

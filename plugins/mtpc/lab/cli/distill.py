@@ -73,7 +73,7 @@ def distill(
         typer.Option(min=0, max=MOST_SEED, help="Seed of the openings and, without --offline, of sampling."),
     ] = 0,
 ) -> None:
-    r"""Generate conversations with a chat model, to train a drafter for it (self-distillation).
+    """Generate conversations with a chat model, to train a drafter for it (self-distillation).
 
     The target first answers --questions, if given: use prompts like those of your users. Then it continues user turns
     that begin with a few given words (questions, reasoning, code, other languages) or that ask about source code and
@@ -84,19 +84,16 @@ def distill(
 
     Examples:
     ```
-    mtpc distill --target runs/smollm2 --out runs/distilled
+    mtpc distill --target runs/smollm2 --out runs/data
 
     # Run faster on a CPU.
-    mtpc distill --target runs/smollm2 --out runs/distilled \
-      --offline --concurrency 128 --top-p 1
+    mtpc distill --target runs/smollm2 --out runs/data --offline --top-p 1
 
-    # Answer your own prompts first, up to 5 million tokens.
-    mtpc distill --target runs/smollm2 --out runs/distilled \
-      --questions questions.jsonl --tokens 5000000
+    # Answer your own prompts first.
+    mtpc distill --target runs/smollm2 --out runs/data --questions my.jsonl
 
     # Use a running server.
-    mtpc distill --target runs/smollm2 --out runs/distilled \
-      --url http://127.0.0.1:8000
+    mtpc distill --target runs/smollm2 --out data --url http://127.0.0.1:8000
     ```
     """
     from mtpc.lab.console import console

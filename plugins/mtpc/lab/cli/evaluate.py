@@ -98,7 +98,7 @@ def evaluate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the target's sampling.")] = 0,
 ) -> None:
-    r"""Compute the expected acceptance length of drafters on held-out text, without an engine.
+    """Compute the expected acceptance length of drafters on held-out text, without an engine.
 
     The target continues held-out prompts. Along its output the expected acceptance of speculative decoding is computed
     exactly, with all tokens of the vocabulary; an engine may draft from a smaller draft vocabulary. Give one of
@@ -110,21 +110,17 @@ def evaluate(
 
     Examples:
     ```
-    # Evaluate a byte-level drafter with chains and three sizes of trees.
-    mtpc evaluate weights/byte-mtpc-hmm-n8 --target weights/byte-target \
-      --corpus corpus --tree 7,15,31
+    # Evaluate a drafter on the held-out questions of its training data.
+    mtpc evaluate runs/fastmtp --target runs/smollm2 --data runs/data
 
-    # Compare two drafters on the held-out questions of their training data.
-    mtpc evaluate runs/fastmtp runs/vanilla --target runs/smollm2 \
-      --data runs/distilled
+    # Compare two drafters on your own prompts.
+    mtpc evaluate runs/fastmtp runs/new --target runs/smollm2 --prompts my.jsonl
 
-    # Add 8 borrowed nodes to a tree of 16.
-    mtpc evaluate weights/smollm2-fastmtp --target runs/smollm2 \
-      --data runs/distilled --tree 16 --borrow 8 --max-children 4
+    # Add draft trees of 7, 15 and 31 nodes.
+    mtpc evaluate runs/new --target runs/smollm2 --data data --tree 7,15,31
 
-    # Use your own prompts.
-    mtpc evaluate weights/smollm2-fastmtp --target runs/smollm2 \
-      --prompts benchmarks/chat_prompts.jsonl
+    # Evaluate a byte-level drafter.
+    mtpc evaluate runs/mtpc-btree-n8 --target runs/byte-target --corpus corpus
     ```
     """
     import json

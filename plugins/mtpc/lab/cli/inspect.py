@@ -49,7 +49,7 @@ def inspect(
         Path | None, typer.Option(callback=file_to_write, help="Draw the tree of --tree to this PNG file.")
     ] = None,
 ) -> None:
-    r"""Validate a drafter checkpoint, describe it, and print the commands that serve it; with --tree, show its drafts.
+    """Validate a drafter checkpoint, describe it, and print the commands that serve it; with --tree, show its drafts.
 
     The checkpoint is loaded as strictly as an engine loads it. The output lists the draft method, the parameters of
     each part, the memory that a draft reads, the provenance, and the commands for both engines. A checkpoint that would
@@ -64,13 +64,11 @@ def inspect(
     ```
     mtpc inspect weights/byte-mtpc-hmm-n8
 
-    # Show and draw the draft tree of one decoding step.
-    mtpc inspect weights/smollm2-fastmtp --target runs/smollm2 \
-      --tree "Why is the sky blue?" --out runs/tree.png
+    # Show the draft tree of one decoding step.
+    mtpc inspect runs/fastmtp --target runs/smollm2 --tree "Why is it blue?"
 
-    # Include 6 borrowed nodes.
-    mtpc inspect weights/byte-mtpc-hmm-n8 --target weights/byte-target \
-      --tree "It was the best of " --borrow 6
+    # Draw it.
+    mtpc inspect runs/fastmtp --target runs/smollm2 --tree Hi --out tree.png
     ```
     """
     if out is not None and tree is None:

@@ -29,7 +29,7 @@ def plan(
     copy: Annotated[bool, typer.Option("--copy", help="Add prompt lookup to the configuration of --out.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")] = False,
 ) -> None:
-    r"""Choose the number of draft tokens for each batch size, from the results of `mtpc bench` on this machine.
+    """Choose the number of draft tokens for each batch size, from the results of `mtpc bench` on this machine.
 
     Verifying draft tokens costs more the more requests there are, so a long draft slows a full server down. The command
     computes the best number of draft tokens K for each batch size from the measured times and acceptance rates. K is 0
@@ -45,23 +45,20 @@ def plan(
 
     Examples:
     ```
-    mtpc bench --target weights/byte-target \
-      --drafter weights/byte-mtpc-hmm-n8 \
-      --batch-sizes 1,4,16 --temperatures 0,0.7 --out runs/bench
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --batch-sizes 1,4,16
 
     # Print the settings.
     mtpc plan runs/bench/results.json
 
     # Write a configuration, and serve with it.
-    mtpc plan runs/bench/results.json --out runs/byte.yaml
-    vllm serve --config runs/byte.yaml
+    mtpc plan runs/bench/results.json --out runs/plan.yaml
+    vllm serve --config runs/plan.yaml
 
     # Add prompt lookup.
-    mtpc plan runs/bench/results.json --copy --out runs/byte-copy.yaml
+    mtpc plan runs/bench/results.json --copy --out runs/copy.yaml
 
     # Write a configuration for SGLang.
-    mtpc plan runs/bench/results.json \
-      --engine sglang --out runs/byte-sglang.yaml
+    mtpc plan runs/bench/results.json --engine sglang --out runs/sglang.yaml
     ```
     """
     from mtpc.errors import MTPCError

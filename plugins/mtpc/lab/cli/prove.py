@@ -70,7 +70,7 @@ def prove(
     out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for the report.")] = Path("runs/prove"),
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED // 2, help="First of the seeds of requests.")] = 0,
 ) -> None:
-    r"""Test that a server with any drafter has the same output distribution as the same server without one.
+    """Test that a server with any drafter has the same output distribution as the same server without one.
 
     Greedy outputs must equal the baseline's, at batch size 1 and among concurrent requests. Where they differ, the gap
     of log-probabilities separates rounding (bfloat16) from a fault.
@@ -90,15 +90,12 @@ def prove(
     # Compare two running servers.
     mtpc prove http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
 
-    # Test one sampling setting with more samples.
-    mtpc prove http://127.0.0.1:8000 \
-      --baseline-url http://127.0.0.1:8001 \
-      --samples 40000 --samplings 0.6/19/0.95
+    # If only one server fits into memory: record it, stop it, and compare.
+    mtpc prove http://127.0.0.1:8000 --record runs/a.json
+    mtpc prove --recorded runs/a.json --baseline-url http://127.0.0.1:8001
 
-    # If only one server fits into memory: record it, stop it, compare.
-    mtpc prove http://127.0.0.1:8000 --record runs/recording.json
-    mtpc prove --recorded runs/recording.json \
-      --baseline-url http://127.0.0.1:8001
+    # Detect smaller faults with ten times the samples.
+    mtpc prove http://127.0.0.1:8000 --record runs/a.json --samples 40000
     ```
     """
     from mtpc.lab.console import console

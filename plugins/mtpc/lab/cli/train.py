@@ -6,14 +6,13 @@ import typer
 
 from mtpc.lab.cli.methods import method_commands
 
-HELP = r"""Train a drafter of a draft method for a frozen target.
+HELP = """Train a drafter of a draft method for a frozen target.
 
 Examples:
 ```
 mtpc train mtpc --target weights/byte-target --circuits btree --windows 8
 
-mtpc train fastmtp --target runs/smollm2 --data runs/distilled \
-  --out runs/smollm2-fastmtp
+mtpc train fastmtp --target runs/smollm2 --data runs/data --out runs/fastmtp
 ```
 """
 

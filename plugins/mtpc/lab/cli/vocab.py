@@ -45,7 +45,7 @@ def build(
         ),
     ] = (8192, 16384, 32768),
 ) -> None:
-    r"""Rank a target's tokens by their frequency in each language, as a draft vocabulary.
+    """Rank a target's tokens by their frequency in each language, as a draft vocabulary.
 
     One file holds all languages; the server chooses the number of tokens. Answers of conversations count for the
     language of their category (English, Spanish, French, source code), text files for the language that you give. The
@@ -53,12 +53,10 @@ def build(
 
     Examples:
     ```
-    mtpc vocab build runs/vocabulary.json --target runs/smollm2 \
-      --data runs/distilled
+    mtpc vocab build runs/vocabulary.json --target runs/smollm2 --data runs/data
 
-    # Count text files, one language each.
-    mtpc vocab build runs/vocabulary.json --target runs/smollm2 \
-      --text english=emma.txt --text french=candide.txt
+    # Count a text file as a language.
+    mtpc vocab build v.json --target runs/smollm2 --text french=candide.txt
     ```
     """
     from mtpc.errors import MTPCError

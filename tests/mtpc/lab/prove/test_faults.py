@@ -126,11 +126,12 @@ def test_the_verdict() -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     """Recorded by a server, then compared with the other; SGLang's way of asking."""
-    prompts, record, out = tmp_path / "prompts.jsonl", tmp_path / "said.json", tmp_path / "out"
+    prompts, record, out = tmp_path / "prompts.jsonl", tmp_path / "recording.json", tmp_path / "out"
     prompts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("some words", "others", "and more")))
     few = ["--prompts", str(prompts), "--samples", "400", "--texts", "20", "--length", "8", "--samplings", "1"]
     with serving(TableModel(), sglang=True) as url:
-        assert CliRunner().invoke(app, ["prove", url, *few, "--record", str(record)]).exit_code == 0
+        first = CliRunner().invoke(app, ["prove", url, *few, "--record", str(record)])
+        assert first.exit_code == 0, first.stderr
     recorded = ["prove", "--recorded", str(record), "--out", str(out)]
     with serving(TableModel(drafts=False), sglang=True) as url:
         assert CliRunner().invoke(app, [*recorded, "--baseline-url", url]).exit_code == 0

@@ -41,7 +41,7 @@ def train(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the target's sampling.")] = 0,
 ) -> None:
-    r"""Make a drafter that only does prompt lookup: it proposes the tokens that followed an earlier match.
+    """Make a drafter that only does prompt lookup: it proposes the tokens that followed an earlier match.
 
     It has no trained part, needs no device memory, and is lossless at every temperature. It helps where outputs repeat
     earlier text: summaries, extraction, code, edits. Its `copying.json` holds the probability that text repeats, by the
@@ -49,11 +49,10 @@ def train(
 
     Examples:
     ```
-    mtpc train copying --target runs/smollm2 --out runs/copying
+    mtpc train copying --target runs/smollm2 --out runs/copy
 
     # Measure the probabilities on your own prompts.
-    mtpc train copying --target runs/smollm2 \
-      --prompts questions.jsonl --out runs/copying
+    mtpc train copying --target runs/smollm2 --out runs/copy --prompts my.jsonl
     ```
     """
     from mtpc.lab.evaluation.prompts import prompts_of_file

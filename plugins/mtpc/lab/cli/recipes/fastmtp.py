@@ -29,26 +29,20 @@ def train(
     minutes: options.Minutes = None,
     questions: options.Questions = 16,
 ) -> None:
-    r"""Train one MTP layer that drafts K tokens by applying itself K times (FastMTP, arXiv 2509.18362).
+    """Train one MTP layer that drafts K tokens by applying itself K times (FastMTP, arXiv 2509.18362).
 
     The target stays frozen, and its hidden states are computed during training. Embedding and output head are the
     target's. The loss is the cross-entropy of each draft step, weighted by powers of beta.
 
     The defaults are those of FastMTP, except that a draft step attends to what it attends to in an engine, and that
-    1024 tokens of a conversation are read. FastMTP starts from a layer that was trained with its target. To start from
-    nothing, use a larger learning rate and a smaller batch, as in the first example.
+    1024 tokens of a conversation are read. FastMTP starts from a layer that was trained with its target. Without one,
+    use a larger learning rate and a smaller batch: --loss kl --optimizer muon --learning-rate 5e-3 --batch 4.
 
     The checkpoint's provenance.json holds the acceptance rates on held-out questions that `mtpc evaluate` prints.
 
     Examples:
     ```
-    mtpc train fastmtp --target runs/smollm2 --data runs/distilled \
-      --out runs/fastmtp --loss kl --optimizer muon \
-      --learning-rate 5e-3 --batch 4
-
-    # Train for one draft token; stop and continue with the same command.
-    mtpc train fastmtp --target runs/smollm2 --data runs/distilled \
-      --out runs/vanilla --num-drafts 1 --resume runs/vanilla.state
+    mtpc train fastmtp --target runs/smollm2 --data runs/data --out runs/fastmtp
     ```
     """
     from mtpc.lab.cli.train_and_score import train_and_score
@@ -90,7 +84,7 @@ def convert(
         ),
     ] = None,
 ) -> None:
-    r"""Convert the MTP layer of a FastMTP or MiMo checkpoint (TencentBAC/FastMTP, XiaomiMiMo/MiMo-7B-RL).
+    """Convert the MTP layer of a FastMTP or MiMo checkpoint (TencentBAC/FastMTP, XiaomiMiMo/MiMo-7B-RL).
 
     Only the tensors of that layer are read. Embedding and output head stay the target's, which is MiMo-7B-RL in both
     cases. A checkpoint with another layout or unknown entries is rejected.
@@ -102,8 +96,7 @@ def convert(
     ```
     mtpc convert fastmtp downloads/FastMTP runs/mimo-fastmtp
 
-    mtpc convert fastmtp downloads/MiMo-7B-RL runs/mimo-vanilla \
-      --num-drafts 3
+    mtpc convert fastmtp downloads/MiMo-7B-RL runs/mimo-vanilla --num-drafts 3
     ```
     """
     from mtpc.lab.convert.fastmtp import convert_fastmtp

@@ -55,25 +55,19 @@ def train(
     minutes: options.Minutes = None,
     questions: options.Questions = 16,
 ) -> None:
-    r"""Train draft layers for the first draft tokens, and parallel heads for the others (Gumiho, arXiv 2503.10135).
+    """Train draft layers for the first draft tokens, and parallel heads for the others (Gumiho, arXiv 2503.10135).
 
     The target stays frozen, and its hidden states are computed during training. Embedding and output head are the
     target's. The defaults are those of Gumiho's table 5: the loss is the distance to the target's hidden states plus a
     tenth of the distance to its distributions.
 
-    Several drafters train on the same batches, so that their results can be compared. The provenance.json of each
-    checkpoint holds the acceptance rates on held-out questions that `mtpc evaluate` prints.
+    To train on distributions only, use --regression 0 --classification 1. Several drafters (--circuits ff,hmm,none)
+    train on the same batches, so that their results can be compared. The provenance.json of each checkpoint holds the
+    acceptance rates on held-out questions that `mtpc evaluate` prints.
 
     Examples:
     ```
-    mtpc train gumiho --target runs/smollm2 --data runs/distilled \
-      --out runs/trained
-
-    # Train three kinds of heads on distributions only.
-    mtpc train gumiho --target runs/smollm2 --data runs/distilled \
-      --out runs/trained --circuits ff,hmm,none \
-      --regression 0 --classification 1 --optimizer muon \
-      --learning-rate 3e-3 --head-rows 8192 --epochs 2
+    mtpc train gumiho --target runs/smollm2 --data runs/data --out runs/gumiho
     ```
     """
     from mtpc.circuits import allowed_rank

@@ -86,7 +86,7 @@ def train(
     resume: options.Resume = None,
     minutes: options.Minutes = None,
 ) -> None:
-    r"""Train circuits that draft a window of tokens in one pass (MTPC, arXiv 2511.11346).
+    """Train circuits that draft a window of tokens in one pass (MTPC, arXiv 2511.11346).
 
     Several circuits and windows train on the same batches, so that they share the target's passes and can be compared.
     The provenance.json of each checkpoint holds the expected acceptance rates on held-out text that `mtpc evaluate`
@@ -96,10 +96,8 @@ def train(
     ```
     mtpc train mtpc --target weights/byte-target --circuits btree --windows 8
 
-    # Train eight drafters; stop and continue with the same command.
-    mtpc train mtpc --target weights/byte-target \
-      --circuits ff,cp,hmm,btree --windows 8,16 \
-      --loss kl --resume runs/heads.state
+    # Train four drafters, and compare them.
+    mtpc train mtpc --target runs/byte-target --circuits cp,hmm --windows 8,16
     ```
     """
     from mtpc.circuits import allowed_rank
