@@ -189,7 +189,7 @@ def test_readme_is_short_and_names_no_test() -> None:
 
 def test_every_command_and_setting_has_its_row() -> None:
     commands = generated()[DOCS / "reference" / "cli.md"]
-    for words in {tuple(words[:2]) for page in PAGES for words in command_lines(page)}:
+    for words in {tuple(words[:2]) for page in PAGES for words in command_lines(page.read_text())}:
         named, count = command(tuple(word for word in words if not word.startswith("-")))
         section = commands.partition(f"## mtpc {' '.join(words[:count])}\n")[2].partition("\n## ")[0]
         for parameter in named.params:

@@ -60,7 +60,7 @@ CIRCUITS = ("--circuits", "hmm,ff", "--windows", "3", "--rank", "2", "--leaf-fea
 SHORT = ("--updates", "4", "--texts", "2", "--positions", "8", "--prompts", "3")
 
 
-@pytest.mark.parametrize("family", ["mtpc", "fastmtp"])
+@pytest.mark.parametrize("method", ["mtpc", "fastmtp"])
 def test_provenance_has_the_figures_that_evaluate_prints(
     folders: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
