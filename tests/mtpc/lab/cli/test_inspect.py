@@ -51,9 +51,9 @@ def test_weights_read_are_the_weights_on_disk(folder: Path) -> None:
     stored = (folder / "model.safetensors").stat().st_size
     header = stored - weight_bytes(inspect_drafter(folder).parameters["parallel"])
     assert 0 < header < 4096  # what remains is the header of the file
-    window = load_drafter(folder).window
-    assert window is not None
-    assert leaf_bytes(window) == 4 * math.prod((5, 3, 20))
+    parallel = load_drafter(folder).parallel
+    assert parallel is not None
+    assert leaf_bytes(parallel) == 4 * math.prod((5, 3, 20))
 
 
 def test_ff_has_no_sums_and_no_trunk(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_shows_what_it_is_and_how_to_serve_it(folder: Path) -> None:
 
 def test_an_mtp_layer(tmp_path: Path) -> None:
     folder = make_fastmtp(tmp_path / "drafter", make_target(tmp_path / "target"))
-    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    result = CliRunner().invoke(app, ["inspect", str(folder)], env={"COLUMNS": "160"})
     assert result.exit_code == 0
     for piece in ("MTP layer", "kind llama", "trained for 3", "autoregressive: input_proj", "for each step"):
         assert piece in result.output
