@@ -42,11 +42,11 @@ from mtpc.lab.bench.measure import Measurement
 from mtpc.lab.bench.report import speed_cell
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, rate, tokens_per_step
 from mtpc.lab.servers.engine import Engine, ServerSettings
-from mtpc.lab.servers.engines import find_engine, must_be_installed
-from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
+from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.server import Server, side_by_side
-from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.table import Table
 
 ALL = "all"
@@ -99,7 +99,7 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
 
     Errors: `MTPCError` for a wrong setting.
     """
-    own = drafts_of(given.drafter, None)
+    own = resolve_num_drafts(given.drafter, None)
     ngrams = {f"n-gram {setting}": Ngram.parse(setting) for setting in given.ngram}
     most = max(own, given.copied_drafts, *(ngram.drafts for ngram in ngrams.values()))
     length = longest_prompt + given.max_tokens + 1 + most
@@ -197,7 +197,9 @@ class Benchmark:
 
     def _run_point(self, point: Point, servers: Mapping[str, Server]) -> None:
         of_many = point.batch_size > 1
-        sampling = Sampling(self.given.max_tokens, point.temperature, ignore_eos=self.ignore_eos, spread=of_many)
+        sampling = CompletionParams(
+            self.given.max_tokens, point.temperature, ignore_eos=self.ignore_eos, spread=of_many
+        )
         together = any(len(prompts) < point.batch_size for prompts in self.asked.values())
         asked = {"together": list(chain(*self.asked.values()))} if together else self.asked
         queue = QUEUE if of_many else 1

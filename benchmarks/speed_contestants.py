@@ -14,7 +14,7 @@ from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.trees import TreeSettings
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.ngram import Ngram
-from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.targets.folder import stated_sizes
 
 
@@ -56,7 +56,7 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
     if trees.sizes and not given.max_children:
         raise MTPCError("--trees needs --max-children, as SGLang does (--speculative-eagle-topk).")
     target, drafts = stated_sizes(given.target), dict(given.drafts)
-    numbers = {name: drafts_of(folder, drafts.get(name), target) for name, folder in given.drafter}
+    numbers = {name: resolve_num_drafts(folder, drafts.get(name), target) for name, folder in given.drafter}
     most = max([0, *numbers.values(), *(ngram.drafts for ngram in ngrams), *(nodes for _, nodes, _ in trees.titles())])
     length, temperatures = longest_prompt + given.max_tokens + 1 + most, tuple(given.temperatures)
     plain = ServerSettings(given.target, given.batch_size, length, extra=tuple(given.server_arg))

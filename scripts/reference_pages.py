@@ -134,21 +134,11 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from commands(command.get_command(context, below), f"{name} {below}")
 
 
-def examples(text: str) -> str:
-    """A help text, whose examples become blocks of code."""
-    return re.sub(
-        r"^(mtpc .+(?:\n(?!\n).+)*)$",
-        lambda found: "```\n" + found[1].replace("\n", " ") + "\n```",
-        text,
-        flags=re.MULTILINE,
-    )
-
-
 def cli() -> str:
     """The page of the command line."""
     parts = ["# Command line\n\nEvery command of `mtpc` with its options.\n"]
     for name, command in commands(typer.main.get_command(app), "mtpc"):
-        parts.append(f"## {name}\n\n{examples(inspect.cleandoc(command.help or ''))}\n")
+        parts.append(f"## {name}\n\n{inspect.cleandoc(command.help or '')}\n")
         rows = []
         for parameter in command.params:
             names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or parameter.name]

@@ -12,7 +12,7 @@ from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
 from sglang.srt.server_args import prepare_server_args
 
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.configuration import Served, configuration, write
+from mtpc.lab.bench.configuration import MeasuredServer, configuration, write
 from sglang_mtpc.settings import check_settings
 from sglang_mtpc.token_map import copies, read
 from tests.sglang_mtpc.resolving import refused, resolved
@@ -78,7 +78,7 @@ def test_a_hugging_face_id(target: Path, drafter: Path, tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("copying", [None, {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}])
 def test_a_configuration_of_mtpc_plan(copying: Any, target: Path, drafter: Path, tmp_path: Path) -> None:
-    file, served = tmp_path / "own.yaml", Served("sglang", str(target), str(drafter))
+    file, served = tmp_path / "own.yaml", MeasuredServer("sglang", str(target), str(drafter))
     write(file, "sglang", configuration(served, [[1, 4, 5], [5, 20, 0]], copying))
     given = prepare_server_args(["--config", str(file), "--device", "cpu"])
     given.resolve_once()

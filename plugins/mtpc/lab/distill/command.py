@@ -17,8 +17,8 @@ from mtpc.lab.console import progress_on
 from mtpc.lab.distill.questions import read_questions
 from mtpc.lab.distill.run import Distillation, DistillationPlan
 from mtpc.lab.servers.engine import ServerSettings
-from mtpc.lab.servers.engines import find_engine, must_be_installed
-from mtpc.lab.servers.server import Server, running, tidy_end
+from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
+from mtpc.lab.servers.server import Server, exit_on_signals, running
 from mtpc.lab.text.chat_template import ChatTemplate
 
 
@@ -72,7 +72,7 @@ def server(request: DistillRequest, plan: DistillationPlan) -> Iterator[Server]:
     engine = find_engine(request.engine, request.offline)
     must_be_installed(engine)
     settings = ServerSettings(request.target, plan.concurrency, plan.longest, extra=request.server_arguments)
-    with tidy_end(), running(engine, settings, request.out / "server.log") as answering:
+    with exit_on_signals(), running(engine, settings, request.out / "server.log") as answering:
         yield answering()
 
 

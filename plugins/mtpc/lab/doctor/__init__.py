@@ -1,4 +1,4 @@
-"""Says whether this machine can serve a drafter, and what mends it if not."""
+"""Checks whether this machine can serve a drafter, and names the fix for each problem."""
 
 from mtpc.lab.doctor.checks import examine
 from mtpc.serving.check_result import Finding

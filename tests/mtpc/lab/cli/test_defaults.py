@@ -19,7 +19,7 @@ from mtpc.lab.cli.recipes import gumiho as gumiho
 from mtpc.lab.cli.recipes import mtpc as mtpc
 from mtpc.lab.evaluation.evaluate import EvaluationPlan
 from mtpc.lab.options.numbers import MOST_DRAFTS
-from mtpc.lab.prove.plan import Plan as ProvePlan
+from mtpc.lab.prove.plan import ProvePlan
 from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.methods.mtpc import MTPCConfig
 from mtpc.parallel.config import ParallelConfig

@@ -78,7 +78,7 @@ def test_shows_what_it_is_and_how_to_serve_it(folder: Path) -> None:
 
 def test_an_mtp_layer(tmp_path: Path) -> None:
     folder = make_fastmtp(tmp_path / "drafter", make_target(tmp_path / "target"))
-    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    result = CliRunner().invoke(app, ["inspect", str(folder)], env={"COLUMNS": "160"})
     assert result.exit_code == 0
     for piece in ("MTP layer", "kind llama", "trained for 3", "autoregressive: input_proj", "per draft step"):
         assert piece in result.output

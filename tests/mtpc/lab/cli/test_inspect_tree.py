@@ -81,7 +81,7 @@ def test_what_is_shown(drafter: Path, target: Path, tmp_path: Path) -> None:
     result = inspected(drafter, target, "--nodes", "12", "--children", "3", "--borrow", "4", "--out", str(file))
     assert result.exit_code == 0
     step = tree_step(drafter, target, PROMPT, DraftTreeShape(12, 3, 4))
-    assert f"12 drafts, {sum(node.is_borrowed for node in step.nodes)} of them borrowed" in result.output
+    assert f"12 draft tokens, {sum(node.is_borrowed for node in step.nodes)} of them borrowed" in result.output
     assert result.output.count("target token") == 2
     assert result.output.count("accepted") == step.accepted + 1
     assert file.read_bytes().startswith(b"\x89PNG")
@@ -130,11 +130,11 @@ def test_without_a_target_or_matplotlib(target: Path, tmp_path: Path, monkeypatc
     drafter = make_drafter(tmp_path / "drafter", target)
     result = CliRunner().invoke(app, ["inspect", str(drafter), "--tree", PROMPT])
     assert result.exit_code == 2
-    assert "--tree needs --target" in result.stderr
+    assert "--tree requires --target" in result.stderr
     monkeypatch.setitem(sys.modules, "mtpc.lab.inspect.tree_picture", None)
     result = inspected(drafter, target, "--out", str(tmp_path / "tree.png"))
     assert result.exit_code == 2
-    assert "needs the package matplotlib" in result.stderr
+    assert "--out requires the package matplotlib" in result.stderr
     assert not (tmp_path / "tree.png").exists()
 
 
@@ -143,21 +143,21 @@ def test_a_picture_of_another_kind(name: str, tmp_path: Path) -> None:
     arguments = ["inspect", "nowhere", "--tree", PROMPT, "--target", "nowhere", "--out", str(tmp_path / name)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
-    assert result.stderr.endswith("trees are drawn as PNG: name a file that ends in .png.\n")
+    assert result.stderr.endswith("trees are drawn as PNG: give a file that ends in .png.\n")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_picture_of_no_tree(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["inspect", "nowhere", "--out", str(tmp_path / "tree.png")])
     assert result.exit_code == 2
-    assert "give --tree, too." in result.stderr
+    assert "--out requires --tree PROMPT" in result.stderr
 
 
 def test_a_prompt_in_another_encoding() -> None:
     prompt = b"caf\xe9".decode("utf-8", "surrogateescape")  # as Python reads its arguments
     result = CliRunner().invoke(app, ["inspect", "nowhere", "--tree", prompt, "--target", "nowhere"])
     assert result.exit_code == 2
-    assert result.stderr == "mtpc: --tree is 'caf\\udce9', but text in UTF-8 is expected.\n"
+    assert result.stderr == "mtpc: --tree is 'caf\\udce9', but it must be UTF-8 text.\n"
 
 
 def test_a_prompt_without_tokens(target: Path, tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def test_the_command(tmp_path: Path) -> None:
     given = ["convert", "fastmtp", str(tmp_path / "source"), str(tmp_path / "drafter"), "--num-drafts", "2"]
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
-    assert f"hidden size {SIZE} and vocabulary {VOCAB}, 2 drafts a step" in done.output
+    assert f"hidden size {SIZE} and vocabulary {VOCAB}, 2 draft tokens per step" in done.output
     assert load_drafter(tmp_path / "drafter").config.num_drafts == 2
     again = CliRunner().invoke(app, given)
     assert again.exit_code == 2

@@ -64,7 +64,7 @@ def test_a_failing_integration_point_fails_the_command_and_names_the_mend(
     assert result.exit_code == 1
     assert "takes (a b) where (a) is expected" in result.output
     assert "Install fake 1.0." in result.output
-    assert "1 of 11 failed" in result.output
+    assert "1 of 11 checks failed" in result.output
 
 
 def test_a_check_that_breaks_is_a_finding(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
