@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mtpc.draft import DraftContext, TreeDraft
 from mtpc.draw import at_temperature
-from mtpc.parallel.beams import Beams, Growth
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.beams import Beams, BeamTree
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.part import ParallelPart
 from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.step import BatchStep
@@ -26,7 +26,7 @@ def draft_tree(
     next_pass: Callable[[Beams, Tensor], Tensor] | None,
     lap: Callable[[str], None],
 ) -> TreeDraft:
-    """Draft the most probable nodes of both parts, some of them borrowed (`DraftShape.borrowed`).
+    """Draft the most probable nodes of both parts, some of them borrowed (`DraftShape.borrow_nodes`).
 
     Args:
         draft_input: SGLang's ``EagleDraftInput``, whose hidden states [B, 2 d] are the target's and the draft layers'.
@@ -44,22 +44,22 @@ def draft_tree(
     target, first = draft_input.hidden_states.chunk(2, -1)
     requests = len(target)
     head, temperature = model.head(requests), step.temperature.masked_fill(step.temperature == 0, 1.0)
-    growth = Growth.begin(at_temperature(head.logits(first), temperature).log(), shape.children, head)
+    growth = BeamTree.begin(at_temperature(head.logits(first), temperature).log(), shape.children, head)
     known = DraftContext(torch.stack([target, first.to(target.dtype)], 1), draft_input.bonus_tokens[:, None].long())
     steps, known = 1, _extend_context(known, growth.beams, None)
     lap("tree")
     if next_pass is not None:
         states = next_pass(growth.beams, first)  # [B k, d]
         log_q = at_temperature(head.logits(states), _per_row(temperature, states)).log()
-        growth = growth.widened(log_q.unflatten(0, (requests, -1)), shape.children, head)
+        growth = growth.with_level(log_q.unflatten(0, (requests, -1)), shape.children, head)
         steps, known = 2, _extend_context(known, growth.beams, states)
         lap("tree")
     if parallel.reads_autoregressive:
         known = model.completed(known, requests)
     temperature, rest = _per_row(temperature, known.tokens), shape.depth - steps
-    growth = parallel.continued(growth, known, temperature, rest, shape.children, shape.nodes)
+    growth = parallel.extend_tree(growth, known, temperature, rest, shape.children, shape.nodes)
     lap("parallel")
-    tree = borrowed(growth.tree(shape.nodes), shape.borrowed)
+    tree = borrow_nodes(growth.tree(shape.nodes), shape.borrow_nodes)
     lap("tree")
     return tree
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, Mode, certain, concatenated
+from mtpc.draft import Draft, Mode, one_hot, concat_positions
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths, Way
 from mtpc.draft_length.cost import FREE, MEASURED, StepCost, measured
@@ -150,7 +150,7 @@ class WorkerLengths:
 def empty_drafts(tokens: Tensor, vocab_size: int, mode: Mode) -> Draft:
     """Return drafts without tokens, [B, 0], for the requests of ``tokens``, int64 [B]."""
     none = tokens.new_empty(len(tokens), 0, dtype=torch.int64)
-    return Draft(none, None if mode == "greedy" else certain(none, vocab_size))
+    return Draft(none, None if mode == "greedy" else one_hot(none, vocab_size))
 
 
 def drafter_token_count(budget: DraftBudget, length: int) -> int:
@@ -183,5 +183,5 @@ def append_copied(draft: Draft, copied: Copied) -> Draft:
     """
     tokens = copied.tokens[:, draft.tokens.shape[1] :]
     if draft.probs is None:
-        return concatenated([draft, Draft(tokens, None)])
-    return concatenated([draft, Draft(tokens, certain(tokens, draft.probs.shape[2]))])
+        return concat_positions([draft, Draft(tokens, None)])
+    return concat_positions([draft, Draft(tokens, one_hot(tokens, draft.probs.shape[2]))])

@@ -16,10 +16,10 @@ import torch
 from sglang.srt.distributed.parallel_state import graph_capture
 from torch import Tensor
 
-from mtpc.cuda_graph import record
-from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, batched
+from mtpc.cuda_graph import capture_graph
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concat_requests
 from mtpc.noise import counter_uniforms
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.compiled import drafting_for_one
 from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.mixture import Copied, Copying
@@ -143,7 +143,7 @@ class Drafting:
             known = self.completed(known)
         if children > 1:
             temperature = None if mode == "greedy" else inputs.temperature
-            return borrowed(self.parallel.draft_tree(known, temperature, nodes, children, depth=depth), count)
+            return borrow_nodes(self.parallel.draft_tree(known, temperature, nodes, children, depth=depth), count)
         rows, whole = len(inputs.tokens), None
         parts = list(self.parallel.parts(rows, depth))
         if len(parts) == 1:
@@ -155,7 +155,7 @@ class Drafting:
         for part in parts:
             probs = None if whole is None else whole[part]
             chains.append(self._chain(known.of_rows(part), inputs.of_rows(part), mode, probs)._replace(probs=None))
-        return batched(chains)._replace(probs=whole)
+        return concat_requests(chains)._replace(probs=whole)
 
     def _chain(self, known: DraftContext, inputs: DraftInputs, mode: Mode, out: Tensor | None) -> Draft:
         """Draft chains, see `compute`."""
@@ -182,7 +182,7 @@ class Drafting:
             return
         sizes = getattr(runner.decode_cuda_graph_runner, "capture_bs", None)
         if sizes:
-            shared = partial(record, pool=torch.cuda.graph_pool_handle())
+            shared = partial(capture_graph, pool=torch.cuda.graph_pool_handle())
             free, _ = torch.cuda.mem_get_info()
             with graph_capture():
                 self.capture(sizes, states.repeat(max(sizes), 1, 1), shared)
@@ -204,7 +204,7 @@ class Drafting:
         for mode in modes:
             self.compute(DraftInputs(states, tokens, torch.ones(1), key, key, *self._empty_copied(tokens)), mode)
 
-    def capture(self, sizes: Sequence[int], states: Tensor, record: Recorder) -> None:
+    def capture(self, sizes: Sequence[int], states: Tensor, capture_graph: Recorder) -> None:
         """Capture drafting in CUDA graphs.
 
         The graphs of all sizes write their distributions into one buffer, because graphs cannot share output memory.
@@ -227,7 +227,7 @@ class Drafting:
             inputs = self.buffers.of_rows(slice(size))
             for mode in modes:
                 out = None if probs is None else probs[:size]
-                self.graphs[size, mode] = record(partial(self.compute, inputs, mode, out))
+                self.graphs[size, mode] = capture_graph(partial(self.compute, inputs, mode, out))
         self.sizes = sorted(sizes)
 
     def _empty_copied(self, tokens: Tensor) -> tuple[Tensor, Tensor] | tuple[None, None]:

@@ -16,7 +16,7 @@ import torch
 from sglang.srt.runtime_context import get_schedule
 from torch import Tensor
 
-from mtpc.to_device import sent
+from mtpc.to_device import copy_to_device
 from mtpc.verify import penalties
 
 
@@ -64,7 +64,7 @@ class Penalized(NamedTuple):
         emitted = predicted[nodes.clamp_min(0)].long()  # [P, depth + 1], the bonus token last
         index = torch.arange(emitted.shape[1], device=emitted.device)
         emitted = emitted.masked_fill(index >= (lengths - 1)[:, None], -1)
-        penalties.count(self.counts, torch.cat([self.bonus_tokens[:, None], emitted], 1))
+        penalties.add_counts(self.counts, torch.cat([self.bonus_tokens[:, None], emitted], 1))
         for request, counts in zip(self.requests, self.counts, strict=True):
             _COUNTS_OF[request] = _TokenCounts(counts, request.retraction_count)
 
@@ -95,23 +95,23 @@ def penalize(tokens: Tensor, parents: Tensor, batch: Any, logits: Tensor) -> Pen
 
     early = {row: ends for row, request in enumerate(batch.reqs) if (ends := _early_ends(request))}
     if early:
-        rows, width = sent(torch.tensor(list(early)), device), max(map(len, early.values()))
+        rows, width = copy_to_device(torch.tensor(list(early)), device), max(map(len, early.values()))
         padded = torch.tensor([[*each, *each[:1] * (width - len(each))] for each in early.values()])
         min_lengths = [
             len(batch.reqs[row].origin_input_ids) + batch.reqs[row].sampling_params.min_new_tokens for row in early
         ]
-        missing = sent(torch.tensor(min_lengths), device) - (batch.seq_lens[rows] + 1)
-        by_row[rows] = penalties.forbid_early_ends(by_row[rows], parents[rows], sent(padded, device), missing)
+        missing = copy_to_device(torch.tensor(min_lengths), device) - (batch.seq_lens[rows] + 1)
+        by_row[rows] = penalties.forbid_early_ends(by_row[rows], parents[rows], copy_to_device(padded, device), missing)
 
     some = [row for row, request in enumerate(batch.reqs) if _is_penalized(request)]
-    rows, requests = sent(torch.tensor(some, dtype=torch.int64), device), [batch.reqs[row] for row in some]
+    rows, requests = copy_to_device(torch.tensor(some, dtype=torch.int64), device), [batch.reqs[row] for row in some]
     if not some:
         return Penalized(batch, rows, (), logits.new_empty(0), tokens[rows, 0])
     counts = torch.stack([_counts(request, logits, late) for request in requests])
     params = [request.sampling_params for request in requests]
     strengths = penalties.Penalties(
         *(
-            sent(torch.tensor([float(getattr(each, f"{name}_penalty")) for each in params]), device)
+            copy_to_device(torch.tensor([float(getattr(each, f"{name}_penalty")) for each in params]), device)
             for name in penalties.Penalties._fields
         )
     )

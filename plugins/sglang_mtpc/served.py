@@ -14,7 +14,7 @@ from sglang.srt.runtime_context import get_device, get_parallel, get_schedule, g
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
-from mtpc.memory import FLOAT, of_drafts
+from mtpc.memory import FLOAT_BYTES, check_batch_memory
 from mtpc.methods import DrafterConfig, DraftMethod, method_of
 from mtpc.methods.drafter import load_drafter
 from mtpc.parallel.part import ParallelPart
@@ -130,8 +130,8 @@ def announce(vocabularies: str | None, steps: int) -> None:
     more.append("adaptive draft length" if adapts() else "fixed draft length")
     batch = get_schedule().max_running_requests
     if batch and by_drafter.depth:
-        probs = None if by_drafter.children > 1 else FLOAT * batch * by_drafter.depth * drafter.vocab_size
-        more.append(of_drafts(batch, by_drafter.nodes, drafter.vocab_size, probs, steps > 0))
+        probs = None if by_drafter.children > 1 else FLOAT_BYTES * batch * by_drafter.depth * drafter.vocab_size
+        more.append(check_batch_memory(batch, by_drafter.nodes, drafter.vocab_size, probs, steps > 0))
     whole = f"drafting from all {drafter.vocab_size} tokens"
     logger.info(announced(Path(folder()), method, shares, vocabularies or whole, *more))
 

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from mtpc.draft import Draft, TreeDraft
 from mtpc.noise import counter_uniforms
 from mtpc.verify import verify_rejection
-from mtpc.verify.candidates import candidates, verify_rejection_among, verify_tree_among
+from mtpc.verify.candidates import candidates, verify_rejection_candidates, verify_tree_candidates
 from mtpc.verify.filters import filtered, filtered_by_min_p
 from mtpc.verify.tree import verify_tree
 from mtpc.verify.verdict import PADDING
@@ -197,8 +197,8 @@ def _sampled(drafts: DraftsToVerify, batch: Any, logits: Tensor) -> tuple[Tensor
         if (most := max(limits[part])) <= small_top_k:
             among = candidates(logits[part], temperatures[:, 0], top_k, top_p, min_p, most, sequential)
             if probs is None:
-                return verify_tree_among(tokens, parents, among, noise)
-            accepted, emitted = verify_rejection_among(tokens, probs, among, noise[:, :-1], noise[:, -1])
+                return verify_tree_candidates(tokens, parents, among, noise)
+            accepted, emitted = verify_rejection_candidates(tokens, probs, among, noise[:, :-1], noise[:, -1])
         else:
             target = (logits[part].double() / temperatures[:, None]).softmax(-1)
             if ranks:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtpc.errors import MTPCError, await_sentences, show_sentences, tells
+from mtpc.errors import MTPCError, await_child_message, show_messages, exits_with_message
 from vllm_mtpc import metrics
 from vllm_mtpc.additional_config import vocabulary_values
 from vllm_mtpc.native.settings import check_native
@@ -34,7 +34,7 @@ def install(arg_utils: Any) -> None:
         with one_line_errors():
             check_complete(config)
         if config.speculative_config is not None:
-            await_sentences()
+            await_child_message()
         return config
 
     @functools.wraps(create)
@@ -70,7 +70,7 @@ def install_executor(executor: Any) -> None:
     Args:
         executor: vLLM's module ``vllm.v1.executor.abstract``.
     """
-    executor.Executor.__init__ = tells(executor.Executor.__init__)
+    executor.Executor.__init__ = exits_with_message(executor.Executor.__init__)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except MTPCError:
-        show_sentences()
+        show_messages()
         raise
 
 

@@ -132,7 +132,7 @@ def test_a_column_with_a_weight_of_its_own() -> None:
     mixed = draw_mixed(logits, temperature, uniforms, columns, weights)
     torch.testing.assert_close(mixed.probs, expected)
     assert torch.equal(mixed.columns, draw(mixed.probs, uniforms, temperature))
-    torch.testing.assert_close(mixed.likely, torch.stack([own[0, 3], torch.tensor(0.0), own[2, 2], torch.tensor(0.0)]))
+    torch.testing.assert_close(mixed.drafter_probs, torch.stack([own[0, 3], torch.tensor(0.0), own[2, 2], torch.tensor(0.0)]))
 
 
 def test_a_weight_of_nothing_changes_no_draw() -> None:

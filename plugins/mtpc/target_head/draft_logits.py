@@ -11,7 +11,7 @@ from torch import Tensor
 from mtpc.draw import draw_mixed, draw_tokens, most_probable
 from mtpc.target_head.rows import SINGLE_RANK, HeadRows, Ranks
 from mtpc.target_head.shared import Head, index_by_token
-from mtpc.to_device import sent
+from mtpc.to_device import copy_to_device
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 
@@ -161,7 +161,7 @@ class DraftLogits:
             Tokens, int64 [n]; the probabilities that they were drawn from, float32 [n, V]; and the drafter's
             probability of the proposed token, float32 [n].
         """
-        tokens, likely = torch.empty_like(copied), torch.empty_like(weights)
+        tokens, drafter_probs = torch.empty_like(copied), torch.empty_like(weights)
         whole = torch.zeros(len(states), self.vocab_size, device=states.device)
 
         def draw(number: int, rows: Tensor | slice) -> Tensor:
@@ -170,7 +170,7 @@ class DraftLogits:
             mixed = draw_mixed(
                 self._vocabulary_logits(number, states[rows]), temperature[rows], uniforms[rows], columns, weights[rows]
             )
-            choice, likely[rows] = mixed.columns, mixed.likely
+            choice, drafter_probs[rows] = mixed.columns, mixed.drafter_probs
             tokens[rows] = torch.where(choice < len(ids), ids[choice.clamp_max(len(ids) - 1)], other)
             outside[rows] = mixed.probs[:, -1:]
             return mixed.probs[:, :-1]
@@ -182,7 +182,7 @@ class DraftLogits:
             assert numbers is not None
             for number, rows in rows_by_vocabulary(numbers, states.device):
                 whole[rows[:, None], self.ids[number]] = draw(number, rows)
-        return tokens, whole.scatter_add_(1, copied[:, None], outside), likely
+        return tokens, whole.scatter_add_(1, copied[:, None], outside), drafter_probs
 
     def most_probable(
         self, states: Tensor, copied: Tensor | None, numbers: Tensor | None = None
@@ -201,16 +201,16 @@ class DraftLogits:
         shared = self._shared_vocabulary(numbers)
         if shared is not None:
             columns = None if copied is None else self.index_by_token[shared][copied]
-            choice, likely, other = most_probable(self._vocabulary_logits(shared, states), columns)
-            return self.ids[shared][choice], likely, other
+            choice, drafter_probs, other = most_probable(self._vocabulary_logits(shared, states), columns)
+            return self.ids[shared][choice], drafter_probs, other
         assert numbers is not None
         tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
-        likely, other = torch.empty(2, len(states), device=states.device)
+        drafter_probs, other = torch.empty(2, len(states), device=states.device)
         for number, rows in rows_by_vocabulary(numbers, states.device):
             columns = None if copied is None else self.index_by_token[number][copied[rows]]
-            choice, likely[rows], other[rows] = most_probable(self._vocabulary_logits(number, states[rows]), columns)
+            choice, drafter_probs[rows], other[rows] = most_probable(self._vocabulary_logits(number, states[rows]), columns)
             tokens[rows] = self.ids[number][choice]
-        return tokens, likely, other
+        return tokens, drafter_probs, other
 
     def _shared_vocabulary(self, numbers: Tensor | None) -> int | None:
         """Return the vocabulary number that all rows share; None where rows may differ."""
@@ -262,4 +262,4 @@ def rows_by_vocabulary(numbers: Tensor, device: torch.device) -> Iterator[tuple[
     """Yield each vocabulary in use and its rows, int64 [m] on the device, without waiting for the device."""
     for number in numbers.unique().tolist():
         rows = (numbers == number).nonzero()[:, 0]
-        yield number, sent(rows, device)
+        yield number, copy_to_device(rows, device)

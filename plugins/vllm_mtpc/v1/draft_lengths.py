@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, certain
+from mtpc.draft import Draft, one_hot
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import FREE, MEASURED
@@ -111,13 +111,13 @@ class BatchLengths:
         """
         rows, drafted = draft.tokens.shape
         is_seeded = [row in seeded for row in range(rows)]
-        drafts = self.controller.cut(draft.tokens.tolist(), draft.sure, longest, is_seeded)
+        drafts = self.controller.cut(draft.tokens.tolist(), draft.host_confidences, longest, is_seeded)
         width = max(map(len, drafts))
         if draft.probs is None or width <= drafted:
             return drafts, None if draft.probs is None else draft.probs[:, :width]
         appended = [row[drafted:] + [0] * (width - max(drafted, len(row))) for row in drafts]
         added = torch.tensor(appended, device=self.device)
-        return drafts, torch.cat([draft.probs, certain(added, draft.probs.shape[2])], 1)
+        return drafts, torch.cat([draft.probs, one_hot(added, draft.probs.shape[2])], 1)
 
 
 def _tenant_of(request: Any) -> str | None:

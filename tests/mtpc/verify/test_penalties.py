@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtpc.verify.penalties import Penalties, count, forbid_early_ends, penalize
+from mtpc.verify.penalties import Penalties, add_counts, forbid_early_ends, penalize
 from mtpc.verify.verdict import PADDING
 from tests.oracles.penalties import penalized
 
@@ -29,7 +29,7 @@ def test_each_node_is_penalized_by_the_tokens_that_lead_to_it(parents: list[int]
         texts = [torch.randint(V, (size,), generator=generator).tolist() for size in (0, 1, 3, 9, 2)]
         tokens = torch.randint(V, (rows, width), generator=generator)
         logits = torch.randn(rows, width, V, generator=generator)
-        counts = torch.tensor([[text.count(token) for token in range(V)] for text in texts])
+        counts = torch.tensor([[text.add_counts(token) for token in range(V)] for text in texts])
         found = penalize(
             logits, tokens, torch.tensor([parents] * rows), counts, Penalties(*torch.tensor(strengths).T), late
         )
@@ -66,5 +66,5 @@ def test_no_text_ends_before_it_may(parents: list[int]) -> None:
 
 def test_tokens_are_counted_as_often_as_they_come() -> None:
     counts = torch.zeros(2, V, dtype=torch.int32)
-    count(counts, torch.tensor([[1, 1, 4], [0, PADDING, PADDING]]))
+    add_counts(counts, torch.tensor([[1, 1, 4], [0, PADDING, PADDING]]))
     assert counts.tolist() == [[0, 2, 0, 0, 1, 0, 0], [1, 0, 0, 0, 0, 0, 0]]

@@ -20,13 +20,13 @@ class HybridConfig(AutoregressiveConfig):
 
     @field_validator("circuit")
     @classmethod
-    def _goes_on(cls, circuit: dict[str, Any]) -> dict[str, Any]:
-        if CircuitConfig.model_validate({**circuit, "hidden_size": 1, "vocab_size": 1}).window < 2:
+    def _continues_the_layer(cls, circuit: dict[str, Any]) -> dict[str, Any]:
+        if CircuitConfig.model_validate({**circuit, "hidden_size": 1, "vocab_size": 1}).circuit_config < 2:
             raise ValueError("circuit must have a window of at least 2")
         return circuit
 
     @property
-    def window(self) -> CircuitConfig:
+    def circuit_config(self) -> CircuitConfig:
         """The circuit, over the token that the draft layer drafts and those after it."""
         sizes = {"hidden_size": self.hidden_size, "vocab_size": self.vocab_size}
         return CircuitConfig.model_validate({**self.circuit, **sizes})
@@ -69,7 +69,7 @@ class Hybrid(DraftMethod):
     config = HybridConfig
 
     def parallel(self, config: HybridConfig) -> CircuitPart:
-        return CircuitPart(config.window)
+        return CircuitPart(config.circuit_config)
 
     def facts(self, drafter: Drafter) -> dict[str, str]:
         circuit: dict[str, Any] = drafter.config.circuit  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 from mtpc.draw import draw_tokens
 from mtpc.noise import counter_uniforms
 from mtpc.parallel import part
-from mtpc.parallel.completed import completed
+from mtpc.parallel.with_head_inputs import with_head_inputs
 from mtpc.prompt_lookup.table import CopyTable
 from tests.gpu.whole import Example, OwnVocabularies, examples
 from tests.support.fake_graphs import record
@@ -59,7 +59,7 @@ def speculator(example: Example, drafts: int, copies: bool) -> Any:
     reads = drafter.parallel is not None and drafter.parallel.reads_autoregressive
     made.model = SimpleNamespace(
         parallel=drafter.parallel,
-        completed=lambda known: completed(known, drafter.autoregressive, example.head) if reads else known,
+        with_head_inputs=lambda known: with_head_inputs(known, drafter.autoregressive, example.head) if reads else known,
         compute_logits=lambda states, numbers: logits(example, states, numbers),
     )
     return made

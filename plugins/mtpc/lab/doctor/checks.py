@@ -71,14 +71,14 @@ def kernels() -> Iterator[Finding]:
 
 def draft_methods() -> list[Finding]:
     """List the registered draft methods and the modules that define them, and those that do not load."""
-    from mtpc.methods import draft_methods, problems
+    from mtpc.methods import draft_methods, broken_methods
 
     known = [
         Finding(f"draft method: {method.name}", True, f"{method.summary}; from {type(method).__module__}")
         for method in draft_methods()
     ]
     fix = "Reinstall or remove the distribution that provides this draft method."
-    return [*known, *(Finding(f"draft method: {name}", False, reason, fix) for name, reason in problems().items())]
+    return [*known, *(Finding(f"draft method: {name}", False, reason, fix) for name, reason in broken_methods().items())]
 
 
 def adapter(name: str, load: Callable[[], Callable[[], Iterable[Finding]]]) -> list[Finding]:

@@ -16,8 +16,8 @@ from transformers import DynamicCache
 from mtpc.draft import DraftContext, TreeDraft
 from mtpc.lab.evaluation.texts import TextFeatures
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import shorten
-from mtpc.methods.trees import Limits, grow
+from mtpc.methods.reference import truncate_cache
+from mtpc.methods.trees import TreeLimits, grow_levels
 from mtpc.target_head.shared import SharedHead
 
 MAX_PROBABILITIES = 1 << 25  # numbers in the distributions of positions whose trees are grown together
@@ -29,7 +29,7 @@ def trees_along(
     text: TextFeatures,
     positions: slice,
     size: int,
-    limits: Limits,
+    limits: TreeLimits,
     temperature: float,
 ) -> Iterator[TreeDraft]:
     """Yield the trees after a range of positions, in order, a batch of positions at a time.
@@ -56,7 +56,7 @@ def trees_along(
         chosen = torch.arange(start, min(start + batch, positions.stop), device=text.tokens.device)
         context = DraftContext.of_target(layers.hidden[chosen], text.tokens[chosen + 1])
         temperatures = torch.full((len(chosen),), temperature, device=chosen.device)
-        yield grow(drafter, head, context, layers.begin(chosen), layers.step, limits, temperatures).tree(size)
+        yield grow_levels(drafter, head, context, layers.begin(chosen), layers.step, limits, temperatures).tree(size)
 
 
 class LayerTrees:
@@ -82,7 +82,7 @@ class LayerTrees:
 
     def begin(self, positions: Tensor) -> Tensor:
         """Return the states after the first step at positions int64 [B], [B, d], and start their trees."""
-        shorten(self.cache, len(self.hidden))
+        truncate_cache(self.cache, len(self.hidden))
         self.positions = positions
         self.mask = torch.arange(len(self.hidden), device=positions.device) <= positions[:, None]  # [rows, keys]
         return self.first[positions]

@@ -12,7 +12,7 @@ from transformers import DynamicCache
 from mtpc.draw import draw
 from mtpc.lab.targets.frozen import Features, FrozenTarget
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session, shorten
+from mtpc.methods.reference import ReferenceDrafter, truncate_cache
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import verify_greedy, verify_rejection
 
@@ -43,7 +43,7 @@ class TargetSession:
 
     def read(self, tokens: list[int], keep: int) -> Features:
         """Return the target's features of m tokens after the first ``keep`` cached ones: [1, m, d] and [1, m, V]."""
-        shorten(self.cache, keep)
+        truncate_cache(self.cache, keep)
         ids = torch.tensor([tokens], device=self.target.device)
         model = self.target.model
         hidden = model.model(input_ids=ids, past_key_values=self.cache, use_cache=True).last_hidden_state
@@ -79,7 +79,7 @@ def speculate(
     Returns:
         The output with the acceptance of each step.
     """
-    decoded, target_session, session = DecodedText(), TargetSession(target), Session(drafter, head)
+    decoded, target_session, session = DecodedText(), TargetSession(target), ReferenceDrafter(drafter, head)
 
     def uniforms(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator, dtype=torch.float64).to(target.device)

@@ -90,7 +90,7 @@ class DrafterScorer:
         """
         drafter, parallel = self.drafter, self.drafter.parallel
         accept = {(self.name, ""): step_acceptance(drafter, self.head, text, self.drafts, temperature)}
-        if temperature == 1 and drafter.config.draft_steps == 0 and parallel is not None and parallel.given:
+        if temperature == 1 and drafter.config.draft_steps == 0 and parallel is not None and parallel.num_evidence:
             unconditioned = step_acceptance(drafter, self.head, text, self.drafts, temperature, conditioned=False)
             accept[self.name, NO_EVIDENCE] = unconditioned
         trees = tree_acceptance(drafter, self.head, text, self.plan.trees, temperature, self.drafts)

@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from mtpc.draft import DraftContext, TreeDraft
 from mtpc.lab.evaluation.texts import TextFeatures
 from mtpc.methods.drafter import Drafter
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import PADDING, node_depths
-from mtpc.verify.tree import follow
+from mtpc.verify.tree import follow_choices
 
 DEFAULT_BEAMS = 10  # as in EAGLE-2
 
@@ -37,14 +37,14 @@ class TreeSettings(NamedTuple):
     """
 
     sizes: Sequence[int] = ()
-    borrowed: Sequence[int] = ()
+    borrow_nodes: Sequence[int] = ()
     max_children: int | None = None
 
     def titles(self) -> Iterator[tuple[str, int, int]]:
         """Yield the title of each tree, its nodes, and how many of them are borrowed."""
         for size in self.sizes:
             yield f"tree of {size}", size, 0
-            yield from ((f"tree of {size} + {count} borrowed", size + count, count) for count in self.borrowed)
+            yield from ((f"tree of {size} + {count} borrowed", size + count, count) for count in self.borrow_nodes)
 
     @property
     def largest(self) -> int:
@@ -99,7 +99,7 @@ def tree_acceptance(
     accept = {}
     for title, nodes, count in trees.titles():
         tree = TreeDraft(*(each[:, :nodes] for each in draft))
-        accept[title] = matches(borrowed(tree, count) if count else tree, following[:, 1:]).double().cpu()
+        accept[title] = matches(borrow_nodes(tree, count) if count else tree, following[:, 1:]).double().cpu()
     return accept
 
 
@@ -125,9 +125,9 @@ def drafts_along(
         temperatures = torch.full((len(hidden),), temperature, device=hidden.device)
         return drafter.parallel.draft_tree(context, temperatures, size, trees.max_children, depth=depth)
     from mtpc.lab.evaluation.autoregressive_trees import trees_along
-    from mtpc.methods.trees import Limits
+    from mtpc.methods.trees import TreeLimits
 
-    limits = Limits.of(size, depth, trees.max_children or min(DEFAULT_BEAMS, size))
+    limits = TreeLimits.of(size, depth, trees.max_children or min(DEFAULT_BEAMS, size))
     parts = list(trees_along(drafter, head, text, positions, size, limits, temperature))
     return TreeDraft(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
@@ -136,5 +136,5 @@ def matches(draft: TreeDraft, text: Tensor) -> Tensor:
     """Return whether each prefix of the text is a path of the tree: text int64 [B, K] -> bool [B, K]."""
     depths = F.pad(node_depths(draft.parents), (1, 0))  # [B, N + 1], 0 at the root
     chosen = F.pad(text, (0, 1), value=PADDING).gather(1, depths)  # [B, N + 1], the text's token at each node's depth
-    accepted = follow(draft.tokens, draft.parents, chosen).accepted
+    accepted = follow_choices(draft.tokens, draft.parents, chosen).accepted
     return torch.arange(text.shape[1], device=text.device) < accepted[:, None]

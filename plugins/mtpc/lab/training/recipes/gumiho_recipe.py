@@ -18,7 +18,7 @@ from mtpc.lab.training.hidden_states import HiddenStateCache
 from mtpc.lab.training.initialization import start_from_layers, start_from_target
 from mtpc.lab.training.recipes.gumiho_loss import position_losses
 from mtpc.lab.training.settings import GumihoSettings
-from mtpc.memory import must_train
+from mtpc.memory import check_training_memory
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
 from mtpc.parallel.independent import IndependentPart
@@ -61,7 +61,7 @@ class GumihoRecipe(ConversationRecipe):
                     f"{settings.drafts}; train drafters of one length at a time."
                 )
         with torch.device("meta"):
-            must_train((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
+            check_training_memory((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
         super().__init__(target, conversations, settings, states, start)
 
     def models(self) -> dict[str, Drafter]:
@@ -78,7 +78,7 @@ class GumihoRecipe(ConversationRecipe):
         autoregressive, start, model = drafter.autoregressive, self.start, self.target.model
         assert autoregressive is not None
         if isinstance(drafter.parallel, IndependentPart):
-            drafter.parallel.initialise(model.model.norm.weight)
+            drafter.parallel.initialize(model.model.norm.weight)
         if start is None:
             start_from_target(autoregressive, model)
         elif start.config == drafter.config:
