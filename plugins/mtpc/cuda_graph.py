@@ -10,7 +10,7 @@ import torch
 Made = TypeVar("Made")
 
 
-def record(call: Callable[[], Made], pool: Any = None) -> tuple[Callable[[], None], Made]:
+def capture_graph(call: Callable[[], Made], pool: Any = None) -> tuple[Callable[[], None], Made]:
     """Make a call once to warm up, then capture it: what replays it, and what it returns, which replays overwrite.
 
     pool: of memory that other graphs use as well, see ``torch.cuda.graph_pool_handle``; None: its own.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # Tokens of a draft at most, one after the other, and of a tree of drafts: more never pay, and what a step allocates for
 # them no machine has.
-MOST, MOST_NODES = 256, 4096
+MAX_DRAFTS, MAX_TREE_NODES = 256, 4096
 Mode = Literal["sampled", "greedy", "mixed"]  # every temperature of a batch is positive, none is, or some are
 
 
@@ -27,12 +27,12 @@ class Draft(NamedTuple):
 
     tokens: Tensor
     probs: Tensor | None
-    peaks: Tensor | None = None
+    confidences: Tensor | None = None
 
     @property
-    def sure(self) -> list[list[float]]:
-        """``peaks`` on the host, of no row where nobody asked."""
-        return [] if self.peaks is None else self.peaks.tolist()
+    def host_confidences(self) -> list[list[float]]:
+        """``confidences`` on the host, of no row where nobody asked."""
+        return [] if self.confidences is None else self.confidences.tolist()
 
     def first(self, count: int) -> Draft:
         """So many tokens."""
@@ -84,24 +84,24 @@ class DraftContext(NamedTuple):
         return cls(hidden[:, None], token[:, None])
 
 
-def certain(tokens: Tensor, vocab_size: int) -> Tensor:
+def one_hot(tokens: Tensor, vocab_size: int) -> Tensor:
     """The distributions that make these tokens, int64 [B, K], certain: float32 [B, K, V]."""
     return torch.zeros(*tokens.shape, vocab_size, device=tokens.device).scatter_(2, tokens[..., None], 1.0)
 
 
-def batched(drafts: list[Draft]) -> Draft:
+def concat_requests(drafts: list[Draft]) -> Draft:
     """The drafts of parts of a batch; all have distributions and peaks, or none has."""
-    probs, peaks = ([each for each in kept if each is not None] for kept in list(zip(*drafts, strict=True))[1:])
+    probs, confidences = ([each for each in kept if each is not None] for kept in list(zip(*drafts, strict=True))[1:])
     tokens = torch.cat([draft.tokens for draft in drafts])
-    return Draft(tokens, torch.cat(probs) if probs else None, torch.cat(peaks) if peaks else None)
+    return Draft(tokens, torch.cat(probs) if probs else None, torch.cat(confidences) if confidences else None)
 
 
-def concatenated(drafts: list[Draft]) -> Draft:
+def concat_positions(drafts: list[Draft]) -> Draft:
     """The drafts of both parts, one after the other; both state distributions, or none does."""
     if len(drafts) == 1:
         return drafts[0]
     probs = [draft.probs for draft in drafts if draft.probs is not None]
     assert len(probs) in (0, len(drafts))
-    peaks = [draft.peaks for draft in drafts if draft.peaks is not None]
+    confidences = [draft.confidences for draft in drafts if draft.confidences is not None]
     tokens = torch.cat([draft.tokens for draft in drafts], 1)
-    return Draft(tokens, torch.cat(probs, 1) if probs else None, torch.cat(peaks, 1) if peaks else None)
+    return Draft(tokens, torch.cat(probs, 1) if probs else None, torch.cat(confidences, 1) if confidences else None)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 # Rows of up to SINGLE numbers are summed one after the other, which takes fewer operators; longer ones in blocks.
-SINGLE, BLOCK = 1 << 14, 256
+SHORT_ROW, BLOCK = 1 << 14, 256
 
 
 def draw(probs: Tensor, uniform: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
@@ -23,7 +23,7 @@ def draw(probs: Tensor, uniform: Tensor, temperature: Tensor | float = 1.0) -> T
     probs: [..., N], not necessarily normalised; uniform: [...], in [0, 1), float64 too where N is large; temperature:
     [...] -> int64 [...].
     """
-    if probs.shape[-1] <= SINGLE:
+    if probs.shape[-1] <= SHORT_ROW:
         ends = probs.cumsum(-1, dtype=torch.float64)
         index = _first(ends > uniform[..., None] * ends[..., -1:])
         chance = probs.gather(-1, index)
@@ -68,7 +68,7 @@ def choose(probs: Tensor, temperature: Tensor | None, uniforms: Tensor | None) -
     return probs.argmax(-1) if temperature is None or uniforms is None else draw(probs, uniforms, temperature)
 
 
-def stated(weights: Tensor) -> Tensor:
+def renormalized(weights: Tensor) -> Tensor:
     """Weights [..., V] as a distribution: what a softmax over 150,000 tokens makes on a CPU sums to 1 but for 5e-6, and
     what a product of reduced precision makes of such, but for 3e-4.
     """
@@ -99,7 +99,7 @@ def draw_tokens(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[
     return draw(probs, uniforms, temperature), probs
 
 
-class Mixed(NamedTuple):
+class MixedDraw(NamedTuple):
     """A draw of each row from a distribution in which one column has a weight of its own, see `draw_mixed`.
 
     columns: int64 [n], that were drawn, R for one that has no logit.  probs: float32 [n, R + 1], that they were drawn
@@ -108,24 +108,24 @@ class Mixed(NamedTuple):
 
     columns: Tensor
     probs: Tensor
-    likely: Tensor
+    drafter_probs: Tensor
 
 
-def draw_mixed(logits: Tensor, temperature: Tensor, uniforms: Tensor, columns: Tensor, weights: Tensor) -> Mixed:
+def draw_mixed(logits: Tensor, temperature: Tensor, uniforms: Tensor, columns: Tensor, weights: Tensor) -> MixedDraw:
     """Draws from (1 - w) softmax(logits / temperature) + w 1[column].
 
     logits, temperature, uniforms: as of `draw_tokens`.  columns: int64 [n], -1 for one that has no logit.  weights:
     float32 [n].
     """
     own, known = at_temperature(logits, temperature), columns >= 0
-    likely = torch.where(known, own.gather(1, columns.clamp_min(0)[:, None])[:, 0], 0.0)
+    drafter_probs = torch.where(known, own.gather(1, columns.clamp_min(0)[:, None])[:, 0], 0.0)
     probs = F.pad((1.0 - weights)[:, None] * own, (0, 1))
     probs.scatter_add_(1, torch.where(known, columns, logits.shape[1])[:, None], weights[:, None])
-    return Mixed(draw(probs, uniforms, temperature), probs, likely)
+    return MixedDraw(draw(probs, uniforms, temperature), probs, drafter_probs)
 
 
 def at_temperature(logits: Tensor, temperature: Tensor | None) -> Tensor:
     """softmax(logits / temperature), float32 [n, R]; temperature: [n], None or 0 for 1."""
     if temperature is not None:
         logits = logits / torch.where(temperature == 0, 1.0, temperature)[:, None]
-    return stated(logits.softmax(-1, dtype=torch.float32))
+    return renormalized(logits.softmax(-1, dtype=torch.float32))

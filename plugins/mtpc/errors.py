@@ -48,12 +48,12 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "").rstrip(".") or type(error).__name__
 
 
-def show_sentences() -> None:
+def show_messages() -> None:
     """From now on an uncaught `MTPCError` ends this process with its sentence instead of a stack trace."""
     previous = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        sentence = str(error) if isinstance(error, MTPCError) else _told()
+        sentence = str(error) if isinstance(error, MTPCError) else _child_message()
         if sentence is None:
             previous(kind, error, trace)
         else:
@@ -62,16 +62,16 @@ def show_sentences() -> None:
     sys.excepthook = show
 
 
-def await_sentences() -> None:
-    """The same, also with the sentence of a process that this one starts from now on, see `telling`."""
+def await_child_message() -> None:
+    """The same, also with the sentence of a process that this one starts from now on, see `exiting_with_message`."""
     if parent_process() is not None:  # an engine's process, which looks at the settings again
         return
     os.environ[VARIABLE] = str(Path(gettempdir(), f"mtpc-refusal-{uuid4().hex}"))
-    show_sentences()
+    show_messages()
 
 
 @contextmanager
-def telling() -> Iterator[None]:
+def exiting_with_message() -> Iterator[None]:
     """In a process that an engine starts: an `MTPCError` ends it with its sentence, for which the first process waits.
 
     So does, without a word, whatever else is wrong after that: what processes say whose others are gone.
@@ -89,18 +89,18 @@ def telling() -> Iterator[None]:
         raise SystemExit(f"mtpc: {error}" if said else 1) from None
 
 
-def tells(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, `telling` why it ends."""
+def exits_with_message(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, `exiting_with_message` why it ends."""
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
-        with telling():
+        with exiting_with_message():
             return function(*args, **named)
 
     return run
 
 
-def _told() -> str | None:
+def _child_message() -> str | None:
     """What a process that this one has started has said, once; None: nothing."""
     file = Path(os.environ.get(VARIABLE, os.devnull))
     if not file.is_file():

@@ -41,10 +41,10 @@ def register() -> None:
         problem = f"MTPC could not be registered with SGLang: {type(error).__name__}: {reason}."
 
     def refuse(server_args: Any) -> None:
-        from mtpc.errors import MTPCError, show_sentences
+        from mtpc.errors import MTPCError, show_messages
 
         if problem is not None:
-            show_sentences()
+            show_messages()
             raise MTPCError(problem)
 
     for name in names:

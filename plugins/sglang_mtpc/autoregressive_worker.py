@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mtpc.methods.drafter import draft_vocabularies, split_drafts
 from mtpc.metrics.draft_clock import DraftClock
-from mtpc.to_device import sent
+from mtpc.to_device import copy_to_device
 from sglang_mtpc import eagle_tree, served, verify
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
 from sglang_mtpc.draft_lengths import WorkerLengths
@@ -188,7 +188,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         own = None
         if self.parallel is not None:
             last = torch.tensor(batch.extend_lens).cumsum(0) - 1
-            own = target_hidden_states[sent(last, target_hidden_states.device)]
+            own = target_hidden_states[copy_to_device(last, target_hidden_states.device)]
         draft_input = super()._draft_extend_for_prefill(batch, target_hidden_states, *args, **options)
         if draft_input.draft_probs is not None:
             best, drawn = draft_input.draft_probs.argmax(-1, keepdim=True), draft_input.topk_index

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mtpc.draft import DraftContext, TreeDraft
 from mtpc.draw import at_temperature
-from mtpc.parallel.beams import Beams, Growth
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.beams import Beams, BeamTree
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.part import ParallelPart
 from sglang_mtpc.shape import Shape
 from sglang_mtpc.step import Step
@@ -37,22 +37,22 @@ def draft_tree(
     own, first = draft_input.hidden_states.chunk(2, -1)
     requests = len(own)
     head, heat = model.head(requests), step.temperature.masked_fill(step.temperature == 0, 1.0)
-    growth = Growth.begin(at_temperature(head.logits(first), heat).log(), shape.children, head)
+    growth = BeamTree.begin(at_temperature(head.logits(first), heat).log(), shape.children, head)
     known = DraftContext(torch.stack([own, first.to(own.dtype)], 1), draft_input.bonus_tokens[:, None].long())
     steps, known = 1, _gone_on(known, growth.beams, None)
     lap("tree")
     if again is not None:
         states = again(growth.beams, first)  # [B k, d]
         log_q = at_temperature(head.logits(states), _of_rows(heat, states)).log()
-        growth = growth.widened(log_q.unflatten(0, (requests, -1)), shape.children, head)
+        growth = growth.with_level(log_q.unflatten(0, (requests, -1)), shape.children, head)
         steps, known = 2, _gone_on(known, growth.beams, states)
         lap("tree")
     if parallel.reads_autoregressive:
         known = model.completed(known, requests)
     heat, rest = _of_rows(heat, known.tokens), shape.depth - steps
-    growth = parallel.continued(growth, known, heat, rest, shape.children, shape.nodes)
+    growth = parallel.extend_tree(growth, known, heat, rest, shape.children, shape.nodes)
     lap("parallel")
-    tree = borrowed(growth.tree(shape.nodes), shape.borrowed)
+    tree = borrow_nodes(growth.tree(shape.nodes), shape.borrowed)
     lap("tree")
     return tree
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, Mode, certain, concatenated
+from mtpc.draft import Draft, Mode, concat_positions, one_hot
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths, Way
 from mtpc.draft_length.cost import FREE, MEASURED, StepCost, measured
@@ -120,7 +120,7 @@ class WorkerLengths:
 def nothing(tokens: Tensor, vocab_size: int, mode: Mode) -> Draft:
     """Return drafts of no token, [B, 0], of requests with these tokens, int64 [B]."""
     none = tokens.new_empty(len(tokens), 0, dtype=torch.int64)
-    return Draft(none, None if mode == "greedy" else certain(none, vocab_size))
+    return Draft(none, None if mode == "greedy" else one_hot(none, vocab_size))
 
 
 def drafted(budget: DraftBudget, length: int) -> int:
@@ -146,5 +146,5 @@ def lengthened(draft: Draft, copied: Copied) -> Draft:
     """
     tokens = copied.tokens[:, draft.tokens.shape[1] :]
     if draft.probs is None:
-        return concatenated([draft, Draft(tokens, None)])
-    return concatenated([draft, Draft(tokens, certain(tokens, draft.probs.shape[2]))])
+        return concat_positions([draft, Draft(tokens, None)])
+    return concat_positions([draft, Draft(tokens, one_hot(tokens, draft.probs.shape[2]))])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, DraftContext, TreeDraft, concatenated
+from mtpc.draft import Draft, DraftContext, TreeDraft, concat_positions
 from mtpc.parallel.beams import Beams
 from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.mixture import Copied
@@ -116,7 +116,7 @@ class TwoPartChain:
         drafts = self.parallel(Inputs.of(known, step, copied), step.mode)
         self.lap("parallel")
         assert isinstance(drafts, Draft)
-        return concatenated(
+        return concat_positions(
             [autoregressive if drafts.probs is not None else autoregressive._replace(probs=None), drafts]
         )
 

@@ -16,10 +16,10 @@ import torch
 from sglang.srt.distributed.parallel_state import graph_capture
 from torch import Tensor
 
-from mtpc.cuda_graph import record
-from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, batched
+from mtpc.cuda_graph import capture_graph
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concat_requests
 from mtpc.noise import counter_uniforms
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.compiled import drafting_for_one
 from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.mixture import Copied, Copying
@@ -120,7 +120,7 @@ class Drafting:
             known = self.completed(known)
         if children > 1:
             heat = None if mode == "greedy" else inputs.temperature
-            return borrowed(self.parallel.draft_tree(known, heat, nodes, children, depth=depth), count)
+            return borrow_nodes(self.parallel.draft_tree(known, heat, nodes, children, depth=depth), count)
         rows, whole = len(inputs.tokens), None
         parts = list(self.parallel.parts(rows, depth))
         if len(parts) == 1:
@@ -132,7 +132,7 @@ class Drafting:
         for part in parts:
             own = None if whole is None else whole[part]
             chains.append(self._chain(known.of_rows(part), inputs.of_rows(part), mode, own)._replace(probs=None))
-        return batched(chains)._replace(probs=whole)
+        return concat_requests(chains)._replace(probs=whole)
 
     def _chain(self, known: DraftContext, inputs: Inputs, mode: Mode, kept: Tensor | None) -> Draft:
         """`compute` of a chain."""
@@ -157,7 +157,7 @@ class Drafting:
             return
         sizes = getattr(runner.decode_cuda_graph_runner, "capture_bs", None)
         if sizes:
-            shared = partial(record, pool=torch.cuda.graph_pool_handle())
+            shared = partial(capture_graph, pool=torch.cuda.graph_pool_handle())
             free, _ = torch.cuda.mem_get_info()
             with graph_capture():
                 self.capture(sizes, states.repeat(max(sizes), 1, 1), shared)

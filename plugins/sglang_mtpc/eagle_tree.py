@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.tree import Level, best_nodes
 from sglang_mtpc import served
 from sglang_mtpc.hooks import put_around
@@ -34,7 +34,7 @@ def organized(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What SGLang's loop returns then: parents, scores and tokens of a `TreeDraft`, [B, N] each."""
     levels = levels_of(score_list, token_list, parents_list)
-    tree = borrowed(best_nodes(levels, num_draft_token - 1), served.shape().borrowed)
+    tree = borrow_nodes(best_nodes(levels, num_draft_token - 1), served.shape().borrowed)
     return tree.parents, tree.scores, tree.tokens
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import get_args
 
-from mtpc.autoregressive.kinds import Layer
+from mtpc.autoregressive.kinds import LayerType
 from mtpc.methods import DrafterConfig
 from mtpc.methods.drafter import split_drafts
 from mtpc.serving.finding import Finding
@@ -26,7 +26,7 @@ STEP, SAMPLING = "every step", "sampling where SGLang has no correct rule"
 GRAPHS, PARALLEL_ALONE = "a parallel part in CUDA graphs", "a drafter without an autoregressive part"
 AUTOREGRESSIVE, WORKER = "an autoregressive part", "SGLang's own EAGLE worker"
 NATIVE = "draft vocabularies of SGLang's own draft layers"
-KINDS = {kind: f"an autoregressive part of kind {kind}" for kind in get_args(Layer)}
+KINDS = {kind: f"an autoregressive part of kind {kind}" for kind in get_args(LayerType)}
 TEXTS = "draft vocabularies by language, or copying"
 STATE = "a state between the target's layers"
 LENGTHS, TIMED = "chosen draft lengths, or copying, beside an autoregressive part", "chosen draft lengths"

@@ -16,7 +16,7 @@ import torch
 from sglang.srt.runtime_context import get_schedule
 from torch import Tensor
 
-from mtpc.to_device import sent
+from mtpc.to_device import copy_to_device
 from mtpc.verify import penalties
 
 
@@ -54,7 +54,7 @@ class Penalized(NamedTuple):
         said = predicted[nodes.clamp_min(0)].long()  # [P, depth + 1], its last one pending
         place = torch.arange(said.shape[1], device=said.device)
         said = said.masked_fill(place >= (lengths - 1)[:, None], -1)
-        penalties.count(self.counts, torch.cat([self.pending[:, None], said], 1))
+        penalties.add_counts(self.counts, torch.cat([self.pending[:, None], said], 1))
         for request, counts in zip(self.requests, self.counts, strict=True):
             _COUNTED[request] = _Counted(counts, request.retraction_count)
 
@@ -78,23 +78,23 @@ def penalize(tokens: Tensor, parents: Tensor, batch: Any, logits: Tensor) -> Pen
 
     early = {row: ends for row, request in enumerate(batch.reqs) if (ends := _early_ends(request))}
     if early:
-        rows, most = sent(torch.tensor(list(early)), device), max(map(len, early.values()))
+        rows, most = copy_to_device(torch.tensor(list(early)), device), max(map(len, early.values()))
         padded = torch.tensor([[*each, *each[:1] * (most - len(each))] for each in early.values()])
         least = [
             len(batch.reqs[row].origin_input_ids) + batch.reqs[row].sampling_params.min_new_tokens for row in early
         ]
-        missing = sent(torch.tensor(least), device) - (batch.seq_lens[rows] + 1)
-        by_row[rows] = penalties.forbid_early_ends(by_row[rows], parents[rows], sent(padded, device), missing)
+        missing = copy_to_device(torch.tensor(least), device) - (batch.seq_lens[rows] + 1)
+        by_row[rows] = penalties.forbid_early_ends(by_row[rows], parents[rows], copy_to_device(padded, device), missing)
 
     some = [row for row, request in enumerate(batch.reqs) if _is_penalized(request)]
-    rows, requests = sent(torch.tensor(some, dtype=torch.int64), device), [batch.reqs[row] for row in some]
+    rows, requests = copy_to_device(torch.tensor(some, dtype=torch.int64), device), [batch.reqs[row] for row in some]
     if not some:
         return Penalized(batch, rows, (), logits.new_empty(0), tokens[rows, 0])
     counts = torch.stack([_counts(request, logits, late) for request in requests])
     asked = [request.sampling_params for request in requests]
     strengths = penalties.Penalties(
         *(
-            sent(torch.tensor([float(getattr(each, f"{name}_penalty")) for each in asked]), device)
+            copy_to_device(torch.tensor([float(getattr(each, f"{name}_penalty")) for each in asked]), device)
             for name in penalties.Penalties._fields
         )
     )

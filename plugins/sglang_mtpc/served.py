@@ -14,7 +14,7 @@ from sglang.srt.runtime_context import get_device, get_parallel, get_schedule, g
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
-from mtpc.memory import FLOAT, of_drafts
+from mtpc.memory import FLOAT_BYTES, check_batch_memory
 from mtpc.methods import DrafterConfig, DraftMethod, method_of
 from mtpc.methods.drafter import load_drafter
 from mtpc.parallel.part import ParallelPart
@@ -116,8 +116,8 @@ def announce(vocabularies: str | None, steps: int) -> None:
     more.append("as many as are worth it" if adapts() else "always as many")
     batch = get_schedule().max_running_requests
     if batch and own.depth:
-        kept = None if own.children > 1 else FLOAT * batch * own.depth * drafter.vocab_size
-        more.append(of_drafts(batch, own.nodes, drafter.vocab_size, kept, steps > 0))
+        kept = None if own.children > 1 else FLOAT_BYTES * batch * own.depth * drafter.vocab_size
+        more.append(check_batch_memory(batch, own.nodes, drafter.vocab_size, kept, steps > 0))
     whole = f"drafting from all {drafter.vocab_size} tokens"
     logger.info(announced(Path(folder()), method, shares, vocabularies or whole, *more))
 

@@ -9,7 +9,7 @@ from typing import Any
 from mtpc.errors import MTPCError
 from mtpc.files.hub import is_hub_id
 from mtpc.files.target import Target
-from mtpc.methods import DraftMethod, draft_methods, method_of, recognised
+from mtpc.methods import DraftMethod, draft_methods, method_of, recognize_or_none
 from mtpc.methods.drafter import draft_vocabularies, load_drafter
 from mtpc.parallel.part import NO_TREES, ParallelPart
 from mtpc.prompt_lookup.table import CopyTable
@@ -57,10 +57,10 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     ``ModelConfig`` of the target, made when it is needed.
     Errors: `MTPCError` with one sentence.
     """
-    if (itself := recognised(settings.model_path)) is not None:
+    if (itself := recognize_or_none(settings.model_path)) is not None:
         raise MTPCError(f"--model-path {settings.model_path} is {itself.title}, but a target was expected.")
     folder, algorithm = settings.speculative_draft_model_path, (settings.speculative_algorithm or "").upper()
-    method = None if folder is None else recognised(folder)
+    method = None if folder is None else recognize_or_none(folder)
     if method is not None and method.algorithm != algorithm:
         raise MTPCError(
             f"{folder} is {method.title}: --speculative-algorithm must be {method.algorithm}, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtpc.draft import MOST_NODES
+from mtpc.draft import MAX_TREE_NODES
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import shown
 from mtpc.methods import DrafterConfig, method_of
@@ -86,9 +86,9 @@ def _tree(settings: Any, config: DrafterConfig, children: int) -> Shape:
             "with the root counted, at least 2."
         )
     nodes = tokens - 1
-    if max(nodes, children) > MOST_NODES:
+    if max(nodes, children) > MAX_TREE_NODES:
         raise MTPCError(
-            f"{TOKENS} is {shown(tokens)} and {TOPK} {shown(children)}, but a tree has {MOST_NODES} nodes at most."
+            f"{TOKENS} is {shown(tokens)} and {TOPK} {shown(children)}, but a tree has {MAX_TREE_NODES} nodes at most."
         )
     if depth is None:
         depth = min(config.num_drafts, nodes)

@@ -8,7 +8,7 @@ from typing import Any
 from sglang.srt.arg_groups.overrides import declare_resolution, model_config_of, resolving_view
 from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
 
-from mtpc.errors import MTPCError, await_sentences, show_sentences, tells
+from mtpc.errors import MTPCError, await_child_message, exits_with_message, show_messages
 from mtpc.files.hub import local_folder
 from mtpc.serving.after_import import after_import
 from sglang_mtpc import native_settings
@@ -27,7 +27,7 @@ def install() -> None:
 
 def install_scheduler(scheduler: Any) -> None:
     """Let the engine's process say in one sentence why it ends."""
-    scheduler.Scheduler.__init__ = tells(scheduler.Scheduler.__init__)
+    scheduler.Scheduler.__init__ = exits_with_message(scheduler.Scheduler.__init__)
 
 
 def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
@@ -36,10 +36,10 @@ def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
         _download(server_args)
         check_settings(resolving_view(server_args), server_args, lambda: model_config_of(server_args))
     except MTPCError:
-        show_sentences()
+        show_messages()
         raise
     if resolving_view(server_args).speculative_algorithm is not None:
-        await_sentences()
+        await_child_message()
     previous(server_args)
 
 

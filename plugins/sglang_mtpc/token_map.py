@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field
 
-from mtpc.draft import MOST_NODES
+from mtpc.draft import MAX_TREE_NODES
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared
 from mtpc.serving.settings import DraftSettings
@@ -23,7 +23,7 @@ class TokenMap(DraftSettings):
         borrow: Borrowed nodes of a tree (full tree attention), see `mtpc.parallel.borrow`.
     """
 
-    borrow: Annotated[int, Field(ge=0, le=MOST_NODES)] = 0
+    borrow: Annotated[int, Field(ge=0, le=MAX_TREE_NODES)] = 0
 
 
 def vocabulary_values(token_map: str | None) -> dict[str, Any]:

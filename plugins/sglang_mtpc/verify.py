@@ -21,10 +21,10 @@ from torch.nn import functional as F
 from mtpc.draft import Draft, TreeDraft
 from mtpc.noise import counter_uniforms
 from mtpc.verify import verify_rejection
-from mtpc.verify.candidates import candidates, verify_rejection_among, verify_tree_among
+from mtpc.verify.candidates import candidates, verify_rejection_candidates, verify_tree_candidates
 from mtpc.verify.filters import filtered, filtered_by_min_p
+from mtpc.verify.output import PADDING
 from mtpc.verify.tree import verify_tree
-from mtpc.verify.verdict import PADDING
 from sglang_mtpc import finish
 from sglang_mtpc.hooks import put_around
 from sglang_mtpc.links import NOWHERE, chain_links, parents_of, tree_links
@@ -137,7 +137,7 @@ def _verdict(original: Any, verify_input: Any, batch: Any, logits_output: Any, *
 
 
 def _sampled(drafts: Drafted, batch: Any, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """By the core's rules: accepted drafts [B], emitted tokens [B, N + 1], accepted nodes [B, N] (see `TreeVerdict`).
+    """By the core's rules: accepted drafts [B], emitted tokens [B, N + 1], accepted nodes [B, N], see `TreeVerifyOutput`.
 
     Rejection sampling where distributions are stated; else the target alone chooses, which is lossless for any tree.
     logits: [B (N + 1), V], at the pending token and at each draft.  Some requests are verified at a time: SGLang has
@@ -159,8 +159,8 @@ def _sampled(drafts: Drafted, batch: Any, logits: Tensor) -> tuple[Tensor, Tenso
         if most <= few:
             among = candidates(logits[part], heat[:, 0], top_k, top_p, min_p, most, in_turn)
             if probs is None:
-                return verify_tree_among(tokens, parents, among, noise)
-            accepted, emitted = verify_rejection_among(tokens, probs, among, noise[:, :-1], noise[:, -1])
+                return verify_tree_candidates(tokens, parents, among, noise)
+            accepted, emitted = verify_rejection_candidates(tokens, probs, among, noise[:, :-1], noise[:, -1])
         else:
             target = (logits[part].double() / heat[:, None]).softmax(-1)
             if ranks:

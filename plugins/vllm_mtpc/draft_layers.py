@@ -15,7 +15,7 @@ from vllm.model_executor.models.qwen3 import Qwen3DecoderLayer
 from vllm.model_executor.models.utils import WeightsMapper
 
 from mtpc.autoregressive.config import AutoregressiveConfig
-from mtpc.autoregressive.part import OwnTokens
+from mtpc.autoregressive.part import DrafterTokens
 
 STACKED = WeightsMapper(
     orig_to_new_stacked={  # vLLM keeps these matrices as one
@@ -50,7 +50,7 @@ class VLLMDraftLayers(nn.Module):
     def __init__(self, *, vllm_config: Any, autoregressive: AutoregressiveConfig, prefix: str = "") -> None:
         super().__init__()
         size, self.normed = autoregressive.hidden_size, autoregressive.normed
-        self.own = OwnTokens.of(autoregressive)
+        self.own = DrafterTokens.of(autoregressive)
         if self.own is not None and self.own.embedding is not None:
             self.embed_tokens = self.own.embedding
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (

@@ -15,7 +15,7 @@ from mtpc.draft import DraftContext
 from mtpc.draft_length.cost import StepCost
 from mtpc.draw import at_temperature, choose, draw_tokens, most_probable
 from mtpc.errors import MTPCError
-from mtpc.memory import of_drafts
+from mtpc.memory import check_batch_memory
 from mtpc.methods import method_of
 from mtpc.methods.drafter import draft_vocabularies, load_drafter, split_drafts
 from mtpc.prompt_lookup.mixture import Copying
@@ -133,7 +133,7 @@ class DrafterForCausalLM(nn.Module):
     def announce(self, vllm_config: Any, copies: bool, runner: str, kept: int | None = None) -> None:
         """Say in the log what drafts, once the head is shared.
 
-        kept: see `of_drafts`; from `LARGE` on it is also a warning.
+        kept: see `check_batch_memory`; from `LARGE` on it is also a warning.
         """
         drafts = vllm_config.num_speculative_tokens
         autoregressive, parallel = self.split(self.num_drafts)
@@ -141,7 +141,9 @@ class DrafterForCausalLM(nn.Module):
         whole = f"drafting from all {self.target.vocab_size} tokens"
         from_what = whole if self.draft_logits is None else self.draft_logits.summary
         requests = vllm_config.scheduler_config.max_num_seqs
-        memory = of_drafts(requests, autoregressive + parallel, self.target.vocab_size, kept, autoregressive > 0)
+        memory = check_batch_memory(
+            requests, autoregressive + parallel, self.target.vocab_size, kept, autoregressive > 0
+        )
         more = ["copying from the request's own text"] * copies + [memory] * bool(autoregressive + parallel) + [runner]
         logger.info(announced(self.folder, self.method, shares, from_what, *more))
         if kept is not None and kept >= LARGE:

@@ -14,7 +14,7 @@ from mtpc.errors import MTPCError
 from mtpc.files.hub import CONFIG, is_hub_id, local_folder
 from mtpc.files.json_file import is_folder
 from mtpc.files.target import Target
-from mtpc.methods import method_of, recognise, recognised
+from mtpc.methods import method_of, recognize, recognize_or_none
 from mtpc.methods.drafter import check_drafts, draft_vocabularies, load_drafter
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import integration_points
@@ -93,7 +93,7 @@ def check_is_target(model: Any) -> None:
 
     Errors: `MTPCError`.
     """
-    if isinstance(model, str | Path) and (method := recognised(model)) is not None:
+    if isinstance(model, str | Path) and (method := recognize_or_none(model)) is not None:
         raise MTPCError(f"--model {model} is {method.title}, but a target was expected.")
 
 
@@ -196,10 +196,10 @@ def drafter_folder(settings: dict[str, Any]) -> Path | None:
             if method is None:
                 return None
             raise
-        return None if recognised(folder) is None else local_folder(model, revision)
+        return None if recognize_or_none(folder) is None else local_folder(model, revision)
     folder = Path(model)
     try:
-        return None if recognise(folder) is None else folder
+        return None if recognize(folder) is None else folder
     except MTPCError:
         is_path = is_folder(folder) or ":" not in str(model)  # neither a URI nor a GGUF file of a repository
         return folder if method == METHOD and is_path else None

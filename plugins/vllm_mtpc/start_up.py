@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtpc.errors import MTPCError, await_sentences, show_sentences, tells
+from mtpc.errors import MTPCError, await_child_message, exits_with_message, show_messages
 from vllm_mtpc import metrics
 from vllm_mtpc.additional import vocabulary_values
 from vllm_mtpc.native.settings import check_native
@@ -30,7 +30,7 @@ def install(arg_utils: Any) -> None:
         with refusing():
             check_complete(config)
         if config.speculative_config is not None:
-            await_sentences()
+            await_child_message()
         return config
 
     @functools.wraps(create)
@@ -62,7 +62,7 @@ def install(arg_utils: Any) -> None:
 
 def install_executor(executor: Any) -> None:
     """Let the engine's process end without a trace where one that it has started has said why."""
-    executor.Executor.__init__ = tells(executor.Executor.__init__)
+    executor.Executor.__init__ = exits_with_message(executor.Executor.__init__)
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except MTPCError:
-        show_sentences()
+        show_messages()
         raise
 
 

@@ -14,8 +14,8 @@ from transformers import DynamicCache
 from mtpc.draft import Draft, TreeDraft
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import FREE
-from mtpc.methods.reference import Session
-from mtpc.parallel.borrow import borrowed
+from mtpc.methods.reference import ReferenceDrafter
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
 from sglang_mtpc.draft_lengths import drafted
@@ -32,7 +32,7 @@ class PlacesOfBeams(DynamicCache):
             super().reorder_cache(beam_idx)
 
 
-class SteppingSession(Session):
+class SteppingSession(ReferenceDrafter):
     """Changes its head after the first draft of a step; notes what it drafts.
 
     SGLang drafts the first token at the end of the step before, from the vocabulary that this step had; but trees of
@@ -61,7 +61,7 @@ class SteppingSession(Session):
     def draft_tree(self, hidden: Tensor, following: Tensor, size: int, *rest: Any, **named: Any) -> TreeDraft:
         self._choose(following, at_once=self.drafter.parallel is not None)
         best = super().draft_tree(hidden, following, size, *rest, **named, depth=self.loop.depth)
-        draft = borrowed(best, self.loop.borrow)
+        draft = borrow_nodes(best, self.loop.borrow)
         self.loop.borrowed += not torch.equal(draft.tokens, best.tokens)
         self.drafts.append(draft.tokens[0].tolist())
         return draft
@@ -82,7 +82,7 @@ class SteppingSession(Session):
         return super()._step(previous, tokens)
 
 
-class CommonSession(Session):
+class CommonSession(ReferenceDrafter):
     """Drafts of one length, chosen before they are made: the drafter's, mixed with what its text would go on with.
 
     Notes what it drafts.

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import DraftContext
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.beams import Beams
-from mtpc.parallel.borrow import borrowed
-from mtpc.parallel.completed import completed
+from mtpc.parallel.borrow import borrow_nodes
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.shape import Shape
@@ -35,7 +35,7 @@ def third_method() -> Iterator[None]:
 class Layers:
     """What is read of a `DraftLayersModel`, and SGLang's pass for the beams, from a session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ReferenceDrafter) -> None:
         self.session = session
 
     def head(self, requests: int) -> SharedHead:
@@ -45,7 +45,7 @@ class Layers:
     def completed(self, known: DraftContext, requests: int) -> DraftContext:
         assert requests == ROWS
         assert self.session.drafter.autoregressive is not None
-        return completed(known, self.session.drafter.autoregressive, self.session.head)
+        return with_head_inputs(known, self.session.drafter.autoregressive, self.session.head)
 
     def again(self, beams: Beams, first: Tensor) -> Tensor:
         rows = torch.arange(ROWS).repeat_interleave(beams.tokens.shape[1])
@@ -69,10 +69,10 @@ def test_the_tree_is_the_plain_loops(name: str, shape: Shape) -> None:
     hidden = torch.randn(ROWS, LENGTH, SIZE, generator=generator)
     following = torch.randint(VOCAB, (ROWS, LENGTH), generator=generator)
     temperature = torch.tensor([1.0, 0.0, 0.6])
-    expected = Session(drafter, head).draft_tree(
+    expected = ReferenceDrafter(drafter, head).draft_tree(
         hidden, following, shape.nodes, temperature, shape.children, depth=shape.depth
     )
-    session = Session(drafter, head)
+    session = ReferenceDrafter(drafter, head)
     first, layers = session._step(hidden, following)[:, -1], Layers(session)
     step = Step("mixed", temperature, torch.zeros(ROWS), torch.zeros(ROWS))
     given = Input(torch.cat([hidden[:, -1], first], 1), following[:, -1])
@@ -81,6 +81,6 @@ def test_the_tree_is_the_plain_loops(name: str, shape: Shape) -> None:
     laps: list[str] = []
     found = draft_tree(given, step, shape, layers, drafter.parallel, again, laps.append)
     assert laps == ["tree", *(["tree"] if again else []), "parallel", "tree"]
-    expected = borrowed(expected, shape.borrowed)
+    expected = borrow_nodes(expected, shape.borrowed)
     assert torch.equal(found.tokens, expected.tokens)
     assert torch.equal(found.parents, expected.parents)

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from mtpc.draft import Draft, Mode, TreeDraft
-from mtpc.memory import DRAFTED, STATED
+from mtpc.memory import BYTES_PER_PROB, MAX_PROBS
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.noise import counter_uniforms
 from mtpc.parallel import part
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.compiled import has_compiler
-from mtpc.parallel.completed import completed
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.target_head.union import UnionLogits
@@ -100,7 +100,9 @@ def of_size(drafting: Drafting, batch: Inputs, mode: Mode, size: int) -> Drafts:
 def expected_chain(drafter: Path, batch: Inputs, row: int, drafts: int) -> Draft:
     """The plain loop's draft of one request; its uniforms are those of the request's seed and position."""
     loaded = load_drafter(drafter)
-    session = Session(loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE)))  # a window alone reads none
+    session = ReferenceDrafter(
+        loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE))
+    )  # a window alone reads none
     one = slice(row, row + 1)
     hidden, temperature = batch.states[one], batch.temperature[one]
     if not temperature:
@@ -142,12 +144,12 @@ def test_trees_are_those_of_the_plain_loop(drafter: Path, mode: Mode) -> None:
     depth, children, nodes, count = TREE
     for row in range(4):
         one = slice(row, row + 1)
-        session = Session(loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE)))
+        session = ReferenceDrafter(loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE)))
         heat = None if mode == "greedy" else batch.temperature[one]
         expected = session.draft_tree(batch.states[one], batch.tokens[one], nodes, heat, children, depth=depth)
         assert isinstance(found, TreeDraft)
-        assert torch.equal(found.tokens[one], borrowed(expected, count).tokens)
-        assert torch.equal(found.parents[one], borrowed(expected, count).parents)
+        assert torch.equal(found.tokens[one], borrow_nodes(expected, count).tokens)
+        assert torch.equal(found.parents[one], borrow_nodes(expected, count).parents)
 
 
 class Certain(ParallelPart):
@@ -213,7 +215,9 @@ def test_replays_of_every_window(name: str) -> None:
     parallel, (autoregressive, rest) = drafter.parallel, drafter.split(drafter.config.max_drafts)
     assert parallel is not None
     go_on = (
-        partial(completed, autoregressive=drafter.autoregressive, head=head) if parallel.reads_autoregressive else None
+        partial(with_head_inputs, autoregressive=drafter.autoregressive, head=head)
+        if parallel.reads_autoregressive
+        else None
     )
     eager, captured = (Drafting(parallel, Shape(rest, 1, rest), completed=go_on) for _ in range(2))
     captured.capture([4, 2], torch.zeros(4, autoregressive + 1, head.embedding.shape[1]), record)
@@ -309,7 +313,7 @@ def test_rows_in_parts_are_drafted_as_all_at_once(
     drafting, batch = Drafting(window_of(drafter), CHAIN, copies), inputs(7, mode, copies)
     kept = torch.zeros(7, CHAIN.depth, VOCABULARY)
     expected = drafting.compute(batch, mode)
-    monkeypatch.setattr(part, "STATED", 3 * CHAIN.depth * VOCABULARY)
+    monkeypatch.setattr(part, "MAX_PROBS", 3 * CHAIN.depth * VOCABULARY)
     for place in (None, kept):
         found = drafting.compute(batch, mode, place)
         assert same(found, expected)
@@ -328,4 +332,4 @@ def test_memory_of_a_draft_does_not_grow_with_the_batch(mode: Mode) -> None:
         kept = torch.zeros(rows, depth, vocabulary)
     with torch.no_grad(), Trace() as trace:
         drafting.compute(batch, mode, kept)
-    assert trace.peak <= DRAFTED * STATED
+    assert trace.peak <= BYTES_PER_PROB * MAX_PROBS

@@ -10,7 +10,7 @@ from sglang.kernels.ops.speculative import spec_tree
 from sglang.srt.speculative.eagle_utils import TreeMaskMode, build_tree_kernel_efficient
 
 from mtpc.draft import TreeDraft
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from sglang_mtpc.links import NOWHERE, Links, chain_links, parents_of, tree_links
 from sglang_mtpc.shape import Shape
 from tests.support.cuda_on_host import compile_builder
@@ -97,7 +97,7 @@ def test_trees(nodes: int, children: int) -> None:
 def test_a_path_borrows_beside_children_of_its_own() -> None:
     """Where fewer can be borrowed than asked for, a path may go on with all of its children and a borrowed node."""
     parents = torch.tensor([[-1, -1, 0, 1, 1, 0]])
-    tree = borrowed(TreeDraft(torch.arange(6)[None], parents, -torch.arange(1.0, 7.0)[None]), 3)
+    tree = borrow_nodes(TreeDraft(torch.arange(6)[None], parents, -torch.arange(1.0, 7.0)[None]), 3)
     assert tree.parents.tolist() == [[-1, -1, 0, 1, 1, 1]]
     most = Shape(3, 2, 6, borrowed=3).most_children
     _, _, child, sibling = built(tree_links(tree.parents, most), tree.tokens, most)

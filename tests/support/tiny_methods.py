@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from mtpc.autoregressive.config import layer_of
 from mtpc.files.config_model import declared
-from mtpc.methods.copying import CopyingAlone, CopyingConfig
+from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
 from tests.support.random_hybrid import method
@@ -78,7 +78,7 @@ def gumiho(parallel: dict[str, object] | None, **options: object) -> Drafter:
 
 def copying() -> Drafter:
     """One that only copies."""
-    return Drafter(CopyingAlone(), CopyingConfig(hidden_size=SIZE, vocab_size=VOCAB))
+    return Drafter(PromptLookupOnly(), PromptLookupConfig(hidden_size=SIZE, vocab_size=VOCAB))
 
 
 @torch.no_grad()

@@ -7,15 +7,15 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mtpc.autoregressive.kinds import LAYER_OF, Layer
+from mtpc.autoregressive.kinds import LAYER_TYPES, LayerType
 from mtpc.autoregressive.part import TargetInterface
-from mtpc.autoregressive.rope import POSITIONS, check_rope
+from mtpc.autoregressive.rope import MAX_POSITIONS, check_rope
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict
 from mtpc.files.target import Heads, HiddenSize, VocabSize
 
-MOST_LAYERS = 64
-BIASED = {"qwen2": True, "qwen3": False}  # the attention_bias of kinds of layers that have just one
+MAX_LAYERS = 64
+FIXED_ATTENTION_BIAS = {"qwen2": True, "qwen3": False}  # the attention_bias of kinds of layers that have just one
 # Keys that the engines read in config.json under the same name.
 SHARED_KEYS = (
     "num_hidden_layers",
@@ -35,7 +35,7 @@ SHARED_KEYS = (
 class LayerConfig(Strict):
     """What a decoder layer of an autoregressive part is."""
 
-    layer: Layer  # its kind
+    layer: LayerType  # its kind
     hidden_size: HiddenSize  # d of the target
     vocab_size: VocabSize  # V of the target
     intermediate_size: Annotated[int, Field(ge=1, le=1 << 20)]
@@ -45,7 +45,7 @@ class LayerConfig(Strict):
     attention_bias: bool  # of the query, key and value projections
     rms_norm_eps: Annotated[float, Field(gt=0, le=1)]
     rope_parameters: dict[str, Any]  # as in the configuration of transformers, see `mtpc.autoregressive.rope`
-    max_position_embeddings: Annotated[int, Field(ge=1, le=POSITIONS)]
+    max_position_embeddings: Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 
     @field_validator("rope_parameters")
     @classmethod
@@ -57,12 +57,12 @@ class LayerConfig(Strict):
         heads, keys = self.num_attention_heads, self.num_key_value_heads
         if heads % keys:
             raise ValueError(f"num_attention_heads ({heads}) must be a multiple of num_key_value_heads ({keys})")
-        biased = BIASED.get(self.layer, self.attention_bias)
+        biased = FIXED_ATTENTION_BIAS.get(self.layer, self.attention_bias)
         if self.attention_bias != biased:
             raise ValueError(f"attention_bias must be {str(biased).lower()} for a layer of kind {self.layer!r}")
         stretched = self.rope_parameters.get("original_max_position_embeddings", self.max_position_embeddings)
-        if stretched * self.rope_parameters.get("factor", 1) > POSITIONS:
-            raise ValueError(f"rope_parameters.factor makes more positions than {POSITIONS} of {stretched}")
+        if stretched * self.rope_parameters.get("factor", 1) > MAX_POSITIONS:
+            raise ValueError(f"rope_parameters.factor makes more positions than {MAX_POSITIONS} of {stretched}")
         for name in ("short_factor", "long_factor"):
             if len(self.rope_parameters.get(name) or [0] * (self.head_dim // 2)) != self.head_dim // 2:
                 raise ValueError(f"rope_parameters.{name} must hold {self.head_dim // 2} numbers, half of head_dim")
@@ -84,7 +84,7 @@ class LayerConfig(Strict):
 class AutoregressiveConfig(TargetInterface, LayerConfig):
     """The keys of an autoregressive part in a drafter's section of config.json; by default it is FastMTP's, of one layer."""
 
-    num_hidden_layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 1
+    num_hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
     normed: bool = True  # False, as EAGLE and Gumiho are: no norm in front of the projection and of the first layer,
     # none at the end, and a projection with a bias
 
@@ -100,10 +100,10 @@ def layer_of(target: Any) -> dict[str, Any]:
     Raises:
         MTPCError: For a target of a model type that no layer here is like.
     """
-    kind = LAYER_OF.get(target.model_type)
+    kind = LAYER_TYPES.get(target.model_type)
     if kind is None:
         raise MTPCError(
-            f"Cannot train this drafter for model_type {target.model_type!r}: supported are {', '.join(LAYER_OF)}."
+            f"Cannot train this drafter for model_type {target.model_type!r}: supported are {', '.join(LAYER_TYPES)}."
         )
     for name, expected in (("hidden_act", "silu"), ("mlp_bias", False), ("use_sliding_window", False)):
         if getattr(target, name, expected) != expected:

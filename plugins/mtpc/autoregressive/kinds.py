@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-Layer = Literal["llama", "qwen2", "qwen3"]
+LayerType = Literal["llama", "qwen2", "qwen3"]
 # By a target's model_type.  Behind a mixture of experts the draft layer is dense.
-LAYER_OF: dict[str, Layer] = {
+LAYER_TYPES: dict[str, LayerType] = {
     "llama": "llama",
     "qwen2": "qwen2",
     "mimo": "qwen2",

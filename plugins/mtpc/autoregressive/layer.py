@@ -15,10 +15,10 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMS
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm, Qwen3RotaryEmbedding
 
 from mtpc.autoregressive.config import SHARED_KEYS, AutoregressiveConfig
-from mtpc.autoregressive.part import AutoregressivePart, OwnTokens
+from mtpc.autoregressive.part import AutoregressivePart, DrafterTokens
 
 
-class Parts(NamedTuple):
+class LayerClasses(NamedTuple):
     """What transformers builds a target's layers of."""
 
     config: type
@@ -27,10 +27,10 @@ class Parts(NamedTuple):
     rotary: type[nn.Module]
 
 
-PARTS = {
-    "llama": Parts(LlamaConfig, LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding),
-    "qwen2": Parts(Qwen2Config, Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding),
-    "qwen3": Parts(Qwen3Config, Qwen3DecoderLayer, Qwen3RMSNorm, Qwen3RotaryEmbedding),
+LAYER_CLASSES = {
+    "llama": LayerClasses(LlamaConfig, LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding),
+    "qwen2": LayerClasses(Qwen2Config, Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding),
+    "qwen3": LayerClasses(Qwen3Config, Qwen3DecoderLayer, Qwen3RMSNorm, Qwen3RotaryEmbedding),
 }
 
 
@@ -43,7 +43,7 @@ class DraftLayers(AutoregressivePart):
     def __init__(self, config: AutoregressiveConfig) -> None:
         super().__init__()
         self.config = config
-        self.parts = PARTS[config.layer]
+        self.parts = LAYER_CLASSES[config.layer]
         size = config.hidden_size
         self.token_layernorm, self.hidden_layernorm = self._norm(), self._norm()
         self.input_proj = nn.Linear(2 * size, size, bias=not config.normed)
@@ -52,7 +52,7 @@ class DraftLayers(AutoregressivePart):
         if not config.normed:
             self.blocks[0].input_layernorm = nn.Identity()
         self.final_layernorm = self._norm()
-        self.own = OwnTokens.of(config)
+        self.own = DrafterTokens.of(config)
         # Apart from the module, whose conversion to bfloat16 would round the frequencies.
         self._rotary: dict[torch.device, Any] = {}
 

@@ -2,7 +2,7 @@
 
 `TargetInterface` is what a drafter's configuration states of it before there are weights: adapters choose by it what
 they hand over.  `AutoregressivePart` is the module of the reference implementation; adapters build their own of the
-engine's layers, and share `OwnTokens` with it.
+engine's layers, and share `DrafterTokens` with it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TargetInterface:
         return "pages"
 
 
-class OwnTokens(nn.Module):
+class DrafterTokens(nn.Module):
     """The embedding and the output head that a part brings itself; each may be None.
 
     Attributes:
@@ -100,7 +100,7 @@ class AutoregressivePart(nn.Module, ABC):
     own: what they do not share with the target; None: they share both its embedding and its output head.
     """
 
-    own: OwnTokens | None
+    own: DrafterTokens | None
 
     @abstractmethod
     def inputs(self, embeddings: Tensor, previous: Tensor) -> Tensor:

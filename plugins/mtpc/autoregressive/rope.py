@@ -10,18 +10,18 @@ from mtpc.files.config_model import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Factor = Annotated[float, Field(ge=1, allow_inf_nan=False)]
-POSITIONS = 1 << 24  # at most: engines hold a sine and a cosine of each
-Positions = Annotated[int, Field(ge=1, le=POSITIONS)]
+MAX_POSITIONS = 1 << 24  # at most: engines hold a sine and a cosine of each
+Positions = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 
 
-class Default(Strict):
+class DefaultRope(Strict):
     """Rotated by base and position alone."""
 
     rope_type: Literal["default"]
     rope_theta: Positive
 
 
-class Scaled(Strict):
+class ScaledRope(Strict):
     """Stretched as a whole, or from some length on."""
 
     rope_type: Literal["linear", "dynamic"]
@@ -29,7 +29,7 @@ class Scaled(Strict):
     factor: Factor
 
 
-class Yarn(Strict):
+class YarnRope(Strict):
     """Stretched by frequency."""
 
     rope_type: Literal["yarn"]
@@ -44,7 +44,7 @@ class Yarn(Strict):
     truncate: bool | None = None
 
 
-class Llama3(Strict):
+class Llama3Rope(Strict):
     """Stretched by frequency, as Llama 3.1 is."""
 
     rope_type: Literal["llama3"]
@@ -67,12 +67,12 @@ class LongRope(Strict):
     attention_factor: Positive | None = None
 
 
-KINDS: TypeAdapter[Strict] = TypeAdapter(
-    Annotated[Default | Scaled | Yarn | Llama3 | LongRope, Field(discriminator="rope_type")]
+ROPE_CONFIGS: TypeAdapter[Strict] = TypeAdapter(
+    Annotated[DefaultRope | ScaledRope | YarnRope | Llama3Rope | LongRope, Field(discriminator="rope_type")]
 )
 
 
 def check_rope(values: dict[str, Any]) -> dict[str, Any]:
     """The keys as they are: transformers and the engines read them by their names."""
-    KINDS.validate_python(values)
+    ROPE_CONFIGS.validate_python(values)
     return values

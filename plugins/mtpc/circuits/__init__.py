@@ -5,13 +5,13 @@ from __future__ import annotations
 from mtpc.circuits.base import Circuit
 from mtpc.circuits.btree import BinaryTree
 from mtpc.circuits.cp import CanonicalPolyadic
-from mtpc.circuits.ff import FullyFactorised
+from mtpc.circuits.ff import FullyFactorized
 from mtpc.circuits.hmm import HiddenMarkov
 from mtpc.circuits.params import CircuitParams, temper
 from mtpc.errors import MTPCError
 
 CIRCUITS: dict[str, type[Circuit]] = {
-    circuit.kind: circuit for circuit in (FullyFactorised, CanonicalPolyadic, HiddenMarkov, BinaryTree)
+    circuit.kind: circuit for circuit in (FullyFactorized, CanonicalPolyadic, HiddenMarkov, BinaryTree)
 }
 
 __all__ = ["CIRCUITS", "Circuit", "CircuitParams", "allowed_rank", "build_circuit", "temper"]
@@ -19,7 +19,7 @@ __all__ = ["CIRCUITS", "Circuit", "CircuitParams", "allowed_rank", "build_circui
 
 def allowed_rank(kind: str, rank: int) -> int:
     """The rank of a circuit of this kind where ``rank`` is asked for: no more than the kind allows."""
-    most = CIRCUITS[kind].most_components
+    most = CIRCUITS[kind].max_rank
     return rank if most is None else min(rank, most)
 
 

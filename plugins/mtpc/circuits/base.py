@@ -21,7 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtpc.circuits.params import CircuitParams, normalise, token_evidence
+from mtpc.circuits.params import CircuitParams, normalize_log, token_evidence
 from mtpc.draw import draw
 
 # What the tokens so far say of the latent variables, for P prefixes of a row: tensors [B, P, R], as many as the kind
@@ -34,7 +34,7 @@ class Circuit(nn.Module, ABC):
     """A smooth, decomposable, normalised circuit over a window of n tokens (MTPC paper, section 3.1)."""
 
     kind: ClassVar[str]
-    most_components: ClassVar[int | None] = None  # R at most; None: any number
+    max_rank: ClassVar[int | None] = None  # R at most; None: any number
     is_chain: ClassVar[bool] = True  # summing out the last tokens leaves the leading parameters as they are
 
     def __init__(self, window: int, rank: int) -> None:
@@ -102,7 +102,7 @@ class Circuit(nn.Module, ABC):
         Time and memory O(n R V), on top of `prefix_log_probs`.
         """
         params = params.upcast()
-        weights = normalise(self.beliefs(params.sums, token_evidence(params.leaves, x)))
+        weights = normalize_log(self.beliefs(params.sums, token_evidence(params.leaves, x)))
         return torch.logsumexp(weights[..., None] + params.leaves, 2)
 
     def condition(self, params: CircuitParams, first: Tensor) -> CircuitParams:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
-from mtpc.circuits.params import CircuitParams, normalise
+from mtpc.circuits.params import CircuitParams, normalize_log
 
 
 @dataclass(frozen=True)
-class Child:
+class TreeChild:
     """One side of an internal node: a leaf (position of the window) or another internal node."""
 
     index: int
@@ -20,25 +20,25 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Node:
+class BinaryTreeNode:
     """An internal node with a latent variable; ``parent`` is -1 at the root."""
 
     parent: int
     level: int
-    children: tuple[Child, ...]
+    children: tuple[TreeChild, ...]
 
 
 @dataclass(frozen=True)
-class Turn:
+class PathStep:
     """A step of the way from the root to a leaf: an internal node, and on which of its sides (0, 1) the leaf lies."""
 
     node: int
     side: int
 
 
-def plan_tree(window: int) -> list[Node]:
+def plan_tree(window: int) -> list[BinaryTreeNode]:
     """Internal nodes in breadth-first order; leaves [lo, hi) are split at lo + ceil((hi - lo) / 2)."""
-    nodes: list[Node] = []
+    nodes: list[BinaryTreeNode] = []
     queue = [(0, window, -1, 0)]  # lo, hi, parent, level
     while queue:
         lo, hi, parent, level = queue.pop(0)
@@ -46,21 +46,21 @@ def plan_tree(window: int) -> list[Node]:
         children = []
         for left, right in ((lo, middle), (middle, hi)):
             if right - left == 1:
-                children.append(Child(left, True))
+                children.append(TreeChild(left, True))
             elif right - left > 1:
                 queue.append((left, right, len(nodes), level + 1))
-                children.append(Child(len(nodes) + len(queue), False))
-        nodes.append(Node(parent, level, tuple(children)))
+                children.append(TreeChild(len(nodes) + len(queue), False))
+        nodes.append(BinaryTreeNode(parent, level, tuple(children)))
     return nodes
 
 
-def paths_to_leaves(nodes: list[Node]) -> list[tuple[Turn, ...]]:
+def paths_to_leaves(nodes: list[BinaryTreeNode]) -> list[tuple[PathStep, ...]]:
     """The way from the root to each position of the window, from left to right."""
 
-    def below(node: int, above: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
+    def below(node: int, above: tuple[PathStep, ...]) -> list[tuple[PathStep, ...]]:
         paths = []
         for side, child in enumerate(nodes[node].children):
-            here = (*above, Turn(node, side))
+            here = (*above, PathStep(node, side))
             paths += [here] if child.is_leaf else below(child.index, here)
         return paths
 
@@ -153,7 +153,7 @@ class BinaryTree(Circuit):
         belief = kept.pop() + message
         return self._descend(inner, [*kept, message], belief, self.paths[position + 1][depth + 1 :])
 
-    def _descend(self, inner: Tensor, kept: list[Tensor], belief: Tensor, path: tuple[Turn, ...]) -> State:
+    def _descend(self, inner: Tensor, kept: list[Tensor], belief: Tensor, path: tuple[PathStep, ...]) -> State:
         """Down to the first leaf of a subtree."""
         for turn in path:
             belief = torch.logsumexp(belief[..., None] + inner[:, turn.node - 1, None], 2)
@@ -168,14 +168,14 @@ class BinaryTree(Circuit):
         for index in reversed(spine[1:]):
             joint = rows[index - 1] + first[:, None]
             first = torch.logsumexp(joint, -1)
-            rows[index - 1] = normalise(joint)
+            rows[index - 1] = normalize_log(joint)
         conditioned = torch.stack(rows, 1) if rows else inner
         return torch.log_softmax(root + first, -1), conditioned
 
     def _above_first(self, index: int) -> bool:
         while index > 0:
             parent = self.nodes[index].parent
-            if self.nodes[parent].children[0] != Child(index, False):
+            if self.nodes[parent].children[0] != TreeChild(index, False):
                 return False
             index = parent
         return True

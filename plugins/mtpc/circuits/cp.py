@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
-from mtpc.circuits.params import CircuitParams, before
+from mtpc.circuits.params import CircuitParams, exclusive_cumsum
 
 
 class CanonicalPolyadic(Circuit):
@@ -19,7 +19,7 @@ class CanonicalPolyadic(Circuit):
 
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
         """All positions at once: the component's weight times the tokens before, a cumulative sum."""
-        return sums[0][:, None] + before(evidence)
+        return sums[0][:, None] + exclusive_cumsum(evidence)
 
     def start(self, params: CircuitParams) -> State:
         return (params.sums[0][:, None],)

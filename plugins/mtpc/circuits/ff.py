@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
-from mtpc.circuits.params import CircuitParams, before
+from mtpc.circuits.params import CircuitParams, exclusive_cumsum
 from mtpc.errors import MTPCError
 
 
-class FullyFactorised(Circuit):
+class FullyFactorized(Circuit):
     """One leaf per position and no latent variable; it cannot use the first token as evidence."""
 
     kind = "ff"
-    most_components = 1
+    max_rank = 1
 
     def __init__(self, window: int, rank: int = 1) -> None:
         if rank != 1:
@@ -26,7 +26,7 @@ class FullyFactorised(Circuit):
 
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
         """The log-probability of the tokens before each position, in one cumulative sum."""
-        return before(evidence)
+        return exclusive_cumsum(evidence)
 
     def start(self, params: CircuitParams) -> State:
         return (params.leaves.new_zeros(len(params.leaves), 1, 1),)

@@ -52,7 +52,7 @@ def token_evidence(leaves: Tensor, x: Tensor) -> Tensor:
     return leaves.gather(3, index).squeeze(3)
 
 
-def before(evidence: Tensor) -> Tensor:
+def exclusive_cumsum(evidence: Tensor) -> Tensor:
     """Exclusive cumulative sum over the window: the log-probability of the tokens before each position.
 
     evidence: [B, n, R] -> [B, n, R].
@@ -60,7 +60,7 @@ def before(evidence: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(evidence[:, :1]), evidence[:, :-1].cumsum(1)], 1)
 
 
-def normalise(weights: Tensor) -> Tensor:
+def normalize_log(weights: Tensor) -> Tensor:
     """Log weights normalised over the last axis; a row without mass stays -inf instead of NaN."""
     total = torch.logsumexp(weights, -1, keepdim=True)
     return weights - torch.where(total == -torch.inf, torch.zeros_like(total), total)

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mtpc.draft import MOST, Draft, DraftContext, Mode, certain
+from mtpc.draft import MAX_DRAFTS, Draft, DraftContext, Mode, one_hot
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict
 from mtpc.files.target import HiddenSize, VocabSize
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from mtpc.methods.drafter import Drafter
 
 
-class CopyingConfig(ParallelOnly, Strict):
+class PromptLookupConfig(ParallelOnly, Strict):
     """What is drafted, and for which target."""
 
     hidden_size: HiddenSize  # d of the target, which engines ask for
     vocab_size: VocabSize  # V of the target
-    num_drafts: Annotated[int, Field(ge=1, le=MOST)] = 10  # K, drafts of a step unless the user says otherwise
+    num_drafts: Annotated[int, Field(ge=1, le=MAX_DRAFTS)] = 10  # K, drafts of a step unless the user says otherwise
 
     @property
     def own_drafts(self) -> int:
@@ -35,7 +35,7 @@ class CopyingConfig(ParallelOnly, Strict):
     @property
     def max_drafts(self) -> int:
         """As many as are ever copied."""
-        return MOST
+        return MAX_DRAFTS
 
 
 class PromptLookupPart(ParallelPart):
@@ -63,7 +63,7 @@ class PromptLookupPart(ParallelPart):
 
     def draft(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
@@ -72,23 +72,23 @@ class PromptLookupPart(ParallelPart):
     ) -> Draft:
         """See `ParallelPart.draft`; the distributions are one-hot, and the peaks are the chances that copying goes on."""
         if copying is None:
-            tokens = known.tokens.new_zeros(len(known.tokens), num_drafts)
+            tokens = context.tokens.new_zeros(len(context.tokens), num_drafts)
             chances = torch.zeros(tokens.shape, device=tokens.device)
         else:
             tokens, chances = (rest[:, :num_drafts] for rest in copying.rest()[:2])
-        return Draft(tokens, None if mode == "greedy" else certain(tokens, self.vocab_size), chances)
+        return Draft(tokens, None if mode == "greedy" else one_hot(tokens, self.vocab_size), chances)
 
-    def log_probs(self, known: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+    def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         """Errors: `MTPCError`, as without the text before it a token has no probability here."""
         raise MTPCError(
             "a drafter that only copies has no distribution of its own; `mtpc bench` measures what it drafts."
         )
 
-    def likeliest(self, known: DraftContext, tokens: Tensor) -> Tensor:
-        return self.draft(known, None, None, tokens.shape[1], "greedy").tokens
+    def most_probable_tokens(self, context: DraftContext, tokens: Tensor) -> Tensor:
+        return self.draft(context, None, None, tokens.shape[1], "greedy").tokens
 
 
-class CopyingAlone(DraftMethod):
+class PromptLookupOnly(DraftMethod):
     """Neither part: the component that copies (see `mtpc.prompt_lookup`) has no other beside it."""
 
     name = "copying"
@@ -96,9 +96,9 @@ class CopyingAlone(DraftMethod):
     summary = "no trained part: what the request's own text went on with before"
     architecture = "EagleCopyingForCausalLM"
     algorithm = "COPYING"
-    config = CopyingConfig
+    config = PromptLookupConfig
 
-    def parallel(self, config: CopyingConfig) -> ParallelPart:
+    def parallel(self, config: PromptLookupConfig) -> ParallelPart:
         return PromptLookupPart(config.vocab_size, config.num_drafts)
 
     def facts(self, drafter: Drafter) -> dict[str, str]:

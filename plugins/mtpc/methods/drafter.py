@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from mtpc.draft import MOST
+from mtpc.draft import MAX_DRAFTS
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import shown
 from mtpc.files.target import Target, check_target
 from mtpc.files.weights import WEIGHTS, read_weights, write_directory
-from mtpc.memory import must_fit
+from mtpc.memory import check_drafter_memory
 from mtpc.methods import DrafterConfig, DraftMethod, method_of
 from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
@@ -52,7 +52,7 @@ class Drafter(nn.Module):
             )  # its rotary embedding
         if drafter.parallel is not None:
             numbers.append(math.prod(drafter.parallel.leaf_shape))
-        must_fit(sum(numbers), name)
+        check_drafter_memory(sum(numbers), name)
         return drafter
 
     def check_parts(self, name: str) -> None:
@@ -118,11 +118,11 @@ def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path
     """Whether a drafter drafts so many tokens in a step.
 
     setting: what the user sets the number with, for the error.  copies: whether more tokens than it drafts are copied,
-    `MOST` at most.
+    `MAX_DRAFTS` at most.
 
     Errors: `MTPCError` for what is no whole number, or none that the drafter allows.
     """
-    most = MOST if copies else config.max_drafts
+    most = MAX_DRAFTS if copies else config.max_drafts
     if type(drafts) is not int or not 1 <= drafts <= most:
         raise MTPCError(f"{setting} is {shown(drafts)}, but with {drafter} it must be a whole number from 1 to {most}.")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from mtpc.autoregressive.config import AutoregressiveConfig, LayerConfig, layer_of
-from mtpc.draft import MOST
+from mtpc.draft import MAX_DRAFTS
 from mtpc.files.config_model import declared
 from mtpc.methods.contract import DraftMethod
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class FastMTPConfig(LayerConfig):
     """See `LayerConfig`: nothing but an autoregressive part of one layer, of as many steps as are asked for."""
 
-    num_drafts: Annotated[int, Field(ge=1, le=MOST)]  # K, the steps that it was trained for; more can be drafted
+    num_drafts: Annotated[int, Field(ge=1, le=MAX_DRAFTS)]  # K, the steps that it was trained for; more can be drafted
 
     @property
     def autoregressive(self) -> AutoregressiveConfig:
@@ -38,7 +38,7 @@ class FastMTPConfig(LayerConfig):
     @property
     def max_drafts(self) -> int:
         """As many as any drafter may draft."""
-        return MOST
+        return MAX_DRAFTS
 
 
 def config_for(target: Any, num_drafts: int) -> FastMTPConfig:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field, model_validator
 
 from mtpc.autoregressive.config import AutoregressiveConfig
-from mtpc.draft import MOST
+from mtpc.draft import MAX_DRAFTS
 from mtpc.methods.contract import DraftMethod
 from mtpc.parallel.config import ParallelConfig
 from mtpc.parallel.independent import IndependentPart
@@ -23,15 +23,15 @@ EAGLE_DRAFTS = 5  # of a drafter without parallel heads, unless the user says ot
 class GumihoConfig(AutoregressiveConfig):
     """See `AutoregressiveConfig`: the layers of the autoregressive part."""
 
-    steps: Annotated[int, Field(ge=1, le=MOST)] = 2  # s, drafts of the autoregressive part
+    steps: Annotated[int, Field(ge=1, le=MAX_DRAFTS)] = 2  # s, drafts of the autoregressive part
     parallel: ParallelConfig | None = (
         None  # None: all drafts are the autoregressive part's, as many as are asked for (EAGLE)
     )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.parallel is not None and self.steps + self.parallel.positions > MOST:
-            raise ValueError(f"steps and parallel.positions must be no more than {MOST} together")
+        if self.parallel is not None and self.steps + self.parallel.positions > MAX_DRAFTS:
+            raise ValueError(f"steps and parallel.positions must be no more than {MAX_DRAFTS} together")
         return self
 
     @property
@@ -47,7 +47,7 @@ class GumihoConfig(AutoregressiveConfig):
     @property
     def max_drafts(self) -> int:
         """Of both parts; without parallel heads as many as any drafter may draft."""
-        return MOST if self.parallel is None else self.steps + self.parallel.positions
+        return MAX_DRAFTS if self.parallel is None else self.steps + self.parallel.positions
 
     @property
     def own_drafts(self) -> int:

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concatenated
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concat_positions
 from mtpc.draw import at_temperature, choose
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.trees import Limits, grow
-from mtpc.parallel.completed import completed
+from mtpc.methods.trees import TreeLimits, grow_levels
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.target_head.shared import SharedHead
 
 
-class Session:
+class ReferenceDrafter:
     """What a drafter knows of B texts of equal length, and drafts that go on from there.
 
     The cache of the autoregressive part holds one entry for each position whose state the target has computed and whose next
@@ -46,20 +46,20 @@ class Session:
         for each draft; needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
         """
         autoregressive, parallel = self.drafter.split(num_drafts)
-        known = DraftContext.of_target(hidden[:, -1], following[:, -1])
+        context = DraftContext.of_target(hidden[:, -1], following[:, -1])
         copying = None if copied is None else Copying.begin(copied)
         drafts: list[Draft] = []
         if self.drafter.autoregressive is not None:
-            known, draft, copying = self._autoregressive(
-                hidden, following, known, autoregressive, temperature, noise, copying
+            context, draft, copying = self._autoregressive(
+                hidden, following, context, autoregressive, temperature, noise, copying
             )
             drafts.append(draft)
         if parallel:
             assert self.drafter.parallel is not None  # part of the contract: K is no more than the drafter can draft
             rest = None if noise is None else noise[:, autoregressive:]
-            known, mode = self._completed(known), self._mode(temperature)
-            drafts.append(self.drafter.parallel.draft(known, temperature, rest, parallel, mode, copying))
-        return concatenated(drafts) if drafts else Draft(following[:, :0], None)
+            context, mode = self._completed(context), self._mode(temperature)
+            drafts.append(self.drafter.parallel.draft(context, temperature, rest, parallel, mode, copying))
+        return concat_positions(drafts) if drafts else Draft(following[:, :0], None)
 
     def draft_tree(
         self,
@@ -82,9 +82,9 @@ class Session:
         """
         if self.drafter.autoregressive is None:
             assert self.drafter.parallel is not None  # a drafter has a part
-            known = self._completed(DraftContext.of_target(hidden[:, -1], following[:, -1]))
-            return self.drafter.parallel.draft_tree(known, temperature, size, max_children, depth=depth)
-        known = DraftContext.of_target(hidden[:, -1], following[:, -1])
+            context = self._completed(DraftContext.of_target(hidden[:, -1], following[:, -1]))
+            return self.drafter.parallel.draft_tree(context, temperature, size, max_children, depth=depth)
+        context = DraftContext.of_target(hidden[:, -1], following[:, -1])
         self.length += hidden.shape[1]
 
         def step(states: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
@@ -92,11 +92,11 @@ class Session:
             return self._step(states[:, None], tokens[:, None])[:, 0]
 
         first, deepest = self._step(hidden, following)[:, -1], self.drafter.config.max_drafts
-        limits = Limits.of(size, deepest if depth is None else min(depth, deepest), max_children)
-        growth = grow(self.drafter, self.head, known, first, step, limits, temperature)
+        limits = TreeLimits.of(size, deepest if depth is None else min(depth, deepest), max_children)
+        growth = grow_levels(self.drafter, self.head, context, first, step, limits, temperature)
         rows = len(self.cache.layers[0].keys)
         self.cache.reorder_cache(torch.arange(0, rows, rows // len(first), device=first.device))
-        shorten(self.cache, self.length)
+        truncate_cache(self.cache, self.length)
         return growth.tree(size)
 
     def _mode(self, temperature: Tensor | None) -> Mode:
@@ -105,22 +105,22 @@ class Session:
             return "greedy"
         return "sampled" if bool((temperature > 0).all()) else "mixed"
 
-    def _completed(self, known: DraftContext) -> DraftContext:
+    def _completed(self, context: DraftContext) -> DraftContext:
         """With what only some windows read."""
         assert self.drafter.parallel is not None
         if not self.drafter.parallel.reads_autoregressive:
-            return known
+            return context
         assert self.drafter.autoregressive is not None  # part of the contract: such a window goes on from one
-        return completed(known, self.drafter.autoregressive, self.head)
+        return with_head_inputs(context, self.drafter.autoregressive, self.head)
 
     def _autoregressive(
-        self, hidden: Tensor, following: Tensor, known: DraftContext, steps: int, temperature: Tensor | None,
+        self, hidden: Tensor, following: Tensor, context: DraftContext, steps: int, temperature: Tensor | None,
         noise: Tensor | None, copying: Copying | None,
     ) -> tuple[DraftContext, Draft, Copying | None]:  # fmt: skip
         """What is known after so many steps, their draft, and how copying stands."""
         self.length += hidden.shape[1]
         state = self._step(hidden, following)[:, -1:]
-        states, tokens, probs, peaks = [known.states], [known.tokens], [], []
+        states, tokens, probs, confidences = [context.states], [context.tokens], [], []
         for step in range(steps):
             if step:
                 state = self._step(state, tokens[-1])
@@ -133,15 +133,15 @@ class Session:
                 q = copying.mixed(own)
                 token = choose(q, temperature, uniforms)
                 copying = copying.drafted(token, copying.of(own))
-                peaks.append(q.amax(1))
+                confidences.append(q.amax(1))
             if temperature is not None:
                 probs.append(q)
             states.append(state)
             tokens.append(token[:, None])
-        shorten(self.cache, self.length)
-        known = DraftContext(torch.cat(states, 1), torch.cat(tokens, 1))
-        stated, largest = (torch.stack(rows, 1) if rows else None for rows in (probs, peaks))
-        return known, Draft(known.tokens[:, 1:], stated, largest), copying
+        truncate_cache(self.cache, self.length)
+        context = DraftContext(torch.cat(states, 1), torch.cat(tokens, 1))
+        stated, largest = (torch.stack(rows, 1) if rows else None for rows in (probs, confidences))
+        return context, Draft(context.tokens[:, 1:], stated, largest), copying
 
     def _step(self, previous: Tensor, tokens: Tensor) -> Tensor:
         """One application of the layer to m positions after those in the cache: [B, m, d]."""
@@ -153,7 +153,7 @@ class Session:
         return self.drafter.autoregressive(embeddings, previous, positions[None], seen[None, None], self.cache)
 
 
-def shorten(cache: DynamicCache, length: int) -> None:
+def truncate_cache(cache: DynamicCache, length: int) -> None:
     """Keep at most the first entries of a cache; `crop` takes no number of these from transformers 5.24 on."""
     if (surplus := cache.get_seq_length() - length) > 0:
         cache.crop(-surplus)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mtpc.circuits import Circuit, CircuitParams
 from mtpc.circuits.base import State
-from mtpc.circuits.params import normalise, token_evidence
+from mtpc.circuits.params import normalize_log, token_evidence
 from mtpc.draft import TreeDraft
 from mtpc.errors import MTPCError
 from mtpc.parallel.tree import Level, best_nodes
@@ -39,7 +39,7 @@ class Beams(NamedTuple):
     scores: Tensor
 
 
-class Growth(NamedTuple):
+class BeamTree(NamedTuple):
     """The levels that there are, and the beams of the last."""
 
     levels: tuple[Level, ...]
@@ -50,9 +50,9 @@ class Growth(NamedTuple):
         """The first level, the `width` most probable tokens; all are beams.  log_q: of the head's rows, [B, R]."""
         score = log_q.new_zeros(len(log_q), 1)
         place = score.long()
-        return cls((), Beams(place, place, place, score)).widened(log_q[:, None], width, head)
+        return cls((), Beams(place, place, place, score)).with_level(log_q[:, None], width, head)
 
-    def widened(self, log_q: Tensor, width: int, head: Head) -> Self:
+    def with_level(self, log_q: Tensor, width: int, head: Head) -> Self:
         """One more level: the `width` most probable tokens after each beam; as many of all these are its beams.
 
         log_q: of the head's rows after each beam, [B, k, R].
@@ -67,7 +67,7 @@ class Growth(NamedTuple):
         beams = Beams(level.tokens.gather(1, places), places // rows.shape[2], places, best)
         return self._replace(levels=(*self.levels, level), beams=beams)
 
-    def continued(
+    def with_parallel_levels(
         self,
         circuit: Circuit,
         params: CircuitParams,
@@ -131,7 +131,7 @@ def _candidates(
     if given is not None:
         evidence[:, :1] = token_evidence(leaves[:, :1], given[:, None])
         state = circuit.advance(params.sums, 0, state, evidence[:, :1])
-    weights = normalise(circuit.beliefs(params.sums, evidence)).exp()  # [B, n, R]
+    weights = normalize_log(circuit.beliefs(params.sums, evidence)).exp()  # [B, n, R]
     rows = (weights[:, :, None] @ leaves.exp())[:, :, 0].topk(min(count, leaves.shape[3])).indices
     few = leaves.gather(3, rows[:, :, None].expand(-1, -1, leaves.shape[2], -1))
     return params._replace(leaves=few), tuple(each[:, 0] for each in state), rows

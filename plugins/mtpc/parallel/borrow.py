@@ -27,7 +27,7 @@ def check_borrowed(size: int, count: int) -> None:
         raise MTPCError(f"of a draft tree of {size} nodes {count} cannot be borrowed, but 0 to {size - 1} can.")
 
 
-def borrowed(draft: TreeDraft, count: int) -> TreeDraft:
+def borrow_nodes(draft: TreeDraft, count: int) -> TreeDraft:
     """The tree with its last, least probable nodes given up for as many borrowed ones, which then stand last: [B, N].
 
     draft: the most probable nodes first.  count: less than N.  Among the N - count nodes that are kept, each depth has

@@ -34,7 +34,7 @@ class Trunk(nn.Module):
         return hidden + self.down(F.silu(inner))
 
     @torch.no_grad()
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """The layer starts as the identity."""
         self.up.weight.normal_(std=self.up.in_features**-0.5)
         self.down.weight.zero_()
@@ -72,7 +72,7 @@ class CircuitHead(nn.Module):
 
     def forward(self, hidden: Tensor, token: Tensor, temperature: Tensor | None = None) -> CircuitParams:
         """Circuit parameters, see `logits`; a temperature [B] > 0 tempers them as `mtpc.circuits.temper` does."""
-        return normalised(*self.logits(hidden, token), temperature)
+        return to_circuit_params(*self.logits(hidden, token), temperature)
 
     def leading(self, circuit: Circuit, window: int) -> dict[str, Tensor]:
         """The weights of the first positions of a chain alone, by their names; the trunk's are of none."""
@@ -84,16 +84,16 @@ class CircuitHead(nn.Module):
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     @torch.no_grad()
-    def initialise(self, unembedding: Tensor) -> None:
+    def initialize(self, unembedding: Tensor) -> None:
         """Start of training; unembedding [V, d] is the target's own head, as which the leaves of x_{t+1} start."""
         if self.trunk is not None:
-            self.trunk.initialise()
-        self.leaves.initialise(unembedding, own_first=self.trunk is None or self.trunk.token is None)
+            self.trunk.initialize()
+        self.leaves.initialize(unembedding, own_first=self.trunk is None or self.trunk.token is None)
         if self.sums is not None:
-            self.sums.initialise(IDENTITY_BIAS)
+            self.sums.initialize(IDENTITY_BIAS)
 
 
-def normalised(leaves: Tensor, sums: tuple[Tensor, ...], temperature: Tensor | None = None) -> CircuitParams:
+def to_circuit_params(leaves: Tensor, sums: tuple[Tensor, ...], temperature: Tensor | None = None) -> CircuitParams:
     """Circuit parameters from the logits of a head, at a temperature [B] > 0 where one is given."""
     leaves, *sums_at = (torch.log_softmax(tempered(weights, temperature), -1) for weights in (leaves, *sums))
     return CircuitParams(leaves, tuple(sums_at))

@@ -30,7 +30,7 @@ class CircuitPart(JointPart):
         self.head = CircuitHead(config, self.circuit)
 
     @property
-    def given(self) -> int:
+    def num_evidence(self) -> int:
         """Tokens of the circuit's window that are evidence: 1, the target's own, or 0 where the head reads it."""
         return self.config.circuit_window - self.max_drafts
 
@@ -58,8 +58,8 @@ class CircuitPart(JointPart):
         short.head.load_state_dict(self.head.leading(self.circuit, short.circuit.window))
         return short.requires_grad_(like.requires_grad).train(self.training)
 
-    def states(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return self.head.states(known.states[:, -1], known.tokens[:, -1])
+    def states(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self.head.states(context.states[:, -1], context.tokens[:, -1])
 
-    def leaves(self, known: DraftContext, states: Tensor, positions: slice) -> Tensor:
+    def leaves(self, context: DraftContext, states: Tensor, positions: slice) -> Tensor:
         return self.head.leaves.logits(states, positions).float()

@@ -61,7 +61,7 @@ def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
     compiled = torch.compile(flat, dynamic=False, options={"guard_filter_fn": _of_arguments})
 
     def draft(
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
@@ -70,7 +70,7 @@ def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
     ) -> Draft:
         copied, chances, weight = (None, None, None) if copying is None else copying.rest()
         drafted: Draft = compiled(
-            known.states, known.tokens, temperature, noise, num_drafts, mode, copied, chances, weight
+            context.states, context.tokens, temperature, noise, num_drafts, mode, copied, chances, weight
         )
         return drafted
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mtpc.circuits import build_circuit
-from mtpc.draft import MOST
+from mtpc.draft import MAX_DRAFTS
 from mtpc.files.config_model import Strict
 from mtpc.files.target import HiddenSize, VocabSize
 
@@ -18,7 +18,7 @@ class CircuitConfig(Strict):
     """The keys of a circuit window in a drafter's section of config.json."""
 
     circuit: str  # of `mtpc.circuits`: "ff", "cp", "hmm" or "btree"
-    window: Annotated[int, Field(ge=1, le=MOST)]  # n, tokens of one window, the token that is evidence included
+    window: Annotated[int, Field(ge=1, le=MAX_DRAFTS)]  # n, tokens of one window, the token that is evidence included
     rank: Annotated[int, Field(ge=1, le=1 << 12)]  # R, components per position
     hidden_size: HiddenSize  # d of the target
     vocab_size: VocabSize  # V of the target
@@ -47,7 +47,7 @@ class CircuitConfig(Strict):
 class ParallelConfig(Strict):
     """The keys of heads in parallel in a drafter's section of config.json."""
 
-    positions: Annotated[int, Field(ge=1, le=MOST - 1)]  # n, drafts of the window
+    positions: Annotated[int, Field(ge=1, le=MAX_DRAFTS - 1)]  # n, drafts of the window
     blocks: Annotated[int, Field(ge=0, le=64)] = 5  # residual layers of each head
     circuit: str = "ff"  # of `mtpc.circuits`: "ff" is Gumiho's independent heads
     rank: Annotated[int, Field(ge=1, le=256)] = 1  # R, components per position

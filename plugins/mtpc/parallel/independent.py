@@ -49,27 +49,27 @@ class IndependentPart(JointPart):
         """Of the distributions over tokens that one draft of one row mixes: [n, R, V]."""
         return self.config.positions, self.config.rank, self.vocab_size
 
-    def states(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
-        assert known.inputs is not None  # part of the contract, see `reads_autoregressive`
-        inputs = known.inputs[:, -2:].flatten(1)
+    def states(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+        assert context.inputs is not None  # part of the contract, see `reads_autoregressive`
+        inputs = context.inputs[:, -2:].flatten(1)
         states = self.heads(inputs)
         whole: Tensor = states[:, :, None] if self.components is None else self.components(states)
         if isinstance(self.norm, nn.RMSNorm):
             whole = self.norm(whole.to(self.norm.weight.dtype))
         return whole, () if self.sums is None else tuple(weights.float() for weights in self.sums(inputs))
 
-    def leaves(self, known: DraftContext, states: Tensor, positions: slice) -> Tensor:
-        assert known.head is not None  # part of the contract
-        return known.head.logits(states)
+    def leaves(self, context: DraftContext, states: Tensor, positions: slice) -> Tensor:
+        assert context.head is not None  # part of the contract
+        return context.head.logits(states)
 
     @torch.no_grad()
-    def initialise(self, norm: Tensor) -> None:
+    def initialize(self, norm: Tensor) -> None:
         """Start of training; norm: [d], the weights of the target's own, which its output head expects."""
-        self.heads.initialise()
+        self.heads.initialize()
         if self.components is not None:
-            self.components.initialise()
+            self.components.initialize()
         if self.sums is not None:
-            self.sums.initialise(IDENTITY_BIAS)
+            self.sums.initialize(IDENTITY_BIAS)
         if isinstance(self.norm, nn.RMSNorm):
             self.norm.weight.copy_(norm)
 

@@ -20,7 +20,7 @@ class StackedLinear(nn.Module):
         return torch.baddbmm(self.bias[:, None], x.transpose(0, 1), self.weight.transpose(1, 2)).transpose(0, 1)
 
     @torch.no_grad()
-    def initialise(self, scale: float = 1.0) -> None:
+    def initialize(self, scale: float = 1.0) -> None:
         """Start of training: outputs of the variance of the inputs, times ``scale``."""
         self.weight.normal_(std=scale * self.weight.shape[2] ** -0.5)
         self.bias.zero_()
@@ -46,12 +46,12 @@ class ParallelHeads(nn.Module):
         return x
 
     @torch.no_grad()
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """Start of training: residual layers that add little."""
-        self.reduce.initialise(2.0)
+        self.reduce.initialize(2.0)
         for block in self.blocks:
             assert isinstance(block, StackedLinear)
-            block.initialise(0.5)
+            block.initialize(0.5)
 
 
 class Components(nn.Module):
@@ -71,8 +71,8 @@ class Components(nn.Module):
         return states[:, :, None] + self.up(F.silu(self.down(states))).unflatten(2, self.shape[1:])
 
     @torch.no_grad()
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """Start of training: components that differ a little, or none would ever learn to."""
-        self.down.initialise()
-        self.up.initialise(0.1)
+        self.down.initialize()
+        self.up.initialize(0.1)
         self.up.bias.normal_(std=0.1)

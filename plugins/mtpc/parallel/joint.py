@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtpc.circuits import Circuit, CircuitParams
-from mtpc.circuits.params import normalise, token_evidence
-from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, batched
-from mtpc.draw import choose, stated
-from mtpc.parallel.beams import Growth
-from mtpc.parallel.circuit_head import normalised, tempered
+from mtpc.circuits.params import normalize_log, token_evidence
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concat_requests
+from mtpc.draw import choose, renormalized
+from mtpc.parallel.beams import BeamTree
+from mtpc.parallel.circuit_head import tempered, to_circuit_params
 from mtpc.parallel.part import ParallelPart, in_parts
 from mtpc.parallel.tree import grow_tree
 from mtpc.prompt_lookup.mixture import Copying
@@ -23,7 +23,7 @@ from mtpc.target_head.shared import Head
 
 # Numbers of the leaves that are made at once: of all rows and positions where there are no more, else of one position
 # and some rows.  With one component they are no larger than the draft itself, and all are made at once.
-PART = 1 << 23
+MAX_LEAVES = 1 << 23
 
 
 class JointPart(ParallelPart):
@@ -37,43 +37,43 @@ class JointPart(ParallelPart):
     drafts_trees: ClassVar[bool] = True
 
     @abstractmethod
-    def states(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def states(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
         """What the leaves are made of, [B, n, ...], and unnormalised sums of the circuit, float32."""
 
     @abstractmethod
-    def leaves(self, known: DraftContext, states: Tensor, positions: slice) -> Tensor:
+    def leaves(self, context: DraftContext, states: Tensor, positions: slice) -> Tensor:
         """Unnormalised leaves of some positions from their states: [B, p, R, tokens or rows of the head], float32."""
 
-    def logits(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def logits(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Unnormalised leaves [B, n, R, tokens or rows of the head] and sums of the circuit, float32."""
-        states, sums = self.states(known)
-        return self.leaves(known, states, slice(None)), sums
+        states, sums = self.states(context)
+        return self.leaves(context, states, slice(None)), sums
 
     def draft(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
         mode: Mode,
         copying: Copying | None = None,
     ) -> Draft:
-        """See `ParallelPart.draft`; where leaves are large, rows are drafted in parts (see `PART`)."""
+        """See `ParallelPart.draft`; where leaves are large, rows are drafted in parts (see `MAX_LEAVES`)."""
         if mode == "greedy":
             temperature = noise = None
-        rows, most = len(known.tokens), max(1, PART // math.prod(self.leaf_shape[1:]))
+        rows, most = len(context.tokens), max(1, MAX_LEAVES // math.prod(self.leaf_shape[1:]))
         if rows <= most or self.circuit.rank == 1:
-            return self._draft(known, temperature, noise, num_drafts, copying)
+            return self._draft(context, temperature, noise, num_drafts, copying)
         drafts = []
         for part in in_parts(rows, most):
             heat, uniforms = (None if each is None else each[part] for each in (temperature, noise))
             copied = None if copying is None else copying.of_rows(part)
-            drafts.append(self._draft(known.of_rows(part), heat, uniforms, num_drafts, copied))
-        return batched(drafts)
+            drafts.append(self._draft(context.of_rows(part), heat, uniforms, num_drafts, copied))
+        return concat_requests(drafts)
 
     def _draft(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
@@ -83,33 +83,33 @@ class JointPart(ParallelPart):
 
         With copying a row is the mixture with what would be copied.
         """
-        rows, given, last = _Rows(known.head), known.tokens[:, -1:], self.given + num_drafts
+        rows, given, last = _Rows(context.head), context.tokens[:, -1:], self.num_evidence + num_drafts
         heat = None if temperature is None else temperature.masked_fill(temperature <= 0, 1.0)
-        made, sums = self.states(known)
+        made, sums = self.states(context)
         sums = tuple(tempered(weights, heat).log_softmax(-1) for weights in sums)
 
         def leaves(start: int, end: int) -> Tensor:
             """Of some positions, unnormalised: [B, p, R, V]."""
-            return tempered(self.leaves(known, made[:, start:end], slice(start, end)), heat)
+            return tempered(self.leaves(context, made[:, start:end], slice(start, end)), heat)
 
         state = self.circuit.start(CircuitParams(made, sums))
-        if self.given:
+        if self.num_evidence:
             state = self.circuit.advance(sums, 0, state, token_evidence(leaves(0, 1).log_softmax(-1), given))
         # What is drawn has a component that is likely to make it; what is copied need not: then they stay in logs.
         softmax = Tensor.softmax if copying is None else Tensor.log_softmax
-        at_once = self.circuit.rank == 1 or len(given) * last * math.prod(self.leaf_shape[1:]) <= PART
-        whole = softmax(leaves(self.given, last), -1) if at_once else None
+        at_once = self.circuit.rank == 1 or len(given) * last * math.prod(self.leaf_shape[1:]) <= MAX_LEAVES
+        whole = softmax(leaves(self.num_evidence, last), -1) if at_once else None
         tokens: list[Tensor] = []
         drawn: list[Tensor] = []
-        for drafted, position in enumerate(range(self.given, last)):
+        for drafted, position in enumerate(range(self.num_evidence, last)):
             here = softmax(leaves(position, position + 1), -1) if whole is None else whole[:, drafted, None]
             uniforms = None if noise is None else noise[:, drafted]
             if copying is None:
-                row = stated(self.circuit.conditional(state, here[:, 0]))
+                row = renormalized(self.circuit.conditional(state, here[:, 0]))
                 choice = choose(row, temperature, uniforms)
                 token, evidence = rows.tokens(choice), token_evidence(here, choice[:, None]).log()
             else:
-                own = rows.spread(stated(self.circuit.conditional(state, here[:, 0].exp())))  # [B, V]
+                own = rows.spread(renormalized(self.circuit.conditional(state, here[:, 0].exp())))  # [B, V]
                 row = copying.mixed(own)
                 token = choose(row, temperature, uniforms)
                 copying, evidence = copying.drafted(token, copying.of(own)), rows.evidence(here, token[:, None])[0]
@@ -119,62 +119,67 @@ class JointPart(ParallelPart):
                 state = self.circuit.advance(sums, position, state, evidence)
             del here  # before the next are made
         del whole
-        peaks = None if copying is None else torch.stack([row.amax(1) for row in drawn], 1)
+        confidences = None if copying is None else torch.stack([row.amax(1) for row in drawn], 1)
         if temperature is None:
-            return Draft(torch.stack(tokens, 1), None, peaks)
+            return Draft(torch.stack(tokens, 1), None, confidences)
         probs = torch.stack(drawn, 1)
-        return Draft(torch.stack(tokens, 1), rows.spread(probs) if copying is None else probs, peaks)
+        return Draft(torch.stack(tokens, 1), rows.spread(probs) if copying is None else probs, confidences)
 
-    def log_probs(self, known: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
-        params, text, evidence, possible = self._along(known, tokens, temperature)
+    def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+        params, text, evidence, possible = self._along(context, tokens, temperature)
         if not conditioned:
-            evidence[:, : self.given] = 0.0
+            evidence[:, : self.num_evidence] = 0.0
         prefixes = torch.logsumexp(self.circuit.beliefs(params.sums, evidence) + evidence, -1)  # [B, n]
         conditionals = torch.diff(prefixes, dim=1, prepend=torch.zeros_like(prefixes[:, :1]))
         kept = conditionals[:, : text.shape[1]].masked_fill(~possible, -torch.inf)
-        return kept[:, self.given :]
+        return kept[:, self.num_evidence :]
 
-    def likeliest(self, known: DraftContext, tokens: Tensor) -> Tensor:
-        params, text, evidence, _ = self._along(known, tokens, 1.0)
-        weights = normalise(self.circuit.beliefs(params.sums, evidence)).exp()[:, :, None]  # [B, n, 1, R]
-        places = range(self.given, text.shape[1])  # one by one: of all tokens together they would take much memory
+    def most_probable_tokens(self, context: DraftContext, tokens: Tensor) -> Tensor:
+        params, text, evidence, _ = self._along(context, tokens, 1.0)
+        weights = normalize_log(self.circuit.beliefs(params.sums, evidence)).exp()[:, :, None]  # [B, n, 1, R]
+        places = range(
+            self.num_evidence, text.shape[1]
+        )  # one by one: of all tokens together they would take much memory
         rows = [(weights[:, place] @ params.leaves[:, place].exp()).argmax(-1) for place in places]
-        return _Rows(known.head).tokens(torch.cat(rows, 1))
+        return _Rows(context.head).tokens(torch.cat(rows, 1))
 
     def _along(
-        self, known: DraftContext, tokens: Tensor, temperature: float
+        self, context: DraftContext, tokens: Tensor, temperature: float
     ) -> tuple[CircuitParams, Tensor, Tensor, Tensor]:
         """The circuit, the text of its window as far as it is known, and both that `_Rows.evidence` returns for it."""
-        token, (leaves, sums) = known.tokens[:, -1], self.logits(known)
-        params = normalised(leaves, sums, leaves.new_full((len(leaves),), temperature))
-        text = torch.cat([token[:, None], tokens], 1)[:, 1 - self.given :]
+        token, (leaves, sums) = context.tokens[:, -1], self.logits(context)
+        params = to_circuit_params(leaves, sums, leaves.new_full((len(leaves),), temperature))
+        text = torch.cat([token[:, None], tokens], 1)[:, 1 - self.num_evidence :]
         # What comes after a token does not count for its conditional, so any may follow a shorter text.
         rest = params.leaves.shape[1] - text.shape[1]
-        evidence, possible = _Rows(known.head).evidence(params.leaves[:, : text.shape[1]], text)
+        evidence, possible = _Rows(context.head).evidence(params.leaves[:, : text.shape[1]], text)
         return params, text, F.pad(evidence, (0, 0, 0, rest)), possible
 
     def draft_tree(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         size: int,
         max_children: int | None = None,
         *,
         depth: int | None = None,
     ) -> TreeDraft:
-        token = known.tokens[:, -1]  # [B]
+        token = context.tokens[:, -1]  # [B]
         if temperature is not None:
             temperature = temperature.masked_fill(temperature <= 0, 1.0)
-        params = normalised(*self.logits(known), temperature)
+        params = to_circuit_params(*self.logits(context), temperature)
         depth = self.max_drafts if depth is None else min(depth, self.max_drafts)
-        tree = grow_tree(self.circuit, params, token if self.given else None, size, depth, max_children)
-        return tree._replace(tokens=_Rows(known.head).tokens(tree.tokens))
+        tree = grow_tree(self.circuit, params, token if self.num_evidence else None, size, depth, max_children)
+        return tree._replace(tokens=_Rows(context.head).tokens(tree.tokens))
 
-    def continued(
-        self, growth: Growth, known: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
-    ) -> Growth:
-        params, given = normalised(*self.logits(known), temperature), known.tokens[:, -1] if self.given else None
-        return growth.continued(self.circuit, params, known.head, depth, children, nodes, given)
+    def extend_tree(
+        self, growth: BeamTree, context: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
+    ) -> BeamTree:
+        params, given = (
+            to_circuit_params(*self.logits(context), temperature),
+            context.tokens[:, -1] if self.num_evidence else None,
+        )
+        return growth.extend_tree(self.circuit, params, context.head, depth, children, nodes, given)
 
 
 class _Rows:

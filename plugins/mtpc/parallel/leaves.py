@@ -32,7 +32,7 @@ class TableLeaves(nn.Module):
         return {"weight": self.weight[:window]}
 
     @torch.no_grad()
-    def initialise(self, unembedding: Tensor, own_first: bool = True) -> None:
+    def initialize(self, unembedding: Tensor, own_first: bool = True) -> None:
         """The first position, where it is x_{t+1}, starts as the target's own head ([V, d]); the rest flat."""
         self.weight.normal_(std=0.02)
         if own_first:
@@ -82,7 +82,7 @@ class SharedLeaves(nn.Module):
         return {**self.state_dict(), **own}
 
     @torch.no_grad()
-    def initialise(self, unembedding: Tensor, own_first: bool = True) -> None:
+    def initialize(self, unembedding: Tensor, own_first: bool = True) -> None:
         """As in `TableLeaves`; the first position starts as the best rank-m form of the target's own head."""
         left, scale, right = torch.linalg.svd(unembedding.float(), full_matrices=False)
         m = min(self.split[0], len(scale))

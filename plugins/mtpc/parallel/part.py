@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mtpc.draft import Draft, DraftContext, Mode, TreeDraft
 from mtpc.errors import MTPCError
-from mtpc.memory import STATED
-from mtpc.parallel.beams import Growth
+from mtpc.memory import MAX_PROBS
+from mtpc.parallel.beams import BeamTree
 from mtpc.prompt_lookup.mixture import Copying
 
 NO_TREES = "this drafter's parallel part drafts chains, no trees."
@@ -31,7 +31,7 @@ class ParallelPart(nn.Module, ABC):
         vocab_size: V.
         reads_autoregressive: Whether it needs `DraftContext.inputs` and `DraftContext.head`, hence an autoregressive part before it.
         follows_autoregressive: Whether it can stand behind an autoregressive part.
-        drafts_trees: Whether it has `draft_tree` and, behind an autoregressive part, `continued`.
+        drafts_trees: Whether it has `draft_tree` and, behind an autoregressive part, `extend_tree`.
     """
 
     vocab_size: int
@@ -45,7 +45,7 @@ class ParallelPart(nn.Module, ABC):
         """Tokens one draft can hold."""
 
     @property
-    def given(self) -> int:
+    def num_evidence(self) -> int:
         """Tokens that its own distribution begins with and that are evidence: 1, the last that is known, or 0."""
         return 0
 
@@ -57,7 +57,7 @@ class ParallelPart(nn.Module, ABC):
     @abstractmethod
     def draft(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
@@ -73,19 +73,19 @@ class ParallelPart(nn.Module, ABC):
         """
 
     def parts(self, rows: int, num_drafts: int) -> Iterator[slice]:
-        """The rows to draft at a time, no more than `STATED` probabilities of drafts."""
-        return in_parts(rows, max(1, STATED // (num_drafts * self.vocab_size)))
+        """The rows to draft at a time, no more than `MAX_PROBS` probabilities of drafts."""
+        return in_parts(rows, max(1, MAX_PROBS // (num_drafts * self.vocab_size)))
 
     @abstractmethod
-    def log_probs(self, known: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+    def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         """Log q(x_i | known, x_<i) of the tokens x after those that are known, as they would be drafted: [B, k].
 
         tokens: int64 [B, k], k <= max_drafts.  temperature: positive.  conditioned: False leaves out what is evidence
-        (see `given`), which is summed out instead: what a drafter that ignores it would do.
+        (see `num_evidence`), which is summed out instead: what a drafter that ignores it would do.
         """
 
     @abstractmethod
-    def likeliest(self, known: DraftContext, tokens: Tensor) -> Tensor:
+    def most_probable_tokens(self, context: DraftContext, tokens: Tensor) -> Tensor:
         """The most probable token at the place of each, given those before it: int64 [B, k], as for `log_probs`.
 
         Up to the first that is another than the text's they are the greedy draft.
@@ -93,7 +93,7 @@ class ParallelPart(nn.Module, ABC):
 
     def draft_tree(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         size: int,
         max_children: int | None = None,
@@ -110,9 +110,9 @@ class ParallelPart(nn.Module, ABC):
         """
         raise MTPCError(NO_TREES)
 
-    def continued(
-        self, growth: Growth, known: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
-    ) -> Growth:
+    def extend_tree(
+        self, growth: BeamTree, context: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
+    ) -> BeamTree:
         """Return the tree of an autoregressive part with this part's levels under its beams.
 
         Args:

@@ -43,7 +43,7 @@ class SumHead(nn.Module):
         return torch.cat([self.weight, self.bias[:, None]], 1).split(self.sizes)
 
     @torch.no_grad()
-    def initialise(self, identity: float) -> None:
+    def initialize(self, identity: float) -> None:
         """Small random weights; a bias of ``identity`` on the diagonal of every square sum layer.
 
         With identity transitions an HMM or a BTree starts as the CP circuit with the same leaves, the

@@ -11,7 +11,7 @@ from torch import Tensor
 from mtpc.draw import draw_mixed, draw_tokens, most_probable
 from mtpc.target_head.rows import ALONE, Ranks, Rows
 from mtpc.target_head.shared import Head, places
-from mtpc.to_device import sent
+from mtpc.to_device import copy_to_device
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 
@@ -127,7 +127,7 @@ class DraftLogits:
             ids, other = self.ids[number], copied[rows]
             places = self.places[number][other]
             mixed = draw_mixed(self._of(number, states[rows]), temperature[rows], uniforms[rows], places, weights[rows])
-            choice, likely[rows] = mixed.columns, mixed.likely
+            choice, likely[rows] = mixed.columns, mixed.drafter_probs
             tokens[rows] = torch.where(choice < len(ids), ids[choice.clamp_max(len(ids) - 1)], other)
             outside[rows] = mixed.probs[:, -1:]
             return mixed.probs[:, :-1]
@@ -207,4 +207,4 @@ def groups(numbers: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]
     """Each vocabulary in use, with its rows: int64 on the device, which nothing waits for."""
     for number in numbers.unique().tolist():
         rows = (numbers == number).nonzero()[:, 0]
-        yield number, sent(rows, device)
+        yield number, copy_to_device(rows, device)

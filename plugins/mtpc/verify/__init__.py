@@ -7,15 +7,15 @@ held to the one here (`verify_greedy`, `verify_rejection`); where it has none, t
 
 from mtpc.verify.acceptance import Rates, rates_from_counts, rates_from_marginal
 from mtpc.verify.greedy import verify_greedy
+from mtpc.verify.output import PADDING, VerifyOutput
 from mtpc.verify.rejection import verify_rejection
-from mtpc.verify.tree import TreeVerdict, node_depths, verify_tree, verify_tree_greedy
-from mtpc.verify.verdict import PADDING, Verdict
+from mtpc.verify.tree import TreeVerifyOutput, node_depths, verify_tree, verify_tree_greedy
 
 __all__ = [
     "PADDING",
     "Rates",
-    "TreeVerdict",
-    "Verdict",
+    "TreeVerifyOutput",
+    "VerifyOutput",
     "node_depths",
     "rates_from_counts",
     "rates_from_marginal",

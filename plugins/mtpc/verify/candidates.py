@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mtpc.draw import draw
+from mtpc.verify.output import PADDING, VerifyOutput
 from mtpc.verify.rejection import verify_rejection
-from mtpc.verify.tree import TreeVerdict, follow
-from mtpc.verify.verdict import PADDING, Verdict
+from mtpc.verify.tree import TreeVerifyOutput, follow_choices
 
 
 class Candidates(NamedTuple):
@@ -39,7 +39,7 @@ def candidates(
     """
     rows = (-1, *[1] * (logits.ndim - 1))
     temperature, top_p = temperature.view(rows), top_p.view(rows)
-    tokens = likeliest(logits, min(most, logits.shape[-1]))
+    tokens = top_tokens(logits, min(most, logits.shape[-1]))
     ranked = logits.gather(-1, tokens).double()  # [B, ..., k]
     weights = ((ranked - ranked[..., :1]) / temperature).exp()
     rank = torch.arange(tokens.shape[-1], device=tokens.device)
@@ -54,7 +54,7 @@ def candidates(
     return Candidates(tokens, (weights / weights.sum(-1, keepdim=True)).gather(-1, order))
 
 
-def likeliest(logits: Tensor, count: int) -> Tensor:
+def top_tokens(logits: Tensor, count: int) -> Tensor:
     """The tokens of the largest logits, int64 [..., count], ranked; equal tokens rank by their number.
 
     `torch.topk` takes and ranks equal values in any order, so a second one finds the lowest numbers of those at the
@@ -72,19 +72,21 @@ def likeliest(logits: Tensor, count: int) -> Tensor:
     return tokens.gather(-1, order)
 
 
-def verify_rejection_among(
+def verify_rejection_candidates(
     drafts: Tensor, draft: Tensor, target: Candidates, accept_uniforms: Tensor, last_uniforms: Tensor
-) -> Verdict:
+) -> VerifyOutput:
     """`verify_rejection` with the target's candidates, [B, K + 1, k], after each prefix of the drafts."""
     tokens, probs = F.pad(target.tokens, (0, 1)), F.pad(target.probs, (0, 1))  # a last column for any other draft
     columns = F.pad(target.tokens[:, :-1] == drafts[..., None], (0, 1), value=True).to(torch.uint8).argmax(-1)
     verdict = verify_rejection(columns, draft.gather(-1, tokens[:, :-1]), probs, accept_uniforms, last_uniforms)
-    return Verdict(verdict.accepted, _at(tokens, verdict.tokens.clamp_min(0)).where(verdict.tokens != PADDING, PADDING))
+    return VerifyOutput(
+        verdict.accepted, _at(tokens, verdict.tokens.clamp_min(0)).where(verdict.tokens != PADDING, PADDING)
+    )
 
 
-def verify_tree_among(tokens: Tensor, parents: Tensor, target: Candidates, uniforms: Tensor) -> TreeVerdict:
+def verify_tree_candidates(tokens: Tensor, parents: Tensor, target: Candidates, uniforms: Tensor) -> TreeVerifyOutput:
     """`verify_tree` with the target's candidates, [B, N + 1, k], at every node."""
-    return follow(tokens, parents, _at(target.tokens, draw(target.probs, uniforms)))
+    return follow_choices(tokens, parents, _at(target.tokens, draw(target.probs, uniforms)))
 
 
 def _at(tokens: Tensor, columns: Tensor) -> Tensor:

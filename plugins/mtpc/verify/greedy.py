@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mtpc.verify.verdict import Verdict, emit, leading
+from mtpc.verify.output import VerifyOutput, count_leading, emit
 
 
-def verify_greedy(drafts: Tensor, target: Tensor) -> Verdict:
+def verify_greedy(drafts: Tensor, target: Tensor) -> VerifyOutput:
     """Accept the drafts up to the first mismatch, then emit the target's own choice.
 
     drafts: int64 [B, K].  target: [B, K + 1, V] logits or probabilities after each prefix of the drafts.
     The emitted tokens are those of greedy decoding without a drafter.
     """
     best = target.argmax(-1)  # [B, K + 1]
-    accepted = leading(drafts == best[:, :-1])
+    accepted = count_leading(drafts == best[:, :-1])
     return emit(drafts, accepted, best.gather(1, accepted[:, None])[:, 0])

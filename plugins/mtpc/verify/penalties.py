@@ -65,6 +65,6 @@ def forbid_early_ends(logits: Tensor, parents: Tensor, ends: Tensor, missing: Te
     return logits.scatter(2, at, logits.gather(2, at).masked_fill(early[..., None], -torch.inf))
 
 
-def count(counts: Tensor, tokens: Tensor) -> None:
+def add_counts(counts: Tensor, tokens: Tensor) -> None:
     """Add tokens, int64 [B, M], -1 for none, to ``counts``, [B, V], in place."""
     counts.scatter_add_(1, tokens.clamp_min(0), (tokens >= 0).to(counts.dtype))

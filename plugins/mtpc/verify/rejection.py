@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mtpc.draw import draw
-from mtpc.verify.verdict import Verdict, at_drafts, emit, leading, residual
+from mtpc.verify.output import VerifyOutput, count_leading, emit, probs_of_drafts, residual
 
 
 def acceptance_probabilities(drafts: Tensor, draft: Tensor, target: Tensor) -> Tensor:
@@ -18,7 +18,7 @@ def acceptance_probabilities(drafts: Tensor, draft: Tensor, target: Tensor) -> T
 
     A draft of which q states no probability above 0, or none at all (NaN), is rejected.
     """
-    p, q = at_drafts(target, drafts).double(), at_drafts(draft, drafts).double()
+    p, q = probs_of_drafts(target, drafts).double(), probs_of_drafts(draft, drafts).double()
     return torch.where(p < q, p / q.clamp_min(torch.finfo(q.dtype).tiny), ((p > 0) & (q > 0)).to(p.dtype))
 
 
@@ -37,7 +37,7 @@ def last_token_probabilities(draft: Tensor, target: Tensor, accepted: Tensor) ->
 
 def verify_rejection(
     drafts: Tensor, draft: Tensor, target: Tensor, accept_uniforms: Tensor, last_uniforms: Tensor
-) -> Verdict:
+) -> VerifyOutput:
     """Speculative sampling with explicit uniforms.
 
     drafts: int64 [B, K].  draft: probabilities [B, K, V] that each draft was drawn from (one-hot where it was
@@ -45,5 +45,5 @@ def verify_rejection(
     accept_uniforms [B, K] and last_uniforms [B] lie in [0, 1).  A draft of target probability zero is never
     accepted, also by a uniform of zero.
     """
-    accepted = leading(accept_uniforms.double() < acceptance_probabilities(drafts, draft, target))
+    accepted = count_leading(accept_uniforms.double() < acceptance_probabilities(drafts, draft, target))
     return emit(drafts, accepted, draw(last_token_probabilities(draft, target, accepted), last_uniforms))

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mtpc.draw import draw
-from mtpc.verify.verdict import PADDING, emit
+from mtpc.verify.output import PADDING, emit
 
 
-class TreeVerdict(NamedTuple):
+class TreeVerifyOutput(NamedTuple):
     """accepted: int64 [B], how many drafts were accepted, 0..N.
 
     tokens: int64 [B, N + 1], the accepted drafts, then one token of the target's own, then `PADDING`.
@@ -30,26 +30,26 @@ class TreeVerdict(NamedTuple):
     path: Tensor
 
 
-def verify_tree_greedy(tokens: Tensor, parents: Tensor, target: Tensor) -> TreeVerdict:
+def verify_tree_greedy(tokens: Tensor, parents: Tensor, target: Tensor) -> TreeVerifyOutput:
     """Follow the target's most likely tokens through the tree.
 
     tokens, parents: int64 [B, N], see `mtpc.draft.TreeDraft`.  target: [B, N + 1, V] logits or probabilities, first
     after the token that the tree continues, then after each node.  The emitted tokens are those of greedy decoding
     without a drafter.
     """
-    return follow(tokens, parents, target.argmax(-1))
+    return follow_choices(tokens, parents, target.argmax(-1))
 
 
-def verify_tree(tokens: Tensor, parents: Tensor, target: Tensor, uniforms: Tensor) -> TreeVerdict:
+def verify_tree(tokens: Tensor, parents: Tensor, target: Tensor, uniforms: Tensor) -> TreeVerifyOutput:
     """Target-only tree sampling with explicit uniforms: a token is drawn at every node, and those reached count.
 
     tokens, parents, target: as for `verify_tree_greedy`, but probabilities, one-hot in the rows of greedy requests.
     uniforms: [B, N + 1] in [0, 1), one for each distribution.  The emitted tokens are distributed as the target's.
     """
-    return follow(tokens, parents, draw(target, uniforms))
+    return follow_choices(tokens, parents, draw(target, uniforms))
 
 
-def follow(tokens: Tensor, parents: Tensor, chosen: Tensor) -> TreeVerdict:
+def follow_choices(tokens: Tensor, parents: Tensor, chosen: Tensor) -> TreeVerifyOutput:
     """The path of the target's choices: tokens, parents int64 [B, N]; chosen int64 [B, N + 1], as the target's rows.
 
     O(N log N), in log2 N steps.
@@ -64,7 +64,7 @@ def follow(tokens: Tensor, parents: Tensor, chosen: Tensor) -> TreeVerdict:
     accepted = kept.sum(1)
     path = kept.to(torch.int8).sort(dim=1, descending=True, stable=True).indices  # [B, N]
     verdict = emit(tokens.gather(1, path), accepted, chosen.gather(1, last)[:, 0])
-    return TreeVerdict(accepted, verdict.tokens, path.masked_fill(index[:-1] >= accepted[:, None], PADDING))
+    return TreeVerifyOutput(accepted, verdict.tokens, path.masked_fill(index[:-1] >= accepted[:, None], PADDING))
 
 
 def node_depths(parents: Tensor) -> Tensor:

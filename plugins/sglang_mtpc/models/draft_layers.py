@@ -18,7 +18,7 @@ from sglang.srt.models.llama import LlamaMLP
 from torch import Tensor, nn
 
 from mtpc.autoregressive.config import AutoregressiveConfig
-from mtpc.autoregressive.part import OwnTokens
+from mtpc.autoregressive.part import DrafterTokens
 from mtpc.draft import DraftContext
 from mtpc.errors import MTPCError
 from mtpc.methods import DrafterConfig, DraftMethod, draft_methods
@@ -104,7 +104,7 @@ class SGLangDraftLayers(nn.Module):
             autoregressive.normed,
             range(autoregressive.num_hidden_layers),
         )
-        self.own = OwnTokens.of(autoregressive)
+        self.own = DrafterTokens.of(autoregressive)
         if self.own is not None and self.own.embedding is not None:
             self.embed_tokens = self.own.embedding
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (

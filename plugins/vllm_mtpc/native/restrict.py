@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mtpc.errors import tells
+from mtpc.errors import exits_with_message
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from vllm_mtpc.additional import vocabulary_values
@@ -38,7 +38,7 @@ def _after_loading(base: Any, restrict: Any) -> None:
     load = base.load_model
 
     @functools.wraps(load)
-    @tells
+    @exits_with_message
     def load_model(self: Any, target_model: nn.Module, *others: Any, **named: Any) -> None:
         load(self, target_model, *others, **named)
         vocabularies = native_vocabularies(self.vllm_config)

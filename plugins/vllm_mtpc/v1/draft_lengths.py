@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, certain
+from mtpc.draft import Draft, one_hot
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import FREE, MEASURED
@@ -94,12 +94,12 @@ class BatchLengths:
         """
         rows, own = draft.tokens.shape
         alone = [row in seeded for row in range(rows)]
-        drafts = self.controller.cut(draft.tokens.tolist(), draft.sure, longest, alone)
+        drafts = self.controller.cut(draft.tokens.tolist(), draft.host_confidences, longest, alone)
         width = max(map(len, drafts))
         if draft.probs is None or width <= own:
             return drafts, None if draft.probs is None else draft.probs[:, :width]
         added = torch.tensor([row[own:] + [0] * (width - max(own, len(row))) for row in drafts], device=self.device)
-        return drafts, torch.cat([draft.probs, certain(added, draft.probs.shape[2])], 1)
+        return drafts, torch.cat([draft.probs, one_hot(added, draft.probs.shape[2])], 1)
 
 
 def _tenant_of(request: Any) -> str | None:

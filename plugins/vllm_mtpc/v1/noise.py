@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from mtpc.noise import counter_uniforms
-from mtpc.to_device import sent
+from mtpc.to_device import copy_to_device
 
 
 def draft_noise(positions: Tensor, size: int, generators: dict[int, Generator]) -> Tensor:
@@ -20,7 +20,7 @@ def draft_noise(positions: Tensor, size: int, generators: dict[int, Generator]) 
     noise = torch.rand(positions.shape[0], size, dtype=torch.float64, device=positions.device)
     if generators:
         seeded = [list(generators), [_signed(generator.initial_seed()) for generator in generators.values()]]
-        rows, seeds = sent(torch.tensor(seeded), positions.device)
+        rows, seeds = copy_to_device(torch.tensor(seeded), positions.device)
         noise[rows] = counter_uniforms(seeds, positions[rows], size)
     return noise
 

@@ -12,7 +12,7 @@ from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft import Draft, Mode
 from mtpc.draft_length.cost import measured
-from mtpc.errors import tells
+from mtpc.errors import exits_with_message
 from mtpc.methods.drafter import draft_budget
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.parallel.compiled import drafting_for_one
@@ -50,7 +50,7 @@ class Proposer(EagleProposer):
     watched = first = times_steps = False
     reads_last = True
 
-    @tells
+    @exits_with_message
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None, *others: Any, **named: Any) -> None:
         check_ranks(vllm_config)
         super().__init__(vllm_config, device, runner, *others, **named)
@@ -76,7 +76,7 @@ class Proposer(EagleProposer):
             self.lengths = BatchLengths(budget, longest, section(additional), table, copies, device)
             self.own = budget.tokens
 
-    @tells
+    @exits_with_message
     def load_model(self, target_model: nn.Module, *others: Any, **named: Any) -> None:
         """Load the drafter; an autoregressive part shares embedding and head of the target."""
         if not self.reads_last:

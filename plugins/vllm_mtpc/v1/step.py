@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, DraftContext, Mode, concatenated
+from mtpc.draft import Draft, DraftContext, Mode, concat_positions
 from mtpc.prompt_lookup.mixture import Copying
 
 
@@ -86,4 +86,4 @@ class Step:
             probs = torch.stack(self.probs, 1) if self.probs else None
             peaks = torch.stack(self.peaks, 1) if self.peaks else None
             parts.insert(0, Draft(torch.stack(self.tokens[1:], 1), probs, peaks))
-        return concatenated(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)
+        return concat_positions(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)

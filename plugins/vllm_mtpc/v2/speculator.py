@@ -14,7 +14,7 @@ from vllm.model_executor.model_loader.utils import get_draft_load_config
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.draft import DraftContext
-from mtpc.errors import tells
+from mtpc.errors import exits_with_message
 from mtpc.methods.drafter import split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
@@ -50,7 +50,7 @@ class Speculator(EagleSpeculator):
     watched = first = False
     reads_last = True
 
-    @tells
+    @exits_with_message
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
         check_ranks(vllm_config)
         settings = vllm_config.speculative_config
@@ -90,7 +90,7 @@ class Speculator(EagleSpeculator):
             self.tokens = torch.zeros(rows, places, dtype=torch.int64, device=device)
             self.positions = torch.zeros(rows, dtype=torch.int64, device=device)
 
-    @tells
+    @exits_with_message
     def load_draft_model(
         self, target_model: nn.Module, target_attn_layer_names: set[str], *others: Any, **named: Any
     ) -> nn.Module:

@@ -7,14 +7,14 @@ from typing import get_args
 import pytest
 
 from mtpc.autoregressive.config import AutoregressiveConfig
-from mtpc.autoregressive.kinds import LAYER_OF, Layer
-from mtpc.autoregressive.layer import PARTS
+from mtpc.autoregressive.kinds import LAYER_TYPES, LayerType
+from mtpc.autoregressive.layer import LAYER_CLASSES
 from mtpc.errors import MTPCError
 from tests.support.tiny_models import KINDS
 
 
 def test_every_kind_is_implemented_tested_and_that_of_a_target() -> None:
-    assert set(get_args(Layer)) == set(LAYER_OF.values()) == set(PARTS) == set(KINDS)
+    assert set(get_args(LayerType)) == set(LAYER_TYPES.values()) == set(LAYER_CLASSES) == set(KINDS)
 
 
 def config(heads: int, keys: int, intermediate: int) -> AutoregressiveConfig:

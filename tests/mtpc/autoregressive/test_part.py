@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mtpc.autoregressive.config import AutoregressiveConfig, layer_of
-from mtpc.autoregressive.part import OwnTokens, TargetInterface
+from mtpc.autoregressive.part import DrafterTokens, TargetInterface
 from mtpc.errors import MTPCError
 from mtpc.files.config_json import read_config_file
 from mtpc.files.target import Target
@@ -37,7 +37,7 @@ def test_by_default_everything_is_the_targets() -> None:
         and not autoregressive.has_own_embedding
     )
     assert autoregressive.cache == "pages"
-    assert OwnTokens.of(autoregressive) is None
+    assert DrafterTokens.of(autoregressive) is None
     drafter, target = EXAMPLES["fastmtp-llama"](), SharedHead.of(tiny_target())
     assert drafter.head(target) is target
     assert "eagle_aux_hidden_state_layer_ids" not in drafter.method.to_json(drafter.config)
@@ -46,7 +46,7 @@ def test_by_default_everything_is_the_targets() -> None:
 def test_an_embedding_alone_leaves_the_targets_head() -> None:
     drafter, target = EXAMPLES["subset-eagle"](), SharedHead.of(tiny_target())
     assert drafter.autoregressive is not None
-    drafter.autoregressive.own = OwnTokens(SIZE, VOCAB, embeds=True, count=None)
+    drafter.autoregressive.own = DrafterTokens(SIZE, VOCAB, embeds=True, count=None)
     restricted = target.restricted(torch.tensor([1, 3]))
     head = drafter.head(restricted)
     assert head.rows is restricted.rows and head.ids is restricted.ids

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mtpc.autoregressive.kinds import LAYER_OF
+from mtpc.autoregressive.kinds import LAYER_TYPES
 from mtpc.lab.options.numbers import MOST_MINUTES, MOST_PROMPTS
 from mtpc.lab.options.paths import file_to_write, folder_to_write, model_folder
 
@@ -15,7 +15,7 @@ Target = Annotated[
     Path,
     typer.Option(
         callback=model_folder,
-        help=f"The frozen target: a folder or a Hugging Face id, of model_type {', '.join(LAYER_OF)}.",
+        help=f"The frozen target: a folder or a Hugging Face id, of model_type {', '.join(LAYER_TYPES)}.",
     ),
 ]
 Data = Annotated[Path, typer.Option(help="Conversations of the target, as `mtpc distill` writes them.")]

@@ -76,14 +76,17 @@ def kernels() -> Iterator[Finding]:
 
 def draft_methods() -> list[Finding]:
     """The draft methods that both engines serve here, and the modules that bring them."""
-    from mtpc.methods import draft_methods, problems
+    from mtpc.methods import broken_methods, draft_methods
 
     known = [
         Finding(f"draft method: {method.name}", True, f"{method.summary}; from {type(method).__module__}")
         for method in draft_methods()
     ]
     mend = "Reinstall or remove the distribution that brings this draft method."
-    return [*known, *(Finding(f"draft method: {name}", False, reason, mend) for name, reason in problems().items())]
+    return [
+        *known,
+        *(Finding(f"draft method: {name}", False, reason, mend) for name, reason in broken_methods().items()),
+    ]
 
 
 def adapter(name: str, load: Callable[[], Callable[[], Iterable[Finding]]]) -> list[Finding]:

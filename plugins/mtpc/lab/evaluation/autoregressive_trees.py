@@ -16,15 +16,15 @@ from transformers import DynamicCache
 from mtpc.draft import DraftContext, TreeDraft
 from mtpc.lab.evaluation.texts import View
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import shorten
-from mtpc.methods.trees import Limits, grow
+from mtpc.methods.reference import truncate_cache
+from mtpc.methods.trees import TreeLimits, grow_levels
 from mtpc.target_head.shared import SharedHead
 
 NUMBERS = 1 << 25  # of the distributions over tokens of positions whose trees are grown together
 
 
 def trees_along(
-    drafter: Drafter, head: SharedHead, text: View, positions: slice, size: int, limits: Limits, temperature: float
+    drafter: Drafter, head: SharedHead, text: View, positions: slice, size: int, limits: TreeLimits, temperature: float
 ) -> Iterator[TreeDraft]:
     """The trees after these positions of a text, in their order, some at a time.
 
@@ -39,7 +39,9 @@ def trees_along(
         some = torch.arange(start, min(start + together, positions.stop), device=text.tokens.device)
         known = DraftContext.of_target(autoregressive.hidden[some], text.tokens[some + 1])
         heat = torch.full((len(some),), temperature, device=some.device)
-        yield grow(drafter, head, known, autoregressive.begin(some), autoregressive.step, limits, heat).tree(size)
+        yield grow_levels(drafter, head, known, autoregressive.begin(some), autoregressive.step, limits, heat).tree(
+            size
+        )
 
 
 class LayerTrees:
@@ -56,7 +58,7 @@ class LayerTrees:
 
     def begin(self, positions: Tensor) -> Tensor:
         """The states after the first step at positions int64 [B], after which `step` goes on: [B, d]."""
-        shorten(self.cache, len(self.hidden))
+        truncate_cache(self.cache, len(self.hidden))
         self.positions = positions
         self.seen = torch.arange(len(self.hidden), device=positions.device) <= positions[:, None]  # [rows, keys]
         return self.first[positions]

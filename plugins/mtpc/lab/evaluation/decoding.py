@@ -12,7 +12,7 @@ from transformers import DynamicCache
 from mtpc.draw import draw
 from mtpc.lab.targets.frozen import Features, FrozenTarget
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session, shorten
+from mtpc.methods.reference import ReferenceDrafter, truncate_cache
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import verify_greedy, verify_rejection
 
@@ -37,7 +37,7 @@ class TargetSession:
 
     def read(self, tokens: list[int], keep: int) -> Features:
         """The target's view of m tokens after the first ``keep`` of those read before: [1, m, d] and [1, m, V]."""
-        shorten(self.cache, keep)
+        truncate_cache(self.cache, keep)
         ids = torch.tensor([tokens], device=self.target.device)
         model = self.target.model
         hidden = model.model(input_ids=ids, past_key_values=self.cache, use_cache=True).last_hidden_state
@@ -58,7 +58,7 @@ def speculate(
     generator: torch.Generator | None = None,
 ) -> Decoded:
     """Continue a prompt of at least two tokens, up to one of ``ends`` or so many tokens; temperature 0 is greedy."""
-    decoded, reader, session = Decoded(), TargetSession(target), Session(drafter, head)
+    decoded, reader, session = Decoded(), TargetSession(target), ReferenceDrafter(drafter, head)
 
     def uniforms(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator, dtype=torch.float64).to(target.device)

@@ -67,7 +67,7 @@ class Scored:
         """The acceptance of each draft, [L', K], by title and by what is special about it ("" where nothing is)."""
         drafter, parallel = self.drafter, self.drafter.parallel
         found = {(self.name, ""): step_acceptance(drafter, self.head, text, self.drafts, temperature)}
-        if temperature == 1 and drafter.config.draft_steps == 0 and parallel is not None and parallel.given:
+        if temperature == 1 and drafter.config.draft_steps == 0 and parallel is not None and parallel.num_evidence:
             blind = step_acceptance(drafter, self.head, text, self.drafts, temperature, conditioned=False)
             found[self.name, NO_EVIDENCE] = blind
         trees = tree_acceptance(drafter, self.head, text, self.plan.trees, temperature, self.drafts)

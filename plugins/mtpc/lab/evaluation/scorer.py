@@ -12,7 +12,7 @@ from torch import Tensor
 from mtpc.draft import DraftContext
 from mtpc.lab.evaluation.texts import View
 from mtpc.methods.drafter import Drafter
-from mtpc.parallel.completed import completed
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 
 
@@ -55,10 +55,10 @@ def step_acceptance(
         given = DraftContext(torch.stack(states, 1), following[:, : autoregressive + 1])
         if drafter.parallel.reads_autoregressive:
             assert drafter.autoregressive is not None  # part of the contract: such a window goes on from one
-            given = completed(given, drafter.autoregressive, head)
+            given = with_head_inputs(given, drafter.autoregressive, head)
         rest = following[:, autoregressive + 1 :]
         if temperature == 0:
-            columns.append(drafter.parallel.likeliest(given, rest) == rest)
+            columns.append(drafter.parallel.most_probable_tokens(given, rest) == rest)
         else:
             log_q = drafter.parallel.log_probs(given, rest, temperature, conditioned)
             columns.append((log_q - log_p[:, autoregressive:]).exp().clamp_max(1.0))

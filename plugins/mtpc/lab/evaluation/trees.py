@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from mtpc.draft import DraftContext, TreeDraft
 from mtpc.lab.evaluation.texts import View
 from mtpc.methods.drafter import Drafter
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import PADDING, node_depths
-from mtpc.verify.tree import follow
+from mtpc.verify.tree import follow_choices
 
 BEAMS = 10  # EAGLE-2's
 
@@ -79,7 +79,7 @@ def tree_acceptance(
     found = {}
     for title, nodes, count in trees.titles():
         tree = TreeDraft(*(each[:, :nodes] for each in draft))
-        found[title] = matches(borrowed(tree, count) if count else tree, following[:, 1:]).double().cpu()
+        found[title] = matches(borrow_nodes(tree, count) if count else tree, following[:, 1:]).double().cpu()
     return found
 
 
@@ -98,9 +98,9 @@ def drafts_along(
         heat = torch.full((len(hidden),), temperature, device=hidden.device)
         return drafter.parallel.draft_tree(known, heat, size, trees.max_children, depth=depth)
     from mtpc.lab.evaluation.autoregressive_trees import trees_along
-    from mtpc.methods.trees import Limits
+    from mtpc.methods.trees import TreeLimits
 
-    limits = Limits.of(size, depth, trees.max_children or min(BEAMS, size))
+    limits = TreeLimits.of(size, depth, trees.max_children or min(BEAMS, size))
     parts = list(trees_along(drafter, head, text, positions, size, limits, temperature))
     return TreeDraft(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
@@ -109,5 +109,5 @@ def matches(draft: TreeDraft, text: Tensor) -> Tensor:
     """Whether each leading part of the text is in the tree: text int64 [B, K] -> bool [B, K]."""
     depths = F.pad(node_depths(draft.parents), (1, 0))  # [B, N + 1], 0 at the root
     chosen = F.pad(text, (0, 1), value=PADDING).gather(1, depths)  # the text's token at every node of a depth
-    accepted = follow(draft.tokens, draft.parents, chosen).accepted
+    accepted = follow_choices(draft.tokens, draft.parents, chosen).accepted
     return torch.arange(text.shape[1], device=text.device) < accepted[:, None]

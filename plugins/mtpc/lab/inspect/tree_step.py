@@ -13,8 +13,8 @@ from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device
 from mtpc.lab.text.chat_template import ChatTemplate, load_tokenizer
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import Session
-from mtpc.parallel.borrow import borrowed
+from mtpc.methods.reference import ReferenceDrafter
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
 
 
@@ -78,11 +78,11 @@ def tree_step(folder: Path, target_folder: Path, prompt: str, shape: Shape) -> T
         raise MTPCError("the prompt of --tree holds no token.")
     hidden, logits = target.features(torch.tensor([asked]))
     text = [*asked, int(logits[0, -1].argmax())]
-    session = Session(drafter, SharedHead.of(target.model))
+    session = ReferenceDrafter(drafter, SharedHead.of(target.model))
     following = torch.tensor([text[1:]], device=target.device)
     depth = drafter.config.num_drafts
     best = session.draft_tree(hidden, following, shape.nodes, max_children=shape.children, depth=depth)
-    tree = borrowed(best, shape.borrow)
+    tree = borrow_nodes(best, shape.borrow)
     tokens, parents = tree.tokens[0].tolist(), tree.parents[0].tolist()
     path, last = _walk(tokens, parents, lambda drafts: _choice(target, [*text, *drafts]))
     drafted = set(_prefixes(best.tokens[0].tolist(), best.parents[0].tolist()))

@@ -9,7 +9,7 @@ from mtpc.errors import MTPCError
 from mtpc.files.config_model import declared
 from mtpc.files.json_file import is_there, read_json
 from mtpc.files.target import Target, TargetKeys
-from mtpc.methods import recognise
+from mtpc.methods import recognize
 
 
 def check_folder(folder: Path) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def check_folder(folder: Path) -> dict[str, Any]:
     config = folder / "config.json"
     if not is_there(config):
         raise MTPCError(f"{folder} is not a model folder (no config.json).")
-    method = recognise(folder)
+    method = recognize(folder)
     if method is not None:
         raise MTPCError(f"{folder} is {method.title}, but a target was expected.")
     values = read_json(config)

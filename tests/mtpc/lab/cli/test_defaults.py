@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from mtpc.draft import MOST
+from mtpc.draft import MAX_DRAFTS
 from mtpc.lab.cli.evaluate import evaluate
 from mtpc.lab.cli.prove import prove
 from mtpc.lab.cli.recipes import gumiho as gumiho
@@ -72,4 +72,4 @@ def test_circuits_are_trained_by_default_as_the_readme_says() -> None:
 
 
 def test_options_allow_as_many_drafts_as_drafters() -> None:
-    assert MOST_DRAFTS == MOST
+    assert MOST_DRAFTS == MAX_DRAFTS

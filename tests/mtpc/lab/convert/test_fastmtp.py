@@ -21,7 +21,7 @@ from mtpc.files.target import Target
 from mtpc.lab.cli.main import app
 from mtpc.lab.convert.fastmtp import convert_config, convert_fastmtp
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.convert.mimo_checkpoint import FASTMTP, MIMO, random_weights, write_checkpoint
 from tests.support.tiny_models import SIZE, VOCAB
@@ -47,7 +47,7 @@ def test_the_converted_layer_drafts_as_the_checkpoints_tensors_do(name: str, sha
     torch.manual_seed(1)
     hidden, text = torch.randn(LENGTH - 1, SIZE), torch.randint(VOCAB, (LENGTH,))
     expected, _ = oracle.draft(hidden, text.tolist(), DRAFTS, greedy)
-    draft = Session(drafter, SharedHead(embedding, unembedding)).draft(hidden[None], text[None, 1:], DRAFTS)
+    draft = ReferenceDrafter(drafter, SharedHead(embedding, unembedding)).draft(hidden[None], text[None, 1:], DRAFTS)
     assert draft.tokens[0].tolist() == expected
 
 

@@ -13,7 +13,7 @@ from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.lab.targets.answers import write_answers
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.evaluation.drafters import NAMES, tiny_drafter
 from tests.support.tiny_models import VOCAB, make_target
@@ -66,12 +66,12 @@ def test_an_end_within_an_accepted_block_ends_the_text(
     free = write_answers(target, [prompt], 40, 0.0)[0][len(prompt) :]
     said = 0
 
-    def foresee(self: Session, *args: object) -> Draft:
+    def foresee(self: ReferenceDrafter, *args: object) -> Draft:
         nonlocal said
         said += DRAFTS + 1
         return Draft(torch.tensor([free[said - DRAFTS : said]]), None)
 
-    monkeypatch.setattr(Session, "draft", foresee)
+    monkeypatch.setattr(ReferenceDrafter, "draft", foresee)
     ends = {free[i] for i in range(2, 30) if (i - 1) % (DRAFTS + 1) < DRAFTS - 1 and free[i] not in free[:i]}
     assert ends
     for end in ends:

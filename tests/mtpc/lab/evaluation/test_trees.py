@@ -11,8 +11,8 @@ from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import View
 from mtpc.lab.evaluation.trees import Trees, check_trees, matches, tree_acceptance
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session
-from mtpc.parallel.borrow import borrowed
+from mtpc.methods.reference import ReferenceDrafter
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import Rates
 from tests.oracles.processes import random_process
@@ -122,11 +122,11 @@ def test_behind_a_serial_part_they_are_the_trees_of_the_plain_loop(name: str, mo
     found = tree_acceptance(drafter, head, text, trees, 0.7, depth)
     positions, following = text.steps(depth)
     for title, nodes, count in trees.titles():
-        session, known = Session(drafter, head), 0
+        session, known = ReferenceDrafter(drafter, head), 0
         for row, position in enumerate(range(positions.start, positions.stop)):
             new, after, known = slice(known, position + 1), tokens[None, known + 1 : position + 2], position + 1
             tree = session.draft_tree(text.hidden[None, new], after, nodes, torch.tensor([0.7]), 3, depth=depth)
-            expected = matches(borrowed(tree, count), following[row : row + 1, 1:])[0]
+            expected = matches(borrow_nodes(tree, count), following[row : row + 1, 1:])[0]
             assert torch.equal(found[title][row].bool(), expected), (title, row)
     lengths = {title: float(accept.sum()) for title, accept in found.items()}
     assert 0 < lengths["tree of 5"] <= lengths["tree of 5 + 2 borrowed"] and lengths["tree of 5"] < lengths["tree of 9"]

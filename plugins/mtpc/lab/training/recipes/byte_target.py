@@ -29,7 +29,7 @@ from mtpc.lab.training.recipe import Batch, Recipe
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.lab.training.trainer import Trainer, train_on
-from mtpc.memory import must_train
+from mtpc.memory import check_training_memory
 
 
 def build_byte_llama(config: ByteTargetConfig) -> LlamaForCausalLM:
@@ -124,7 +124,7 @@ class ByteRecipe(Recipe[ByteTarget]):
                 f"{corpus.folder} holds out {least} tokens of a kind, but a context has {settings.context}."
             )
         with torch.device("meta"):
-            must_train((ByteTarget(settings),), "this model")
+            check_training_memory((ByteTarget(settings),), "this model")
         self.narrow = None if widen is None else FrozenTarget(widen)
         self.device = torch.device(default_device())
 

@@ -16,7 +16,7 @@ from mtpc.lab.evaluation.texts import Text, write_texts
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training.recipes.copying_counts import chances, count
-from mtpc.methods.copying import CopyingAlone, CopyingConfig
+from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.prompt_lookup.table import FILE
 
@@ -46,6 +46,6 @@ def chances_of(
 def write_drafter(folder: Path, target: FrozenTarget, num_drafts: int, counted: dict[str, Any]) -> None:
     """Write a drafter checkpoint; ``counted`` is what its file of a `CopyTable` says."""
     sizes = {"hidden_size": target.facts.hidden_size, "vocab_size": target.facts.vocab_size}
-    config = declared(CopyingConfig, {**sizes, "num_drafts": num_drafts}, "the drafter that is asked for")
-    save_drafter(folder, Drafter(CopyingAlone(), config), {"target": target.folder.name})
+    config = declared(PromptLookupConfig, {**sizes, "num_drafts": num_drafts}, "the drafter that is asked for")
+    save_drafter(folder, Drafter(PromptLookupOnly(), config), {"target": target.folder.name})
     (folder / FILE).write_text(json.dumps(counted, indent=2) + "\n")

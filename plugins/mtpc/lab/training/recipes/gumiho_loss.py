@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mtpc.circuits.params import normalise, token_evidence
+from mtpc.circuits.params import normalize_log, token_evidence
 from mtpc.draft import DraftContext
 from mtpc.lab.evaluation.unroll import unroll
 from mtpc.lab.training.from_conversations import Part
 from mtpc.lab.training.head_loss import head_losses
 from mtpc.lab.training.settings import Loss
 from mtpc.methods.drafter import Drafter
-from mtpc.parallel.circuit_head import normalised
+from mtpc.parallel.circuit_head import to_circuit_params
 from mtpc.parallel.independent import IndependentPart
 from mtpc.target_head.shared import SharedHead
 
@@ -95,9 +95,9 @@ def _joint_losses(
 
     def of_rows(inputs: Tensor, text: Tensor, expected: Tensor) -> Tensor:
         logits = window.logits(known._replace(inputs=inputs))
-        params = normalised(*logits)
+        params = to_circuit_params(*logits)
         evidence = token_evidence(params.leaves, head.rows_of(text))
-        weights = normalise(window.circuit.beliefs(params.sums, evidence)).exp()  # [m, n, R]
+        weights = normalize_log(window.circuit.beliefs(params.sums, evidence)).exp()  # [m, n, R]
         q = (weights[:, :, None] @ params.leaves.exp())[:, :, 0]
         log_p = head.logits(expected).log_softmax(-1)  # [m, n, V]
         return (log_p.exp() * (log_p - q.clamp_min(LEAST).log())).sum((0, 2))

@@ -18,7 +18,7 @@ from mtpc.lab.training.recipes.gumiho_loss import position_losses
 from mtpc.lab.training.settings import GumihoSettings
 from mtpc.lab.training.start import start_from_layers, start_from_target
 from mtpc.lab.training.states import HiddenStates
-from mtpc.memory import must_train
+from mtpc.memory import check_training_memory
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
 from mtpc.parallel.independent import IndependentPart
@@ -54,7 +54,7 @@ class GumihoRecipe(ConversationRecipe):
                     f"{name} drafts {config.max_drafts} tokens, but the training is of {settings.drafts} a start."
                 )
         with torch.device("meta"):
-            must_train((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
+            check_training_memory((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
         super().__init__(target, conversations, settings, states, start)
 
     def models(self) -> dict[str, Drafter]:
@@ -71,7 +71,7 @@ class GumihoRecipe(ConversationRecipe):
         autoregressive, start, model = drafter.autoregressive, self.start, self.target.model
         assert autoregressive is not None
         if isinstance(drafter.parallel, IndependentPart):
-            drafter.parallel.initialise(model.model.norm.weight)
+            drafter.parallel.initialize(model.model.norm.weight)
         if start is None:
             start_from_target(autoregressive, model)
         elif start.config == drafter.config:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtpc.circuits.params import normalise, token_evidence
+from mtpc.circuits.params import normalize_log, token_evidence
 from mtpc.parallel.circuit_part import CircuitPart
 
 LEAST = 1e-9  # of the probabilities that the KL loss reads of a drafter
@@ -41,7 +41,7 @@ def distribution_losses(part: CircuitPart, hidden: Tensor, x: Tensor, target_log
     """
     params = part.head(hidden, x[:, 0])
     x, target_logits = (whole[:, -params.leaves.shape[1] :] for whole in (x, target_logits))
-    weights = normalise(part.circuit.beliefs(params.sums, token_evidence(params.leaves, x))).exp()  # [B, n, R]
+    weights = normalize_log(part.circuit.beliefs(params.sums, token_evidence(params.leaves, x))).exp()  # [B, n, R]
     q = (weights[:, :, None] @ params.leaves.exp())[:, :, 0]  # [B, n, V]
     log_p = torch.log_softmax(target_logits, -1)
     return (log_p.exp() * (log_p - q.clamp_min(LEAST).log())).sum(-1)

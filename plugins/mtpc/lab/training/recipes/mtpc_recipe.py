@@ -16,7 +16,7 @@ from mtpc.lab.training.recipes.mtpc_batches import Windows, training_windows
 from mtpc.lab.training.recipes.mtpc_loss import discounts, distribution_losses, token_losses
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import CircuitSettings
-from mtpc.memory import must_train
+from mtpc.memory import check_training_memory
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 from mtpc.parallel.circuit_part import CircuitPart
@@ -45,13 +45,13 @@ class CircuitRecipe(DrafterRecipe):
     def models(self) -> dict[str, Drafter]:
         """Leaves that start as the target's own output head, everything else at random."""
         with torch.device("meta"):
-            must_train((Drafter(MTPC(), config) for config in self.configs.values()), "these drafters")
+            check_training_memory((Drafter(MTPC(), config) for config in self.configs.values()), "these drafters")
         unembedding, started = self.target.unembedding.cpu(), {}
         for name, config in self.configs.items():
             torch.manual_seed(self.settings.seed)
             Drafter.planned(MTPC(), config, f"the configuration of {name}")
             drafter = Drafter(MTPC(), config)
-            circuit_of(drafter).head.initialise(unembedding)
+            circuit_of(drafter).head.initialize(unembedding)
             started[name] = drafter.to(self.target.device)
         return started
 

@@ -13,7 +13,7 @@ from mtpc.lab.training.from_conversations import Part
 from mtpc.lab.training.recipes import gumiho_loss as losses
 from mtpc.lab.training.recipes.gumiho_loss import position_losses
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import gumiho, tiny_target
 
@@ -27,7 +27,7 @@ DRAFTERS: dict[str, Any] = {
 DRAFTS, LENGTH = 4, 14
 
 
-class Recorded(Session):
+class Recorded(ReferenceDrafter):
     """A session that remembers what its window read."""
 
     known: DraftContext

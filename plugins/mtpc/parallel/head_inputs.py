@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mtpc.autoregressive.part import AutoregressivePart
 
 
-def completed(known: DraftContext, autoregressive: AutoregressivePart, head: SharedHead) -> DraftContext:
+def with_head_inputs(context: DraftContext, autoregressive: AutoregressivePart, head: SharedHead) -> DraftContext:
     """What is known, with what a window with `reads_autoregressive` needs beside it."""
-    embeddings = head.embed(known.tokens).to(known.states.dtype)
-    return known._replace(inputs=autoregressive.inputs(embeddings, known.states), head=head)
+    embeddings = head.embed(context.tokens).to(context.states.dtype)
+    return context._replace(inputs=autoregressive.inputs(embeddings, context.states), head=head)

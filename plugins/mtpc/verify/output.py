@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-PADDING = -1  # fills `Verdict.tokens` after the last emitted token
+PADDING = -1  # fills `VerifyOutput.tokens` after the last emitted token
 
 
-class Verdict(NamedTuple):
+class VerifyOutput(NamedTuple):
     """accepted: int64 [B], how many drafts were accepted, 0..K.
 
     tokens: int64 [B, K + 1], the accepted drafts, then one token of the target's (recovered after a rejection, the
@@ -21,12 +21,12 @@ class Verdict(NamedTuple):
     tokens: Tensor
 
 
-def emit(drafts: Tensor, accepted: Tensor, last: Tensor) -> Verdict:
+def emit(drafts: Tensor, accepted: Tensor, last: Tensor) -> VerifyOutput:
     """The verdict that keeps `accepted` [B] of the drafts [B, K] and appends the token `last` [B]."""
     position = torch.arange(drafts.shape[1] + 1, device=drafts.device)  # [K + 1]
     tokens = torch.cat([drafts, last[:, None]], 1)  # [B, K + 1]
     tokens = torch.where(position == accepted[:, None], last[:, None], tokens)
-    return Verdict(accepted, tokens.masked_fill(position > accepted[:, None], PADDING))
+    return VerifyOutput(accepted, tokens.masked_fill(position > accepted[:, None], PADDING))
 
 
 def residual(target: Tensor, draft: Tensor) -> Tensor:
@@ -36,11 +36,11 @@ def residual(target: Tensor, draft: Tensor) -> Tensor:
     return torch.where(mass > 0, excess / mass.clamp_min(torch.finfo(mass.dtype).tiny), target)
 
 
-def at_drafts(probabilities: Tensor, drafts: Tensor) -> Tensor:
+def probs_of_drafts(probabilities: Tensor, drafts: Tensor) -> Tensor:
     """The probability of each draft, [B, K], out of [B, K or K + 1, V]."""
     return probabilities[:, : drafts.shape[1]].gather(-1, drafts[..., None])[..., 0]
 
 
-def leading(flags: Tensor) -> Tensor:
+def count_leading(flags: Tensor) -> Tensor:
     """How many of the flags [B, K] are set before the first that is not, int64 [B]."""
     return flags.to(torch.int64).cumprod(1).sum(1)
