@@ -1,4 +1,4 @@
-"""Whether this machine can hold something, asked before anything of it is made."""
+"""Memory checks that run before anything large is allocated."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ from torch import nn
 
 from mtpc.errors import MTPCError
 
-FLOAT_BYTES = 4  # bytes: drafters are loaded, and windows compute, in float32
-BYTES_PER_TRAINED_PARAMETER = 4 * FLOAT_BYTES  # of a parameter in training: itself, its gradient and two moments
-MAX_PROBS = 1 << 26  # probabilities of drafts that are made at a time: 256 MB
-BYTES_PER_PROB = (
-    3 * FLOAT_BYTES
-)  # of a token of the vocabulary at a drafted position: what is stated of it, and on the way there
+FLOAT_BYTES = 4  # drafters are loaded, and parallel parts compute, in float32
+BYTES_PER_TRAINED_PARAMETER = 4 * FLOAT_BYTES  # the parameter, its gradient and two moments
+MAX_PROBS = 1 << 26  # draft probabilities that are computed at a time: 256 MB
+BYTES_PER_PROB = 3 * FLOAT_BYTES  # peak bytes per vocabulary token and draft position: the result and two temporaries
 
 
 def check_drafter_memory(numbers: int, name: str) -> None:
-    """Whether the machine has memory for so many numbers: parameters, and what a draft for one request is made of.
+    """Check that this machine has memory for a drafter and one request.
 
-    name: of what says so, for the error.
+    Args:
+        numbers: float32 numbers: parameters, and what a draft for one request is computed from.
+        name: What describes the drafter (a file or a command), for the error.
 
-    Errors: `MTPCError`.
+    Raises:
+        MTPCError: Where they take more memory than the machine has.
     """
-    _refuse_beyond(_of_machine(), FLOAT_BYTES * numbers, f"drafting for one request as {name} says")
+    _refuse_beyond(_of_machine(), FLOAT_BYTES * numbers, f"a drafter of the sizes in {name}")
 
 
 def check_training_memory(modules: Iterable[nn.Module], name: str) -> None:
-    """Whether modules, made on the device "meta", can be trained here.
+    """Check that modules can be trained on this device.
 
-    Errors: `MTPCError` where they take more memory than what they would be trained on has.
+    Args:
+        modules: Modules on the device "meta".
+        name: What is trained, for the error.
+
+    Raises:
+        MTPCError: Where they take more memory than the device has.
     """
     parameters = sum(parameter.numel() for module in modules for parameter in module.parameters())
     _refuse_beyond(_of_device(), BYTES_PER_TRAINED_PARAMETER * parameters, f"training {name}")
@@ -40,14 +46,23 @@ def check_training_memory(modules: Iterable[nn.Module], name: str) -> None:
 def check_batch_memory(
     batch: int, drafts: int, tokens: int, kept: int | None = None, autoregressive: bool = False
 ) -> str:
-    """What the largest batch takes while it is drafted for, for a line of the log.
+    """Return a log line on the memory that drafting for the largest batch takes.
 
-    batch: requests; drafts: tokens of each; tokens: of the target's vocabulary.  A window takes no more (the test of
-    budgets holds it to that), the engine's own loop less.  kept: bytes of distributions that are kept from step to
-    step, beside which a window drafts for a part of the batch at a time (`ParallelPart.parts`); None: for all of it.
-    serial: whether an autoregressive part drafts, a token for all of the batch at a time.
+    A parallel part takes no more than this (a test of memory budgets checks it); the engine's draft loop takes less.
 
-    Errors: `MTPCError` where the device has less.
+    Args:
+        batch: Requests.
+        drafts: Draft tokens per request.
+        tokens: V, tokens of the target's vocabulary.
+        kept: Bytes of distributions that are kept from step to step. A parallel part then drafts for a part of the
+            batch at a time (`ParallelPart.parts`). None: it drafts for the whole batch at once.
+        autoregressive: Whether an autoregressive part drafts, one token for the whole batch at a time.
+
+    Returns:
+        One line with the memory in MB.
+
+    Raises:
+        MTPCError: Where the device has less.
     """
     needed = BYTES_PER_PROB * batch * drafts * tokens
     if kept is not None:
@@ -58,7 +73,7 @@ def check_batch_memory(
 
 
 def _of_device() -> int:
-    """Of the first GPU, else of the machine."""
+    """Return the bytes of the first GPU, else of the machine."""
     return torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else _of_machine()
 
 
