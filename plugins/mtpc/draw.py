@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Rows of up to SHORT_ROW numbers are sampled with one cumulative sum, which takes fewer operators; longer ones in blocks.
+# Up to SHORT_ROW numbers a row is sampled with one cumulative sum, which takes fewer operators; beyond, in blocks.
 SHORT_ROW, BLOCK = 1 << 14, 256
 
 

@@ -18,15 +18,32 @@ __all__ = ["CIRCUITS", "Circuit", "CircuitParams", "allowed_rank", "build_circui
 
 
 def allowed_rank(kind: str, rank: int) -> int:
-    """The rank of a circuit of this kind where ``rank`` is asked for: no more than the kind allows."""
+    """Return the largest rank up to ``rank`` that a circuit type allows.
+
+    Args:
+        kind: "ff", "cp", "hmm" or "btree".
+        rank: R, the components per position that are wanted.
+
+    Returns:
+        ``rank``, or the type's maximum (1 for "ff").
+    """
     most = CIRCUITS[kind].max_rank
     return rank if most is None else min(rank, most)
 
 
 def build_circuit(kind: str, window: int, rank: int) -> Circuit:
-    """A circuit by its name ("ff", "cp", "hmm", "btree").
+    """Build a circuit by its name.
 
-    Errors: `MTPCError` for an unknown kind, or a window or rank that is not positive.
+    Args:
+        kind: "ff", "cp", "hmm" or "btree".
+        window: n, the tokens that it is a distribution over.
+        rank: R, components per position.
+
+    Returns:
+        The circuit, without parameters.
+
+    Raises:
+        MTPCError: For an unknown name, or a window or rank that is not positive.
     """
     if kind not in CIRCUITS:
         raise MTPCError(f"unknown circuit {kind!r}; the circuits are {', '.join(CIRCUITS)}.")
