@@ -1,4 +1,4 @@
-"""What a window reads that goes on from an autoregressive part: its projections of what is known, and the output head."""
+"""Inputs of a parallel part that continues an autoregressive part: its input projections and the output head."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 
 
 def with_head_inputs(context: DraftContext, autoregressive: AutoregressivePart, head: SharedHead) -> DraftContext:
-    """What is known, with what a window with `reads_autoregressive` needs beside it."""
+    """Add what a parallel part with ``reads_autoregressive`` needs to a context.
+
+    Args:
+        context: States and tokens, [B, s + 1] positions.
+        autoregressive: The part whose input projection is applied to each position.
+        head: The embedding and output head that the drafter uses.
+
+    Returns:
+        The context with ``inputs`` [B, s + 1, d] and ``head``.
+    """
     embeddings = head.embed(context.tokens).to(context.states.dtype)
     return context._replace(inputs=autoregressive.inputs(embeddings, context.states), head=head)

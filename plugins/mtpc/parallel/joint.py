@@ -1,4 +1,4 @@
-"""A joint distribution over a window as a circuit, whatever makes its parameters: what is known in, a draft out."""
+"""Drafting from a joint distribution over a window of tokens, given as a circuit."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ from mtpc.parallel.tree import grow_tree
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.target_head.shared import Head
 
-# Numbers of the leaves that are made at once: of all rows and positions where there are no more, else of one position
-# and some rows.  With one component they are no larger than the draft itself, and all are made at once.
+# Leaf probabilities that are computed at once: all where there are no more, else those of one position and some
+# requests. With one component they are as large as the draft itself and are always computed at once.
 MAX_LEAVES = 1 << 23
 
 
 class JointPart(ParallelPart):
-    """Drafts and scores with a circuit.
+    """A parallel part that drafts and scores with a circuit.
 
-    Its leaves are over all tokens, or over the rows of the output head that it drafts through (`DraftContext.head`), which
-    may be those of a draft vocabulary; what is drafted and stated is over all tokens.
+    Its leaves are over all tokens, or over the rows of the output head that it drafts through (`DraftContext.head`),
+    which may be those of a draft vocabulary. Draft tokens and their distributions are always over all tokens.
+
+    Attributes:
+        circuit: The structure.
     """
 
     circuit: Circuit
@@ -38,14 +41,23 @@ class JointPart(ParallelPart):
 
     @abstractmethod
     def states(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """What the leaves are made of, [B, n, ...], and unnormalised sums of the circuit, float32."""
+        """Compute what the leaves are made of, [B, n, ...], and the circuit's unnormalized sums, float32."""
 
     @abstractmethod
     def leaves(self, context: DraftContext, states: Tensor, positions: slice) -> Tensor:
-        """Unnormalised leaves of some positions from their states: [B, p, R, tokens or rows of the head], float32."""
+        """Compute the unnormalized leaves of some positions.
+
+        Args:
+            context: As for `states`.
+            states: Leaf states of these positions, [B, p, ...].
+            positions: Which positions of the window they are.
+
+        Returns:
+            float32 [B, p, R, V], or the head's rows instead of V.
+        """
 
     def logits(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Unnormalised leaves [B, n, R, tokens or rows of the head] and sums of the circuit, float32."""
+        """Compute unnormalized leaves [B, n, R, V or the head's rows] and the circuit's sums, float32."""
         states, sums = self.states(context)
         return self.leaves(context, states, slice(None)), sums
 
@@ -58,7 +70,7 @@ class JointPart(ParallelPart):
         mode: Mode,
         copying: Copying | None = None,
     ) -> Draft:
-        """See `ParallelPart.draft`; where leaves are large, rows are drafted in parts (see `MAX_LEAVES`)."""
+        """See `ParallelPart.draft`; where leaves are large, some requests are drafted at a time (see `MAX_LEAVES`)."""
         if mode == "greedy":
             temperature = noise = None
         rows, most = len(context.tokens), max(1, MAX_LEAVES // math.prod(self.leaf_shape[1:]))
@@ -79,23 +91,23 @@ class JointPart(ParallelPart):
         num_drafts: int,
         copying: Copying | None,
     ) -> Draft:
-        """One token after the other: the row q(x_i | x_<i), the token from this very row, and what it says of the rest.
+        """Draft token by token: compute q(x_i | x_<i), draw the token from it, then advance the circuit's state.
 
-        With copying a row is the mixture with what would be copied.
+        With prompt lookup the distribution is the mixture with the copied token.
         """
-        rows, given, last = _Rows(context.head), context.tokens[:, -1:], self.num_evidence + num_drafts
+        rows, given, last = _HeadRows(context.head), context.tokens[:, -1:], self.num_evidence + num_drafts
         heat = None if temperature is None else temperature.masked_fill(temperature <= 0, 1.0)
-        made, sums = self.states(context)
+        leaf_states, sums = self.states(context)
         sums = tuple(tempered(weights, heat).log_softmax(-1) for weights in sums)
 
         def leaves(start: int, end: int) -> Tensor:
-            """Of some positions, unnormalised: [B, p, R, V]."""
-            return tempered(self.leaves(context, made[:, start:end], slice(start, end)), heat)
+            """Compute unnormalized leaves of some positions, [B, p, R, V]."""
+            return tempered(self.leaves(context, leaf_states[:, start:end], slice(start, end)), heat)
 
-        state = self.circuit.start(CircuitParams(made, sums))
+        state = self.circuit.start(CircuitParams(leaf_states, sums))
         if self.num_evidence:
             state = self.circuit.advance(sums, 0, state, token_evidence(leaves(0, 1).log_softmax(-1), given))
-        # What is drawn has a component that is likely to make it; what is copied need not: then they stay in logs.
+        # A drawn token is likely under some component; a copied one may underflow in all, so its leaves stay in logs.
         softmax = Tensor.softmax if copying is None else Tensor.log_softmax
         at_once = self.circuit.rank == 1 or len(given) * last * math.prod(self.leaf_shape[1:]) <= MAX_LEAVES
         whole = softmax(leaves(self.num_evidence, last), -1) if at_once else None
@@ -109,15 +121,15 @@ class JointPart(ParallelPart):
                 choice = choose(row, temperature, uniforms)
                 token, evidence = rows.tokens(choice), token_evidence(here, choice[:, None]).log()
             else:
-                own = rows.spread(renormalized(self.circuit.conditional(state, here[:, 0].exp())))  # [B, V]
-                row = copying.mixed(own)
+                drafter = rows.spread(renormalized(self.circuit.conditional(state, here[:, 0].exp())))  # [B, V]
+                row = copying.mixed(drafter)
                 token = choose(row, temperature, uniforms)
-                copying, evidence = copying.drafted(token, copying.of(own)), rows.evidence(here, token[:, None])[0]
+                copying, evidence = copying.drafted(token, copying.of(drafter)), rows.evidence(here, token[:, None])[0]
             tokens.append(token)
             drawn.append(row)
             if position + 1 < last:
                 state = self.circuit.advance(sums, position, state, evidence)
-            del here  # before the next are made
+            del here  # free it before the next position's
         del whole
         confidences = None if copying is None else torch.stack([row.amax(1) for row in drawn], 1)
         if temperature is None:
@@ -126,6 +138,7 @@ class JointPart(ParallelPart):
         return Draft(torch.stack(tokens, 1), rows.spread(probs) if copying is None else probs, confidences)
 
     def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+        """See `ParallelPart.log_probs`."""
         params, text, evidence, possible = self._along(context, tokens, temperature)
         if not conditioned:
             evidence[:, : self.num_evidence] = 0.0
@@ -135,24 +148,23 @@ class JointPart(ParallelPart):
         return kept[:, self.num_evidence :]
 
     def most_probable_tokens(self, context: DraftContext, tokens: Tensor) -> Tensor:
+        """See `ParallelPart.most_probable_tokens`."""
         params, text, evidence, _ = self._along(context, tokens, 1.0)
         weights = normalize_log(self.circuit.beliefs(params.sums, evidence)).exp()[:, :, None]  # [B, n, 1, R]
-        places = range(
-            self.num_evidence, text.shape[1]
-        )  # one by one: of all tokens together they would take much memory
+        places = range(self.num_evidence, text.shape[1])  # one by one: all positions together would take much memory
         rows = [(weights[:, place] @ params.leaves[:, place].exp()).argmax(-1) for place in places]
-        return _Rows(context.head).tokens(torch.cat(rows, 1))
+        return _HeadRows(context.head).tokens(torch.cat(rows, 1))
 
     def _along(
         self, context: DraftContext, tokens: Tensor, temperature: float
     ) -> tuple[CircuitParams, Tensor, Tensor, Tensor]:
-        """The circuit, the text of its window as far as it is known, and both that `_Rows.evidence` returns for it."""
+        """Return the circuit, the known tokens of its window, and both results of `_HeadRows.evidence` for them."""
         token, (leaves, sums) = context.tokens[:, -1], self.logits(context)
         params = to_circuit_params(leaves, sums, leaves.new_full((len(leaves),), temperature))
         text = torch.cat([token[:, None], tokens], 1)[:, 1 - self.num_evidence :]
-        # What comes after a token does not count for its conditional, so any may follow a shorter text.
+        # Later tokens do not change a conditional, so a shorter text is padded with no evidence.
         rest = params.leaves.shape[1] - text.shape[1]
-        evidence, possible = _Rows(context.head).evidence(params.leaves[:, : text.shape[1]], text)
+        evidence, possible = _HeadRows(context.head).evidence(params.leaves[:, : text.shape[1]], text)
         return params, text, F.pad(evidence, (0, 0, 0, rest)), possible
 
     def draft_tree(
@@ -164,17 +176,19 @@ class JointPart(ParallelPart):
         *,
         depth: int | None = None,
     ) -> TreeDraft:
+        """See `ParallelPart.draft_tree`."""
         token = context.tokens[:, -1]  # [B]
         if temperature is not None:
             temperature = temperature.masked_fill(temperature <= 0, 1.0)
         params = to_circuit_params(*self.logits(context), temperature)
         depth = self.max_drafts if depth is None else min(depth, self.max_drafts)
         tree = grow_tree(self.circuit, params, token if self.num_evidence else None, size, depth, max_children)
-        return tree._replace(tokens=_Rows(context.head).tokens(tree.tokens))
+        return tree._replace(tokens=_HeadRows(context.head).tokens(tree.tokens))
 
     def extend_tree(
         self, growth: BeamTree, context: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
     ) -> BeamTree:
+        """See `ParallelPart.extend_tree`."""
         params, given = (
             to_circuit_params(*self.logits(context), temperature),
             context.tokens[:, -1] if self.num_evidence else None,
@@ -182,25 +196,32 @@ class JointPart(ParallelPart):
         return growth.extend_tree(self.circuit, params, context.head, depth, children, nodes, given)
 
 
-class _Rows:
-    """Between the last axis of the leaves and all tokens: the rows of a head, or where there is none the same."""
+class _HeadRows:
+    """Maps between the last axis of the leaves and all tokens; the identity where there is no head."""
 
     def __init__(self, head: Head | None) -> None:
         self.head = head
 
     def tokens(self, rows: Tensor) -> Tensor:
-        """The tokens of rows, int64 of any shape."""
+        """Return the tokens of rows, int64 of any shape."""
         return rows if self.head is None else self.head.tokens_of(rows)
 
     def spread(self, probs: Tensor) -> Tensor:
-        """Over all tokens: [..., rows] -> [..., V]."""
+        """Scatter probabilities of rows over all tokens: [..., rows] -> [..., V]."""
         return probs if self.head is None else self.head.spread(probs)
 
     def evidence(self, leaves: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Evidence of tokens int64 [B, n] about the components, [B, n, R], and whether they are possible, bool [B, n].
+        """Return the tokens' evidence about the components, and whether they are possible.
 
-        A token that no component can draft, as a copied one outside of the draft vocabulary, is evidence of nothing:
-        counted as impossible in all components, it would leave no distribution of what follows.
+        A token that no component can draft, such as a copied one outside of the draft vocabulary, is no evidence at
+        all. Counted as impossible under all components it would leave no distribution for the next position.
+
+        Args:
+            leaves: Log-probabilities, [B, n, R, rows].
+            tokens: int64 [B, n].
+
+        Returns:
+            Evidence [B, n, R] and possibility, bool [B, n].
         """
         places = tokens if self.head is None or self.head.places is None else self.head.places[tokens]
         found = token_evidence(leaves, places.clamp_min(0))

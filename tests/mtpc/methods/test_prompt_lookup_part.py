@@ -50,5 +50,5 @@ def test_it_has_no_law_and_no_trees(session: ReferenceDrafter) -> None:
         window.log_probs(None, TOKENS, 1.0)  # type: ignore[arg-type]
     with pytest.raises(MTPCError, match="tiny only copies"):
         Scored("tiny", session.drafter, session.head, Plan())
-    with pytest.raises(MTPCError, match="no trees"):
+    with pytest.raises(MTPCError, match="cannot draft trees"):
         session.draft_tree(HIDDEN, FOLLOWING, 3)
