@@ -193,7 +193,7 @@ class JointPart(ParallelPart):
             to_circuit_params(*self.logits(context), temperature),
             context.tokens[:, -1] if self.num_evidence else None,
         )
-        return growth.extend_tree(self.circuit, params, context.head, depth, children, nodes, given)
+        return growth.with_parallel_levels(self.circuit, params, context.head, depth, children, nodes, given)
 
 
 class _HeadRows:
