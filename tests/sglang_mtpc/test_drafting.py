@@ -172,7 +172,7 @@ class Certain(ParallelPart):
     def log_probs(self, *_: Any, **__: Any) -> torch.Tensor:
         raise NotImplementedError
 
-    def likeliest(self, *_: Any, **__: Any) -> torch.Tensor:
+    def most_probable_tokens(self, *_: Any, **__: Any) -> torch.Tensor:
         raise NotImplementedError
 
 

@@ -37,7 +37,7 @@ class Successors(ParallelPart):
     def log_probs(self, *_: Any, **__: Any) -> Tensor:
         raise NotImplementedError
 
-    def likeliest(self, *_: Any, **__: Any) -> Tensor:
+    def most_probable_tokens(self, *_: Any, **__: Any) -> Tensor:
         raise NotImplementedError
 
 
@@ -66,7 +66,7 @@ def layers(**changed: Any) -> Any:
 
 def method(base: Any, made: Callable[[], ParallelPart | None]) -> Any:
     """One whose parallel part is another."""
-    return type("Other", (base,), {"window": lambda self, config: made()})()
+    return type("Other", (base,), {"parallel": lambda self, config: made()})()
 
 
 class NoSteps(GumihoConfig):
@@ -103,7 +103,7 @@ def test_a_parallel_part_of_another_kind_follows_the_layers() -> None:
         (FastMTP, lambda: None, Config(), "has neither an autoregressive part nor a parallel part"),
         (FastMTP, Successors, Steps(), "states draft steps, but has no autoregressive part"),
         (Gumiho, Successors, NoSteps(**layers().model_dump()), "part, which must draft at least one token"),
-        (FastMTP, lambda: EXAMPLES["gumiho-ff"]().window, Config(), "needs an autoregressive part before it"),
+        (FastMTP, lambda: EXAMPLES["gumiho-ff"]().parallel, Config(), "needs an autoregressive part before it"),
         (Gumiho, lambda: PromptLookupPart(VOCAB, 5), layers(), "cannot follow an autoregressive part"),
         (Gumiho, Successors, layers(steps=1, parallel=EXAMPLES["gumiho-ff"]().config.parallel), "is too short"),
     ],

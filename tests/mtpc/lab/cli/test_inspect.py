@@ -51,7 +51,7 @@ def test_weights_read_are_the_weights_on_disk(folder: Path) -> None:
     stored = (folder / "model.safetensors").stat().st_size
     header = stored - weight_bytes(inspect_drafter(folder).parameters["parallel"])
     assert 0 < header < 4096  # what remains is the header of the file
-    window = load_drafter(folder).window
+    window = load_drafter(folder).parallel
     assert window is not None
     assert leaf_bytes(window) == 4 * math.prod((5, 3, 20))
 
