@@ -1,4 +1,4 @@
-"""The kinds of rotary embeddings, with the keys that each needs: those that transformers and both engines know."""
+"""Rotary embedding types and their keys, as transformers and both engines read them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mtpc.files.config_model import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Factor = Annotated[float, Field(ge=1, allow_inf_nan=False)]
-MAX_POSITIONS = 1 << 24  # at most: engines hold a sine and a cosine of each
+MAX_POSITIONS = 1 << 24  # engines store a sine and a cosine of each position
 Positions = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 
 
 class DefaultRope(Strict):
-    """Rotated by base and position alone."""
+    """Unscaled rotary embedding."""
 
     rope_type: Literal["default"]
     rope_theta: Positive
 
 
 class ScaledRope(Strict):
-    """Stretched as a whole, or from some length on."""
+    """Positions scaled by one factor, always ("linear") or beyond the trained length ("dynamic")."""
 
     rope_type: Literal["linear", "dynamic"]
     rope_theta: Positive
@@ -30,7 +30,7 @@ class ScaledRope(Strict):
 
 
 class YarnRope(Strict):
-    """Stretched by frequency."""
+    """YaRN: scaled by frequency."""
 
     rope_type: Literal["yarn"]
     rope_theta: Positive
@@ -45,7 +45,7 @@ class YarnRope(Strict):
 
 
 class Llama3Rope(Strict):
-    """Stretched by frequency, as Llama 3.1 is."""
+    """Scaled by frequency as in Llama 3.1."""
 
     rope_type: Literal["llama3"]
     rope_theta: Positive
@@ -56,7 +56,7 @@ class Llama3Rope(Strict):
 
 
 class LongRope(Strict):
-    """Stretched by a factor for each frequency."""
+    """Scaled by one factor per frequency."""
 
     rope_type: Literal["longrope"]
     rope_theta: Positive
@@ -73,6 +73,6 @@ ROPE_CONFIGS: TypeAdapter[Strict] = TypeAdapter(
 
 
 def check_rope(values: dict[str, Any]) -> dict[str, Any]:
-    """The keys as they are: transformers and the engines read them by their names."""
+    """Validate ``rope_parameters`` and return them unchanged."""
     ROPE_CONFIGS.validate_python(values)
     return values

@@ -1,4 +1,4 @@
-"""The plain loop that engines' drafts must equal: an autoregressive part, then a parallel part, without an engine."""
+"""The reference implementation of drafting, without an engine; the engines' drafts must equal its drafts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,22 @@ from mtpc.target_head.shared import SharedHead
 
 
 class ReferenceDrafter:
-    """What a drafter knows of B texts of equal length, and drafts that go on from there.
+    """Drafts for B texts of equal length, with the state that an engine would keep.
 
-    The cache of the autoregressive part holds one entry for each position whose state the target has computed and whose next
-    token is known.  Entries of drafts are made on the way and dropped again: what becomes of a draft is the target's to
-    say.  head: the target's embedding and output head, read by an autoregressive part only, unless it has its own.
+    Call `draft` or `draft_tree` after each verification step with the positions that the target has computed since.
+    The cache of the autoregressive part has one entry for each position whose state and next token are known. Entries
+    of draft tokens are dropped again at the end of each call, because only the target decides which tokens are
+    accepted.
+
+    Attributes:
+        drafter: The drafter.
+        head: The embedding and output head that it drafts with.
+        cache: Keys and values of the autoregressive part.
+        length: Positions in the cache.
+
+    Args:
+        drafter: The drafter.
+        head: The target's embedding and output head. Only an autoregressive part reads them, unless it has its own.
     """
 
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
@@ -37,13 +48,20 @@ class ReferenceDrafter:
         noise: Tensor | None = None,
         copied: Copied | None = None,
     ) -> Draft:
-        """Take up new positions and draft K tokens after the last of them.
+        """Process new positions and draft K tokens after the last of them.
 
-        hidden: [B, m, d], the target's states of the m positions after those taken up before: after its final norm, or
-        those that the autoregressive part reads (`TargetInterface.state_below`).
-        following: int64 [B, m], the token after each; the last is the one that the target has just emitted.
-        temperature: [B]; None drafts greedily, with no probabilities.  noise: float64 [B, K], uniforms in [0, 1), one
-        for each draft; needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
+        Args:
+            hidden: [B, m, d], the target's states of the m new positions: after its final norm, or those that the
+                autoregressive part reads (`TargetInterface.state_below`).
+            following: int64 [B, m], the token after each position; the last is the one that the target has just
+                sampled.
+            num_drafts: K.
+            temperature: [B]; 0 is greedy. None: all are greedy, and no probabilities are returned.
+            noise: float64 [B, K], uniforms in [0, 1), one per draft token. Needed with a temperature.
+            copied: Prompt lookup's proposal of at least K tokens, which is mixed in. None: no prompt lookup.
+
+        Returns:
+            K draft tokens and their distributions.
         """
         autoregressive, parallel = self.drafter.split(num_drafts)
         context = DraftContext.of_target(hidden[:, -1], following[:, -1])
@@ -57,7 +75,7 @@ class ReferenceDrafter:
         if parallel:
             assert self.drafter.parallel is not None  # part of the contract: K is no more than the drafter can draft
             rest = None if noise is None else noise[:, autoregressive:]
-            context, mode = self._completed(context), self._mode(temperature)
+            context, mode = self._with_head_inputs(context), self._mode(temperature)
             drafts.append(self.drafter.parallel.draft(context, temperature, rest, parallel, mode, copying))
         return concat_positions(drafts) if drafts else Draft(following[:, :0], None)
 
@@ -71,18 +89,29 @@ class ReferenceDrafter:
         *,
         depth: int | None = None,
     ) -> TreeDraft:
-        """Take up new positions, as `draft` does, and draft a tree of N nodes after the last of them.
+        """Process new positions as `draft` does, and draft a tree of N nodes after the last of them.
 
-        Without an autoregressive part it is the window's (`ParallelPart.draft_tree`).  With one, the autoregressive part goes on from
-        ``max_children`` prefixes of each level (N by default), and the window grows under the last of them; see
-        `mtpc.parallel.beams`.  temperature: [B], at 0 and where it is None 1: only the order of probabilities counts.
-        depth: tokens of one path at most, as many as can be drafted by default.
+        Without an autoregressive part the tree is the parallel part's (`ParallelPart.draft_tree`). With one, each
+        autoregressive level continues ``max_children`` prefixes, and the parallel part's levels are added under the
+        last of them. See `mtpc.parallel.beams`.
 
-        Errors: `MTPCError` where the limits leave no room for N nodes.
+        Args:
+            hidden: See `draft`.
+            following: See `draft`.
+            size: N, nodes of the tree.
+            temperature: [B]; 0, or None for all, counts as 1: only the order of probabilities counts.
+            max_children: Most children of a node, N by default.
+            depth: Most tokens of one path, as many as can be drafted by default.
+
+        Returns:
+            A tree of N nodes.
+
+        Raises:
+            MTPCError: Where the limits allow fewer than N nodes.
         """
         if self.drafter.autoregressive is None:
             assert self.drafter.parallel is not None  # a drafter has a part
-            context = self._completed(DraftContext.of_target(hidden[:, -1], following[:, -1]))
+            context = self._with_head_inputs(DraftContext.of_target(hidden[:, -1], following[:, -1]))
             return self.drafter.parallel.draft_tree(context, temperature, size, max_children, depth=depth)
         context = DraftContext.of_target(hidden[:, -1], following[:, -1])
         self.length += hidden.shape[1]
@@ -100,13 +129,13 @@ class ReferenceDrafter:
         return growth.tree(size)
 
     def _mode(self, temperature: Tensor | None) -> Mode:
-        """Of a batch."""
+        """Return the mode of a batch."""
         if temperature is None:
             return "greedy"
         return "sampled" if bool((temperature > 0).all()) else "mixed"
 
-    def _completed(self, context: DraftContext) -> DraftContext:
-        """With what only some windows read."""
+    def _with_head_inputs(self, context: DraftContext) -> DraftContext:
+        """Add inputs and head for a parallel part that reads them."""
         assert self.drafter.parallel is not None
         if not self.drafter.parallel.reads_autoregressive:
             return context
@@ -117,7 +146,7 @@ class ReferenceDrafter:
         self, hidden: Tensor, following: Tensor, context: DraftContext, steps: int, temperature: Tensor | None,
         noise: Tensor | None, copying: Copying | None,
     ) -> tuple[DraftContext, Draft, Copying | None]:  # fmt: skip
-        """What is known after so many steps, their draft, and how copying stands."""
+        """Run the draft steps; return the context after them, their draft and prompt lookup's state."""
         self.length += hidden.shape[1]
         state = self._step(hidden, following)[:, -1:]
         states, tokens, probs, confidences = [context.states], [context.tokens], [], []
@@ -129,10 +158,10 @@ class ReferenceDrafter:
             if copying is None:
                 token, q = self.head.tokens_of(choose(q, temperature, uniforms)), self.head.spread(q)
             else:
-                own = self.head.spread(q)
-                q = copying.mixed(own)
+                drafter = self.head.spread(q)
+                q = copying.mixed(drafter)
                 token = choose(q, temperature, uniforms)
-                copying = copying.drafted(token, copying.of(own))
+                copying = copying.drafted(token, copying.of(drafter))
                 confidences.append(q.amax(1))
             if temperature is not None:
                 probs.append(q)
@@ -144,7 +173,7 @@ class ReferenceDrafter:
         return context, Draft(context.tokens[:, 1:], stated, largest), copying
 
     def _step(self, previous: Tensor, tokens: Tensor) -> Tensor:
-        """One application of the layer to m positions after those in the cache: [B, m, d]."""
+        """Apply the layers to m positions after those in the cache: [B, m, d]."""
         assert self.drafter.autoregressive is not None
         before, new = self.cache.get_seq_length(), tokens.shape[1]
         positions = torch.arange(before, before + new, device=tokens.device)
@@ -154,6 +183,13 @@ class ReferenceDrafter:
 
 
 def truncate_cache(cache: DynamicCache, length: int) -> None:
-    """Keep at most the first entries of a cache; `crop` takes no number of these from transformers 5.24 on."""
+    """Keep at most the first entries of a cache.
+
+    From transformers 5.24 on `crop` only takes the number of entries to drop.
+
+    Args:
+        cache: Changed in place.
+        length: Entries to keep.
+    """
     if (surplus := cache.get_seq_length() - length) > 0:
         cache.crop(-surplus)

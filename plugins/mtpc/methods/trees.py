@@ -1,4 +1,4 @@
-"""Trees of both parts of a drafter, level by level, whoever keeps what the autoregressive part has read."""
+"""Draft trees of both parts, level by level; the caller keeps the autoregressive part's KV cache."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from mtpc.parallel.beams import BeamTree
 from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 
-# One more step of the autoregressive part: the states [B k, d] of k prefixes of each text, their last tokens int64 [B k], and
-# which of the rows of the step before each goes on from, int64 [B k] -> the states after it, [B k, d].
+# One more draft step. Arguments: the states [B k, d] of k prefixes of each text, their last tokens int64 [B k], and the
+# row of the previous step that each continues, int64 [B k]. Result: the states after the step, [B k, d].
 DraftStep = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class TreeLimits(NamedTuple):
-    """Of a tree.  depth: tokens of one path.
+    """Limits of a draft tree.
 
-    beams: prefixes of a level that the autoregressive part goes on from, and children of a node.  nodes: of a level of the
-    window that are kept.
+    Attributes:
+        depth: Most tokens of one path.
+        beams: Prefixes of a level that the autoregressive part continues, and most children of a node.
+        nodes: Nodes that are kept of each level of the parallel part.
     """
 
     depth: int
@@ -33,7 +35,7 @@ class TreeLimits(NamedTuple):
 
     @classmethod
     def of(cls, size: int, depth: int, max_children: int | None) -> Self:
-        """As wide as a tree of ``size`` nodes can use where nothing is said."""
+        """Return limits as wide as a tree of ``size`` nodes can use, where ``max_children`` is None."""
         return cls(min(size, depth), max_children or size, size)
 
 
@@ -46,10 +48,19 @@ def grow_levels(
     limits: TreeLimits,
     temperature: Tensor | None,
 ) -> BeamTree:
-    """The levels of a tree after each of B texts: those of the autoregressive part, and under its last beams the window's.
+    """Grow the levels of a tree after each of B texts: the autoregressive part's, then the parallel part's.
 
-    known: what is without an autoregressive part, see `DraftContext.of_target`.  states: after the first draft step, [B, d].
-    temperature: [B], at 0 and where it is None 1: only the order of the probabilities counts.
+    Args:
+        drafter: With an autoregressive part.
+        head: The embedding and output head that it drafts with.
+        context: The context without an autoregressive part, see `DraftContext.of_target`.
+        states: After the first draft step, [B, d].
+        step: Runs a further draft step, see `DraftStep`.
+        limits: Depth and width.
+        temperature: [B]; 0, or None for all, counts as 1: only the order of the probabilities counts.
+
+    Returns:
+        The levels; `BeamTree.tree` chooses the nodes.
     """
     autoregressive, depth = drafter.split(limits.depth)
     requests, beams = len(states), min(limits.beams, len(head.rows))
@@ -80,5 +91,5 @@ def grow_levels(
 
 
 def _of_rows(temperature: Tensor | None, rows: Tensor) -> Tensor | None:
-    """Of each row, as many for each text."""
+    """Repeat each text's temperature for its beams."""
     return None if temperature is None else temperature.repeat_interleave(len(rows) // len(temperature))

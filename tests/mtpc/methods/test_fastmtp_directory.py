@@ -50,7 +50,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     ),
     "more positions than any engine holds": (
         {"rope_parameters": {**ROPE, **LLAMA3, "rope_type": "llama3", "factor": 1e300}},
-        "makes more positions than 16777216 of 64",
+        "scales 64 positions to more than 16777216",
     ),
     "a factor too few": (
         {

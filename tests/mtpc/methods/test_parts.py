@@ -101,7 +101,7 @@ def test_a_parallel_part_of_another_kind_follows_the_layers() -> None:
     ("base", "made", "config", "message"),
     [
         (FastMTP, lambda: None, Config(), "has neither an autoregressive part nor a parallel part"),
-        (FastMTP, Successors, Steps(), "states draft steps, but has no autoregressive part"),
+        (FastMTP, Successors, Steps(), "has draft steps, but no autoregressive part"),
         (Gumiho, Successors, NoSteps(**layers().model_dump()), "part, which must draft at least one token"),
         (FastMTP, lambda: EXAMPLES["gumiho-ff"]().parallel, Config(), "needs an autoregressive part before it"),
         (Gumiho, lambda: PromptLookupPart(VOCAB, 5), layers(), "cannot follow an autoregressive part"),

@@ -47,7 +47,7 @@ def test_families_of_other_distributions(registered: list[str]) -> None:
     ("value", "reason"),
     [
         ("nowhere.at.all:DraftMethod", "No module named"),
-        ("mtpc.errors:MTPCError", "is no DraftMethod"),
+        ("mtpc.errors:MTPCError", "is not a DraftMethod"),
         ("mtpc.errors:None_", ""),
     ],
 )
