@@ -1,8 +1,7 @@
-"""Reference verification rules: a draft and the target's probabilities become tokens distributed as the target's.
+"""Reference verification rules: from draft tokens and target probabilities to tokens distributed as the target's.
 
-The reference, whether or not a part of this project calls it: where an engine's own rule is correct, that is used and
-held to the one here (`verify_greedy`, `verify_rejection`); where it has none, the one here is used (`verify_tree`,
-`mtpc.verify.filters`).
+Where an engine has a correct rule of its own, that rule is used and tested against the one here (`verify_greedy`,
+`verify_rejection`). Where it has none, the rule here is used (`verify_tree`, `mtpc.verify.filters`).
 """
 
 from mtpc.verify.acceptance import Rates, rates_from_counts, rates_from_marginal

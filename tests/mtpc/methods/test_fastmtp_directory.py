@@ -62,7 +62,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
                 "original_max_position_embeddings": 64,
             }
         },
-        "rope_parameters.short_factor must hold 2 numbers",
+        "rope_parameters.short_factor must have 2 numbers",
     ),
 }
 
