@@ -30,7 +30,7 @@ PARALLEL_KEYS: dict[str, Any] = {
     "intermediate_size": 1,
     "max_position_embeddings": 1 << 20,
 }
-STORED_PARTS = {"autoregressive": "serial", "parallel": "window"}  # prefixes of tensors in a checkpoint of version 1
+STORED_PARTS = {"autoregressive": "serial", "parallel": "window"}  # prefixes of tensor names in checkpoints
 STATE_KEY = "eagle_aux_hidden_state_layer_ids"  # vLLM's key for the target layers whose inputs a drafter reads
 
 

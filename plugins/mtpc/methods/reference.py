@@ -139,7 +139,7 @@ class ReferenceDrafter:
         assert self.drafter.parallel is not None
         if not self.drafter.parallel.reads_autoregressive:
             return context
-        assert self.drafter.autoregressive is not None  # part of the contract: such a window goes on from one
+        assert self.drafter.autoregressive is not None  # part of the contract: it follows an autoregressive part
         return with_head_inputs(context, self.drafter.autoregressive, self.head)
 
     def _autoregressive(

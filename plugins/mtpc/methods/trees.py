@@ -86,8 +86,8 @@ def grow_levels(
     assert drafter.autoregressive is not None and drafter.parallel is not None
     if drafter.parallel.reads_autoregressive:
         context = with_head_inputs(context, drafter.autoregressive, head)
-    heat = _of_rows(temperature, states)
-    return drafter.parallel.extend_tree(growth, context, heat, depth, limits.beams, limits.nodes)
+    beam_temperature = _of_rows(temperature, states)
+    return drafter.parallel.extend_tree(growth, context, beam_temperature, depth, limits.beams, limits.nodes)
 
 
 def _of_rows(temperature: Tensor | None, rows: Tensor) -> Tensor | None:

@@ -31,13 +31,13 @@ class Beams(NamedTuple):
     Attributes:
         tokens: int64 [B, k], the last token of each prefix.
         parents: int64 [B, k], the beam of the level before that each continues.
-        places: int64 [B, k], the index of each among the nodes of its level.
+        nodes: int64 [B, k], the index of each among the nodes of its level.
         scores: [B, k], log q of each prefix.
     """
 
     tokens: Tensor
     parents: Tensor
-    places: Tensor
+    nodes: Tensor
     scores: Tensor
 
 
@@ -65,8 +65,8 @@ class BeamTree(NamedTuple):
             head: The output head, which maps its rows to tokens.
         """
         score = log_q.new_zeros(len(log_q), 1)
-        place = score.long()
-        return cls((), Beams(place, place, place, score)).with_level(log_q[:, None], width, head)
+        node = score.long()
+        return cls((), Beams(node, node, node, score)).with_level(log_q[:, None], width, head)
 
     def with_level(self, log_q: Tensor, width: int, head: Head) -> Self:
         """Add a level of the ``width`` most probable tokens after each beam.
@@ -82,10 +82,10 @@ class BeamTree(NamedTuple):
         before = self.beams.scores[..., None]
         # Rounding must not make a child more probable than its parent: parents have to come first by score.
         scores = (before + found).minimum(before).flatten(1)
-        parents = self.beams.places[..., None].expand_as(rows).flatten(1)
+        parents = self.beams.nodes[..., None].expand_as(rows).flatten(1)
         level = Level(head.tokens_of(rows).flatten(1), parents, scores)
-        best, places = scores.topk(min(width, scores.shape[1]))
-        beams = Beams(level.tokens.gather(1, places), places // rows.shape[2], places, best)
+        best, nodes = scores.topk(min(width, scores.shape[1]))
+        beams = Beams(level.tokens.gather(1, nodes), nodes // rows.shape[2], nodes, best)
         return self._replace(levels=(*self.levels, level), beams=beams)
 
     def with_parallel_levels(
@@ -117,7 +117,7 @@ class BeamTree(NamedTuple):
         start = 0 if given is None else 1  # first position that is drafted
         tokens = rows if head is None else head.tokens_of(rows)
         first = torch.arange(len(tokens), device=tokens.device).view(-1, beams)  # [B, k], the circuits of each request
-        owners, places, scores, levels = first, self.beams.places, self.beams.scores, list(self.levels)
+        owners, nodes, scores, levels = first, self.beams.nodes, self.beams.scores, list(self.levels)
         for position in range(start, start + depth):
             owner = owners.flatten()  # [B P], the circuit of each prefix
             belief = torch.softmax(state[-1], -1).nan_to_num(0.0)  # [B P, R]
@@ -128,10 +128,10 @@ class BeamTree(NamedTuple):
             prefix = found // joint.shape[2]  # [B, P'], node of the level above
             choice = choices.view(len(joint), -1).gather(1, found)  # which candidate
             owners = owners.gather(1, prefix)
-            levels.append(Level(tokens[owners, position, choice], places.gather(1, prefix), scores))
-            places = torch.arange(scores.shape[1], device=tokens.device).expand_as(scores)
+            levels.append(Level(tokens[owners, position, choice], nodes.gather(1, prefix), scores))
+            nodes = torch.arange(scores.shape[1], device=tokens.device).expand_as(scores)
             if position + 1 < start + depth:
-                state = _advanced(circuit, few, position, state, owners, prefix, choice)
+                state = _states_after(circuit, few, position, state, owners, prefix, choice)
         return self._replace(levels=tuple(levels))
 
     def tree(self, size: int) -> TreeDraft:
@@ -166,7 +166,7 @@ def _candidates(
     return params._replace(leaves=few), tuple(each[:, 0] for each in state), rows
 
 
-def _advanced(
+def _states_after(
     circuit: Circuit, few: CircuitParams, position: int, state: State, owners: Tensor, prefix: Tensor, choice: Tensor
 ) -> State:
     """Return the states after the nodes of a level, one row per node: [B P', R] each.

@@ -78,9 +78,9 @@ class JointPart(ParallelPart):
             return self._draft(context, temperature, noise, num_drafts, copying)
         drafts = []
         for part in in_parts(rows, most):
-            heat, uniforms = (None if each is None else each[part] for each in (temperature, noise))
+            some_temperature, some_noise = (None if each is None else each[part] for each in (temperature, noise))
             copied = None if copying is None else copying.of_rows(part)
-            drafts.append(self._draft(context.of_rows(part), heat, uniforms, num_drafts, copied))
+            drafts.append(self._draft(context.of_rows(part), some_temperature, some_noise, num_drafts, copied))
         return concat_requests(drafts)
 
     def _draft(
@@ -96,13 +96,13 @@ class JointPart(ParallelPart):
         With prompt lookup the distribution is the mixture with the copied token.
         """
         rows, given, last = _HeadRows(context.head), context.tokens[:, -1:], self.num_evidence + num_drafts
-        heat = None if temperature is None else temperature.masked_fill(temperature <= 0, 1.0)
+        positive_temperature = None if temperature is None else temperature.masked_fill(temperature <= 0, 1.0)
         leaf_states, sums = self.states(context)
-        sums = tuple(tempered(weights, heat).log_softmax(-1) for weights in sums)
+        sums = tuple(tempered(weights, positive_temperature).log_softmax(-1) for weights in sums)
 
         def leaves(start: int, end: int) -> Tensor:
             """Compute unnormalized leaves of some positions, [B, p, R, V]."""
-            return tempered(self.leaves(context, leaf_states[:, start:end], slice(start, end)), heat)
+            return tempered(self.leaves(context, leaf_states[:, start:end], slice(start, end)), positive_temperature)
 
         state = self.circuit.start(CircuitParams(leaf_states, sums))
         if self.num_evidence:

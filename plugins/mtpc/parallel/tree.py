@@ -1,9 +1,10 @@
 """Draft trees of the most probable continuations under a circuit.
 
-The expected number of accepted draft tokens under the draft distribution is the sum of q(x_1..x_d) over the nodes of
-the tree, so the best tree of N nodes has the N most probable prefixes. A prefix is at least as probable as its
-continuations, so these prefixes form a tree. The conditionals of a circuit are exact, so their probabilities are known
-while the tree grows. EAGLE-2 (Li et al. 2024) has to estimate them.
+The expected number of accepted draft tokens is the sum of q(x_1..x_d) over the nodes of the tree, under the draft
+distribution. So the best tree of N nodes has the N most probable prefixes.
+A prefix is at least as probable as its continuations, so these prefixes form a tree.
+The conditionals of a circuit are exact, so their probabilities are known while the tree grows. EAGLE-2 (Li et al. 2024)
+has to estimate them.
 """
 
 from __future__ import annotations

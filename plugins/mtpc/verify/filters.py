@@ -15,9 +15,10 @@ from torch import Tensor
 def filtered(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, in_turn: bool = False) -> Tensor:
     """Filter distributions and renormalize them.
 
-    A token is kept if fewer than top_k tokens rank before it, these have at most top_p of the mass, and the token has
-    at least min_p times the mass of the first. Equal tokens rank by their number, so top_k = 1 is the choice of greedy
-    decoding. The most probable token is always kept.
+    A token is kept if fewer than top_k tokens rank before it and these have at most top_p of the mass. It must also
+    have at least min_p times the mass of the first.
+    Equal tokens rank by their number, so top_k = 1 is the choice of greedy decoding. The most probable token is always
+    kept.
 
     Args:
         probs: [B, ..., V].
@@ -35,7 +36,7 @@ def filtered(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, in_turn
     first = rank < top_k.view(rows)
     mass = (ranked * first).sum(-1, keepdim=True) if in_turn else 1.0
     top_p = top_p.view(rows)
-    keep = first & ((ranked.cumsum(-1) - ranked <= top_p * mass) | (top_p >= 1))  # [B, ..., V], 1 for any rounding
+    keep = first & ((ranked.cumsum(-1) - ranked <= top_p * mass) | (top_p >= 1))  # [B, ..., V]; top_p = 1 keeps all
     keep = keep & (ranked >= min_p.view(rows) * ranked[..., :1]) | (rank == 0)
     kept = torch.zeros_like(probs).scatter(-1, order, ranked * keep)
     return kept / kept.sum(-1, keepdim=True)
