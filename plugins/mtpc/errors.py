@@ -107,7 +107,7 @@ def exiting_with_message() -> Iterator[None]:
 
 
 def exits_with_message(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a function under `exiting_with_message`.
+    """Decorate a function to run under `exiting_with_message`.
 
     Args:
         function: Called in a process that an engine starts.

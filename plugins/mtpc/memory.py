@@ -26,7 +26,7 @@ def check_drafter_memory(numbers: int, name: str) -> None:
     Raises:
         MTPCError: Where they take more memory than the machine has.
     """
-    _refuse_beyond(_of_machine(), FLOAT_BYTES * numbers, f"a drafter of the sizes in {name}")
+    _check_memory(_machine_memory(), FLOAT_BYTES * numbers, f"a drafter of the sizes in {name}")
 
 
 def check_training_memory(modules: Iterable[nn.Module], name: str) -> None:
@@ -40,7 +40,7 @@ def check_training_memory(modules: Iterable[nn.Module], name: str) -> None:
         MTPCError: Where they take more memory than the device has.
     """
     parameters = sum(parameter.numel() for module in modules for parameter in module.parameters())
-    _refuse_beyond(_of_device(), BYTES_PER_TRAINED_PARAMETER * parameters, f"training {name}")
+    _check_memory(_device_memory(), BYTES_PER_TRAINED_PARAMETER * parameters, f"training {name}")
 
 
 def check_batch_memory(
@@ -68,21 +68,22 @@ def check_batch_memory(
     if kept is not None:
         needed = kept + min(needed, BYTES_PER_PROB * max(MAX_PROBS, autoregressive * batch * tokens))
     what = f"drafting {drafts} tokens from {tokens} for {batch} requests at a time"
-    _refuse_beyond(_of_device(), needed, what, "; let it run fewer requests at a time")
+    _check_memory(_device_memory(), needed, what, "; lower the engine's limit of concurrent requests")
     return f"{what} takes up to {needed / 1e6:,.1f} MB"
 
 
-def _of_device() -> int:
+def _device_memory() -> int:
     """Return the bytes of the first GPU, else of the machine."""
-    return torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else _of_machine()
+    return torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else _machine_memory()
 
 
-def _of_machine() -> int:
+def _machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _refuse_beyond(there: int, needed: int, what: str, instead: str = "") -> None:
-    if needed > there:
+def _check_memory(available: int, needed: int, what: str, fix: str = "") -> None:
+    if needed > available:
+        gib = 2**30
         raise MTPCError(
-            f"{what} takes {needed / 2**30:,.1f} GiB of memory, but this machine has {there / 2**30:,.1f} GiB{instead}."
+            f"{what} takes {needed / gib:,.1f} GiB of memory, but this machine has {available / gib:,.1f} GiB{fix}."
         )
