@@ -137,7 +137,7 @@ def _verdict(original: Any, verify_input: Any, batch: Any, logits_output: Any, *
 
 
 def _sampled(drafts: Drafted, batch: Any, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """By the core's rules: accepted drafts [B], emitted tokens [B, N + 1], accepted nodes [B, N], see `TreeVerifyOutput`.
+    """By the core's rules: accepted drafts [B], emitted tokens [B, N + 1], accepted nodes [B, N] (`TreeVerifyOutput`).
 
     Rejection sampling where distributions are stated; else the target alone chooses, which is lossless for any tree.
     logits: [B (N + 1), V], at the pending token and at each draft.  Some requests are verified at a time: SGLang has
