@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from tests.oracles.autoregressive import DraftLayersOracle
 from torch import Tensor
 
 from mtpc.methods.drafter import Drafter
@@ -17,6 +16,7 @@ from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.independent import IndependentPart
 from mtpc.target_head.shared import SharedHead
 from tests.oracles.circuit_part import CircuitPartOracle
+from tests.oracles.draft_layers import DraftLayersOracle
 from tests.oracles.independent_part import ParallelOracle
 
 Choose = Callable[[int, Tensor], int]  # (draft counted from 0, its distribution [V]) -> token

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.oracles.autoregressive import DraftLayersOracle, greedy
 from torch import Tensor
 from transformers import Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding
@@ -24,6 +23,7 @@ from mtpc.methods.drafter import load_drafter
 from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.convert.mimo_checkpoint import FASTMTP, MIMO, random_weights, write_checkpoint
+from tests.oracles.draft_layers import DraftLayersOracle, greedy
 from tests.support.tiny_models import SIZE, VOCAB
 
 PREFIX = "model.mtp_layers.0."
