@@ -64,7 +64,7 @@ class LayerTrees:
         return self.first[positions]
 
     def step(self, states: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
-        """See `mtpc.methods.trees.Step`."""
+        """See `mtpc.methods.trees.DraftStep`."""
         own = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
         self.positions = self.positions[rows] + 1
         self.seen = torch.cat([self.seen[rows], own], 1)
