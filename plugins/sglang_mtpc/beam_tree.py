@@ -26,7 +26,7 @@ def draft_tree(
     next_pass: Callable[[Beams, Tensor], Tensor] | None,
     lap: Callable[[str], None],
 ) -> TreeDraft:
-    """Draft the most probable nodes of both parts, some of them borrowed (`DraftShape.borrow_nodes`).
+    """Draft the most probable nodes of both parts, some of them borrowed (`DraftShape.borrowed`).
 
     Args:
         draft_input: SGLang's ``EagleDraftInput``, whose hidden states [B, 2 d] are the target's and the draft layers'.
@@ -59,7 +59,7 @@ def draft_tree(
     temperature, rest = _per_row(temperature, known.tokens), shape.depth - steps
     growth = parallel.extend_tree(growth, known, temperature, rest, shape.children, shape.nodes)
     lap("parallel")
-    tree = borrow_nodes(growth.tree(shape.nodes), shape.borrow_nodes)
+    tree = borrow_nodes(growth.tree(shape.nodes), shape.borrowed)
     lap("tree")
     return tree
 

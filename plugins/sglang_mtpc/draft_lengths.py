@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, Mode, one_hot, concat_positions
+from mtpc.draft import Draft, Mode, concat_positions, one_hot
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths, Way
 from mtpc.draft_length.cost import FREE, MEASURED, StepCost, measured

@@ -45,7 +45,7 @@ def organize_draft_results(
         Parents, scores and tokens of a `TreeDraft`, [B, N] each.  SGLang's loop returns them unchanged.
     """
     levels = levels_of(score_list, token_list, parents_list)
-    tree = borrow_nodes(best_nodes(levels, num_draft_token - 1), served.shape().borrow_nodes)
+    tree = borrow_nodes(best_nodes(levels, num_draft_token - 1), served.shape().borrowed)
     return tree.parents, tree.scores, tree.tokens
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from sglang.srt.arg_groups.overrides import declare_resolution, model_config_of, resolving_view
 from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
 
-from mtpc.errors import MTPCError, await_child_message, show_messages, exits_with_message
+from mtpc.errors import MTPCError, await_child_message, exits_with_message, show_messages
 from mtpc.files.hub import local_folder
 from mtpc.serving.after_import import after_import
 from sglang_mtpc import native_settings

@@ -24,8 +24,8 @@ from mtpc.noise import counter_uniforms
 from mtpc.verify import verify_rejection
 from mtpc.verify.candidates import candidates, verify_rejection_candidates, verify_tree_candidates
 from mtpc.verify.filters import filtered, filtered_by_min_p
+from mtpc.verify.output import PADDING
 from mtpc.verify.tree import verify_tree
-from mtpc.verify.verdict import PADDING
 from sglang_mtpc import finish
 from sglang_mtpc.hooks import put_around
 from sglang_mtpc.links import NO_PARENT, chain_links, parents_of, tree_links
@@ -179,7 +179,7 @@ def _sampled(drafts: DraftsToVerify, batch: Any, logits: Tensor) -> tuple[Tensor
         logits: [B (N + 1), V], at the bonus token and at each draft token.
 
     Returns:
-        Accepted draft tokens [B], emitted tokens [B, N + 1] and accepted nodes [B, N], see `TreeVerdict`.
+        Accepted draft tokens [B], emitted tokens [B, N + 1] and accepted nodes [B, N], see `TreeVerifyOutput`.
     """
     info = batch.sampling_info
     rows, nodes = drafts.tokens.shape

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtpc.errors import MTPCError, await_child_message, show_messages, exits_with_message
+from mtpc.errors import MTPCError, await_child_message, exits_with_message, show_messages
 from vllm_mtpc import metrics
 from vllm_mtpc.additional_config import vocabulary_values
 from vllm_mtpc.native.settings import check_native

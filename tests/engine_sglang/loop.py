@@ -62,7 +62,7 @@ class SteppingSession(ReferenceDrafter):
         self._choose(following, at_once=self.drafter.parallel is not None)
         best = super().draft_tree(hidden, following, size, *rest, **named, depth=self.loop.depth)
         draft = borrow_nodes(best, self.loop.borrow)
-        self.loop.borrow_nodes += not torch.equal(draft.tokens, best.tokens)
+        self.loop.borrowed += not torch.equal(draft.tokens, best.tokens)
         self.drafts.append(draft.tokens[0].tolist())
         return draft
 
@@ -132,7 +132,7 @@ class SteppedLoop(Loop):
     steps in which some were.
     """
 
-    borrow_nodes = 0
+    borrowed = 0
     tree: Tree | None = None
     depth: int | None = None
     borrow = 0

@@ -25,10 +25,10 @@ def microseconds(call: Callable[[], object], device: torch.device) -> float:
     replay, _ = capture_graph(call)
     replay()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.capture_graph()
+    start.record()
     for _ in range(TIMES):
         replay()
-    end.capture_graph()
+    end.record()
     torch.cuda.synchronize()
     return 1e3 * start.elapsed_time(end) / TIMES
 

@@ -23,5 +23,7 @@ def test_beside_what_is_kept_a_batch_is_drafted_for_in_parts(batch: int, autoreg
 
 
 def test_a_batch_that_cannot_fit_is_refused_with_what_to_do() -> None:
-    with pytest.raises(MTPCError, match=r"GiB of memory, but this machine has .* GiB; let it run fewer requests"):
+    with pytest.raises(
+        MTPCError, match=r"GiB of memory, but this machine has .* GiB; lower the engine's limit of concurrent requests"
+    ):
         check_batch_memory(1_000_000, 7, 152_000)

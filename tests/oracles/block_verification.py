@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mtpc.draw import draw
-from mtpc.verify.verdict import VerifyOutput, probs_of_drafts, emit, residual
+from mtpc.verify.output import VerifyOutput, emit, probs_of_drafts, residual
 
 
 def block_weights(drafts: Tensor, draft: Tensor, target: Tensor) -> Tensor:

@@ -31,14 +31,14 @@ class DraftingOracle:
         self.autoregressive = self.window = self.parallel = None
         if config.autoregressive is not None:
             self.autoregressive = DraftLayersOracle(
-                config.autoregressive, part(weights, "serial."), head.embedding, head.rows
+                config.autoregressive, part(weights, "autoregressive."), head.embedding, head.rows
             )
         if isinstance(drafter.parallel, IndependentPart):
             assert self.autoregressive is not None
-            self.parallel = ParallelOracle(drafter.parallel.config, part(weights, "window."), self.autoregressive)
+            self.parallel = ParallelOracle(drafter.parallel.config, part(weights, "parallel."), self.autoregressive)
         elif drafter.parallel is not None:
             assert isinstance(drafter.parallel, CircuitPart)  # the only other kind of window
-            self.window = CircuitPartOracle(drafter.parallel.config, part(weights, "window.head."))
+            self.window = CircuitPartOracle(drafter.parallel.config, part(weights, "parallel.head."))
 
     def draft(
         self, hidden: Tensor, text: list[int], num_drafts: int, choose: Choose, temperature: float = 1.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from mtpc.parallel.with_head_inputs import with_head_inputs
 from torch import Tensor
 
 from mtpc.draft import DraftContext
 from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.beams import Beams
 from mtpc.parallel.borrow import borrow_nodes
-from mtpc.parallel.with_head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.shape import DraftShape
@@ -79,6 +79,6 @@ def test_the_tree_is_the_plain_loops(name: str, shape: DraftShape) -> None:
     laps: list[str] = []
     found = draft_tree(given, step, shape, layers, drafter.parallel, again, laps.append)
     assert laps == ["tree", *(["tree"] if again else []), "parallel", "tree"]
-    expected = borrow_nodes(expected, shape.borrow_nodes)
+    expected = borrow_nodes(expected, shape.borrowed)
     assert torch.equal(found.tokens, expected.tokens)
     assert torch.equal(found.parents, expected.parents)

@@ -74,7 +74,7 @@ def test_what_is_left_open_is_completed(target: Path, folder: Path) -> None:
         ),
         (("--speculative-adaptive",), "with a hybrid drafter it must be False"),
         (("--speculative-token-map", "gone.json"), "gone.json is missing"),
-        (("--tp-size", "4"), "which 4 tensor-parallel ranks cannot share evenly"),
+        (("--tp-size", "4"), "which 4 tensor-parallel ranks cannot split evenly"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
 )

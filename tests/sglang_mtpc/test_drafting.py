@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from mtpc.parallel.with_head_inputs import with_head_inputs
 
 from mtpc.draft import Draft, Mode, TreeDraft
 from mtpc.memory import BYTES_PER_PROB, MAX_PROBS
@@ -20,7 +21,6 @@ from mtpc.noise import counter_uniforms
 from mtpc.parallel import part
 from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.compiled import has_compiler
-from mtpc.parallel.with_head_inputs import with_head_inputs
 from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.target_head.union import UnionLogits
@@ -170,7 +170,7 @@ class Certain(ParallelPart):
     def log_probs(self, *_: Any, **__: Any) -> torch.Tensor:
         raise NotImplementedError
 
-    def likeliest(self, *_: Any, **__: Any) -> torch.Tensor:
+    def most_probable_tokens(self, *_: Any, **__: Any) -> torch.Tensor:
         raise NotImplementedError
 
 
@@ -308,7 +308,7 @@ def test_rows_in_parts_are_drafted_as_all_at_once(
     drafting, batch = Drafting(window_of(drafter), CHAIN, copies), inputs(7, mode, copies)
     kept = torch.zeros(7, CHAIN.depth, VOCABULARY)
     expected = drafting.compute(batch, mode)
-    monkeypatch.setattr(part, "STATED", 3 * CHAIN.depth * VOCABULARY)
+    monkeypatch.setattr(part, "MAX_PROBS", 3 * CHAIN.depth * VOCABULARY)
     for place in (None, kept):
         found = drafting.compute(batch, mode, place)
         assert same(found, expected)

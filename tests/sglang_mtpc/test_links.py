@@ -99,7 +99,7 @@ def test_a_path_borrows_beside_children_of_its_own() -> None:
     parents = torch.tensor([[-1, -1, 0, 1, 1, 0]])
     tree = borrow_nodes(TreeDraft(torch.arange(6)[None], parents, -torch.arange(1.0, 7.0)[None]), 3)
     assert tree.parents.tolist() == [[-1, -1, 0, 1, 1, 1]]
-    most = DraftShape(3, 2, 6, borrow_nodes=3).most_children
+    most = DraftShape(3, 2, 6, borrowed=3).most_children
     _, _, child, sibling = built(tree_links(tree.parents, most), tree.tokens, most)
     assert parents_from(child, sibling) == tree.parents.tolist()
 

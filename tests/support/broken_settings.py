@@ -19,7 +19,7 @@ SGLANG_SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
     "borrowed in a chain": (("--speculative-token-map", "?borrow=2"), "needs a draft tree"),
     "a tree of borrowed nodes": (
         (*TREE, "--speculative-token-map", "?borrow=11"),
-        "of a draft tree of 11 nodes 11 cannot be borrowed",
+        "cannot borrow 11 of 11 draft tree nodes",
     ),
     "a vocabulary beside borrowed nodes": (
         (*TREE, "--speculative-token-map", "map.pt?borrow=2"),

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from mtpc.lab.text.byte_tokenizer import save_byte_tokenizer
 from mtpc.lab.training.recipes.byte_target import build_byte_llama
 from mtpc.lab.training.settings import ByteTargetConfig
-from mtpc.methods.copying import PromptLookupOnly, PromptLookupConfig
+from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 from mtpc.parallel.circuit_part import CircuitPart

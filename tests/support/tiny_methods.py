@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from mtpc.autoregressive.config import layer_of
 from mtpc.files.config_model import declared
-from mtpc.methods.copying import PromptLookupOnly, PromptLookupConfig
+from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
 from tests.support.random_hybrid import method

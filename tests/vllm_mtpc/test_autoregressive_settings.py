@@ -272,7 +272,7 @@ def test_ranks_share_the_layer(target: Path, fastmtp: Path) -> None:
             {},
             "has 2 attention heads, 1 key-value heads and an intermediate_size of 128, which 4 tensor-parallel ranks",
         ),
-        (3, {}, "3 tensor-parallel ranks cannot share evenly"),
+        (3, {}, "3 tensor-parallel ranks cannot split evenly"),
         (2, {"draft_tensor_parallel_size": 1}, "draft_tensor_parallel_size is 1, but"),
     ],
 )

@@ -45,7 +45,7 @@ def test_what_ranks_cannot_share_is_one_sentence(sizes: tuple[int, int, int]) ->
     heads, keys, intermediate = sizes
     sentence = (
         f"drafter has {heads} attention heads, {keys} key-value heads and an intermediate_size of {intermediate}, "
-        "which 2 tensor-parallel ranks cannot share evenly."
+        "which 2 tensor-parallel ranks cannot split evenly."
     )
     with pytest.raises(MTPCError) as caught:
         config(*sizes).check_ranks(2, "drafter")

@@ -70,7 +70,9 @@ def test_the_state_that_is_read_is_named_for_the_engine(tmp_path: Path) -> None:
     assert read_config_file(folder)["eagle_aux_hidden_state_layer_ids"] == [1]
     for layers in (None, 2, 30):
         assert load_drafter(folder, Target(SIZE, VOCAB, layers)).config.autoregressive.state_below == 1
-    with pytest.raises(MTPCError, match="reads the state below layer 1 of its target, but this one has layers 0 to 0"):
+    with pytest.raises(
+        MTPCError, match="reads the state below layer 1 of its target, but this target has layers 0 to 0"
+    ):
         load_drafter(folder, Target(SIZE, VOCAB, 1))
 
 
@@ -98,5 +100,5 @@ def test_an_own_head_takes_no_draft_vocabulary(tmp_path: Path) -> None:
     config = EXAMPLES["subset-eagle"]().config
     assert draft_vocabularies({}, tmp_path, config) is None
     assert draft_vocabularies({"size": 3}, tmp_path, EXAMPLES["mtpc-ff"]().config) is None
-    with pytest.raises(MTPCError, match=r"made of the target's output head, but .* has its own\."):
+    with pytest.raises(MTPCError, match=r"restricts the target's output head, but .* has its own\."):
         draft_vocabularies({"size": 3}, tmp_path, config)

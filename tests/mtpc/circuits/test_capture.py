@@ -74,7 +74,7 @@ def test_beams_and_the_windows_under_them_trace_with_fake_tensors(case: Case, de
             )
             growth = BeamTree.begin(torch.empty(ROWS, case.vocabulary), beams, head)
             growth = growth.with_level(torch.empty(ROWS, beams, case.vocabulary), beams, head)
-            growth = growth.extend_tree(circuit, params, head, case.window, beams, 2 * beams)
+            growth = growth.with_parallel_levels(circuit, params, head, case.window, beams, 2 * beams)
             tree = borrow_nodes(growth.tree(TREE), TREE // 2)
     assert all(tensor.shape[0] == ROWS and tensor.device.type == device for tensor in tree)
 

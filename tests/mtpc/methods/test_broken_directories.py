@@ -69,10 +69,10 @@ SECTIONS: dict[str, dict[str, Any]] = {
 }
 LENGTH = {"original_max_position_embeddings": 64}
 ROPES: tuple[tuple[type[BaseModel], dict[str, Any]], ...] = (
-    (rope.Default, {"rope_type": "default"}),
-    (rope.Scaled, {"rope_type": "linear", "factor": 2.0}),
-    (rope.Yarn, {"rope_type": "yarn", "factor": 2.0, **LENGTH}),
-    (rope.Llama3, {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LENGTH}),
+    (rope.DefaultRope, {"rope_type": "default"}),
+    (rope.ScaledRope, {"rope_type": "linear", "factor": 2.0}),
+    (rope.YarnRope, {"rope_type": "yarn", "factor": 2.0, **LENGTH}),
+    (rope.Llama3Rope, {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LENGTH}),
     (rope.LongRope, {"rope_type": "longrope", "short_factor": [1.0] * 2, "long_factor": [1.0] * 2, **LENGTH}),
 )
 LANGUAGE = {"tokens": [3, 1], "counts": [5, 4], "ranked": True}

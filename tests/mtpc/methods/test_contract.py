@@ -178,7 +178,9 @@ def test_a_draft_takes_as_much_noise_as_is_said(example: str, head: SharedHead) 
     hidden, tokens = texts(2)
     for num_drafts in range(1, most(drafter) + 1):
         with pytest.raises((IndexError, RuntimeError)):
-            ReferenceDrafter(drafter, head).draft(hidden, tokens[:, 1:], num_drafts, torch.ones(2), uniforms(2, num_drafts - 1))
+            ReferenceDrafter(drafter, head).draft(
+                hidden, tokens[:, 1:], num_drafts, torch.ones(2), uniforms(2, num_drafts - 1)
+            )
 
 
 @examples

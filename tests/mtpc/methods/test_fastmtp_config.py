@@ -46,7 +46,7 @@ def test_of_a_mixture_of_experts_the_layer_is_a_dense_one() -> None:
         (LlamaConfig(**SHAPE, mlp_bias=True), "mlp_bias is True"),
         (Qwen2Config(**SHAPE, use_sliding_window=True), "use_sliding_window is True"),
         (target_config("qwen3_moe", use_sliding_window=True), "use_sliding_window is True"),
-        (target_config("qwen3", attention_bias=True), "attention_bias must be false for a layer of kind 'qwen3'"),
+        (target_config("qwen3", attention_bias=True), "attention_bias must be false for a layer of type 'qwen3'"),
     ],
 )
 def test_a_target_that_the_layer_could_not_be_like(target: PreTrainedConfig, message: str) -> None:

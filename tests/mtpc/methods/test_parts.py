@@ -37,7 +37,7 @@ class Successors(ParallelPart):
     def log_probs(self, *_: Any, **__: Any) -> Tensor:
         raise NotImplementedError
 
-    def likeliest(self, *_: Any, **__: Any) -> Tensor:
+    def most_probable_tokens(self, *_: Any, **__: Any) -> Tensor:
         raise NotImplementedError
 
 
@@ -91,9 +91,9 @@ def test_a_parallel_part_of_another_kind_follows_the_layers() -> None:
     assert torch.equal(greedy.tokens[:, 2:], (greedy.tokens[:, 1:2] + torch.tensor([1, 2])) % VOCAB)
     sampled = ReferenceDrafter(drafter, head).draft(hidden, following, 4, torch.ones(3), torch.rand(3, 4).double())
     assert torch.equal(sampled.probs[:, 2:].argmax(2), sampled.tokens[:, 2:])  # type: ignore[index]
-    with pytest.raises(MTPCError, match="parallel part drafts chains, no trees"):
+    with pytest.raises(MTPCError, match="cannot draft trees"):
         ReferenceDrafter(drafter, head).draft_tree(hidden, following, 4)
-    with pytest.raises(MTPCError, match="parallel part drafts chains, no trees"):
+    with pytest.raises(MTPCError, match="cannot draft trees"):
         ReferenceDrafter(Drafter(method(FastMTP, Successors), Config()), head).draft_tree(hidden, following, 2)
 
 
@@ -101,7 +101,7 @@ def test_a_parallel_part_of_another_kind_follows_the_layers() -> None:
     ("base", "made", "config", "message"),
     [
         (FastMTP, lambda: None, Config(), "has neither an autoregressive part nor a parallel part"),
-        (FastMTP, Successors, Steps(), "states draft steps, but has no autoregressive part"),
+        (FastMTP, Successors, Steps(), "has draft steps, but no autoregressive part"),
         (Gumiho, Successors, NoSteps(**layers().model_dump()), "part, which must draft at least one token"),
         (FastMTP, lambda: EXAMPLES["gumiho-ff"]().parallel, Config(), "needs an autoregressive part before it"),
         (Gumiho, lambda: PromptLookupPart(VOCAB, 5), layers(), "cannot follow an autoregressive part"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.methods import ENTRY_POINT_GROUP, draft_methods, method_of, broken_methods
+from mtpc.methods import ENTRY_POINT_GROUP, broken_methods, draft_methods, method_of
 from mtpc.methods.fastmtp import FastMTP
 
 OWN = ["mtpc", "fastmtp", "gumiho", "copying"]
@@ -47,7 +47,7 @@ def test_families_of_other_distributions(registered: list[str]) -> None:
     ("value", "reason"),
     [
         ("nowhere.at.all:DraftMethod", "No module named"),
-        ("mtpc.errors:MTPCError", "is no DraftMethod"),
+        ("mtpc.errors:MTPCError", "is not a DraftMethod"),
         ("mtpc.errors:None_", ""),
     ],
 )

@@ -64,5 +64,7 @@ def test_impossible_continuations_still_make_a_tree(seed: int) -> None:
 def test_so_many_cannot_be_borrowed() -> None:
     tree = as_draft([(0,), (1,)])
     for count in (-1, 2):
-        with pytest.raises(MTPCError, match=rf"^of a draft tree of 2 nodes {count} cannot be borrowed, but 0 to 1 can"):
+        with pytest.raises(
+            MTPCError, match=rf"^cannot borrow {count} of 2 draft tree nodes: the number must be from 0 to 1"
+        ):
             borrow_nodes(tree, count)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mtpc.draft import DraftContext
-from mtpc.parallel.with_head_inputs import with_head_inputs
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE

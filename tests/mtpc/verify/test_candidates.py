@@ -85,7 +85,9 @@ def test_verdicts_are_those_over_all_tokens(kind: str) -> None:
     assert torch.equal(among.tokens, over.tokens)
     parents = torch.tensor([-1, -1, 0]).expand(ROWS, -1)
     for one, other in zip(
-        verify_tree_candidates(tokens, parents, found, uniforms), verify_tree(tokens, parents, whole, uniforms), strict=True
+        verify_tree_candidates(tokens, parents, found, uniforms),
+        verify_tree(tokens, parents, whole, uniforms),
+        strict=True,
     ):
         assert torch.equal(one, other)
 

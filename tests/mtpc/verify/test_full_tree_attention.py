@@ -28,14 +28,14 @@ class Example(NamedTuple):
     kept: int
 
     @property
-    def borrow_nodes(self) -> list[Prefix]:
+    def borrowed(self) -> list[Prefix]:
         """The nodes that would not be there otherwise."""
         return [x for x in self.nodes if x not in self.given]
 
     @property
     def donors(self) -> dict[Prefix, Prefix]:
         """Whom each of these was borrowed of."""
-        return {x: next(donor for donor in self.given if len(donor) == len(x)) for x in self.borrow_nodes}
+        return {x: next(donor for donor in self.given if len(donor) == len(x)) for x in self.borrowed}
 
     def judged_as_published(self) -> Tensor:
         """After a borrowed token the target is asked where the token was drafted: under the donor's ancestors."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mtpc.verify.output import PADDING
 from mtpc.verify.penalties import Penalties, add_counts, forbid_early_ends, penalize
-from mtpc.verify.verdict import PADDING
 from tests.oracles.penalties import penalized
 
 V = 7  # so few that trees repeat the text's tokens, and their own
@@ -29,7 +29,7 @@ def test_each_node_is_penalized_by_the_tokens_that_lead_to_it(parents: list[int]
         texts = [torch.randint(V, (size,), generator=generator).tolist() for size in (0, 1, 3, 9, 2)]
         tokens = torch.randint(V, (rows, width), generator=generator)
         logits = torch.randn(rows, width, V, generator=generator)
-        counts = torch.tensor([[text.add_counts(token) for token in range(V)] for text in texts])
+        counts = torch.tensor([[text.count(token) for token in range(V)] for text in texts])
         found = penalize(
             logits, tokens, torch.tensor([parents] * rows), counts, Penalties(*torch.tensor(strengths).T), late
         )

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from mtpc.parallel.with_head_inputs import with_head_inputs
 from torch import Tensor
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.draw import draw_tokens
 from mtpc.noise import counter_uniforms
 from mtpc.parallel import part
-from mtpc.parallel.with_head_inputs import with_head_inputs
 from mtpc.prompt_lookup.table import CopyTable
 from tests.gpu.whole import Example, OwnVocabularies, examples
 from tests.support.fake_graphs import record
@@ -122,7 +122,7 @@ def test_replays_draft_what_calls_do(name: str, copies: bool, monkeypatch: pytes
     turn = torch.randn(size, size, generator=torch.Generator().manual_seed(0))
     captured, called = (speculator(example, drafts, copies) for _ in range(2))
     with monkeypatch.context() as patch:
-        patch.setattr(part, "STATED", 3 * drafts * vocab)  # windows of four requests are captured in two parts
+        patch.setattr(part, "MAX_PROBS", 3 * drafts * vocab)  # windows of four requests are captured in two parts
         replays = {rows: record(lambda rows=rows: whole(captured, rows, turn))[0] for rows in (4, 2, 1)}
     for each in (captured.slot_logits, *learnt(captured)):  # of what was drafted while capturing
         each.zero_()

@@ -71,7 +71,7 @@ def kernels() -> Iterator[Finding]:
 
 def draft_methods() -> list[Finding]:
     """List the registered draft methods and the modules that define them, and those that do not load."""
-    from mtpc.methods import draft_methods, broken_methods
+    from mtpc.methods import broken_methods, draft_methods
 
     known = [
         Finding(f"draft method: {method.name}", True, f"{method.summary}; from {type(method).__module__}")

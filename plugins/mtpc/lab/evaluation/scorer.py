@@ -12,7 +12,7 @@ from torch import Tensor
 from mtpc.draft import DraftContext
 from mtpc.lab.evaluation.texts import TextFeatures
 from mtpc.methods.drafter import Drafter
-from mtpc.parallel.with_head_inputs import with_head_inputs
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 
 

@@ -37,14 +37,14 @@ class TreeSettings(NamedTuple):
     """
 
     sizes: Sequence[int] = ()
-    borrow_nodes: Sequence[int] = ()
+    borrowed: Sequence[int] = ()
     max_children: int | None = None
 
     def titles(self) -> Iterator[tuple[str, int, int]]:
         """Yield the title of each tree, its nodes, and how many of them are borrowed."""
         for size in self.sizes:
             yield f"tree of {size}", size, 0
-            yield from ((f"tree of {size} + {count} borrowed", size + count, count) for count in self.borrow_nodes)
+            yield from ((f"tree of {size} + {count} borrowed", size + count, count) for count in self.borrowed)
 
     @property
     def largest(self) -> int:

@@ -65,7 +65,7 @@ def test_ff_has_no_sums_and_no_trunk(tmp_path: Path) -> None:
 def test_shows_what_it_is_and_how_to_serve_it(folder: Path) -> None:
     result = CliRunner().invoke(app, ["inspect", str(folder)])
     assert result.exit_code == 0
-    for piece in ("btree", "5 tokens", "4 drafts", "hidden size 16, vocabulary 20", "seed", "7"):
+    for piece in ("btree", "5 tokens", "4 draft", "hidden size 16, vocabulary 20", "seed", "7"):
         assert piece in result.output
     line = next(line for line in result.output.splitlines() if line.startswith("vllm serve"))
     values = json.loads(line.split("'")[1])

@@ -111,7 +111,7 @@ def test_what_a_token_says_is_never_markup() -> None:
     ("options", "sentence"),
     [
         (("--nodes", "40", "--children", "1"), "a draft tree of 40 nodes does not fit"),
-        (("--nodes", "5", "--borrow", "5"), "of a draft tree of 5 nodes 5 cannot be borrowed"),
+        (("--nodes", "5", "--borrow", "5"), "cannot borrow 5 of 5 draft tree nodes"),
     ],
 )
 def test_a_tree_that_cannot_be(target: Path, tmp_path: Path, options: tuple[str, ...], sentence: str) -> None:
@@ -123,7 +123,7 @@ def test_a_tree_that_cannot_be(target: Path, tmp_path: Path, options: tuple[str,
 def test_a_drafter_of_chains(target: Path, tmp_path: Path) -> None:
     result = inspected(make_copying(tmp_path / "copying", target), target)
     assert result.exit_code == 2
-    assert result.stderr.endswith("this drafter's parallel part drafts chains, no trees.\n")
+    assert result.stderr.endswith("this drafter cannot draft trees: its parallel part drafts chains only.\n")
 
 
 def test_without_a_target_or_matplotlib(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def test_every_family_has_a_line_that_says_where_it_comes_from(
 
 
 def test_a_family_that_cannot_be_loaded_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "problems", lambda: {"gumiho": "ModuleNotFoundError: No module named 'gumiho'"})
+    monkeypatch.setattr(methods, "broken_methods", lambda: {"gumiho": "ModuleNotFoundError: No module named 'gumiho'"})
     *known, broken = checks.draft_methods()
     assert all(finding.ok for finding in known)
     assert not broken.ok

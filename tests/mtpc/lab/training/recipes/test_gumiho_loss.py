@@ -32,8 +32,8 @@ class Recorded(ReferenceDrafter):
 
     known: DraftContext
 
-    def _completed(self, known: DraftContext) -> DraftContext:
-        self.known = super()._completed(known)
+    def _with_head_inputs(self, known: DraftContext) -> DraftContext:
+        self.known = super()._with_head_inputs(known)
         return self.known
 
 
@@ -72,7 +72,7 @@ def plain(drafter: Drafter, head: SharedHead, hidden: Tensor, text: Tensor) -> t
         distance.append(torch.nn.functional.smooth_l1_loss(state, hidden[start + 1 + step]))
     if window:
         places = torch.stack([hidden[start], *states])[None]
-        known = session._completed(DraftContext(places, text[start + 1 : start + steps + 2][None]))
+        known = session._with_head_inputs(DraftContext(places, text[start + 1 : start + steps + 2][None]))
         assert drafter.parallel is not None
         rest = text[start + steps + 2 : start + DRAFTS + 2]
         for place in range(window):
