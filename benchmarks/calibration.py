@@ -28,7 +28,7 @@ from rich.progress import track
 from benchmarks.arguments import one_sentence
 from benchmarks.plain_loop import Clock, steps
 from mtpc.draft_length.controller import DraftLengths
-from mtpc.draft_length.cost import MEASURED
+from mtpc.draft_length.cost import DEFAULT_COSTS
 from mtpc.lab.evaluation.decoding import speculate
 from mtpc.lab.evaluation.prompts import prompts_of_file
 from mtpc.lab.evaluation.texts import GeneratedText, generate_texts
@@ -53,7 +53,7 @@ def drafted(
     target: FrozenTarget, drafter: Drafter, table: CopyTable, text: GeneratedText, longest: int, clock: Clock
 ) -> Iterator[Token]:
     """What is drafted along a greedy text, up to the first token of each draft that is wrong."""
-    copying = DraftLengths(draft_budget(drafter.config, longest, True), longest, MEASURED, table)
+    copying = DraftLengths(draft_budget(drafter.config, longest, True), longest, DEFAULT_COSTS, table)
     for step in steps(target, drafter, copying, text, clock):
         for place, (foretold, right) in enumerate(zip(step.chances, step.right, strict=False)):
             yield Token(place + 1, "drafter" if place < step.own else "copying", foretold, right)

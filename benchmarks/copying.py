@@ -36,7 +36,7 @@ from benchmarks.in_turn import in_order, in_turn
 from benchmarks.questions import prompts_of_files
 from mtpc.draft_length.cost import StepCost
 from mtpc.files import provenance
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 from mtpc.lab.bench.configuration import token_map
 from mtpc.lab.bench.measure import Measurement
 from mtpc.lab.bench.report import speed_cell
@@ -107,7 +107,7 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
     drafted = replace(plain, drafter=given.drafter, num_drafts=own)
     cost: Any = None
     if given.step_cost is not None:
-        stated = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
+        stated = validated_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
         cost = stated.model_dump(exclude_unset=True)
     always = replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, None, adaptive=False)))
     paying = replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, cost)))

@@ -111,7 +111,7 @@ def stating(circuit: str, rank: int, size: Size) -> Callable[[], object]:
     scope: Any = made
     with size.device:
         parallel = make_part(circuit, DRAFTS + 1, rank, 64, size.vocabulary).requires_grad_(False)
-        scope.model, scope.copying = SimpleNamespace(parallel=parallel, completed=lambda known: known), None
+        scope.model, scope.copying = SimpleNamespace(parallel=parallel, with_head_inputs=lambda known: known), None
         scope.autoregressive_drafts, scope.parallel_drafts, scope.max_num_reqs = 0, DRAFTS, rows
         scope.states, scope.tokens = torch.randn(rows, 1, 64), torch.zeros(rows, 1, dtype=torch.int64)
         scope.positions, scope.temperature = torch.zeros(rows, dtype=torch.int64), torch.ones(rows)

@@ -57,7 +57,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         values = vocabulary_values(get_spec().speculative_token_map)
         self.vocabularies = draft_vocabularies(values, folder, served.config(), config.model_path)
         static = device.type != "cpu"  # in CUDA graphs
-        if static and self.vocabularies is not None and self.vocabularies.together() is None:
+        if static and self.vocabularies is not None and self.vocabularies.union() is None:
             self.vocabularies = None  # see `UnionLogits`
         self.requests: SGLangRequestVocabularies | None = None
         self.lengths = WorkerLengths.of_served(device)
@@ -71,8 +71,8 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
     def _parallel_drafter(self, depth: int) -> Drafting:
         """Return the parallel part that drafts ``depth`` tokens after the autoregressive part."""
         part = served.load_parallel_part(self.target_worker.model_config, torch.device(self.device)).shortened(depth)
-        completed = self.draft_runner.model.completed if part.reads_autoregressive else None
-        return Drafting(part, DraftShape(depth, 1, depth), self._mixes_prompt_lookup, completed)
+        with_head_inputs = self.draft_runner.model.with_head_inputs if part.reads_autoregressive else None
+        return Drafting(part, DraftShape(depth, 1, depth), self._mixes_prompt_lookup, with_head_inputs)
 
     @property
     def _mixes_prompt_lookup(self) -> bool:

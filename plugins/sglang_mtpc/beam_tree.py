@@ -55,7 +55,7 @@ def draft_tree(
         steps, known = 2, _extend_context(known, growth.beams, states)
         lap("tree")
     if parallel.reads_autoregressive:
-        known = model.completed(known, requests)
+        known = model.with_head_inputs(known, requests)
     temperature, rest = _per_row(temperature, known.tokens), shape.depth - steps
     growth = parallel.extend_tree(growth, known, temperature, rest, shape.children, shape.nodes)
     lap("parallel")

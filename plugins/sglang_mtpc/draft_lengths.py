@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mtpc.draft import Draft, Mode, concat_positions, one_hot
 from mtpc.draft_length.budget import DraftBudget
-from mtpc.draft_length.controller import DraftLengths, Way
-from mtpc.draft_length.cost import FREE, MEASURED, StepCost, measured
+from mtpc.draft_length.controller import DrafterTokens, DraftLengths
+from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS, StepCost, measure_costs
 from mtpc.draft_length.request import DraftedRequest
 from mtpc.methods.drafter import draft_budget
 from mtpc.prompt_lookup.mixture import Copied
@@ -65,11 +65,11 @@ class WorkerLengths:
         self.times_steps = False  # whether `time_steps` measures the cost
         self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels are untested without draft tokens
         longest = shape.nodes
-        self.ways: list[Way] = [[drafter_token_count(budget, length) for length in range(longest + 1)]]
+        self.ways: list[DrafterTokens] = [[drafter_token_count(budget, length) for length in range(longest + 1)]]
         if copies and budget.tokens:
             self.ways.append([0] * (longest + 1))
         requests: WeakKeyDictionary[Any, DraftedRequest] = WeakKeyDictionary()
-        self.controller = DraftLengths(budget, longest, cost or FREE, table, None, requests, copies)
+        self.controller = DraftLengths(budget, longest, cost or FREE_DRAFTS, table, None, requests, copies)
 
     @classmethod
     def of_served(cls, device: torch.device) -> Self | None:
@@ -80,7 +80,7 @@ class WorkerLengths:
         shape, table = served.shape(), CopyTable.of(Path(served.folder()))
         budget = draft_budget(served.config(), shape.depth, copies)
         given = served.step_cost()
-        made = cls(table, device, budget, shape, (given or MEASURED) if adapts else None, copies)
+        made = cls(table, device, budget, shape, (given or DEFAULT_COSTS) if adapts else None, copies)
         made.times_steps = adapts and given is None and device.type == "cpu"
         return made
 
@@ -95,7 +95,7 @@ class WorkerLengths:
         if self.times_steps:
             drafts = draft if self.controller.budget.tokens else None
             most = requests * (1 + self.shape.nodes)
-            self.controller.cost = measured(step, drafts, most, requests, agree=seconds_of_first_rank)
+            self.controller.cost = measure_costs(step, drafts, most, requests, agree=seconds_of_first_rank)
             served.announce_cost(self.controller.cost)
 
     def begin(self, requests: Sequence[Any], greedy: bool = True) -> None:
@@ -108,9 +108,9 @@ class WorkerLengths:
         self.controller.begin(greedy)
         for request in requests:
             known = self.controller.requests.get(request)
-            heard = len(request.output_ids) if known is None else known.heard
-            self.controller.add(request, partial(_tokens_of, request), request.output_ids[heard:], waiting=False)
-            self.controller.requests[request].heard = len(request.output_ids)
+            seen = len(request.output_ids) if known is None else known.seen
+            self.controller.add(request, partial(_tokens_of, request), request.output_ids[seen:], waiting=False)
+            self.controller.requests[request].seen = len(request.output_ids)
 
     def copied(self, drafts: int) -> Copied:
         """Return up to ``drafts`` tokens to copy for each request; their weight is 0 where there is no match."""

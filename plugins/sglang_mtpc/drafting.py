@@ -89,8 +89,8 @@ class Drafting:
         parallel: The parallel part.
         shape: Shape of the drafts.
         copies: Whether all inputs have tokens to copy.
-        completed: Adds the layer inputs and the output head that a parallel part after an autoregressive part reads;
-            None: it reads states and tokens only.
+        with_head_inputs: Adds the layer inputs and the output head that a parallel part after an autoregressive part
+            reads; None: it reads states and tokens only.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class Drafting:
         parallel: ParallelPart,
         shape: DraftShape,
         copies: bool = False,
-        completed: Callable[[DraftContext], DraftContext] | None = None,
+        with_head_inputs: Callable[[DraftContext], DraftContext] | None = None,
     ) -> None:
         self.parallel, self.shape, self.copies = parallel.shortened(shape.depth), shape, copies
-        self.completed = completed
+        self.with_head_inputs = with_head_inputs
         self.draft_one = self.parallel.draft  # for batches of one request; see `compile_for_one`
         self.sizes: list[int] = []
         self.graphs: dict[tuple[int, Mode], tuple[Replay, Drafts]] = {}
@@ -139,8 +139,8 @@ class Drafting:
             A chain or a tree for each request.
         """
         known, (depth, children, nodes, count) = DraftContext(inputs.states, inputs.tokens), self.shape
-        if self.completed is not None:
-            known = self.completed(known)
+        if self.with_head_inputs is not None:
+            known = self.with_head_inputs(known)
         if children > 1:
             temperature = None if mode == "greedy" else inputs.temperature
             return borrow_nodes(self.parallel.draft_tree(known, temperature, nodes, children, depth=depth), count)
@@ -212,7 +212,7 @@ class Drafting:
         Args:
             sizes: Batch sizes.
             states: Known states [max(sizes), s + 1, d], of the parallel part's dtype and device.
-            record: Captures a function.
+            capture_graph: Captures a function.
         """
         rows, device = len(states), states.device
         tokens = torch.zeros(states.shape[:2], dtype=torch.int64, device=device)

@@ -15,8 +15,8 @@ from typing import get_args
 from mtpc.autoregressive.kinds import LayerType
 from mtpc.methods import DrafterConfig
 from mtpc.methods.drafter import split_drafts
-from mtpc.serving.check_result import Finding
-from mtpc.serving.integration_point import IntegrationPoint, findings, sentences
+from mtpc.serving.check_result import CheckResult
+from mtpc.serving.integration_point import IntegrationPoint, check_results, mismatches
 
 VERSIONS = ">=0.5.21,<0.5.24"
 FIX = f"install an SGLang version {VERSIONS}, or a release of mtpc-plugins made for the installed one"
@@ -417,9 +417,9 @@ def groups_used(config: DrafterConfig, device: str, vocabularies: bool, copies: 
 
 def problems(groups: Collection[str]) -> Iterator[str]:
     """Yield one sentence for each line of these groups that does not hold in the installed SGLang."""
-    return sentences((line for line in TABLE if line.group in groups), FIX)
+    return mismatches((line for line in TABLE if line.group in groups), FIX)
 
 
-def check() -> list[Finding]:
+def check() -> list[CheckResult]:
     """Return the findings of `mtpc doctor`: every line of the table, checked against the installed SGLang."""
-    return findings("sglang", TABLE, FIX)
+    return check_results("sglang", TABLE, FIX)

@@ -84,7 +84,7 @@ class DraftMetrics:
         Drafts of finished or retracted requests are not counted, as in SGLang's own metrics.
         """
         requests, numbers, length = self.pending.popleft()
-        self.tally.verified(
+        self.tally.count_drafts(
             (number, length, count)
             for request, number, count in zip(requests, numbers, accepted, strict=True)
             if length and not (request.is_retracted or request.finished())

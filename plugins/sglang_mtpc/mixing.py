@@ -32,7 +32,7 @@ class Mixing:
 
     def mixed(self, drafter_probs: Tensor) -> Tensor:
         """Return the mixture for the next draft token, float32 [B, V], from the autoregressive part's, [B, V]."""
-        self.by_drafter, self.awaits_token = self.copying.of(drafter_probs), True
+        self.by_drafter, self.awaits_token = self.copying.drafter_probability(drafter_probs), True
         # SGLang's kernel rejects a draft token whose probability rounding has put above 1.
         return self.copying.mixed(drafter_probs).clamp_max(1.0)
 

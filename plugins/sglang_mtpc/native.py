@@ -93,7 +93,7 @@ class NativeDraftWorker(EagleDraftWorker):
         values = vocabulary_values(spec.speculative_token_map)
         vocabularies = open_vocabularies(values, folder, config.vocab_size, config.model_path)
         if vocabularies is not None and torch.device(self.device).type != "cpu":
-            vocabularies = vocabularies.together()  # in CUDA graphs, see `DraftVocabularies`
+            vocabularies = vocabularies.union()  # in CUDA graphs, see `DraftVocabularies`
         if vocabularies is None:
             return
         self.head = restrict(self.draft_runner.model, vocabularies, config.vocab_size)

@@ -10,7 +10,7 @@ import torch
 
 from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.requests import Reading, choose_all, read_all
+from mtpc.vocabulary.requests import LanguageState, choose_all, read_all
 
 
 class RequestTokens(Sequence[int]):
@@ -58,7 +58,7 @@ class SGLangRequestVocabularies:
     def __init__(self, detector: LanguageDetector, requests: int, device: torch.device) -> None:
         self.detector = detector
         # Key: SGLang's ``Req``, not its id, which a client may reuse while the first request still exists.
-        self.readings: WeakKeyDictionary[Any, Reading] = WeakKeyDictionary()
+        self.readings: WeakKeyDictionary[Any, LanguageState] = WeakKeyDictionary()
         self.numbers = torch.zeros(requests, dtype=torch.int64, device=device)
 
     def choose(self, requests: Sequence[Any]) -> None:
@@ -70,7 +70,7 @@ class SGLangRequestVocabularies:
         numbers = torch.tensor(self.chosen, pin_memory=self.numbers.is_cuda)
         self.numbers[: len(requests)].copy_(numbers, non_blocking=True)
 
-    def _of(self, request: Any) -> Reading:
+    def _of(self, request: Any) -> LanguageState:
         if request not in self.readings:
-            self.readings[request] = Reading(self.detector)
+            self.readings[request] = LanguageState(self.detector)
         return self.readings[request]

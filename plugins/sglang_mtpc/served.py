@@ -18,7 +18,7 @@ from mtpc.memory import FLOAT_BYTES, check_batch_memory
 from mtpc.methods import DrafterConfig, DraftMethod, method_of
 from mtpc.methods.drafter import load_drafter
 from mtpc.parallel.part import ParallelPart
-from mtpc.serving.announcement import Shares, announced
+from mtpc.serving.announcement import Shares, startup_line
 from sglang_mtpc import token_map
 from sglang_mtpc.shape import DraftShape
 
@@ -133,7 +133,7 @@ def announce(vocabularies: str | None, steps: int) -> None:
         probs = None if by_drafter.children > 1 else FLOAT_BYTES * batch * by_drafter.depth * drafter.vocab_size
         more.append(check_batch_memory(batch, by_drafter.nodes, drafter.vocab_size, probs, steps > 0))
     whole = f"drafting from all {drafter.vocab_size} tokens"
-    logger.info(announced(Path(folder()), method, shares, vocabularies or whole, *more))
+    logger.info(startup_line(Path(folder()), method, shares, vocabularies or whole, *more))
 
 
 def announce_cost(cost: StepCost) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from mtpc.draft import MAX_TREE_NODES
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import shown
+from mtpc.files.config_model import short_repr
 from mtpc.methods import DrafterConfig, method_of
 from mtpc.methods.drafter import check_drafts, split_drafts
 from mtpc.parallel.borrow import check_borrowed
@@ -99,7 +99,8 @@ def _tree(settings: Any, config: DrafterConfig, children: int) -> DraftShape:
     nodes = tokens - 1
     if max(nodes, children) > MAX_TREE_NODES:
         raise MTPCError(
-            f"{TOKENS} is {shown(tokens)} and {TOPK} {shown(children)}, but a tree has at most {MAX_TREE_NODES} nodes."
+            f"{TOKENS} is {short_repr(tokens)} and {TOPK} {short_repr(children)}, but a tree has at most "
+            f"{MAX_TREE_NODES} nodes."
         )
     if depth is None:
         depth = min(config.num_drafts, nodes)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from mtpc.draft import MAX_TREE_NODES
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.serving.settings import DraftSettings
 
 NAME = "--speculative-token-map"
@@ -77,7 +77,7 @@ def read(token_map: str | None) -> TokenMap:
     values = {key: _value(text) for key, text in pairs}
     if len(values) < len(pairs) or "vocabulary" in values:
         raise MTPCError(f"{NAME} is {token_map!r}, but it must begin with a file and contain each setting once.")
-    return declared(TokenMap, values | ({"vocabulary": file} if file else {}), NAME)
+    return validated(TokenMap, values | ({"vocabulary": file} if file else {}), NAME)
 
 
 def _value(text: str) -> Any:

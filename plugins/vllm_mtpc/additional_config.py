@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.methods import DrafterConfig
 from mtpc.prompt_lookup.match import REACH
 from mtpc.serving.settings import ADAPTIVE, COPY, COST, DraftSettings
@@ -81,7 +81,7 @@ def draft_settings(additional: Any) -> VLLMDraftSettings:
     """
     if additional is None or hasattr(additional, "compute_hash"):
         return VLLMDraftSettings()
-    return declared(AdditionalConfig, additional, "additional-config").mtpc
+    return validated(AdditionalConfig, additional, "additional-config").mtpc
 
 
 def v1_uses_prompt_lookup(additional: Any, config: DrafterConfig, async_scheduling: bool, on_cpu: bool) -> bool:

@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 from mtpc.serving.after_import import after_import
-from mtpc.serving.check_result import Finding
-from mtpc.serving.integration_point import IntegrationPoint, findings, sentences
+from mtpc.serving.check_result import CheckResult
+from mtpc.serving.integration_point import IntegrationPoint, check_results, mismatches
 
 VERSIONS = ">=0.32,<0.34"
 FIX = f"install a vLLM version {VERSIONS}, or a release of mtpc-plugins made for the installed one"
@@ -487,7 +487,7 @@ def _mismatches(groups: set[str], module: str | None = None) -> Iterator[str]:
     needs, so no patch is missing unnoticed.
     """
     lines = (line for line in TABLE if module in (None, line.module) and groups.issuperset(line.group.split(JOIN)))
-    return sentences(lines, FIX)
+    return mismatches(lines, FIX)
 
 
 def on_cpu() -> bool:
@@ -538,6 +538,6 @@ def problems(
     return _mismatches({START, *runners(), *parts, *[CPU] * on_cpu()})
 
 
-def check() -> list[Finding]:
+def check() -> list[CheckResult]:
     """Check every line of the table against the installed vLLM, for `mtpc doctor`."""
-    return findings("vllm", TABLE, FIX)
+    return check_results("vllm", TABLE, FIX)

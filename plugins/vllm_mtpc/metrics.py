@@ -20,7 +20,7 @@ from prometheus_client import REGISTRY
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.metrics.exporter import Exporter
 from mtpc.metrics.pages import Pages
-from mtpc.metrics.tally import Counting
+from mtpc.metrics.tally import TallySource
 
 VARIABLE = "MTPC_METRICS"  # the folder, inherited by the processes that this one starts
 PROMETHEUS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -64,7 +64,7 @@ def enabled(rank: int) -> bool:
     return VARIABLE in os.environ and rank == 0
 
 
-def export(vllm_config: Any, clock: DraftClock | None, tally: Counting | None) -> None:
+def export(vllm_config: Any, clock: DraftClock | None, tally: TallySource | None) -> None:
     """Start to export counters, with the labels of vLLM's metrics.
 
     Args:

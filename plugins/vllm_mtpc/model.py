@@ -19,7 +19,7 @@ from mtpc.memory import check_batch_memory
 from mtpc.methods import method_of
 from mtpc.methods.drafter import draft_vocabularies, load_drafter, split_drafts
 from mtpc.prompt_lookup.mixture import Copying
-from mtpc.serving.announcement import Shares, announced
+from mtpc.serving.announcement import Shares, startup_line
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.drafter_head import DrafterHeadLogits
 from mtpc.target_head.rows import plain_weight
@@ -137,7 +137,7 @@ class DrafterForCausalLM(nn.Module):
         own = None if self.model is None else self.model.own
         if own is not None and own.rows is not None and own.tokens is not None:
             self.draft_logits = DrafterHeadLogits(own.rows.detach(), own.tokens, self.target.vocab_size, head_ranks())
-        if static and self.vocabularies is not None and self.vocabularies.together() is None:
+        if static and self.vocabularies is not None and self.vocabularies.union() is None:
             self.vocabularies = None
         if self.vocabularies is None:
             return
@@ -159,7 +159,8 @@ class DrafterForCausalLM(nn.Module):
             vllm_config: vLLM's ``VllmConfig``.
             copies: Whether prompt lookup drafts as well.
             runner: The model runner's name.
-            kept: Bytes of draft distributions that stay allocated, see `check_batch_memory`; a warning from `LARGE_BYTES` on.
+            kept: Bytes of draft distributions that stay allocated, see `check_batch_memory`; a warning from
+                `LARGE_BYTES` on.
         """
         drafts = vllm_config.num_speculative_tokens
         autoregressive, parallel = self.split(self.num_drafts)
@@ -167,9 +168,11 @@ class DrafterForCausalLM(nn.Module):
         whole = f"drafting from all {self.target.vocab_size} tokens"
         from_what = whole if self.draft_logits is None else self.draft_logits.summary
         requests = vllm_config.scheduler_config.max_num_seqs
-        memory = check_batch_memory(requests, autoregressive + parallel, self.target.vocab_size, kept, autoregressive > 0)
+        memory = check_batch_memory(
+            requests, autoregressive + parallel, self.target.vocab_size, kept, autoregressive > 0
+        )
         more = ["prompt lookup"] * copies + [memory] * bool(autoregressive + parallel) + [runner]
-        logger.info(announced(self.folder, self.method, shares, from_what, *more))
+        logger.info(startup_line(self.folder, self.method, shares, from_what, *more))
         if kept is not None and kept >= LARGE_BYTES:
             logger.warning(
                 "--max-num-seqs %d: draft distributions of so many requests take %.1f GB from the KV cache. "
@@ -226,7 +229,7 @@ class DrafterForCausalLM(nn.Module):
             return logits
         return self.draft_logits(hidden_states, numbers).to(self.logits_processor.head_dtype)
 
-    def completed(self, known: DraftContext, numbers: Tensor | None = None) -> DraftContext:
+    def with_head_inputs(self, known: DraftContext, numbers: Tensor | None = None) -> DraftContext:
         """Add to the draft context what only some parallel parts read: layer inputs and the output head.
 
         Args:
@@ -312,6 +315,6 @@ class DrafterForCausalLM(nn.Module):
         if self.draft_logits is None:
             probs = at_temperature(self.compute_logits(hidden_states), temperature)
             mixed = copying.mixed(probs)
-            return choose(mixed, temperature, uniforms), mixed, copying.of(probs)
+            return choose(mixed, temperature, uniforms), mixed, copying.drafter_probability(probs)
         copied = copying.token, copying.weight
         return self.draft_logits.drawn_mixed(hidden_states, temperature, uniforms, *copied, numbers)

@@ -17,7 +17,7 @@ from mtpc.draft_length.cost import StepCost
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import draft_budget, load_drafter
 from mtpc.methods.reference import ReferenceDrafter
-from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
+from mtpc.prompt_lookup.request import CopyRequest, batch_proposals
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
@@ -88,7 +88,7 @@ class RecordingSession(ReferenceDrafter):
         if self.copies is None:
             self.copies, said = CopyRequest(self.loop.table, self.text[:-1]), self.text[-1:]
         self.copies.append(said)
-        copied = beside_drafter([self.copies.propose(num_drafts)], num_drafts)
+        copied = batch_proposals([self.copies.propose(num_drafts)], num_drafts)
         self.loop.copied += bool(copied.chances.any())
         return super().draft(hidden, following, num_drafts, *rest, copied=copied)
 

@@ -155,7 +155,7 @@ def test_a_serial_part_drafts_from_the_mixture(
     copying = Copying.begin(made.lengths.copied(5))
     expected = copying.mixed(own)
     assert torch.equal(tokens[greedy, 0], expected[greedy].argmax(1))
-    following = copying.drafted(tokens[:, 0], copying.of(own)).mixed(own)
+    following = copying.drafted(tokens[:, 0], copying.drafter_probability(own)).mixed(own)
     mixing.drafted(tokens[:, 0])
     assert torch.allclose(mixing.logits(own.log()).softmax(-1), following, atol=1e-6)
     assert tokens[:, 2:].tolist() == [[3, 4, 5], [0, 0, 0]][::-1] * (rows // 2)
@@ -213,7 +213,7 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
     step = BatchSteps(7).begin(batch)
     known = DraftContext(states, torch.stack([batch.spec_info.bonus_tokens, tokens[:, 0]], 1))
     noise = None if mode == "greedy" else counter_uniforms(step.seeds, step.positions, 3)
-    after = copying.drafted(tokens[:, 0], copying.of(own))
+    after = copying.drafted(tokens[:, 0], copying.drafter_probability(own))
     expected = part.draft(known, step.temperature, noise, 3, step.mode, after)
     assert torch.equal(tokens[:, 1:4], expected.tokens)
     assert torch.equal(tokens[1::2, 1:4], torch.tensor([[2, 3, 4]]).repeat(rows // 2, 1)) or mode != "greedy"
@@ -293,7 +293,7 @@ def test_a_worker_is_completed(
 
     def sglang_makes_it(self: Any, target_worker: Any) -> None:
         self.target_worker, self.device = target_worker, "cpu"
-        self.draft_runner = SimpleNamespace(model=SimpleNamespace(completed=None))
+        self.draft_runner = SimpleNamespace(model=SimpleNamespace(with_head_inputs=None))
 
     monkeypatch.setattr(EagleDraftWorker, "__init__", sglang_makes_it)
     monkeypatch.setattr(autoregressive_worker, "get_parallel", lambda: SimpleNamespace(tp_rank=0, dp_rank=None))

@@ -13,7 +13,7 @@ import torch
 from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.cost import StepCost
-from mtpc.prompt_lookup.mixture import Copied, doubted
+from mtpc.prompt_lookup.mixture import Copied, mixture_weight
 from mtpc.prompt_lookup.request import CopyRequest
 from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc.draft_lengths import WorkerLengths, append_copied, drafter_token_count, empty_drafts
@@ -75,7 +75,7 @@ def test_the_text_goes_on_as_before() -> None:
     made.begin([other, one])
     tokens, chances = made.copied(3)
     assert tokens[1].tolist() == [3, 4, 1]
-    assert chances[1].tolist() == pytest.approx([doubted(chance) for chance in TABLE.along(2, 3)])
+    assert chances[1].tolist() == pytest.approx([mixture_weight(chance) for chance in TABLE.after_match(2, 3)])
     assert chances[0].tolist() == [0.0, 0.0, 0.0]
     one.output_ids.extend([3, 9])
     other.output_ids.extend([8])
@@ -95,7 +95,7 @@ def test_what_was_said_is_learned_from() -> None:
         made.begin([one])
         tokens, chances = made.copied(4)
         assert tokens[0].tolist() == expected.tokens
-        assert torch.equal(chances[0], torch.tensor([doubted(chance) for chance in expected.chances]))
+        assert torch.equal(chances[0], torch.tensor([mixture_weight(chance) for chance in expected.chances]))
         one.output_ids.extend(said)
         plain.append(said)
 

@@ -100,7 +100,9 @@ def of_size(drafting: Drafting, batch: DraftInputs, mode: Mode, size: int) -> Dr
 def expected_chain(drafter: Path, batch: DraftInputs, row: int, drafts: int) -> Draft:
     """The plain loop's draft of one request; its uniforms are those of the request's seed and position."""
     loaded = load_drafter(drafter)
-    session = ReferenceDrafter(loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE)))  # a window alone reads none
+    session = ReferenceDrafter(
+        loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE))
+    )  # a window alone reads none
     one = slice(row, row + 1)
     hidden, temperature = batch.states[one], batch.temperature[one]
     if not temperature:
@@ -212,7 +214,9 @@ def test_replays_of_every_window(name: str) -> None:
     parallel, (autoregressive, rest) = drafter.parallel, drafter.split(drafter.config.max_drafts)
     assert parallel is not None
     go_on = (
-        partial(with_head_inputs, autoregressive=drafter.autoregressive, head=head) if parallel.reads_autoregressive else None
+        partial(with_head_inputs, autoregressive=drafter.autoregressive, head=head)
+        if parallel.reads_autoregressive
+        else None
     )
     eager, captured = (Drafting(parallel, DraftShape(rest, 1, rest), with_head_inputs=go_on) for _ in range(2))
     captured.capture([4, 2], torch.zeros(4, autoregressive + 1, head.embedding.shape[1]), record)

@@ -12,7 +12,7 @@ import torch
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.requests import Reading
+from mtpc.vocabulary.requests import LanguageState
 from sglang_mtpc.request_vocabularies import RequestTokens, SGLangRequestVocabularies
 
 LOW, HIGH = list(range(10)), list(range(10, 20))
@@ -54,13 +54,13 @@ def test_vocabularies_of_a_batch() -> None:
 
 def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[list[int]] = []
-    honest = Reading.read
+    honest = LanguageState.read
 
-    def reading(one: Reading, new: Sequence[int]) -> None:
+    def reading(one: LanguageState, new: Sequence[int]) -> None:
         read.extend([list(new)] if new else [])
         honest(one, new)
 
-    monkeypatch.setattr(Reading, "read", reading)
+    monkeypatch.setattr(LanguageState, "read", reading)
     vocabularies, one = SGLangRequestVocabularies(DETECTOR, 4, CPU), request("a", LOW, [])
     for output in ([], [1], [1], [1, 2, 3]):
         one.output_ids = output

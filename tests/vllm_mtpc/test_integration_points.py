@@ -36,7 +36,7 @@ def test_what_is_recorded_of_this_release_is_what_it_has() -> None:
 
 
 def test_check_finds_nothing_wrong() -> None:
-    assert all(finding.ok and not finding.mend for finding in integration_points.check())
+    assert all(finding.ok and not finding.fix for finding in integration_points.check())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_line_that_does_not_hold(monkeypatch: pytest.MonkeyPatch, changes: dic
     (finding,) = integration_points.check()
     assert not finding.ok
     assert part in finding.detail
-    assert VERSIONS in finding.mend
+    assert VERSIONS in finding.fix
 
 
 START = next(patch for patch in PATCHES if patch.group == integration_points.START)

@@ -91,7 +91,7 @@ def test_logits(kind: str, static: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     copying = Copying(Copied(other[:, None], weights[:, None]), 0, weights)
     mixed_tokens, mixed, likely = made.drawn_mixed(states, temperature, uniforms, copying, numbers)
     torch.testing.assert_close(mixed, copying.mixed(probs))
-    torch.testing.assert_close(likely, copying.of(probs))
+    torch.testing.assert_close(likely, copying.drafter_probability(probs))
     assert mixed.gather(1, mixed_tokens[:, None]).all()
     always, never = (copying._replace(weight=torch.full((ROWS,), weight)) for weight in (1.0, 0.0))
     assert torch.equal(made.drawn_mixed(states, temperature, uniforms, always, numbers)[0], other)

@@ -21,15 +21,15 @@ from mtpc.draft_length.choice import (
 from mtpc.draft_length.cost import StepCost
 from mtpc.draft_length.request import DraftedRequest
 from mtpc.prompt_lookup.mixture import Copied
-from mtpc.prompt_lookup.request import CopyRequest, Proposal, beside_drafter
-from mtpc.prompt_lookup.store import Store
+from mtpc.prompt_lookup.request import CopyRequest, Proposal, batch_proposals
+from mtpc.prompt_lookup.store import OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 
 # Rate that drafting must reach in a batch, relative to a step without: the best of many estimates is overestimated.
 MIN_GAIN = 1.05
 MAX_CACHED = 64  # batch sizes whose costs are kept, greedy and sampled batches separately
 
-Way = Sequence[int]  # tokens that the drafter drafts itself, by the length of the draft, from 0 on
+DrafterTokens = Sequence[int]  # tokens that the drafter drafts itself, by the length of the draft, from 0 on
 
 
 class DraftLengths:
@@ -64,7 +64,7 @@ class DraftLengths:
         longest: int,
         cost: StepCost,
         table: CopyTable,
-        store: Store | None = None,
+        store: OutputStore | None = None,
         requests: MutableMapping[Any, DraftedRequest] | None = None,
         copies: bool = True,
     ) -> None:
@@ -139,7 +139,7 @@ class DraftLengths:
         Args:
             count: Tokens of each request.
         """
-        return beside_drafter(self.proposals, count)
+        return batch_proposals(self.proposals, count)
 
     def plan(self, longest: int) -> int:
         """Return how many tokens the drafter should draft for each request of this step; 0: none is worth its time.
@@ -190,7 +190,9 @@ class DraftLengths:
         self.reached = reached
         return [draft.tokens[:end] for draft, end in zip(drafts, ends, strict=True)]
 
-    def common_length(self, longest: int, ways: Sequence[Way], shortest: int = 1) -> tuple[Way, int]:
+    def common_length(
+        self, longest: int, ways: Sequence[DrafterTokens], shortest: int = 1
+    ) -> tuple[DrafterTokens, int]:
         """Choose how drafts of one length are made, and that length, before the drafter drafts.
 
         Args:

@@ -101,14 +101,14 @@ class StepCost(BaseModel):
 
 
 # Used if costs are neither measured nor set: the defaults above, and those of steps at a temperature above 0.
-MEASURED = StepCost(
+DEFAULT_COSTS = StepCost(
     sampled=StepCost(
         verifying=((1, 1.0), (2, 1.12), (3, 1.0), (6, 1.0), (7, 1.09), (11, 1.21), (20, 1.8), (64, 4.1)),
         drafting=((1, 0.27), (16, 1.1)),
     ),
 )
 # Used if draft length does not adapt: every draft is as long as possible.
-FREE = StepCost(plain=((1, 1.0),), verifying=((1, 1.0),), drafting=((1, 0.0),))
+FREE_DRAFTS = StepCost(plain=((1, 1.0),), verifying=((1, 1.0),), drafting=((1, 0.0),))
 
 
 @lru_cache(maxsize=64)
@@ -152,7 +152,7 @@ class Sampling(NamedTuple):
     draft: Call | None
 
 
-def measured(
+def measure_costs(
     step: Call,
     draft: Call | None,
     most_tokens: int,

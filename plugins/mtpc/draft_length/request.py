@@ -21,10 +21,10 @@ class DraftedRequest:
 
     Attributes:
         copy: The text, for prompt lookup; None: prompt lookup is off.
-        tenant: Tenant of the request; see `mtpc.prompt_lookup.store.Store`.
+        tenant: Tenant of the request; see `mtpc.prompt_lookup.store.OutputStore`.
         confidence: Calibration of the drafter's probabilities.
         rate: Acceptance rate of a draft token where those before it were accepted.
-        heard: Number of output tokens that the engine has passed on so far.
+        seen: Number of output tokens that the engine has passed on so far.
         predicted: Accepted tokens predicted for the present draft; None: no prediction was made.
 
     Args:
@@ -40,7 +40,7 @@ class DraftedRequest:
         self.copy, self.tenant = copy, tenant
         self.rate = self._prior = table.typical[not greedy]
         self.confidence = Calibration()
-        self.heard = 0
+        self.seen = 0
         self.predicted: float | None = None
         self._tokens: list[int] = []
         self._chances: list[float] = []

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import shown
+from mtpc.files.config_model import short_repr
 from mtpc.files.json_file import check_file, is_there, read_json
 
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
@@ -48,7 +48,7 @@ class Checkpoint:
         for name, file in files.items():
             if not isinstance(file, str) or Path(file).name != file:
                 raise MTPCError(
-                    f"{self.folder / INDEX_FILE} names {shown(file)} for {shown(name)}, "
+                    f"{self.folder / INDEX_FILE} names {short_repr(file)} for {short_repr(name)}, "
                     "which is not a file in the folder."
                 )
         return files

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared, shown
+from mtpc.files.config_model import short_repr, validated
 from mtpc.files.json_file import is_folder, read_json
 
 FORMAT_VERSION = 1
@@ -60,14 +60,16 @@ def read_section(
     section = dict(values[name])
     version = section.pop("version", None)
     if not _same(version, FORMAT_VERSION):
-        raise MTPCError(f"{path}: {name}.version is {shown(version)}, but this release reads version {FORMAT_VERSION}.")
-    config = declared(kind, section, f"the section {name!r} of {path}")
+        raise MTPCError(
+            f"{path}: {name}.version is {short_repr(version)}, but this release reads version {FORMAT_VERSION}."
+        )
+    config = validated(kind, section, f"the section {name!r} of {path}")
     expected = whole(config)
     for key, value in values.items():
         if key not in expected:
-            raise MTPCError(f"{path}: unknown key {shown(key)}; expected {', '.join(expected)}.")
+            raise MTPCError(f"{path}: unknown key {short_repr(key)}; expected {', '.join(expected)}.")
         if key != name and not _same(value, expected[key]):
-            raise MTPCError(f"{path}: {key} is {shown(value)}, but {shown(expected[key])} was expected.")
+            raise MTPCError(f"{path}: {key} is {short_repr(value)}, but {short_repr(expected[key])} was expected.")
     for key in expected:
         if key not in values:
             raise MTPCError(f"{path}: the key {key!r} is missing.")

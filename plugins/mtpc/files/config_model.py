@@ -21,7 +21,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def declared(model: type[Declared], values: Any, name: str) -> Declared:
+def validated(model: type[Declared], values: Any, name: str) -> Declared:
     """Validate JSON values by the model that declares them.
 
     Args:
@@ -42,7 +42,7 @@ def declared(model: type[Declared], values: Any, name: str) -> Declared:
         raise MTPCError(f"{name} is wrong{f' at {at}' if at else ''}: {reason}.") from None
 
 
-def declared_json(kind: type[Value], text: bytes, expected: str) -> Value:
+def validated_json(kind: type[Value], text: bytes, expected: str) -> Value:
     """Validate JSON text from outside by a type; strings do not count as numbers.
 
     Args:
@@ -77,7 +77,7 @@ def _read(text: bytes) -> Any:
         return None
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value for an error message, shortened and on one line.
 
     Args:
@@ -95,7 +95,7 @@ def _describe(error: ValidationError, values: Any, kind: Any) -> tuple[str, str]
     """Return where the first violation is (empty for the whole value) and what is wrong."""
     first = error.errors()[0]
     position = _position(values, first)
-    return shown(".".join(map(str, position))) if position else "", _reason(kind, first, position)
+    return short_repr(".".join(map(str, position))) if position else "", _reason(kind, first, position)
 
 
 def _position(values: Any, error: ErrorDetails) -> list[str | int]:
@@ -116,20 +116,20 @@ def _reason(kind: Any, error: ErrorDetails, position: list[str | int]) -> str:
     context, message = error.get("ctx", {}), error["msg"].replace(" after validation", "")
     match error["type"]:
         case "missing":
-            return f"the key {shown(position[-1])} is missing"
+            return f"the key {short_repr(position[-1])} is missing"
         case "union_tag_not_found":
             return f"the key {context['discriminator']} is missing"
         case "union_tag_invalid":
             allowed = context["expected_tags"]
-            return f"its {context['discriminator']} is {shown(context['tag'])}, but should be one of {allowed}"
+            return f"its {context['discriminator']} is {short_repr(context['tag'])}, but should be one of {allowed}"
         case "extra_forbidden":
             fields = getattr(kind, "model_fields", {}) if len(position) == 1 else {}
             keys = ", ".join(field.alias or name for name, field in fields.items())
-            return f"unknown key {shown(position[-1])}{f'; the keys are {keys}' if keys else ''}"
+            return f"unknown key {short_repr(position[-1])}{f'; the keys are {keys}' if keys else ''}"
         case "model_type":
-            return f"it is {shown(error['input'])}, but should be a JSON object"
+            return f"it is {short_repr(error['input'])}, but should be a JSON object"
         case "value_error":
             return str(context["error"]).rstrip(".")
     if message.startswith("Input should"):
-        return f"it is {shown(error['input'])}, but {message.removeprefix('Input ')}"
+        return f"it is {short_repr(error['input'])}, but {message.removeprefix('Input ')}"
     return message[:1].lower() + message[1:]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mtpc.draft import MAX_DRAFTS
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import shown
+from mtpc.files.config_model import short_repr
 from mtpc.files.target import Target, check_target
 from mtpc.files.weights import WEIGHTS, read_weights, write_directory
 from mtpc.memory import check_drafter_memory
@@ -165,7 +165,9 @@ def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path
     """
     most = MAX_DRAFTS if copies else config.max_drafts
     if type(drafts) is not int or not 1 <= drafts <= most:
-        raise MTPCError(f"{setting} is {shown(drafts)}, but with {drafter} it must be a whole number from 1 to {most}.")
+        raise MTPCError(
+            f"{setting} is {short_repr(drafts)}, but with {drafter} it must be a whole number from 1 to {most}."
+        )
 
 
 def check_state(folder: Path, config: DrafterConfig, target: Target) -> None:

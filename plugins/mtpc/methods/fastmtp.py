@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mtpc.autoregressive.config import AutoregressiveConfig, LayerConfig, layer_of
 from mtpc.draft import MAX_DRAFTS
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.methods.contract import DraftMethod
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def config_for(target: Any, num_drafts: int) -> FastMTPConfig:
     Raises:
         MTPCError: For an unsupported target, see `layer_of`.
     """
-    return declared(FastMTPConfig, {**layer_of(target), "num_drafts": num_drafts}, "a layer like the target's")
+    return validated(FastMTPConfig, {**layer_of(target), "num_drafts": num_drafts}, "a layer like the target's")
 
 
 AUTOREGRESSIVE = "autoregressive."

@@ -161,7 +161,7 @@ class ReferenceDrafter:
                 drafter = self.head.spread(q)
                 q = copying.mixed(drafter)
                 token = choose(q, temperature, uniforms)
-                copying = copying.drafted(token, copying.of(drafter))
+                copying = copying.drafted(token, copying.drafter_probability(drafter))
                 confidences.append(q.amax(1))
             if temperature is not None:
                 probs.append(q)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from mtpc.files.replacing import replacing
 from mtpc.metrics.draft_clock import DraftClock
-from mtpc.metrics.tally import Counting, Totals
+from mtpc.metrics.tally import TallySource, Totals
 
 EVERY = 1.0  # seconds between exports
 VOCABULARY, POSITION, PART = "vocabulary", "position", "part"
@@ -41,7 +41,7 @@ class Exporter:
     """
 
     def __init__(
-        self, labels: Mapping[str, str], clock: DraftClock | None, tally: Counting | None, page: Path | None
+        self, labels: Mapping[str, str], clock: DraftClock | None, tally: TallySource | None, page: Path | None
     ) -> None:
         self.labels, self.clock, self.tally, self.page = dict(labels), clock, tally, page
         self.registry = CollectorRegistry()

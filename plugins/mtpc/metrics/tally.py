@@ -19,7 +19,7 @@ class Totals(NamedTuple):
     moves: Mapping[tuple[int | None, int], int]
 
 
-class Counting(Protocol):
+class TallySource(Protocol):
     """A source of counts that another thread may read.
 
     Attributes:
@@ -44,7 +44,7 @@ class Tally:
         self.drafts = Counter[tuple[int, int, int]]()
         self.moves = Counter[tuple[int | None, int]]()
 
-    def verified(self, drafts: Iterable[tuple[int, int, int]]) -> None:
+    def count_drafts(self, drafts: Iterable[tuple[int, int, int]]) -> None:
         """Count drafts.
 
         Args:
@@ -52,7 +52,7 @@ class Tally:
         """
         self.drafts.update(drafts)
 
-    def chose(self, before: Sequence[int | None], after: Sequence[int]) -> None:
+    def count_choices(self, before: Sequence[int | None], after: Sequence[int]) -> None:
         """Count changes of the draft vocabulary.
 
         Args:

@@ -124,7 +124,10 @@ class JointPart(ParallelPart):
                 drafter = rows.spread(renormalized(self.circuit.conditional(state, here[:, 0].exp())))  # [B, V]
                 row = copying.mixed(drafter)
                 token = choose(row, temperature, uniforms)
-                copying, evidence = copying.drafted(token, copying.of(drafter)), rows.evidence(here, token[:, None])[0]
+                copying, evidence = (
+                    copying.drafted(token, copying.drafter_probability(drafter)),
+                    rows.evidence(here, token[:, None])[0],
+                )
             tokens.append(token)
             drawn.append(row)
             if position + 1 < last:

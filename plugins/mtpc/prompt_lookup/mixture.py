@@ -23,7 +23,7 @@ DISCOUNT = -1.0  # added to the logit of a copying probability
 Probability = TypeVar("Probability", Tensor, float)
 
 
-def doubted(chances: Probability) -> Probability:
+def mixture_weight(chances: Probability) -> Probability:
     """Return the mixture weight of prompt lookup for a copying probability; 0 stays 0.
 
     Copying only matters where the drafter would draft something else, and there it is right less often.
@@ -97,7 +97,7 @@ class Copying(NamedTuple):
         """Return the state after one more token, if copying `is_over`."""
         return self._replace(done=self.done + 1)
 
-    def of(self, drafter_probs: Tensor) -> Tensor:
+    def drafter_probability(self, drafter_probs: Tensor) -> Tensor:
         """Return the drafter's probability of the next proposed token, [B].
 
         Args:

@@ -10,7 +10,7 @@ import torch
 
 from mtpc.prompt_lookup.calibration import Calibration
 from mtpc.prompt_lookup.match import History
-from mtpc.prompt_lookup.mixture import Copied, doubted
+from mtpc.prompt_lookup.mixture import Copied, mixture_weight
 from mtpc.prompt_lookup.store import SEPARATOR
 from mtpc.prompt_lookup.table import CopyTable
 
@@ -32,7 +32,7 @@ class Proposal(NamedTuple):
         return cls([0] * count, [0.0] * count)
 
 
-def beside_drafter(proposals: Iterable[Proposal], count: int) -> Copied:
+def batch_proposals(proposals: Iterable[Proposal], count: int) -> Copied:
     """Return the proposals of a batch with their mixture weights.
 
     Args:
@@ -42,7 +42,7 @@ def beside_drafter(proposals: Iterable[Proposal], count: int) -> Copied:
     Returns:
         Tokens and weights in the host's memory, [B, count].
     """
-    first = [(each.tokens[:count], [doubted(chance) for chance in each.chances[:count]]) for each in proposals]
+    first = [(each.tokens[:count], [mixture_weight(chance) for chance in each.chances[:count]]) for each in proposals]
     tokens, weights = zip(*first, strict=True)
     arrays = np.array(tokens, dtype=np.int64), np.array(weights, dtype=np.float32)
     return Copied(*map(torch.from_numpy, arrays))
@@ -97,7 +97,7 @@ class CopyRequest:
         if not match.length:
             return Proposal.empty(count)
         tokens = self._history.continuation(match, count)
-        chances = self.calibration.corrected(self.table.along(match.length, count))
+        chances = self.calibration.corrected(self.table.after_match(match.length, count))
         if match.start < self._prompt_start and SEPARATOR in tokens:  # in earlier outputs
             end = tokens.index(SEPARATOR)
             tokens[end:], chances[end:] = Proposal.empty(count - end)

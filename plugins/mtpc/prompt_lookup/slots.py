@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mtpc.prompt_lookup.calibration import LARGEST, LEARNING_RATE, MAX_OFFSET, SMALLEST
-from mtpc.prompt_lookup.mixture import Copied, doubted
+from mtpc.prompt_lookup.mixture import Copied, mixture_weight
 from mtpc.prompt_lookup.on_device import DeviceTexts, Matches, continuations, longest_matches
 from mtpc.prompt_lookup.table import CopyTable, padded
 
@@ -68,7 +68,7 @@ class SlotCopying:
         self.offsets.index_copy_(0, slot_index, offsets)
         self.proposed.tokens.index_copy_(0, slot_index, tokens)
         self.proposed.chances.index_copy_(0, slot_index, chances)
-        return Copied(tokens, doubted(chances))
+        return Copied(tokens, mixture_weight(chances))
 
     def _learned(self, texts: DeviceTexts, slot_index: Tensor, emitted: Tensor) -> Tensor:
         """Return the offsets after `Calibration.learn`, float64 [B]."""
@@ -84,11 +84,11 @@ class SlotCopying:
         )
 
     def _chances(self, matches: Matches, offsets: Tensor) -> Tensor:
-        """Return `CopyTable.along` the matches after `Calibration.corrected`, float32 [B, K]."""
+        """Return `CopyTable.after_match` the matches after `Calibration.corrected`, float32 [B, K]."""
         tokens = matches.length[:, None] + self.positions  # length of the match as it grows
         chances = self.table[(tokens - 1).clamp(0, len(self.table) - 1)].clamp(SMALLEST, LARGEST)
         odds = chances / (1.0 - chances) * self.factors
-        listed = (odds / (1.0 + odds)).clamp(SMALLEST, LARGEST)  # of `CopyTable.along`
+        listed = (odds / (1.0 + odds)).clamp(SMALLEST, LARGEST)  # of `CopyTable.after_match`
         odds = listed / (1.0 - listed) * offsets.exp()[:, None]
         corrected = (odds / (1.0 + odds)).clamp_max(LARGEST)
         return torch.where(matches.length[:, None] > 0, corrected, 0.0).float()

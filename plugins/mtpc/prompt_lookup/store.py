@@ -9,7 +9,7 @@ TENANTS = 64  # tenants to remember; the least recently used is dropped
 SEPARATOR = -1  # between two outputs; it is no token, so no copy crosses it
 
 
-class Store:
+class OutputStore:
     """The last output tokens of each tenant, in memory.
 
     Requests without a tenant neither add outputs nor read any.  The tenant used least recently is dropped first.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from mtpc.files.config_model import Strict, declared
+from mtpc.files.config_model import Strict, validated
 from mtpc.files.json_file import is_there, read_json
 from mtpc.prompt_lookup.calibration import calibrated
 
@@ -95,7 +95,7 @@ class CopyTable:
         file = folder / FILE
         if not is_there(file):
             return cls()
-        content = declared(CopyingFile, read_json(file), str(file))
+        content = validated(CopyingFile, read_json(file), str(file))
         return cls(
             tuple(content.chances),
             tuple(content.own),
@@ -132,7 +132,7 @@ class CopyTable:
         own = self.own if greedy else self.own_sampled
         return calibrated(chance, own[min(position, len(own) - 1)] + offset, self.slope[not greedy])
 
-    def along(self, length: int, count: int) -> list[float]:
+    def after_match(self, length: int, count: int) -> list[float]:
         """Return the copying probabilities r_1..r_m after a match; each copied token makes the match longer.
 
         Args:

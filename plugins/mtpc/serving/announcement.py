@@ -22,7 +22,7 @@ class Shares(NamedTuple):
     copied: int = 0
 
 
-def announced(folder: Path, method: DraftMethod, shares: Shares, vocabularies: str, *more: str) -> str:
+def startup_line(folder: Path, method: DraftMethod, shares: Shares, vocabularies: str, *more: str) -> str:
     """Return the start-up line: checkpoint, draft method, draft tokens, draft vocabularies and size of the weights.
 
     Args:

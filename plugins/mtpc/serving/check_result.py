@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of one check, and the fix if it failed.
 
     An adapter's check (entry point group ``mtpc.adapters``) returns a list of these, one for each integration point
@@ -15,10 +15,10 @@ class Finding(NamedTuple):
         subject: What was checked: "python", "vllm", "vllm: EagleProposer.propose".
         ok: Whether it is as expected.
         detail: What was found: a version, a signature.
-        mend: How to fix it, one imperative sentence; empty if ``ok``.
+        fix: How to fix it, one imperative sentence; empty if ``ok``.
     """
 
     subject: str
     ok: bool
     detail: str
-    mend: str = ""
+    fix: str = ""

@@ -8,7 +8,7 @@ from importlib import import_module
 from inspect import Parameter
 from typing import NamedTuple
 
-from mtpc.serving.check_result import Finding
+from mtpc.serving.check_result import CheckResult
 
 Lookup = Callable[[str, str], list[Parameter]]  # (module, function) -> parameters; raises `LookupError`
 BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -91,23 +91,23 @@ def installed(module: str, function: str) -> list[Parameter]:
         raise LookupError(str(error)) from error
 
 
-def sentences(table: Iterable[IntegrationPoint], mend: str) -> Iterator[str]:
+def mismatches(table: Iterable[IntegrationPoint], fix: str) -> Iterator[str]:
     """Yield one sentence for each integration point that the installed engine does not satisfy.
 
     Args:
         table: Integration points to check.
-        mend: How to fix a mismatch, without a period.
+        fix: How to fix a mismatch, without a period.
     """
-    return (f"{problem}; {mend}." for line in table if (problem := line.problem()))
+    return (f"{problem}; {fix}." for line in table if (problem := line.problem()))
 
 
-def findings(engine: str, table: Iterable[IntegrationPoint], mend: str) -> list[Finding]:
+def check_results(engine: str, table: Iterable[IntegrationPoint], fix: str) -> list[CheckResult]:
     """Check every integration point for ``mtpc doctor``.
 
     Args:
         engine: Name of the engine.
         table: Integration points to check.
-        mend: How to fix a mismatch, without a period.
+        fix: How to fix a mismatch, without a period.
 
     Returns:
         One result for each integration point.
@@ -115,6 +115,6 @@ def findings(engine: str, table: Iterable[IntegrationPoint], mend: str) -> list[
     lines = []
     for line in table:
         problem = line.problem()
-        detail, advice = (problem, f"{mend.capitalize()}.") if problem else (f"{line.how}: {line.why}", "")
-        lines.append(Finding(f"{engine}: {line.function}", problem is None, detail, advice))
+        detail, advice = (problem, f"{fix.capitalize()}.") if problem else (f"{line.how}: {line.why}", "")
+        lines.append(CheckResult(f"{engine}: {line.function}", problem is None, detail, advice))
     return lines

@@ -208,7 +208,9 @@ class DraftLogits:
         drafter_probs, other = torch.empty(2, len(states), device=states.device)
         for number, rows in rows_by_vocabulary(numbers, states.device):
             columns = None if copied is None else self.index_by_token[number][copied[rows]]
-            choice, drafter_probs[rows], other[rows] = most_probable(self._vocabulary_logits(number, states[rows]), columns)
+            choice, drafter_probs[rows], other[rows] = most_probable(
+                self._vocabulary_logits(number, states[rows]), columns
+            )
             tokens[rows] = self.ids[number][choice]
         return tokens, drafter_probs, other
 

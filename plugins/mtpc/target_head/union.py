@@ -27,12 +27,12 @@ class UnionLogits(DraftLogits):
     """
 
     def __init__(self, vocabularies: DraftVocabularies, shard: Tensor, ranks: Ranks = SINGLE_RANK) -> None:
-        together = vocabularies.together()
-        assert together is not None
-        held = torch.stack([torch.isin(together.ids[0], ids) for ids in vocabularies.ids])  # bool [L, R]
+        union = vocabularies.union()
+        assert union is not None
+        held = torch.stack([torch.isin(union.ids[0], ids) for ids in vocabularies.ids])  # bool [L, R]
         order = balanced_order(held, ranks.count)
-        together.ids = (together.ids[0][order],)
-        super().__init__(together, shard, ranks=ranks)
+        union.ids = (union.ids[0][order],)
+        super().__init__(union, shard, ranks=ranks)
         (rows,), each = self.rows, len(self.rows[0].share)
         held = F.pad(held[:, order], (0, each * ranks.count - rows.size))
         self.held = held[:, ranks.number * each :][:, :each].contiguous().to(shard.device)  # of this rank's share

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.files.json_file import check_file, read_any
 from mtpc.vocabulary.files import RankingsFile, TokenCounts, TokenList
 from mtpc.vocabulary.ranking import Ranking, Rankings
@@ -36,7 +36,7 @@ def read_rankings(path: Path, vocab_size: int, language: str = "any") -> Ranking
     content = _read(path)
     always: tuple[int, ...] = ()
     if isinstance(content, dict) and "languages" in content:
-        own = declared(RankingsFile, content, str(path))
+        own = validated(RankingsFile, content, str(path))
         if own.vocab_size != vocab_size:
             raise MTPCError(f"{path} ranks a vocabulary of {own.vocab_size} tokens, but the target's has {vocab_size}.")
         languages = {
@@ -68,7 +68,7 @@ def _ranking(content: Any, vocab_size: int, path: Path) -> Ranking:
     if isinstance(content, Tensor):
         content = _row(content, vocab_size, IDS, str(path)).tolist()
     if isinstance(content, list):  # FR-Spec: ids, most frequent first
-        return Ranking(tuple(declared(TokenList, content, str(path)).root))
+        return Ranking(tuple(validated(TokenList, content, str(path)).root))
     if not isinstance(content, dict):
         raise MTPCError(f"{path} holds a {type(content).__name__}, which is not a draft vocabulary.")
     tensors = {str(name).rsplit(".", 1)[-1]: value for name, value in content.items() if isinstance(value, Tensor)}
@@ -82,7 +82,7 @@ def _ranking(content: Any, vocab_size: int, path: Path) -> Ranking:
         return Ranking(tuple(chosen.nonzero()[:, 0].tolist()), ranked=False)
     if tensors or not content:
         raise MTPCError(f"{path} holds no list of tokens, no counts by token id, no d2t and no t2d.")
-    return _by_count(declared(TokenCounts, list(content.items()), str(path)))
+    return _by_count(validated(TokenCounts, list(content.items()), str(path)))
 
 
 def _row(tensor: Tensor, most: int, kinds: Sequence[torch.dtype], name: str) -> Tensor:

@@ -40,7 +40,7 @@ class LanguageDetector:
 
     Attributes:
         languages: Names of the rankings, in the order of the evidence.
-        together: Number of the union vocabulary; None: there is none.  Its evidence counts tokens outside of it.
+        union: Number of the union vocabulary; None: there is none.  Its evidence counts tokens outside of it.
         everything: Number of the vocabulary of all tokens, the last one.
         template: The chat template, whose tokens are skipped.
         decay: Factor on earlier evidence for each token that is read.
@@ -56,7 +56,7 @@ class LanguageDetector:
         half_life: float = HALF_LIFE,
         margin: float = MARGIN,
         surcharge: float = SURCHARGE,
-        together: np.ndarray | None = None,
+        union_tokens: np.ndarray | None = None,
     ) -> None:
         """Compute the costs of all tokens.
 
@@ -66,11 +66,11 @@ class LanguageDetector:
             half_life: Tokens after which evidence counts half.
             margin: Nats by which another choice must be better before a request changes.
             surcharge: Additional cost of a token in the vocabulary of all tokens, as a fraction of log(1 + V).
-            together: Tokens of the union vocabulary, int64 [R], if requests may draft from it.
+            union_tokens: Tokens of the union vocabulary, int64 [R], if requests may draft from it.
         """
         self.languages = tuple(rankings.languages)
-        self.together = None if together is None else len(self.languages)
-        self.everything = len(self.languages) + (together is not None)
+        self.union = None if union_tokens is None else len(self.languages)
+        self.everything = len(self.languages) + (union_tokens is not None)
         self.template = template or Template()
         self.decay, self.margin = 0.5 ** (1 / half_life), margin
         self.vocab_size = rankings.vocab_size
@@ -83,9 +83,9 @@ class LanguageDetector:
             row[tokens] = np.log1p(np.arange(len(tokens))) if ranking.ranked else MEAN_COST * most
         self.all_tokens_cost = (MEAN_COST + surcharge) * most
         costs[self.everything, : self.vocab_size] = self.all_tokens_cost
-        if together is not None:
-            costs[self.together] = 1.0
-            costs[self.together, together] = 0.0
+        if union_tokens is not None:
+            costs[self.union] = 1.0
+            costs[self.union, union_tokens] = 0.0
         self.costs = np.ascontiguousarray(costs.T)  # [V + 1, N]
 
     def begin(self) -> np.ndarray:
@@ -145,8 +145,8 @@ class LanguageDetector:
 
     def _without_language(self, evidence: np.ndarray, current: int | None) -> int:
         """Choose between all tokens and the union vocabulary; the one in use is favored."""
-        if self.together is None:
+        if self.union is None:
             return self.everything
-        most = MAX_OUTSIDE + (HYSTERESIS if current == self.together else -HYSTERESIS)
+        most = MAX_OUTSIDE + (HYSTERESIS if current == self.union else -HYSTERESIS)
         tokens = evidence[self.everything] / self.all_tokens_cost
-        return self.together if evidence[self.together] < most * tokens else self.everything
+        return self.union if evidence[self.union] < most * tokens else self.everything

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import shown
+from mtpc.files.config_model import short_repr
 
 FORMAT_VERSION = 1
 AUTO, NONE = "auto", "none"  # instead of a language: detect it for each request; draft from the whole vocabulary
-ALL, TOGETHER = "all", "together"  # vocabularies for requests that fit no language: all tokens; the union vocabulary
+ALL, UNION = "all", "together"  # vocabularies for requests that fit no language: all tokens; the union vocabulary
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,11 @@ class Rankings:
         if not self.languages:
             raise MTPCError("the rankings contain no language; at least one is needed.")
         for name, ranking in self.languages.items():
-            if name in (AUTO, NONE, ALL, TOGETHER) or not name.isprintable() or not name:
-                reserved = ", ".join((AUTO, NONE, ALL, TOGETHER))
-                raise MTPCError(f"a language cannot be named {shown(name)}: use printable text other than {reserved}.")
+            if name in (AUTO, NONE, ALL, UNION) or not name.isprintable() or not name:
+                reserved = ", ".join((AUTO, NONE, ALL, UNION))
+                raise MTPCError(
+                    f"a language cannot be named {short_repr(name)}: use printable text other than {reserved}."
+                )
             if not ranking.tokens:
                 raise MTPCError(f"the ranking of {name!r} contains no token, so nothing could be drafted.")
             self._check(f"the ranking of {name!r}", ranking.tokens)

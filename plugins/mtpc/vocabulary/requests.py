@@ -14,7 +14,7 @@ MAX_SCALAR_TOKENS = 16  # tokens of a text or a batch up to which a loop is fast
 MAX_READ_TOKENS = 2048  # only the last tokens of a longer prompt are read: the evidence of earlier ones has decayed
 
 
-class Reading:
+class LanguageState:
     """Language detection of one request: `read` with new tokens, then `choose`, or `follow` for both.
 
     Attributes:
@@ -54,8 +54,8 @@ class Reading:
         return self.choose()
 
 
-def read_all(readings: Sequence[Reading], texts: Sequence[Sequence[int]]) -> None:
-    """Update all requests of a batch at once; see `Reading.read`.
+def read_all(readings: Sequence[LanguageState], texts: Sequence[Sequence[int]]) -> None:
+    """Update all requests of a batch at once; see `LanguageState.read`.
 
     Args:
         readings: State of each request.
@@ -76,7 +76,7 @@ def read_all(readings: Sequence[Reading], texts: Sequence[Sequence[int]]) -> Non
         reading.tokens += length
 
 
-def choose_all(readings: Sequence[Reading], tally: Tally | None) -> list[int]:
+def choose_all(readings: Sequence[LanguageState], tally: Tally | None) -> list[int]:
     """Choose the draft vocabulary of each request of a batch.
 
     Args:
@@ -89,7 +89,7 @@ def choose_all(readings: Sequence[Reading], tally: Tally | None) -> list[int]:
     before = [reading.vocabulary for reading in readings]
     chosen = [reading.choose() for reading in readings]
     if tally is not None:
-        tally.chose(before, chosen)
+        tally.count_choices(before, chosen)
     return chosen
 
 
@@ -102,7 +102,7 @@ class RequestLanguages:
 
     def __init__(self, detector: LanguageDetector) -> None:
         self.detector = detector
-        self.readings: dict[str, Reading] = {}
+        self.readings: dict[str, LanguageState] = {}
 
     def choose(self, request: str, tokens: Sequence[int]) -> int:
         """Return the number of a request's draft vocabulary.
@@ -115,7 +115,7 @@ class RequestLanguages:
         """
         reading = self.readings.get(request)
         if reading is None or reading.tokens > len(tokens):
-            reading = self.readings[request] = Reading(self.detector)
+            reading = self.readings[request] = LanguageState(self.detector)
         return reading.follow(tokens)
 
     def forget(self, requests: Iterable[str]) -> None:

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import Strict, declared
+from mtpc.files.config_model import Strict, validated
 from mtpc.files.json_file import is_there
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.template import read_template
 from mtpc.vocabulary.vocabularies import AUTO, NONE, DraftVocabularies, VocabularySettings
 
-OWN_FILE = "vocabulary.json"  # in a drafter checkpoint: used unless the user names another file
+CHECKPOINT_FILE = "vocabulary.json"  # in a drafter checkpoint: used unless the user names another file
 CHECKPOINT_SIZE = 8192  # tokens per language of that file, unless the user sets a size
 MAX_SIZE = 1 << 24  # above every vocabulary
 
@@ -46,8 +46,8 @@ def parse_settings(values: Mapping[str, Any], folder: Path) -> tuple[Path, Vocab
     Raises:
         MTPCError: A value is not allowed, or there is no file of rankings to apply the settings to.
     """
-    choice = declared(VocabularyChoice, dict(values), "the draft vocabulary")
-    checkpoint_file = Path(folder) / OWN_FILE
+    choice = validated(VocabularyChoice, dict(values), "the draft vocabulary")
+    checkpoint_file = Path(folder) / CHECKPOINT_FILE
     if choice.language == NONE or not (values or is_there(checkpoint_file)):
         return None
     if choice.vocabulary is not None:

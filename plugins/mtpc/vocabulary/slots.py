@@ -13,7 +13,7 @@ from mtpc.vocabulary.language import START_MARGIN, LanguageDetector
 
 
 class SlotLanguages:
-    """`mtpc.vocabulary.requests.Reading` for a batch on the device; only prompts are read on the host.
+    """`mtpc.vocabulary.requests.LanguageState` for a batch on the device; only prompts are read on the host.
 
     Shapes are static, tensors keep their addresses and nothing waits for the host, so a CUDA graph may contain it.
     Call `begin` when a request gets a slot; then, in each step, `read` with the emitted tokens and `of`.
@@ -39,7 +39,7 @@ class SlotLanguages:
         self.text[[token for token in detector.template.special if 0 <= token < detector.vocab_size]] = False
         self.text = self.text.to(device)
         self.offsets = torch.arange(drafts + 1, device=device)
-        self.together = torch.tensor([detector.together or 0], device=device)
+        self.union = torch.tensor([detector.union or 0], device=device)
         self.evidence = torch.zeros(slots + 1, detector.costs.shape[1], dtype=torch.float64, device=device)
         self.numbers = torch.zeros(slots + 1, dtype=torch.int64, device=device)
         self.tally: SlotTally | None = None
@@ -88,8 +88,8 @@ class SlotLanguages:
 
     def _decided(self, evidence: Tensor, current: Tensor) -> Tensor:
         """`LanguageDetector.decide` for every row, int64 [B]; in ``current``, -1 stands for None."""
-        if self.detector.together is not None:
-            evidence = evidence.index_fill(1, self.together, torch.inf)
+        if self.detector.union is not None:
+            evidence = evidence.index_fill(1, self.union, torch.inf)
         best, begins = evidence.min(1), current < 0
         current = torch.where(begins, evidence[:, : len(self.detector.languages)].argmin(1), current)
         worse = evidence.gather(1, current[:, None])[:, 0] - best.values

@@ -9,7 +9,7 @@ import torch
 
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.ranking import ALL, AUTO, NONE, TOGETHER, Rankings
+from mtpc.vocabulary.ranking import ALL, AUTO, NONE, UNION, Rankings
 from mtpc.vocabulary.template import Template
 
 MAX_UNION_SHARE = 0.5  # of all tokens: a larger union vocabulary would save too little
@@ -36,7 +36,7 @@ class DraftVocabularies:
 
     Attributes:
         vocab_size: V of the target.
-        names: Names of the vocabularies: languages, then `TOGETHER` and `ALL`.
+        names: Names of the vocabularies: languages, then `UNION` and `ALL`.
         ids: Tokens of each vocabulary, int64 [R], ascending.
         detector: Chooses the number of a request's vocabulary; None: there is only one.
 
@@ -59,13 +59,13 @@ class DraftVocabularies:
         if not is_detected:
             return
         union = torch.cat(self.ids).unique()
-        together = len(self.ids) > 1 and len(union) <= MAX_UNION_SHARE * self.vocab_size
-        if together:
-            self.names, self.ids = (*self.names, TOGETHER), (*self.ids, union)
-        self.detector = LanguageDetector(rankings, template, together=union.numpy() if together else None)
+        has_union = len(self.ids) > 1 and len(union) <= MAX_UNION_SHARE * self.vocab_size
+        if has_union:
+            self.names, self.ids = (*self.names, UNION), (*self.ids, union)
+        self.detector = LanguageDetector(rankings, template, union_tokens=union.numpy() if has_union else None)
         self.names, self.ids = (*self.names, ALL), (*self.ids, torch.arange(self.vocab_size, device="cpu"))
 
-    def together(self) -> DraftVocabularies | None:
+    def union(self) -> DraftVocabularies | None:
         """Return the union vocabulary as the only one; None: it is all tokens, so restricting gains nothing."""
         one = copy(self)
         if self.detector is not None:

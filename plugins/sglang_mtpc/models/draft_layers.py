@@ -251,7 +251,7 @@ class DraftLayersModel(nn.Module):
             return self.full_head
         return self.draft_logits.head(None if self.numbers is None else self.numbers[:requests])
 
-    def completed(self, known: DraftContext, requests: int | None = None) -> DraftContext:
+    def with_head_inputs(self, known: DraftContext, requests: int | None = None) -> DraftContext:
         """Add the layer inputs and the head that a parallel part after this autoregressive part reads.
 
         Args:

@@ -113,7 +113,7 @@ def _restrict_v1(proposer: Any, vocabularies: DraftVocabularies) -> None:
 
 def _restrict_v2(speculator: Any, vocabularies: DraftVocabularies) -> None:
     """Restrict the head with static shapes, and detect each request's language on the device."""
-    if vocabularies.together() is None:
+    if vocabularies.union() is None:
         return
     head = _restrict_head(speculator, vocabularies, static=True)
     if vocabularies.detector is not None:

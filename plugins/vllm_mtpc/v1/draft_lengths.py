@@ -12,9 +12,9 @@ from torch import Tensor
 from mtpc.draft import Draft, one_hot
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
-from mtpc.draft_length.cost import FREE, MEASURED
+from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS
 from mtpc.prompt_lookup.mixture import Copied
-from mtpc.prompt_lookup.store import Store
+from mtpc.prompt_lookup.store import OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.additional_config import TENANT, VLLMDraftSettings
 
@@ -47,9 +47,9 @@ class BatchLengths:
         copies: bool,
         device: torch.device,
     ) -> None:
-        store = None if settings.store is None else Store(settings.store)
+        store = None if settings.store is None else OutputStore(settings.store)
         self.is_timed = settings.adaptive and settings.step_cost is None
-        cost = (settings.step_cost or MEASURED) if settings.adaptive else FREE
+        cost = (settings.step_cost or DEFAULT_COSTS) if settings.adaptive else FREE_DRAFTS
         self.controller, self.device = DraftLengths(budget, longest, cost, table, store, copies=copies), device
         self.requests: dict[str, Any] = {}
 

@@ -12,7 +12,7 @@ from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft import Draft, Mode
-from mtpc.draft_length.cost import MEASURED_TOKENS, measured
+from mtpc.draft_length.cost import MEASURED_TOKENS, measure_costs
 from mtpc.errors import exits_with_message
 from mtpc.methods.drafter import draft_budget
 from mtpc.metrics.draft_clock import DraftClock
@@ -216,7 +216,7 @@ class Proposer(EagleProposer):
         try:
             greedy, sampled = (draft, partial(draft, mode="sampled")) if self.drafter_tokens else (None, None)
             sampling = sampling_of(runner, min(tokens, max(MEASURED_TOKENS)), sampled)
-            cost = measured(step, greedy, tokens, requests, sampling, seconds_of_first_rank)
+            cost = measure_costs(step, greedy, tokens, requests, sampling, seconds_of_first_rank)
         finally:
             self.is_timing = False
         self.lengths.controller.cost = cost
@@ -372,6 +372,6 @@ class Proposer(EagleProposer):
         draft = self.draft_single if len(step.tokens[0]) == 1 and not step.seeded else self.parallel.draft
         temperature = None if step.noise is None else step.temperature
         known = step.context()
-        known = self.model.completed(known._replace(states=of_first_rank(known.states)), step.numbers)
+        known = self.model.with_head_inputs(known._replace(states=of_first_rank(known.states)), step.numbers)
         drafted: Draft = draft(known, temperature, step.parallel_noise(), step.parallel, step.mode, step.copying)
         return drafted

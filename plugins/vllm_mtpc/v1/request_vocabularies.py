@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.requests import Reading, choose_all, read_all
+from mtpc.vocabulary.requests import LanguageState, choose_all, read_all
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 # Steps that vLLM has in flight at a time: older tokens are on the host already.
@@ -29,7 +29,7 @@ class PendingTokens(NamedTuple):
         drafted: Vocabulary and number of draft tokens of each request; empty if metrics are off.
     """
 
-    readings: tuple[Reading | None, ...]
+    readings: tuple[LanguageState | None, ...]
     tokens: Tensor
     copied: torch.cuda.Event | None
     drafted: list[tuple[int | None, int]]
@@ -60,7 +60,7 @@ class V1RequestVocabularies:
 
     def __init__(self, detector: LanguageDetector, device: torch.device) -> None:
         self.detector = detector
-        self.readings: dict[str, Reading] = {}
+        self.readings: dict[str, LanguageState] = {}
         self.requests: dict[str, Any] = {}
         self.pending: deque[PendingTokens] = deque()
         self.asynchronous = device.type != "cpu"
@@ -153,7 +153,7 @@ class V1RequestVocabularies:
             request: Its id.
             prompt: Its tokens so far.
         """
-        self.readings[request] = Reading(self.detector)
+        self.readings[request] = LanguageState(self.detector)
         self.readings[request].read(prompt)
 
     def remove_requests(self, requests: Iterable[str]) -> None:
@@ -186,7 +186,7 @@ class V1RequestVocabularies:
 
     def read_arrived(self) -> None:
         """Read all tokens that must have arrived by now."""
-        emitted: dict[Reading, list[int]] = {}
+        emitted: dict[LanguageState, list[int]] = {}
         while len(self.pending) > (STEPS_IN_FLIGHT if self.asynchronous else 0):
             step = self.pending.popleft()
             if step.copied is not None:
@@ -196,7 +196,7 @@ class V1RequestVocabularies:
                 if reading is not None:
                     emitted.setdefault(reading, []).extend(text)
             if self.tally is not None:
-                self.tally.verified(
+                self.tally.count_drafts(
                     (number, drafted, len(text) - 1)
                     for (number, drafted), text in zip(step.drafted, texts, strict=True)
                     if number is not None and drafted and text

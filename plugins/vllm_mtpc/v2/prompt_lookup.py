@@ -89,7 +89,7 @@ class DeviceCopying:
         """
         copying = self._at(len(logits), step)
         probs = at_temperature(logits, temperature)
-        self.drafter_probs[: len(logits)] = copying.of(probs)
+        self.drafter_probs[: len(logits)] = copying.drafter_probability(probs)
         mixed = copying.mixed(probs).log()
         return mixed if temperature is None else mixed * torch.where(temperature > 0, temperature, 1.0)[:, None]
 

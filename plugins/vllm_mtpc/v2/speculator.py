@@ -324,7 +324,7 @@ class Speculator(EagleSpeculator):
 
     def _draft_parallel(self, rows: int) -> None:
         """Run the parallel part, from buffers to ``draft_tokens`` and `slot_logits`."""
-        known = self.model.completed(DraftContext(self.states[:rows], self.tokens[:rows]))
+        known = self.model.with_head_inputs(DraftContext(self.states[:rows], self.tokens[:rows]))
         for part in self.model.parallel.parts(rows, self.parallel_drafts):
             self._draft_rows(known.of_rows(part), part)
 

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from mtpc.draft_length.choice import BatchCosts, ChosenLengths, best_common_length, best_lengths, least_chance
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 
 CHANCES = arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(0, 4)), elements=st.floats(0, 1))
 
@@ -159,7 +159,7 @@ def test_a_common_length_is_the_best_of_all() -> None:
 )
 def test_what_is_no_cost(values: object, sentence: str) -> None:
     with pytest.raises(MTPCError, match=sentence):
-        declared(StepCost, values, "costs")
+        validated(StepCost, values, "costs")
 
 
 def test_a_measured_curve_that_falls_at_its_end_never_reaches_nothing() -> None:

@@ -96,4 +96,4 @@ def test_a_serial_part_mixes_what_is_copied_into_every_step(ids: list[int] | Non
         torch.testing.assert_close(draft.probs[0, step], expected, atol=1e-5, rtol=1e-4)
         if temperature == 0:
             assert token == int(expected.argmax())
-        copying = copying.drafted(torch.tensor([token]), copying.of(own))
+        copying = copying.drafted(torch.tensor([token]), copying.drafter_probability(own))

@@ -38,7 +38,7 @@ def test_what_came_true_counts() -> None:
         before = request.propose(2).chances[0]
         request.append([token])
         assert (request.calibration.offset > 0) == (token == 6)
-        after = request.calibration.corrected(request.table.along(2, 1))[0]
+        after = request.calibration.corrected(request.table.after_match(2, 1))[0]
         assert (after > before) == (token == 6)
 
 

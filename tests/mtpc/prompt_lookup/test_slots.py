@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtpc.prompt_lookup.calibration import MAX_OFFSET
-from mtpc.prompt_lookup.mixture import doubted
+from mtpc.prompt_lookup.mixture import mixture_weight
 from mtpc.prompt_lookup.request import CopyRequest
 from mtpc.prompt_lookup.slots import SlotCopying
 from mtpc.prompt_lookup.table import COMMON, CopyTable
@@ -46,7 +46,7 @@ class Batch:
                 continue
             self.host[slot].append(tokens)
             expected = self.host[slot].propose(DRAFTS)
-            weights = [doubted(chance) for chance in expected.chances]
+            weights = [mixture_weight(chance) for chance in expected.chances]
             assert found.chances[row].tolist() == pytest.approx(weights, abs=1e-6)
             assert self.device.offsets[slot].item() == pytest.approx(self.host[slot].calibration.offset, abs=1e-6)
             assert found.tokens[row].tolist() == expected.tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
-from mtpc.prompt_lookup.store import SEPARATOR, TENANTS, Store
+from mtpc.prompt_lookup.store import SEPARATOR, TENANTS, OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 
 ANSWER = list(range(50, 70))
@@ -13,7 +13,7 @@ PROMPT = [1, 2, 3]
 
 
 def test_the_last_tokens_of_a_tenant_are_kept() -> None:
-    store = Store(8)
+    store = OutputStore(8)
     assert len(store.of("a")) == 0
     store.add("a", [1, 2, 3])
     store.add("a", (4, 5))
@@ -24,14 +24,14 @@ def test_the_last_tokens_of_a_tenant_are_kept() -> None:
 
 
 def test_nobody_shares_nothing() -> None:
-    store = Store(8)
+    store = OutputStore(8)
     store.add(None, [1, 2, 3])
     assert len(store.of(None)) == 0
     assert store.outputs == {}
 
 
 def test_who_was_seen_least_recently_is_forgotten() -> None:
-    store = Store(8)
+    store = OutputStore(8)
     for number in range(TENANTS):
         store.add(str(number), [number])
     store.of("0")
@@ -43,7 +43,7 @@ def test_who_was_seen_least_recently_is_forgotten() -> None:
 
 def serving(*tenants: str | None) -> DraftLengths:
     """One request of each tenant with the same prompt, the first of which has been answered."""
-    batch = DraftLengths(DraftBudget(0), 8, StepCost(), CopyTable(), Store(1000))
+    batch = DraftLengths(DraftBudget(0), 8, StepCost(), CopyTable(), OutputStore(1000))
     batch.begin()
     batch.add(0, lambda: PROMPT, ANSWER[:1], False, tenants[0])
     batch.begin()

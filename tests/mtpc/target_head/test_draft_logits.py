@@ -51,7 +51,7 @@ def test_greedy_tokens_are_those_of_the_largest_logits(numbers: list[int]) -> No
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_static_batch_is_drafted_without_a_look_at_its_values(rows: int) -> None:
     """As a CUDA graph must be: on fake tensors whatever asks for a value raises."""
-    together = VOCABULARIES.together()
+    together = VOCABULARIES.union()
     assert together is not None
     with FakeTensorMode(allow_non_fake_inputs=True):
         logits = DraftLogits(together, HEAD)
@@ -191,7 +191,7 @@ def test_what_is_kept_of_the_head() -> None:
         "their output head rows take 0.0 MB"
     )
     assert logits.whole is not None
-    together = VOCABULARIES.together()
+    together = VOCABULARIES.union()
     assert together is not None
     assert DraftLogits(together, head).whole is None
 
@@ -209,5 +209,5 @@ def test_rows_of_a_group_are_sent_without_waiting(monkeypatch: pytest.MonkeyPatc
 
 def test_one_draft_vocabulary_of_all_tokens_gains_nothing() -> None:
     everything = {"english": Ranking(tuple(range(30))), "french": Ranking(tuple(range(20, VOCAB)))}
-    assert DraftVocabularies(Rankings(VOCAB, everything), VocabularySettings()).together() is None
-    assert DraftVocabularies(Rankings(VOCAB, everything), VocabularySettings(language="french")).together()
+    assert DraftVocabularies(Rankings(VOCAB, everything), VocabularySettings()).union() is None
+    assert DraftVocabularies(Rankings(VOCAB, everything), VocabularySettings(language="french")).union()

@@ -143,7 +143,7 @@ def test_what_the_template_says_is_not_read() -> None:
 
 
 UNION = np.arange(340)  # all that the languages rank
-TOGETHER = LanguageDetector(RANKINGS, together=UNION)
+TOGETHER = LanguageDetector(RANKINGS, union_tokens=UNION)
 
 
 @given(st.lists(st.integers(0, VOCAB - 1), max_size=80), st.sampled_from([None, 0, 1, 2]))

@@ -10,7 +10,7 @@ import torch
 
 from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
-from mtpc.draft_length.cost import FREE, StepCost
+from mtpc.draft_length.cost import FREE_DRAFTS, StepCost
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.additional_config import VLLMDraftSettings
 from vllm_mtpc.v1.draft_lengths import BatchLengths
@@ -98,7 +98,7 @@ def test_a_name_that_is_used_again_is_another_request() -> None:
 
 def test_without_prompt_lookup_nothing_is_copied() -> None:
     made = batch_lengths(own=3, copies=False, adaptive=False)
-    assert made.controller.cost is FREE
+    assert made.controller.cost is FREE_DRAFTS
     requests = {name: request([1, 2, 1]) for name in "ab"}
     made.begin_step(["a", "b"], requests, torch.tensor([[2], [2]]), torch.tensor([False, True]), True)
     assert made.copied(3) is None

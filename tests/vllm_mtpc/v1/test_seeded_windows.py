@@ -29,7 +29,7 @@ def proposer() -> Proposer:
         "copying": None,
         "drafter_tokens": 7,
     }
-    model = SimpleNamespace(split=lambda own: (0, own), completed=lambda known, numbers: known)
+    model = SimpleNamespace(split=lambda own: (0, own), with_head_inputs=lambda known, numbers: known)
     made.__dict__ |= {"model": model, "vocabularies": None}
     made._enable_probabilistic_draft_probs = True
     return made

@@ -183,7 +183,7 @@ def test_a_window_lies_behind_the_serial_drafts_in_its_requests_slot() -> None:
     parallel, drafts, slots = CircuitPart(config), 2, torch.tensor([2, 0, -1])  # the last row is padding
     speculator = bare_speculator()
     speculator.autoregressive_drafts, speculator.parallel_drafts, speculator.max_num_reqs = 1, drafts, 4
-    speculator.model = SimpleNamespace(parallel=parallel, completed=lambda known: known)
+    speculator.model = SimpleNamespace(parallel=parallel, with_head_inputs=lambda known: known)
     speculator.states, speculator.tokens = torch.randn(4, 2, SIZE), torch.randint(VOCABULARY, (4, 2))
     speculator.positions, speculator.seeds, speculator.idx_mapping = torch.arange(4), torch.arange(4) + 7, slots
     speculator.temperature = torch.tensor([0.7, 1.0, 0.5, 1.0])  # by slot

@@ -59,7 +59,9 @@ def speculator(example: Example, drafts: int, copies: bool) -> Any:
     reads = drafter.parallel is not None and drafter.parallel.reads_autoregressive
     made.model = SimpleNamespace(
         parallel=drafter.parallel,
-        with_head_inputs=lambda known: with_head_inputs(known, drafter.autoregressive, example.head) if reads else known,
+        with_head_inputs=lambda known: (
+            with_head_inputs(known, drafter.autoregressive, example.head) if reads else known
+        ),
         compute_logits=lambda states, numbers: logits(example, states, numbers),
     )
     return made

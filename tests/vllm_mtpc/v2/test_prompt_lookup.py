@@ -15,7 +15,7 @@ from mtpc.noise import counter_uniforms
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 from mtpc.prompt_lookup.mixture import Copied, Copying
-from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
+from mtpc.prompt_lookup.request import CopyRequest, batch_proposals
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.v2.new_requests import on_new_request
 from vllm_mtpc.v2.prompt_lookup import DeviceCopying
@@ -44,7 +44,7 @@ def copying_of(texts: dict[int, list[int]]) -> DeviceCopying:
 def expected_copies() -> Copied:
     """By the host; nothing for the padded row."""
     proposals = [CopyRequest(TABLE, text).propose(DRAFTS) for text in TEXTS.values()]
-    return beside_drafter(proposals, DRAFTS)
+    return batch_proposals(proposals, DRAFTS)
 
 
 def test_what_is_proposed_lies_in_buffers_with_nothing_after_it() -> None:
@@ -103,7 +103,7 @@ def test_a_replayed_graph_mixes_as_the_mixture_does(monkeypatch: pytest.MonkeyPa
         torch.testing.assert_close((stated[-1] / temperature[:, None]).softmax(-1), expected)
         assert torch.equal(stated[-1].argmax(-1), expected.argmax(-1))
         assert stated[-1].dtype == torch.float32
-        reference = reference.drafted(drawn, reference.of(own))
+        reference = reference.drafted(drawn, reference.drafter_probability(own))
         torch.testing.assert_close(speculator.copying.weight[:ROWS], reference.weight)
         assert (reference.weight[0] > 0) == (step < DRAFTS - 1)
         assert (reference.weight[2] > 0) == (step < 1)
@@ -116,7 +116,7 @@ def test_a_window_goes_on_with_what_is_left_to_copy(probabilistic: bool) -> None
     parallel, drafts = CircuitPart(config), DRAFTS - AUTOREGRESSIVE
     speculator: Any = Speculator.__new__(Speculator)
     speculator.copying = copying_of(TEXTS)
-    speculator.model = SimpleNamespace(parallel=parallel, completed=lambda known: known)
+    speculator.model = SimpleNamespace(parallel=parallel, with_head_inputs=lambda known: known)
     speculator.autoregressive_drafts, speculator.parallel_drafts, speculator.max_num_reqs = (
         AUTOREGRESSIVE,
         drafts,

@@ -65,7 +65,7 @@ def test_memory_of_a_draft_does_not_grow_with_the_batch(method: str, circuit: st
     made: Any = Speculator.__new__(Speculator)
     with torch.device("meta"):
         parallel = make_part(circuit, drafts + 1, 2, 8, vocabulary).requires_grad_(False)
-        made.model, made.copying = SimpleNamespace(parallel=parallel, completed=lambda known: known), None
+        made.model, made.copying = SimpleNamespace(parallel=parallel, with_head_inputs=lambda known: known), None
         made.autoregressive_drafts, made.parallel_drafts, made.max_num_reqs = 0, drafts, rows
         made.states, made.tokens = torch.zeros(rows, 1, 8), torch.zeros(rows, 1, dtype=torch.int64)
         made.positions, made.seeds, made.idx_mapping = torch.zeros(3, rows, dtype=torch.int64)

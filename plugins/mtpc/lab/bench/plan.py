@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mtpc.draft_length.cost import MOST_POINTS, StepCost
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.files.json_file import read_json
 
 OF_RESULTS = "the time of steps in these results"
@@ -94,7 +94,7 @@ def read_results(file: Path) -> list[StepTimes]:
         MTPCError: The file holds no results, or drafting was not timed.
     """
     try:
-        return [_timed(point) for point in declared(BenchResults, read_json(file), str(file)).points]
+        return [_timed(point) for point in validated(BenchResults, read_json(file), str(file)).points]
     except MTPCError as error:
         raise MTPCError(
             f"{file} holds no results of `mtpc bench` with timed drafting (run it without --no-draft-times): {error}"
@@ -172,9 +172,9 @@ def _cost(timed: Sequence[StepTimes], seconds: float) -> StepCost:
     (_, alone), *others = _curve(added)
     curves["verifying"] = ((tokens[1], max(1.0, curves["plain"][0][1] + alone)),)
     for batch, more in others:  # the inverse of `StepCost.verify`, which adds it to the cost without a draft
-        before = declared(StepCost, curves, OF_RESULTS).read(batch)
+        before = validated(StepCost, curves, OF_RESULTS).read(batch)
         curves["verifying"] = _curve([*curves["verifying"], (tokens[batch], before + more - alone)])
-    return declared(StepCost, curves, OF_RESULTS)
+    return validated(StepCost, curves, OF_RESULTS)
 
 
 def _curve(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

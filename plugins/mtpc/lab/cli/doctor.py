@@ -26,7 +26,7 @@ def doctor() -> None:
     table = Table("", "check", "found", "fix", show_lines=False)
     for finding in findings:
         status = Text("ok", "green") if finding.ok else Text("failed", "red")
-        table.add_row(status, finding.subject, finding.detail, finding.mend)
+        table.add_row(status, finding.subject, finding.detail, finding.fix)
     terminal = console()
     terminal.print(table)
     failed = sum(not finding.ok for finding in findings)

@@ -8,7 +8,7 @@ from typing import Any
 
 from mtpc.errors import MTPCError
 from mtpc.files.checkpoint import Checkpoint
-from mtpc.files.config_model import declared, shown
+from mtpc.files.config_model import short_repr, validated
 from mtpc.files.json_file import read_json
 from mtpc.files.weights import check_tensor
 from mtpc.lab.convert import mimo
@@ -70,13 +70,13 @@ def convert_config(path: Path, num_drafts: int | None = None) -> FastMTPConfig:
     values = read_json(path)
     if values.get("architectures") != [mimo.ARCHITECTURE]:
         found = values.get("architectures")
-        raise MTPCError(f"{path}: architectures is {shown(found)}, but only {[mimo.ARCHITECTURE]!r} is converted.")
+        raise MTPCError(f"{path}: architectures is {short_repr(found)}, but only {[mimo.ARCHITECTURE]!r} is converted.")
     known = mimo.READ | set(mimo.FIXED) | mimo.WITHOUT_EFFECT | {mimo.LAYER_TYPES}
     for key in sorted(set(values) - known):
         raise MTPCError(f"{path}: the key {key!r} is unknown and may change the layer, so it is not supported.")
     for key, expected in mimo.FIXED.items():
         if key in values and values[key] != expected:
-            raise MTPCError(f"{path}: {key} is {shown(values[key])}, but only {expected!r} is supported.")
+            raise MTPCError(f"{path}: {key} is {short_repr(values[key])}, but only {expected!r} is supported.")
     layer_types = values.get(mimo.LAYER_TYPES) or []
     if not isinstance(layer_types, list) or any(each != mimo.LAYER_TYPE for each in layer_types):
         raise MTPCError(f"{path}: {mimo.LAYER_TYPES} must all be {mimo.LAYER_TYPE!r}.")
@@ -85,7 +85,7 @@ def convert_config(path: Path, num_drafts: int | None = None) -> FastMTPConfig:
             raise MTPCError(f"{path}: the key {key!r} is missing.")
         types = (int, float) if key == mimo.EPSILON else (int,)
         if type(values[key]) not in types or not values[key] > 0:
-            raise MTPCError(f"{path}: {key} must be a positive number, but is {shown(values[key])}.")
+            raise MTPCError(f"{path}: {key} must be a positive number, but is {short_repr(values[key])}.")
     config = {
         "layer": "qwen2",
         **{key: values[key] for key in mimo.SIZES},
@@ -95,7 +95,7 @@ def convert_config(path: Path, num_drafts: int | None = None) -> FastMTPConfig:
         "rope_parameters": rope(path, values),
         "num_drafts": num_drafts or values.get(mimo.STEPS, 1),
     }
-    return declared(FastMTPConfig, config, str(path))
+    return validated(FastMTPConfig, config, str(path))
 
 
 def rope(path: Path, values: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,9 @@ def rope(path: Path, values: dict[str, Any]) -> dict[str, Any]:
         return {"rope_theta": values[mimo.THETA], "rope_type": "default"}
     found = values[mimo.ROPE]
     if not isinstance(found, dict) or set(found) != {"rope_theta", "rope_type"} or found["rope_type"] != "default":
-        raise MTPCError(f"{path}: {mimo.ROPE} must hold rope_theta and the rope_type 'default', but is {shown(found)}.")
+        raise MTPCError(
+            f"{path}: {mimo.ROPE} must hold rope_theta and the rope_type 'default', but is {short_repr(found)}."
+        )
     return found
 
 

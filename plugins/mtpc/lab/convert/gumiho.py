@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from mtpc.errors import MTPCError, first_line
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.files.json_file import check_file, read_json
 from mtpc.files.weights import check_tensor, check_type
 from mtpc.methods.drafter import Drafter, save_drafter
@@ -88,7 +88,7 @@ def convert_gumiho(source: Path, folder: Path, steps: int = 2) -> Drafter:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise MTPCError(f"{folder} already exists; name a folder that is new or empty.")
     values = {key: value for key, value in read_json(source / CONFIG).items() if key not in WITHOUT_EFFECT}
-    published = declared(GumihoCheckpointConfig, values, str(source / CONFIG))
+    published = validated(GumihoCheckpointConfig, values, str(source / CONFIG))
     tensors = read_pickle(source / WEIGHTS)
     config = convert_config(published, count_heads(tensors, source / WEIGHTS), steps, source / CONFIG)
     drafter = Drafter.planned(Gumiho(), config, str(source / CONFIG))
@@ -179,7 +179,7 @@ def convert_config(published: GumihoCheckpointConfig, heads: tuple[int, int], st
         "steps": steps,
         "parallel": {"positions": heads[0], "blocks": heads[1]},
     }
-    return declared(GumihoConfig, config, str(path))
+    return validated(GumihoConfig, config, str(path))
 
 
 def rename_tensors(

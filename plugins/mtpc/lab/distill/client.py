@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 from mtpc.lab.servers.connection import COMPLETIONS, Connection
 
 
@@ -83,6 +83,6 @@ async def complete(
     """
     body = {"model": model, "prompt": prompt, "seed": seed, "stop_token_ids": [end], "return_token_ids": True}
     content = await connection.post(COMPLETIONS, {**body, **sampling.body()})
-    response = declared_json(CompletionResponse, content, f"{connection.url} did not return a completion")
+    response = validated_json(CompletionResponse, content, f"{connection.url} did not return a completion")
     choice = response.choices[0]
     return SampledCompletion(choice.text, tuple(choice.token_ids or ()), choice.finish_reason)

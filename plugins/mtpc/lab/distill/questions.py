@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import AliasChoices, BaseModel, Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 
 # Kinds of conversations in other languages (`mtpc.lab.distill.topics`), by language code.
 OTHER_LANGUAGES = {"de": "german", "es": "spanish", "fr": "french", "it": "italian", "pt": "portuguese"}
@@ -53,7 +53,7 @@ def read_questions(file: Path, seed: int) -> list[Question]:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     expected = f'{file}, line {number}: expected a JSON object with the field "text" or "user"'
-                    questions.append(declared_json(Question, line, expected))
+                    questions.append(validated_json(Question, line, expected))
     except OSError as error:
         raise MTPCError(f"--questions {file} cannot be read: {error}.") from None
     if not questions:

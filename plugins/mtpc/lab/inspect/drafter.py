@@ -18,7 +18,7 @@ from mtpc.methods.drafter import Drafter, load_drafter
 from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.vocabulary.formats import read_rankings
-from mtpc.vocabulary.settings import OWN_FILE
+from mtpc.vocabulary.settings import CHECKPOINT_FILE
 
 WEIGHT_BYTES = 2  # bfloat16, the dtype of saved weights
 ACTIVATION_BYTES = 4  # float32, the dtype in which parallel parts compute
@@ -72,11 +72,11 @@ def inspect_drafter(folder: Path) -> Inspection:
             copy table is damaged.
     """
     drafter = load_drafter(folder)
-    vocabulary, languages = folder / OWN_FILE, {}
+    vocabulary, languages = folder / CHECKPOINT_FILE, {}
     if drafter.autoregressive is not None and is_there(vocabulary):
         rankings = read_rankings(vocabulary, drafter.config.vocab_size).languages
         sizes = [f"{name} ({len(ranking.tokens):,} tokens)" for name, ranking in rankings.items()]
-        languages = {OWN_FILE: ", ".join(sizes)}
+        languages = {CHECKPOINT_FILE: ", ".join(sizes)}
     CopyTable.of(folder)
     parts = {
         name: part

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 from mtpc.lab.prove.engine_api import SGLANG, VLLM, CompletionRequest, Post, TokenIds, TopLogprobs
 from mtpc.lab.servers.connection import Connection, run_concurrently
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
@@ -111,7 +111,7 @@ class Client:
         if not isinstance(prompt, str):
             return tuple(prompt)
         (content,) = self._post([("/tokenize", {"model": self.model, "prompt": prompt})])
-        return tuple(declared_json(TokenizeResponse, content, self.unexpected).tokens)
+        return tuple(validated_json(TokenizeResponse, content, self.unexpected).tokens)
 
     def counters(self) -> DraftCounters:
         """Return the counts of its page of metrics; zeros where there is none."""

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 from mtpc.files.json_file import check_file
 from mtpc.lab.console import progress_on
 from mtpc.lab.prove.client import Client
@@ -103,7 +103,7 @@ def _recording(options: ProveOptions, plan: ProvePlan, add_task: AddTask) -> Rec
     if options.recorded is not None:
         check_file(options.recorded)
         expected = f"--recorded is {options.recorded}, which is not a file that --record wrote"
-        return declared_json(Recording, options.recorded.read_bytes(), expected)
+        return validated_json(Recording, options.recorded.read_bytes(), expected)
     assert options.url is not None  # checked by ProveOptions
     client = Client(options.url, plan.concurrency)
     prompts = tuple(client.tokens(prompt) for prompt, _ in read_prompts(options.prompts, options.target))

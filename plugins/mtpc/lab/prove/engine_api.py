@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 from mtpc.lab.prove.plan import GREEDY, TOP_LOGPROBS, SamplingSetting
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.sglang_engine import read_details
@@ -117,7 +117,7 @@ def _vllm_completion_request(model: str, request: CompletionRequest) -> Post:
 
 
 def _vllm_read_completions(content: bytes, expected: str) -> tuple[list[TokenIds], DraftCounters]:
-    choices = declared_json(VLLMCompletions, content, expected).choices
+    choices = validated_json(VLLMCompletions, content, expected).choices
     return [tuple(choice.token_ids) for choice in choices], NO_DRAFTS
 
 
@@ -127,7 +127,7 @@ def _vllm_logprobs_request(model: str, tokens: TokenIds, start: int) -> Post:
 
 
 def _vllm_read_logprobs(content: bytes, expected: str, start: int) -> list[TopLogprobs]:
-    positions = declared_json(VLLMPromptLogprobs, content, expected).choices[0].prompt_logprobs[start:]
+    positions = validated_json(VLLMPromptLogprobs, content, expected).choices[0].prompt_logprobs[start:]
     return [_ranked([(entry.logprob, token) for token, entry in (each or {}).items()]) for each in positions]
 
 
@@ -156,7 +156,7 @@ def _sglang_completion_request(model: str, request: CompletionRequest) -> Post:
 
 
 def _sglang_read_completions(content: bytes, expected: str) -> tuple[list[TokenIds], DraftCounters]:
-    found = declared_json(list[SGLangOutput] | SGLangOutput, content, expected)  # type: ignore[arg-type]  # a union
+    found = validated_json(list[SGLangOutput] | SGLangOutput, content, expected)  # type: ignore[arg-type]  # a union
     responses: Sequence[SGLangOutput] = found if isinstance(found, list) else [found]
     counts = NO_DRAFTS
     for response in responses:
@@ -171,7 +171,7 @@ def _sglang_logprobs_request(model: str, tokens: TokenIds, start: int) -> Post:
 
 
 def _sglang_read_logprobs(content: bytes, expected: str, start: int) -> list[TopLogprobs]:
-    positions = declared_json(SGLangOutput, content, expected).meta_info.input_top_logprobs or []
+    positions = validated_json(SGLangOutput, content, expected).meta_info.input_top_logprobs or []
     return [_ranked([entry[:2] for entry in each or ()]) for each in positions[1:]]
 
 

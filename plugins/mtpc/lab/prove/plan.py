@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import Strict, declared
+from mtpc.files.config_model import Strict, validated
 
 TOP_LOGPROBS = 20  # most probable tokens whose log-probabilities the baseline states: vLLM allows no more
 
@@ -58,7 +58,7 @@ def parse_samplings(text: str) -> tuple[SamplingSetting, ...]:
             raise MTPCError(
                 f"--samplings contains {part!r}, but each setting must be {FORMS}, with a temperature above 0."
             )
-        found.append(declared(SamplingSetting, values, f"{part!r} of --samplings"))
+        found.append(validated(SamplingSetting, values, f"{part!r} of --samplings"))
     return tuple(dict.fromkeys(found))
 
 

@@ -22,7 +22,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from mtpc.errors import MTPCError, first_line
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 from mtpc.lab.servers import watchdog
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.metrics.draft_clock import VARIABLE
@@ -126,7 +126,7 @@ class Server:
             MTPCError: Nothing answers, or the response lists no model.
         """
         url = f"{self.url}/v1/models"
-        return declared_json(Models, fetch(url).encode(), f"{url} lists no model").data[0].id
+        return validated_json(Models, fetch(url).encode(), f"{url} lists no model").data[0].id
 
 
 class Launch:

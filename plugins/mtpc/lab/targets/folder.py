@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.files.json_file import is_there, read_json
 from mtpc.files.target import Target, TargetKeys
 from mtpc.methods import recognize
@@ -31,7 +31,7 @@ def check_folder(folder: Path) -> dict[str, Any]:
     if method is not None:
         raise MTPCError(f"{folder} is {method.title}, but a target was expected.")
     values = read_json(config)
-    declared(TargetKeys, values, str(config))
+    validated(TargetKeys, values, str(config))
     return values
 
 
@@ -49,7 +49,7 @@ def stated_sizes(folder: Path) -> Target | None:
     """
     values = check_folder(folder)
     inner = values.get("text_config")  # multimodal models
-    sizes = declared(TargetKeys, inner if isinstance(inner, dict) else values, str(folder / "config.json"))
+    sizes = validated(TargetKeys, inner if isinstance(inner, dict) else values, str(folder / "config.json"))
     if sizes.hidden_size is None or sizes.vocab_size is None:
         return None
     return Target(sizes.hidden_size, sizes.vocab_size)

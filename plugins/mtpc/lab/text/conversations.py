@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 
 FILE = "conversations.jsonl"
 HELDOUT_PERCENT = 4
@@ -78,7 +78,7 @@ def read_conversations(folder: Path) -> Iterator[Conversation]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             expected = f"{path}, line {number}: expected a conversation as `mtpc distill` writes it"
-            conversation = declared_json(Conversation, line, expected)
+            conversation = validated_json(Conversation, line, expected)
             if conversation.start > len(conversation.tokens):
                 raise MTPCError(f"{expected}: its answer starts after its last token.")
             yield conversation

@@ -27,7 +27,7 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 from mtpc.lab.text.byte_tokenizer import END_OF_TEXT
 from mtpc.lab.text.packages import download
 
@@ -169,7 +169,7 @@ class Corpus:
         self.folder = folder
         index = (folder / "documents.json").read_bytes()
         expected = f"{folder / 'documents.json'} is not the index of a corpus as `mtpc corpus` writes it"
-        self.documents = declared_json(list[StoredDocument], index, expected)
+        self.documents = validated_json(list[StoredDocument], index, expected)
         for split in SPLITS:
             file = folder / f"{split}.bin"
             size = file.stat().st_size if file.is_file() else 0

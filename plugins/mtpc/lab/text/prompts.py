@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 
 SHIPPED = Path(__file__).parent / "prompts.jsonl"  # bundled prompts: held-out texts
 
@@ -93,7 +93,7 @@ def _read_lines(file: Path) -> list[TextLine | UserLine]:
     lines: list[TextLine | UserLine] = []
     for number, text in texts:
         expected = f'{file}, line {number}: expected a JSON object with the field "text" or "user"'
-        line = declared_json(TextLine | UserLine | SpecBenchLine, text, expected)  # type: ignore[arg-type]  # a union
+        line = validated_json(TextLine | UserLine | SpecBenchLine, text, expected)  # type: ignore[arg-type]  # a union
         lines.append(UserLine(user=line.turns[0], kind=line.category) if isinstance(line, SpecBenchLine) else line)
     return lines
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.lab.console import progress_on
 from mtpc.lab.targets.frozen import training_dtype
 from mtpc.lab.training.optimizers import restore_optimizers
@@ -190,7 +190,7 @@ class Trainer(Generic[Model]):
 
     def _restore(self, saved: dict[str, Any]) -> None:
         assert self.state is not None
-        state = declared(TrainingState, saved, str(self.state.path))
+        state = validated(TrainingState, saved, str(self.state.path))
         try:
             if state.update > self.updates:
                 raise ValueError("the state has more updates than this training")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.lab.bench.plan import StepTimes, best_drafts, measured_costs, predicted_speedup, read_results, schedule
 from mtpc.lab.cli.main import app
 
@@ -124,4 +124,4 @@ def test_the_command_prints_settings(tmp_path: Path) -> None:
     printed = CliRunner().invoke(app, ["plan", str(file), "--max-batch", "64"]).output
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     assert lines[0] == {"num_speculative_tokens_per_batch_size": schedule(COST, RATES, 64)}
-    assert declared(StepCost, lines[1]["mtpc"]["step_cost"], "costs") == COST
+    assert validated(StepCost, lines[1]["mtpc"]["step_cost"], "costs") == COST

@@ -101,7 +101,7 @@ def train(
     ```
     """
     from mtpc.circuits import allowed_rank
-    from mtpc.files.config_model import declared
+    from mtpc.files.config_model import validated
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import corpus_prompts
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
@@ -113,7 +113,7 @@ def train(
     text.check_target(target)
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
     configs = {
-        f"{prefix}-{circuit}-n{window}": declared(
+        f"{prefix}-{circuit}-n{window}": validated(
             MTPCConfig,
             {
                 "circuit": circuit,

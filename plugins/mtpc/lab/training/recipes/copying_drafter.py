@@ -9,14 +9,14 @@ from typing import Any
 
 from rich.progress import track
 
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.lab.console import console
 from mtpc.lab.evaluation.prompts import Prompts, check_prompts
 from mtpc.lab.evaluation.texts import GeneratedText, generate_texts
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training.recipes.copying_counts import copy_probabilities, count_continuations
-from mtpc.methods.copying import PromptLookupOnly, PromptLookupConfig
+from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.prompt_lookup.table import FILE
 
@@ -66,6 +66,6 @@ def write_copying_drafter(folder: Path, target: FrozenTarget, num_drafts: int, c
         MTPCError: ``num_drafts`` is out of range.
     """
     sizes = {"hidden_size": target.facts.hidden_size, "vocab_size": target.facts.vocab_size}
-    config = declared(PromptLookupConfig, {**sizes, "num_drafts": num_drafts}, "the requested drafter")
+    config = validated(PromptLookupConfig, {**sizes, "num_drafts": num_drafts}, "the requested drafter")
     save_drafter(folder, Drafter(PromptLookupOnly(), config), {"target": target.folder.name})
     (folder / FILE).write_text(json.dumps(copy_table, indent=2) + "\n")

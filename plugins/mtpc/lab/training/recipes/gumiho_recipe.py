@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtpc.autoregressive.config import layer_of
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
 from mtpc.lab.training.conversation_recipe import ConversationRecipe, MicroBatch
@@ -114,4 +114,4 @@ def config_for(target: Any, parallel: dict[str, Any] | None, **options: Any) -> 
     Raises:
         MTPCError: The target's architecture is not supported, or a value is not allowed.
     """
-    return declared(GumihoConfig, {**layer_of(target), **options, "parallel": parallel}, "the requested drafter")
+    return validated(GumihoConfig, {**layer_of(target), **options, "parallel": parallel}, "the requested drafter")
