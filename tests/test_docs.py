@@ -71,20 +71,34 @@ def test_paths_exist(page: Path) -> None:
             assert list(ROOT.glob(quoted.rstrip("/"))), quoted
 
 
-def command_lines(page: Path) -> list[list[str]]:
-    """The words of every `mtpc` command in the page's code blocks."""
+def command_lines(text: str) -> list[list[str]]:
+    """The words of every `mtpc` command in the code blocks of a page."""
     lines = []
-    for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+    for language, block in BLOCK.findall(text):
         if language == "":
             whole = re.sub(r"\\\n\s*", " ", block)
             lines += [shlex.split(line, comments=True)[1:] for line in whole.splitlines() if line.startswith("mtpc ")]
     return lines
 
 
+def check_commands(text: str) -> int:
+    """Commands and options exist; returns the number of commands."""
+    lines = command_lines(text)
+    for words in lines:
+        check_options(words)
+    return len(lines)
+
+
 @pages
 def test_commands_parse(page: Path) -> None:
-    for words in command_lines(page):
-        check_options(words)
+    check_commands(page.read_text(encoding="utf-8"))
+
+
+def test_examples_of_the_help_parse_and_can_be_pasted() -> None:
+    """A terminal of 80 columns wraps no line: a pasted command would break where it does."""
+    text = generated()[DOCS / "reference" / "cli.md"]
+    assert check_commands(text) > 35
+    assert not [line for _, block in BLOCK.findall(text) for line in block.splitlines() if len(line) > 76]
 
 
 def test_the_example_is_the_family_that_is_served() -> None:
@@ -155,7 +169,7 @@ def test_readme_is_short_and_names_no_test() -> None:
 
 def test_every_command_and_setting_has_its_row() -> None:
     commands = generated()[DOCS / "reference" / "cli.md"]
-    for words in {tuple(words[:2]) for page in check_words.PAGES for words in command_lines(page)}:
+    for words in {tuple(words[:2]) for page in check_words.PAGES for words in command_lines(page.read_text())}:
         named, count = command(tuple(word for word in words if not word.startswith("-")))
         section = commands.partition(f"## mtpc {' '.join(words[:count])}\n")[2].partition("\n## ")[0]
         for parameter in named.params:
