@@ -12,7 +12,7 @@ from mtpc.methods.reference import ReferenceDrafter
 from tests.gpu.running import NotRunError, Run
 from tests.gpu.waiting import Waits
 from tests.gpu.whole import Batch, Drafts, differing, examples
-from tests.support.fake_graphs import capture_graph as record_fake
+from tests.support.fake_graphs import record as record_fake
 
 SIZES, ON_CPU, REPLAYS = (1, 3, 17), (3,), 3
 LIKE_THE_CPU = 0.99  # of all tokens, at least: products are summed in another order

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from mtpc.parallel.with_head_inputs import with_head_inputs
 from torch import Tensor
 
 from mtpc.draft import DraftContext
 from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.beams import Beams
 from mtpc.parallel.borrow import borrow_nodes
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.shape import DraftShape

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from mtpc.parallel.with_head_inputs import with_head_inputs
 
 from mtpc.draft import Draft, Mode, TreeDraft
 from mtpc.memory import BYTES_PER_PROB, MAX_PROBS
@@ -21,6 +20,7 @@ from mtpc.noise import counter_uniforms
 from mtpc.parallel import part
 from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.compiled import has_compiler
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.target_head.union import UnionLogits

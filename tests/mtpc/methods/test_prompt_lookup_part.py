@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mtpc.errors import MTPCError
-from mtpc.lab.evaluation.evaluate import Plan, Scored
+from mtpc.lab.evaluation.evaluate import DrafterScorer, EvaluationPlan
 from mtpc.methods.reference import ReferenceDrafter
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
@@ -49,6 +49,6 @@ def test_it_has_no_law_and_no_trees(session: ReferenceDrafter) -> None:
     with pytest.raises(MTPCError, match="no distribution of its own"):
         window.log_probs(None, TOKENS, 1.0)  # type: ignore[arg-type]
     with pytest.raises(MTPCError, match="tiny only copies"):
-        Scored("tiny", session.drafter, session.head, Plan())
+        DrafterScorer("tiny", session.drafter, session.head, EvaluationPlan())
     with pytest.raises(MTPCError, match="cannot draft trees"):
         session.draft_tree(HIDDEN, FOLLOWING, 3)

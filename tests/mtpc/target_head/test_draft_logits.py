@@ -198,7 +198,7 @@ def test_what_is_kept_of_the_head() -> None:
 
 def test_rows_of_a_group_are_sent_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     did: list[torch.device] = []
-    monkeypatch.setattr(draft_logits, "sent", lambda rows, device: did.append(device) or rows)
+    monkeypatch.setattr(draft_logits, "copy_to_device", lambda rows, device: did.append(device) or rows)
     found = [
         (number, rows.tolist())
         for number, rows in draft_logits.rows_by_vocabulary(torch.tensor([1, 0, 1]), HEAD.device)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from mtpc.parallel.with_head_inputs import with_head_inputs
 from torch import Tensor
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.draw import draw_tokens
 from mtpc.noise import counter_uniforms
 from mtpc.parallel import part
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.prompt_lookup.table import CopyTable
 from tests.gpu.whole import Example, OwnVocabularies, examples
 from tests.support.fake_graphs import record

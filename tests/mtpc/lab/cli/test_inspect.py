@@ -80,7 +80,7 @@ def test_an_mtp_layer(tmp_path: Path) -> None:
     folder = make_fastmtp(tmp_path / "drafter", make_target(tmp_path / "target"))
     result = CliRunner().invoke(app, ["inspect", str(folder)], env={"COLUMNS": "160"})
     assert result.exit_code == 0
-    for piece in ("MTP layer", "kind llama", "trained for 3", "autoregressive: input_proj", "per draft step"):
+    for piece in ("MTP layer", "type llama", "trained for 3", "autoregressive: input_proj", "per draft step"):
         assert piece in result.output
     lines = [line for line in result.output.splitlines() if line.startswith(("vllm serve", "python -m sglang"))]
     assert lines[0].endswith(f"'{speculative_config(folder, 3)}'")
