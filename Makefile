@@ -24,7 +24,7 @@ export VLLM_NO_USAGE_STATS = 1
 export VLLM_CPU_KVCACHE_SPACE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-ray env-sglang test-env test-env-sglang chat-target demo demo-ray demo-sglang serve serve-sglang lint test test-vllm \
+.PHONY: help env env-ray env-sglang test-env test-env-sglang chat-target demo demo-ray demo-sglang serve serve-sglang lint test test-all test-vllm \
     test-sglang test-gpu docs bench bench-sglang
 
 help:  ## list the targets
@@ -64,7 +64,7 @@ serve: env  ## leave a server with the drafter running (CONFIG=serve_configs/vll
 serve-sglang: env-sglang  ## the same with SGLang (SGLANG_CONFIG=serve_configs/sglang/...)
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(SGLANG_BIN)/python -m sglang.launch_server --config $(SGLANG_CONFIG)
 
-lint: test-env  ## ruff, mypy, import-linter and hadolint
+lint: test-env docs  ## ruff, mypy, import-linter, hadolint, and a strict build of the documentation site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -86,7 +86,7 @@ test-sglang: test-env-sglang  ## the tests of the SGLang adapter (PYTEST=... pas
 test-gpu:  ## what only a GPU can show, card by card; without one it says so (CARDS='load core' for some, docs/gpu-cards.md)
 	@scripts/test_gpu.sh $(CARDS) $(if $(ROWS),--rows $(ROWS))
 
-$(DOCS_VENV)/.stamp: requirements/docs.txt | env
+$(DOCS_VENV)/.stamp: requirements/docs.txt | test-env
 	$(BIN)/python -m venv $(DOCS_VENV)
 	$(DOCS_VENV)/bin/python -m pip --disable-pip-version-check -q install --no-deps -r $<
 	@touch $@

@@ -28,14 +28,14 @@ from rich.progress import track
 from benchmarks.arguments import one_sentence
 from benchmarks.plain_loop import Clock, steps
 from mtpc.draft_length.controller import DraftLengths
-from mtpc.draft_length.cost import MEASURED
+from mtpc.draft_length.cost import DEFAULT_COSTS
 from mtpc.lab.evaluation.decoding import speculate
 from mtpc.lab.evaluation.prompts import prompts_of_file
-from mtpc.lab.evaluation.texts import Text, write_texts
+from mtpc.lab.evaluation.texts import GeneratedText, generate_texts
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.methods.drafter import Drafter, draft_budget, load_drafter
-from mtpc.prompt_lookup.shift import LARGEST, SMALLEST
+from mtpc.prompt_lookup.calibration import LARGEST, SMALLEST
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
 
@@ -50,17 +50,17 @@ class Token(NamedTuple):
 
 
 def drafted(
-    target: FrozenTarget, drafter: Drafter, table: CopyTable, text: Text, longest: int, clock: Clock
+    target: FrozenTarget, drafter: Drafter, table: CopyTable, text: GeneratedText, longest: int, clock: Clock
 ) -> Iterator[Token]:
     """What is drafted along a greedy text, up to the first token of each draft that is wrong."""
-    copying = DraftLengths(draft_budget(drafter.config, longest, True), longest, MEASURED, table)
+    copying = DraftLengths(draft_budget(drafter.config, longest, True), longest, DEFAULT_COSTS, table)
     for step in steps(target, drafter, copying, text, clock):
         for place, (foretold, right) in enumerate(zip(step.chances, step.right, strict=False)):
             yield Token(place + 1, "drafter" if place < step.own else "copying", foretold, right)
 
 
 def drawn(
-    target: FrozenTarget, drafter: Drafter, table: CopyTable, texts: Sequence[Text], given: argparse.Namespace
+    target: FrozenTarget, drafter: Drafter, table: CopyTable, texts: Sequence[GeneratedText], given: argparse.Namespace
 ) -> Iterator[tuple[Token, float]]:
     """What is drawn after each prompt, up to the first of each draft that is rejected, and the largest chance there."""
     head, drafts = SharedHead.of(target.model), draft_budget(drafter.config, given.longest, True).tokens
@@ -68,7 +68,7 @@ def drawn(
         prompt, noise = text.tokens[: text.start], torch.Generator().manual_seed(number)
         how = {"temperature": given.temperature, "generator": noise}
         decoded = speculate(target, drafter, head, prompt, given.max_tokens, drafts, **how)
-        for peaks, accepted in zip(decoded.peaks, decoded.accepted, strict=True):
+        for peaks, accepted in zip(decoded.confidence, decoded.accepted, strict=True):
             foretold = table.of_drafter(peaks, greedy=False)
             for place in range(min(accepted + 1, drafts)):
                 yield Token(place + 1, "drafter", foretold[place], place < accepted), peaks[place]
@@ -135,7 +135,9 @@ def main() -> None:
     given = parser.parse_args()
     target = FrozenTarget(given.target, device=default_device())
     drafter, table = load_drafter(given.drafter, target.facts), CopyTable.of(given.drafter)
-    written = write_texts(target, prompts_of_file(given.prompts, given.target, given.questions), given.max_tokens, 0, 0)
+    written = generate_texts(
+        target, prompts_of_file(given.prompts, given.target, given.questions), given.max_tokens, 0, 0
+    )
     texts = [text for of_kind in written.values() for text in of_kind]
     tokens: list[Token] = []
     console = Console()

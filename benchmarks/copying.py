@@ -36,17 +36,17 @@ from benchmarks.in_turn import in_order, in_turn
 from benchmarks.questions import prompts_of_files
 from mtpc.draft_length.cost import StepCost
 from mtpc.files import provenance
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 from mtpc.lab.bench.configuration import token_map
 from mtpc.lab.bench.measure import Measurement
 from mtpc.lab.bench.report import speed_cell
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER, measurement_to_json, rate, tokens_per_step
 from mtpc.lab.servers.engine import Engine, ServerSettings
-from mtpc.lab.servers.engines import find_engine, must_be_installed
-from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
+from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.server import Server, side_by_side
-from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.table import Table
 
 ALL = "all"
@@ -99,7 +99,7 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
 
     Errors: `MTPCError` for a wrong setting.
     """
-    own = drafts_of(given.drafter, None)
+    own = resolve_num_drafts(given.drafter, None)
     ngrams = {f"n-gram {setting}": Ngram.parse(setting) for setting in given.ngram}
     most = max(own, given.copied_drafts, *(ngram.drafts for ngram in ngrams.values()))
     length = longest_prompt + given.max_tokens + 1 + most
@@ -107,7 +107,7 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
     drafted = replace(plain, drafter=given.drafter, num_drafts=own)
     cost: Any = None
     if given.step_cost is not None:
-        stated = declared_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
+        stated = validated_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
         cost = stated.model_dump(exclude_unset=True)
     always = replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, None, adaptive=False)))
     paying = replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, cost)))
@@ -174,7 +174,7 @@ class Benchmark:
     def __init__(self, given: argparse.Namespace, engine: Engine, console: Console) -> None:
         self.given, self.engine, self.console = given, engine, console
         prompts = prompts_of_files(given.prompts, given.target, given.questions)
-        self.asked, self.ignore_eos = prompts.by_kind, not prompts.answered
+        self.asked, self.ignore_eos = prompts.by_kind, not prompts.stop_at_end
         longest = max(len(prompt) for of_kind in self.asked.values() for prompt in of_kind)
         self.settings = {
             name: engine.as_released(one, given.temperatures) for name, one in contestants(given, longest).items()
@@ -197,7 +197,9 @@ class Benchmark:
 
     def _run_point(self, point: Point, servers: Mapping[str, Server]) -> None:
         of_many = point.batch_size > 1
-        sampling = Sampling(self.given.max_tokens, point.temperature, ignore_eos=self.ignore_eos, spread=of_many)
+        sampling = CompletionParams(
+            self.given.max_tokens, point.temperature, ignore_eos=self.ignore_eos, spread=of_many
+        )
         together = any(len(prompts) < point.batch_size for prompts in self.asked.values())
         asked = {"together": list(chain(*self.asked.values()))} if together else self.asked
         queue = QUEUE if of_many else 1

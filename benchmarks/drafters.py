@@ -26,10 +26,10 @@ from benchmarks.drafters_tables import Cell, Found, Row, draw_accuracy, make_tab
 from benchmarks.kept import Kept, digest, digest_of
 from benchmarks.questions import asked, read_questions
 from mtpc.files import provenance
-from mtpc.lab.evaluation.evaluate import Plan, Scored, counts_of
-from mtpc.lab.evaluation.prompts import Prompts, check
-from mtpc.lab.evaluation.texts import Text, write_texts
-from mtpc.lab.evaluation.trees import Trees
+from mtpc.lab.evaluation.evaluate import DrafterScorer, EvaluationPlan, counts_of
+from mtpc.lab.evaluation.prompts import Prompts, check_prompts
+from mtpc.lab.evaluation.texts import GeneratedText, generate_texts
+from mtpc.lab.evaluation.trees import TreeSettings
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.methods.drafter import load_drafter
 from mtpc.target_head.shared import SharedHead
@@ -52,12 +52,12 @@ class Benchmark:
             self.sets[f"{folder.name}, held out"] = asked(read_questions(folder, folder, target, given.questions))
         self.target = FrozenTarget(target, device=default_device())
         self.digest, self.digests = self.target.digest(), {}
-        head, trees = SharedHead.of(self.target.model), Trees(given.trees, given.borrow, given.max_children)
+        head, trees = SharedHead.of(self.target.model), TreeSettings(given.trees, given.borrow, given.max_children)
         self.scored, drafts = [], dict(given.drafts)
         for name, folder in given.drafter:
-            plan = Plan(length=given.max_tokens, num_drafts=drafts.get(name), trees=trees, seed=given.seed)
+            plan = EvaluationPlan(length=given.max_tokens, num_drafts=drafts.get(name), trees=trees, seed=given.seed)
             drafter = load_drafter(folder, self.target.facts, device=default_device())
-            self.scored.append(Scored(name, drafter, head, plan))
+            self.scored.append(DrafterScorer(name, drafter, head, plan))
             self.digests[name] = digest(folder)
         self.rows = [
             Row(title, one.name, nodes + 1)
@@ -72,13 +72,13 @@ class Benchmark:
     def run(self) -> None:
         """Score all drafters on the answers to all questions."""
         for title, prompts in self.sets.items():
-            check(prompts, self.target.facts.vocab_size)
+            check_prompts(prompts, self.target.facts.vocab_size)
             for temperature in self.given.temperatures:
                 for kind, texts in self._answers(title, prompts, temperature).items():
                     self._score(Cell(title, temperature, kind), texts)
                 self.write()
 
-    def _answers(self, title: str, prompts: Prompts, temperature: float) -> dict[str, list[Text]]:
+    def _answers(self, title: str, prompts: Prompts, temperature: float) -> dict[str, list[GeneratedText]]:
         """What the target answers, by kind."""
         given, name = self.given, f"answers {title} T={temperature:g}"
         made_of = {"target": self.digest, "questions": digest_of(prompts.by_kind)}
@@ -86,11 +86,11 @@ class Benchmark:
         found = self.kept.read(name, made_of)
         if found is None:
             self.console.print(f"{given.target} answers the questions of {title}, T = {temperature:g} ...")
-            found = write_texts(self.target, prompts, given.max_tokens, temperature, given.seed)
+            found = generate_texts(self.target, prompts, given.max_tokens, temperature, given.seed)
             self.kept.write(name, made_of, found)
-        return {kind: [Text(*text) for text in texts] for kind, texts in found.items()}
+        return {kind: [GeneratedText(*text) for text in texts] for kind, texts in found.items()}
 
-    def _score(self, cell: Cell, texts: Sequence[Text]) -> None:
+    def _score(self, cell: Cell, texts: Sequence[GeneratedText]) -> None:
         """Those drafters of which nothing is kept, side by side; each text is looked at once for all."""
         answers = {"target": self.digest, "answers": digest_of(texts)}
         files: dict[str, tuple[str, dict[str, Any]]] = {}

@@ -32,8 +32,8 @@ from mtpc.lab.bench.measure import Measurement, measure
 from mtpc.lab.bench.report import speed_cell
 from mtpc.lab.bench.results import measurement_to_json, rate, tokens_per_step
 from mtpc.lab.servers.engine import Engine
-from mtpc.lab.servers.engines import find_engine, must_be_installed
-from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
+from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import Server, side_by_side
 from mtpc.lab.table import Table
 from mtpc.lab.text.prompts import Prompt, read_prompts
@@ -76,11 +76,11 @@ class Benchmark:
 
     def _ask(self, start: int, temperature: float, concurrency: int, servers: dict[str, Server]) -> None:
         possible = {one.name: servers[one.name] for one in self.contestants if temperature in one.temperatures}
-        sampling = Sampling(self.given.max_tokens, temperature)
+        sampling = CompletionParams(self.given.max_tokens, temperature)
         points = {name: Point(start, temperature, concurrency, name, []) for name in possible}
         for number, prompts in enumerate(self._turns(concurrency)):
             for name, server in in_order(possible, number).items():
-                server.forget()
+                server.clear_history()
                 done = measure(self.engine, server, server.model(), prompts, sampling, concurrency)
                 points[name].turns.append(done)
         self.points += points.values()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mtpc.lab.bench.measure import Measurement, measure
 from mtpc.lab.servers.engine import Engine
-from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import Server
 from mtpc.lab.text.prompts import Prompt
 
@@ -24,7 +24,7 @@ def in_turn(
     servers: Mapping[str, Server],
     prompts: Sequence[Prompt],
     batch_size: int,
-    sampling: Sampling,
+    sampling: CompletionParams,
     queue: int = 1,
 ) -> Iterator[dict[str, Measurement]]:
     """Of each question, or batch of questions, what every server made of it, by name; each is warmed up before.
@@ -37,6 +37,6 @@ def in_turn(
         for name, server in servers.items():
             model = server.model()
             engine.load(server.url, model, batch[:1], short, 1)
-            server.forget()
+            server.clear_history()
             found[name] = measure(engine, server, model, batch, sampling, min(batch_size, len(batch)))
         yield found

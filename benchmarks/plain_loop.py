@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 
 from mtpc.draft_length.controller import DraftLengths
-from mtpc.lab.evaluation.texts import Text, view
+from mtpc.lab.evaluation.texts import GeneratedText, text_features
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 
 
@@ -47,12 +47,12 @@ class Clock:
 
 @torch.inference_mode()
 def steps(
-    target: FrozenTarget, drafter: Drafter, lengths: DraftLengths, text: Text, clock: Clock | None = None
+    target: FrozenTarget, drafter: Drafter, lengths: DraftLengths, text: GeneratedText, clock: Clock | None = None
 ) -> Iterator[Step]:
     """All steps along a greedy text; clock: times finding copies and choosing lengths."""
     clock = clock or Clock()
-    seen, longest = view(target, text), lengths.longest
-    session = Session(drafter, SharedHead.of(target.model))
+    seen, longest = text_features(target, text), lengths.longest
+    session = ReferenceDrafter(drafter, SharedHead.of(target.model))
     known, end = 0, text.start + 1  # tokens whose states are taken up; tokens that are said
     while end < len(text.tokens):
         said = text.tokens[max(known + 1, text.start) : end]
@@ -68,7 +68,7 @@ def steps(
             copied=copied if own else None,
         )
         with clock.running():
-            (drafted,) = lengths.cut(draft.tokens.tolist(), draft.sure, longest, [False])
+            (drafted,) = lengths.cut(draft.tokens.tolist(), draft.host_confidences, longest, [False])
         known, clock.steps = end - 1, clock.steps + 1
         right = [token == wanted for token, wanted in zip(drafted, text.tokens[end:], strict=False)]
         judged = right[: right.index(False) + 1] if False in right else right

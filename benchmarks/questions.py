@@ -35,7 +35,7 @@ def read_questions(data: Path | None, file: Path, target: Path, count: int) -> l
     else:
         prompts = prompts_of_file(file, target, sys.maxsize)
         questions = [Question(kind, tokens) for kind, asked in groups(prompts.by_kind).items() for tokens in asked]
-        questions = questions if prompts.answered else []
+        questions = questions if prompts.stop_at_end else []
     if not questions:
         raise MTPCError(f"{data or file} holds no question for a chat model that is held out from training.")
     kinds = sorted({question.kind for question in questions})
@@ -46,7 +46,7 @@ def prompts_of_files(files: Sequence[Path], target: Path, count: int) -> Prompts
     """As `mtpc.lab.evaluation.prompts.prompts_of_file`, of several files: of a kind in two of them, the last one's."""
     read = [prompts_of_file(file, target, count) for file in files]
     by_kind = {kind: asked for prompts in read for kind, asked in prompts.by_kind.items()}
-    return Prompts(by_kind, answered=all(prompts.answered for prompts in read))
+    return Prompts(by_kind, stop_at_end=all(prompts.stop_at_end for prompts in read))
 
 
 def groups(by_kind: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:

@@ -32,9 +32,9 @@ from mtpc.files import provenance
 from mtpc.lab.bench.measure import Measurement
 from mtpc.lab.bench.results import Point
 from mtpc.lab.servers.engine import Engine
-from mtpc.lab.servers.engines import find_engine, must_be_installed
-from mtpc.lab.servers.load import Sampling
-from mtpc.lab.servers.server import Server, running, tidy_end
+from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
+from mtpc.lab.servers.load import CompletionParams
+from mtpc.lab.servers.server import Server, exit_on_signals, running
 from mtpc.lab.text.prompts import Prompt
 
 SHIPPED = Path(__file__).parent / "chat_prompts.jsonl"
@@ -65,7 +65,10 @@ class Benchmark:
         self.write()
         if not any(left.values()):
             return
-        with tidy_end(), running(self.engine, self.plain.settings, self.given.out / "server_without.log") as answering:
+        with (
+            exit_on_signals(),
+            running(self.engine, self.plain.settings, self.given.out / "server_without.log") as answering,
+        ):
             for number, one in enumerate(self.others):
                 if left[one.name]:
                     self._measure(one, left[one.name], answering(), number)
@@ -98,7 +101,7 @@ class Benchmark:
             servers = {self.plain.name: without}
             servers[one.name] = stack.enter_context(running(self.engine, one.settings, log, timed))()
             for temperature, kind in left:
-                sampling = Sampling(given.max_tokens, temperature, ignore_eos=False)
+                sampling = CompletionParams(given.max_tokens, temperature, ignore_eos=False)
                 pairs = [
                     tuple(found.values())
                     for found in in_turn(self.engine, servers, self.asked[kind], given.batch_size, sampling)

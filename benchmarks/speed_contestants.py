@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from benchmarks.arguments import named_argument, named_folder, named_number
 from benchmarks.kept import digest
 from mtpc.errors import MTPCError
-from mtpc.lab.evaluation.trees import Trees
+from mtpc.lab.evaluation.trees import TreeSettings
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.ngram import Ngram
-from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.targets.folder import stated_sizes
 
 
@@ -47,13 +47,16 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
 
     Errors: `MTPCError` for drafters, or what is asked of them, that the engine does not serve.
     """
-    trees, ngrams = Trees(given.trees, given.borrow, given.max_children), [Ngram.parse(one) for one in given.ngram]
+    trees, ngrams = (
+        TreeSettings(given.trees, given.borrow, given.max_children),
+        [Ngram.parse(one) for one in given.ngram],
+    )
     if trees.sizes and engine.name != "sglang":
         raise MTPCError(f"--trees is given, but {engine.title} verifies chains only; measure trees with SGLang.")
     if trees.sizes and not given.max_children:
         raise MTPCError("--trees needs --max-children, as SGLang does (--speculative-eagle-topk).")
     target, drafts = stated_sizes(given.target), dict(given.drafts)
-    numbers = {name: drafts_of(folder, drafts.get(name), target) for name, folder in given.drafter}
+    numbers = {name: resolve_num_drafts(folder, drafts.get(name), target) for name, folder in given.drafter}
     most = max([0, *numbers.values(), *(ngram.drafts for ngram in ngrams), *(nodes for _, nodes, _ in trees.titles())])
     length, temperatures = longest_prompt + given.max_tokens + 1 + most, tuple(given.temperatures)
     plain = ServerSettings(given.target, given.batch_size, length, extra=tuple(given.server_arg))

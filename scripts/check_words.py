@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / name / "README.md" for name in ("examples", "weights")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 LONGEST = 30  # words of a sentence
@@ -27,7 +28,7 @@ WORDS = {
     r"foretold|foretells?": "predicted, predicts",
     r"verdicts?": "verification",
     r"serial (part|step|layer)s?": "autoregressive part, draft step",
-    r"parallel parts?": "parallel part",
+    r"window parts?": "parallel part",
     r"drafter director(y|ies)": "drafter checkpoint",
     r"famil(y|ies)": "draft method",
     r"tokens (a|of a) step": "acceptance length",

@@ -23,13 +23,13 @@ from transformers import AutoTokenizer
 from mtpc.errors import MTPCError
 from mtpc.lab.bench import report
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
-from mtpc.lab.bench.run import Plan, run_plan
+from mtpc.lab.bench.run import BenchPlan, run_plan
 from mtpc.lab.servers.connection import Connection
 from mtpc.lab.servers.engine import Engine, ServerSettings
-from mtpc.lab.servers.engines import find_engine, must_be_installed
-from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
+from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import Server, side_by_side
-from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.prompts import SHIPPED, Prompt, read_prompts
 
@@ -48,7 +48,7 @@ class Programme:
     shown: tuple[tuple[str, str, float], ...]
     shown_tokens: int
     prompts: Path
-    plan: Plan
+    plan: BenchPlan
     arguments: tuple[str, ...] = ()
     drafts: int | None = None
 
@@ -61,7 +61,7 @@ TEXT = Programme(
     ),
     200,
     SHIPPED,
-    Plan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=256, rounds=2, requests=4),
+    BenchPlan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=256, rounds=2, requests=4),
 )
 CHAT = Programme(
     (
@@ -70,7 +70,7 @@ CHAT = Programme(
     ),
     120,
     BENCHMARKS / "chat_prompts.jsonl",
-    Plan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=128, rounds=2, requests=6),
+    BenchPlan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=128, rounds=2, requests=6),
 )
 HOURS = (
     "Opening hours in 2026: Monday to Friday from 8 in the morning to 6 in the evening, Saturday from 9 in the morning "
@@ -86,13 +86,13 @@ COPYING = Programme(
     ),
     120,
     BENCHMARKS / "copy_prompts.jsonl",
-    Plan(batch_sizes=(1,), temperatures=(0.0,), max_tokens=128, rounds=2, requests=12),
+    BenchPlan(batch_sizes=(1,), temperatures=(0.0,), max_tokens=128, rounds=2, requests=12),
     ("--additional-config", '{"mtpc": {"copy": true}}'),
     10,
 )
 
 
-async def stream(server: Server, prompt: Prompt, sampling: Sampling, console: Console) -> None:
+async def stream(server: Server, prompt: Prompt, sampling: CompletionParams, console: Console) -> None:
     """Print one completion as it comes."""
     body = sampling.body(server.model(), prompt)
     async with Connection(server.url) as connection:
@@ -113,7 +113,7 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
     if copying and chat is None:
         raise MTPCError(f"{target} is no chat model, but what is asked with --copying is for one.")
     programme = COPYING if copying else TEXT if chat is None else CHAT
-    drafts = programme.drafts or drafts_of(drafter, None)
+    drafts = programme.drafts or resolve_num_drafts(drafter, None)
     plain = ServerSettings(target, 1, MAX_LENGTH, plugin=False)  # the engine as it is released
     drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, drafts, programme.arguments)
     prompts = [prompt for prompt, _ in read_prompts(programme.prompts, target)]
@@ -125,7 +125,7 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
                 console.print(Rule(f"{title}, streamed from the server with the drafter", align="left"))
                 console.print(text, style="dim", end="" if chat is None else "\n", markup=False, highlight=False)
                 prompt = text if chat is None else chat.question(text)
-                sampling = Sampling(programme.shown_tokens, temperature, ignore_eos=chat is None)
+                sampling = CompletionParams(programme.shown_tokens, temperature, ignore_eos=chat is None)
                 asyncio.run(stream(servers[DRAFTER], prompt, sampling, console))
             plan = programme.plan
             number = plan.measurements(len(servers))

@@ -25,15 +25,16 @@ from mtpc.draft_length.cost import StepCost
 from mtpc.lab.cli.main import app
 from mtpc.methods import draft_methods
 from mtpc.metrics.exporter import METRICS
-from mtpc.prompt_lookup.table import Chances
+from mtpc.prompt_lookup.table import CopyingFile
 from mtpc.serving.integration_point import IntegrationPoint
 from sglang_mtpc.token_map import TokenMap
-from vllm_mtpc.additional import Section
+from vllm_mtpc.additional_config import VLLMDraftSettings
 
 ROOT = Path(__file__).parent.parent
 COPIED = {
     "changelog.md": "CHANGELOG.md",
     "developer/contributing.md": "CONTRIBUTING.md",
+    "examples.md": "examples/README.md",
     "weights.md": "weights/README.md",
 }
 ATTRIBUTE = re.compile(r"^(\w+): (.*)$")
@@ -120,7 +121,7 @@ def checkpoint() -> str:
         f"`{method.algorithm}`.\n\n{fields(method.config)}"
         for method in draft_methods()
     )
-    parts.append(f"## `copying.json`\n\n{fields(Chances)}")
+    parts.append(f"## `copying.json`\n\n{fields(CopyingFile)}")
     return "\n".join(parts)
 
 
@@ -134,21 +135,11 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield from commands(command.get_command(context, below), f"{name} {below}")
 
 
-def examples(text: str) -> str:
-    """A help text, whose examples become blocks of code."""
-    return re.sub(
-        r"^(mtpc .+(?:\n(?!\n).+)*)$",
-        lambda found: "```\n" + found[1].replace("\n", " ") + "\n```",
-        text,
-        flags=re.MULTILINE,
-    )
-
-
 def cli() -> str:
     """The page of the command line."""
     parts = ["# Command line\n\nEvery command of `mtpc` with its options.\n"]
     for name, command in commands(typer.main.get_command(app), "mtpc"):
-        parts.append(f"## {name}\n\n{examples(inspect.cleandoc(command.help or ''))}\n")
+        parts.append(f"## {name}\n\n{inspect.cleandoc(command.help or '')}\n")
         rows = []
         for parameter in command.params:
             names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or parameter.name]
@@ -193,7 +184,7 @@ def pages() -> dict[str, str]:
         copied[page] = re.sub(r"\]\((?:\.\./)?weights/README\.md", f"]({up}weights.md", text)
     return {
         "reference/cli.md": cli(),
-        "reference/vllm.md": settings("vLLM", '`--additional-config \'{"mtpc": {"KEY": VALUE}}\'`.', Section),
+        "reference/vllm.md": settings("vLLM", '`--additional-config \'{"mtpc": {"KEY": VALUE}}\'`.', VLLMDraftSettings),
         "reference/sglang.md": settings(
             "SGLang",
             "`--speculative-token-map 'FILE?KEY=VALUE&KEY=VALUE'`.\n"

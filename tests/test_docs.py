@@ -8,26 +8,24 @@ import re
 import shlex
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
-from mtpc.lab.cli.main import app
 from mtpc.metrics.exporter import METRICS
 from scripts import check_words
 from scripts.reference_pages import pages as generated_pages
+from tests.support.example_commands import check_options, command
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [*check_words.PAGES, ROOT / "weights" / "README.md"]
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+pages = pytest.mark.parametrize("page", check_words.PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROOMS = (
     ".github",
     "benchmarks",
     "docker",
     "docs",
+    "examples",
     "plugins",
     "requirements",
     "scripts",
@@ -73,37 +71,34 @@ def test_paths_exist(page: Path) -> None:
             assert list(ROOT.glob(quoted.rstrip("/"))), quoted
 
 
-@cache
-def command(words: tuple[str, ...]) -> tuple[Any, int]:
-    """The command that words of a command line name, and how many of them do."""
-    named: Any = typer.main.get_command(app)
-    for count, word in enumerate(words):
-        below = named.get_command(None, word) if hasattr(named, "get_command") else None
-        if below is None:
-            return named, count
-        named = below
-    return named, len(words)
-
-
-def command_lines(page: Path) -> list[list[str]]:
-    """The words of every `mtpc` command in the page's code blocks."""
+def command_lines(text: str) -> list[list[str]]:
+    """The words of every `mtpc` command in the code blocks of a page."""
     lines = []
-    for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+    for language, block in BLOCK.findall(text):
         if language == "":
             whole = re.sub(r"\\\n\s*", " ", block)
             lines += [shlex.split(line, comments=True)[1:] for line in whole.splitlines() if line.startswith("mtpc ")]
     return lines
 
 
+def check_commands(text: str) -> int:
+    """Commands and options exist; returns the number of commands."""
+    lines = command_lines(text)
+    for words in lines:
+        check_options(words)
+    return len(lines)
+
+
 @pages
 def test_commands_parse(page: Path) -> None:
-    for words in command_lines(page):
-        named, count = command(tuple(word for word in words if not word.startswith("-"))[:2])
-        assert count, words
-        options = {option for parameter in named.params for option in (*parameter.opts, *parameter.secondary_opts)}
-        for word in words:
-            if word.startswith("--"):
-                assert word.partition("=")[0] in options, (words, word)
+    check_commands(page.read_text(encoding="utf-8"))
+
+
+def test_examples_of_the_help_parse_and_can_be_pasted() -> None:
+    """A terminal of 80 columns wraps no line: a pasted command would break where it does."""
+    text = generated()[DOCS / "reference" / "cli.md"]
+    assert check_commands(text) > 35
+    assert not [line for _, block in BLOCK.findall(text) for line in block.splitlines() if len(line) > 76]
 
 
 def test_the_example_is_the_family_that_is_served() -> None:
@@ -153,8 +148,7 @@ def test_tests_that_are_named_exist(page: Path) -> None:
 
 @pages
 def test_words_are_the_fields_and_sentences_short(page: Path) -> None:
-    if page in check_words.PAGES:
-        assert list(check_words.problems(page.read_text(encoding="utf-8"))) == []
+    assert list(check_words.problems(page.read_text(encoding="utf-8"))) == []
 
 
 def test_private_words_and_long_sentences_are_found() -> None:
@@ -175,7 +169,7 @@ def test_readme_is_short_and_names_no_test() -> None:
 
 def test_every_command_and_setting_has_its_row() -> None:
     commands = generated()[DOCS / "reference" / "cli.md"]
-    for words in {tuple(words[:2]) for page in PAGES for words in command_lines(page)}:
+    for words in {tuple(words[:2]) for page in check_words.PAGES for words in command_lines(page.read_text())}:
         named, count = command(tuple(word for word in words if not word.startswith("-")))
         section = commands.partition(f"## mtpc {' '.join(words[:count])}\n")[2].partition("\n## ")[0]
         for parameter in named.params:

@@ -27,7 +27,7 @@ from benchmarks.at_scale.drafters import DRAFTERS, break_even
 from benchmarks.at_scale.machines import H100, LLAMA70, MIMO
 from benchmarks.at_scale.plot import draw
 from benchmarks.at_scale.step import Batch
-from mtpc.lab.bench.plan import measured, read_results
+from mtpc.lab.bench.plan import measured_costs, read_results
 from mtpc.lab.table import Table
 
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         timed = read_results(chosen.measured)
         accepted = chosen.accepted or min(timed, key=lambda point: point.temperature).rates
-        found = [gains.of_measured(measured(timed).cost, accepted)]
+        found = [gains.of_measured(measured_costs(timed).cost, accepted)]
     for table in found:
         Console().print(table.to_markdown(), markup=False, soft_wrap=True)
     if chosen.plot is not None:

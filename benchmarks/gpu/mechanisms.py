@@ -30,7 +30,7 @@ from mtpc.draw import draw
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
 from mtpc.lab.table import Table
-from mtpc.prompt_lookup.on_device import Texts, longest_matches
+from mtpc.prompt_lookup.on_device import DeviceTexts, longest_matches
 from tests.gpu.running import Figures, Run
 from tests.gpu.timing import kernels
 from tests.support.tiny_models import make_part
@@ -98,7 +98,7 @@ def verification(size: Size, top_k: int = ALL, top_p: float = 1.0, min_p: float 
     request = SimpleNamespace(sampling_params=SimpleNamespace(top_k=top_k))
     batch = SimpleNamespace(sampling_info=info, seq_lens=each(9), reqs=[request] * rows)
     output = SimpleNamespace(next_token_logits=size.logits(nodes).flatten(0, 1))
-    return lambda: verify.judge(lambda *_: None, built, batch, output)
+    return lambda: verify.sample_and_verify(lambda *_: None, built, batch, output)
 
 
 def stating(circuit: str, rank: int, size: Size) -> Callable[[], object]:
@@ -111,7 +111,7 @@ def stating(circuit: str, rank: int, size: Size) -> Callable[[], object]:
     scope: Any = made
     with size.device:
         parallel = make_part(circuit, DRAFTS + 1, rank, 64, size.vocabulary).requires_grad_(False)
-        scope.model, scope.copying = SimpleNamespace(parallel=parallel, completed=lambda known: known), None
+        scope.model, scope.copying = SimpleNamespace(parallel=parallel, with_head_inputs=lambda known: known), None
         scope.autoregressive_drafts, scope.parallel_drafts, scope.max_num_reqs = 0, DRAFTS, rows
         scope.states, scope.tokens = torch.randn(rows, 1, 64), torch.zeros(rows, 1, dtype=torch.int64)
         scope.positions, scope.temperature = torch.zeros(rows, dtype=torch.int64), torch.ones(rows)
@@ -126,7 +126,7 @@ def lookup(width: int, size: Size) -> Callable[[], object]:
     rows, device = size.batch, size.device
     table = torch.randint(5000, (rows, width), dtype=torch.int32, device=device)
     lengths = torch.full((rows,), width - 7, dtype=torch.int32, device=device)
-    return partial(longest_matches, Texts(table, torch.arange(rows, device=device), lengths), 16)
+    return partial(longest_matches, DeviceTexts(table, torch.arange(rows, device=device), lengths), 16)
 
 
 CASES: dict[str, Callable[[Size], Callable[[], object]]] = {

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
 
-from mtpc.lab.servers.speculation import drafts_of, speculative_values
+from mtpc.lab.servers.speculation import resolve_num_drafts, speculative_values
 from mtpc.lab.table import Table
 from mtpc.lab.training.recipes.gumiho_recipe import config_for as gumiho_config
 from mtpc.methods.drafter import Drafter, save_drafter
@@ -86,7 +86,7 @@ def measured(size: str, name: str) -> Callable[[Run], str]:
         speculative = None
         if name != "none":
             drafter = make_drafter(run.folder / "drafter", name, config, run.device)
-            speculative = speculative_values(drafter, drafts_of(drafter, None))
+            speculative = speculative_values(drafter, resolve_num_drafts(drafter, None))
         sizes, tokens, length = (CONCURRENCY, TOKENS, PROMPT) if run.on_gpu else ((1, 2), 6, 16)
         served = VLLM(
             run, run.folder / "target", speculative, load_format="dummy", skip_tokenizer_init=True,

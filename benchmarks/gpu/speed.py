@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from benchmarks.gpu.completed import Engine
 from mtpc.lab.evaluation.prompts import prompts_of_file
 from mtpc.lab.servers.ngram import Ngram, ngram_arguments
-from mtpc.lab.servers.speculation import drafts_of, speculative_arguments, speculative_values
+from mtpc.lab.servers.speculation import resolve_num_drafts, speculative_arguments, speculative_values
 from mtpc.lab.table import Table
 from mtpc.lab.text.prompts import SHIPPED
 from tests.gpu.running import Figures, Run
@@ -68,7 +68,7 @@ def speculative_of(setup: str, pair: Pair) -> dict[str, Any] | None:
         shortest, longest, drafts = NGRAM["vllm"]
         found = {"prompt_lookup_min": shortest, "prompt_lookup_max": longest, "num_speculative_tokens": drafts}
         return {"method": "ngram", **found}
-    return speculative_values(pair.drafter, drafts_of(pair.drafter, None))
+    return speculative_values(pair.drafter, resolve_num_drafts(pair.drafter, None))
 
 
 def words_of(setup: str, pair: Pair) -> list[str]:
@@ -77,7 +77,7 @@ def words_of(setup: str, pair: Pair) -> list[str]:
         return []
     if setup == "n-gram":
         return ngram_arguments(NGRAM["sglang"])
-    steps = ["--speculative-num-steps", str(drafts_of(pair.drafter, None)), "--speculative-eagle-topk", "1"]
+    steps = ["--speculative-num-steps", str(resolve_num_drafts(pair.drafter, None)), "--speculative-eagle-topk", "1"]
     return [*speculative_arguments(pair.drafter), *steps]
 
 

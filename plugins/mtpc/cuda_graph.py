@@ -1,4 +1,4 @@
-"""Captures a call in a CUDA graph."""
+"""Capture of a function call in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import torch
 Made = TypeVar("Made")
 
 
-def record(call: Callable[[], Made], pool: Any = None) -> tuple[Callable[[], None], Made]:
-    """Make a call once to warm up, then capture it: what replays it, and what it returns, which replays overwrite.
+def capture_graph(call: Callable[[], Made], pool: Any = None) -> tuple[Callable[[], None], Made]:
+    """Run a call once to warm up, then capture it in a CUDA graph.
 
-    pool: of memory that other graphs use as well, see ``torch.cuda.graph_pool_handle``; None: its own.
+    Args:
+        call: The function, without arguments. It must read and write static buffers.
+        pool: Memory pool shared with other graphs, from ``torch.cuda.graph_pool_handle``. None: a new one.
+
+    Returns:
+        A function that replays the graph, and the result of the captured call, whose tensors each replay overwrites.
     """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

@@ -1,4 +1,4 @@
-"""What a draft is: tokens with the distributions they were drawn from, or a tree of them."""
+"""Drafts: tokens with the distributions that they were drawn from, as a chain or as a tree."""
 
 from __future__ import annotations
 
@@ -10,42 +10,46 @@ from torch import Tensor
 if TYPE_CHECKING:
     from mtpc.target_head.shared import Head
 
-# Tokens of a draft at most, one after the other, and of a tree of drafts: more never pay, and what a step allocates for
-# them no machine has.
-MOST, MOST_NODES = 256, 4096
-Mode = Literal["sampled", "greedy", "mixed"]  # every temperature of a batch is positive, none is, or some are
+# Limits of draft tokens in a chain and of nodes in a tree. Longer drafts give no speedup and exhaust memory.
+MAX_DRAFTS, MAX_TREE_NODES = 256, 4096
+Mode = Literal["sampled", "greedy", "mixed"]  # whether every, no or some temperature of a batch is positive
 
 
 class Draft(NamedTuple):
-    """Drafted tokens and the distributions they were drawn from.
+    """Draft tokens of a batch and the distributions that they were drawn from.
 
-    tokens: int64 [B, K].  probs: float32 [B, K, V], the exact conditionals q(x_i | x_<i) at the request's temperature;
-    None where all rows are greedy.  In the greedy rows of a mixed batch they are any that give the drafted tokens a
-    positive probability: the target's distribution is one-hot there, so the verdict is the same.  peaks: float32
-    [B, K], the largest probability of each conditional; None where nobody asked.
+    Attributes:
+        tokens: int64 [B, K].
+        probs: float32 [B, K, V], the exact conditionals q(x_i | x_<i) at each request's temperature. None where all
+            requests are greedy. For a greedy request of a mixed batch, any distribution that gives its draft tokens a
+            positive probability: the target's distribution is one-hot there, so verification has the same result.
+        confidences: float32 [B, K], the largest probability of each conditional. None where they were not computed.
     """
 
     tokens: Tensor
     probs: Tensor | None
-    peaks: Tensor | None = None
+    confidences: Tensor | None = None
 
     @property
-    def sure(self) -> list[list[float]]:
-        """``peaks`` on the host, of no row where nobody asked."""
-        return [] if self.peaks is None else self.peaks.tolist()
+    def host_confidences(self) -> list[list[float]]:
+        """Confidences as nested lists [B][K] on the host; empty where they were not computed."""
+        return [] if self.confidences is None else self.confidences.tolist()
 
     def first(self, count: int) -> Draft:
-        """So many tokens."""
+        """Return the draft of the first ``count`` positions."""
         return Draft(*(None if each is None else each[:, :count] for each in self))  # type: ignore[arg-type]
 
 
 class TreeDraft(NamedTuple):
-    """Drafted prefixes that share their beginnings, the most probable first.
+    """A tree of draft tokens for each request, the most probable prefix first.
 
-    tokens: int64 [B, N], the last token of each prefix; siblings have different ones.  parents: int64 [B, N], the
-    node that a node continues, always an earlier one; -1 where it follows the target's own token.  scores: [B, N],
-    log q of each prefix, at most that of its parent.  The tree is a function of what is known, so the distribution that
-    a node was drawn from is one-hot.
+    The tree is a deterministic function of the context, so every node's draft distribution is one-hot.
+
+    Attributes:
+        tokens: int64 [B, N], the last token of each prefix. Siblings have different tokens.
+        parents: int64 [B, N], the index of the node that a node continues, always an earlier one. -1 where it follows
+            the token that the target sampled.
+        scores: float [B, N], log q of each prefix, at most that of its parent.
     """
 
     tokens: Tensor
@@ -54,13 +58,15 @@ class TreeDraft(NamedTuple):
 
 
 class DraftContext(NamedTuple):
-    """What is known when a window is drafted, the oldest first: s + 1 places, s of them of the autoregressive part's steps.
+    """What a parallel part is conditioned on: s + 1 positions, oldest first, after s autoregressive draft steps.
 
-    states: [B, s + 1, d], the target's state h_t after its final norm, or the other one that an autoregressive part reads (see
-    `TargetInterface.state_below`), then that of each step of the autoregressive part.
-    tokens: int64 [B, s + 1], the token that each state predicted: the target's own x_{t+1}, then the autoregressive part's
-    drafts.  inputs: [B, s + 1, d], what a step of the autoregressive part reads of each place, and head: the target's output
-    head, or its rows of a draft vocabulary; both None for a window that does without (`ParallelPart.reads_autoregressive`).
+    Attributes:
+        states: [B, s + 1, d]. First the target's state h_t after its final norm, or the state that the autoregressive
+            part reads (see `TargetInterface.state_below`). Then the output state of each draft step.
+        tokens: int64 [B, s + 1], the token after each position: the target's x_{t+1}, then the draft tokens.
+        inputs: [B, s + 1, d], the input of the draft layers at each position.
+        head: The target's output head, or its rows of a draft vocabulary. ``inputs`` and ``head`` are None for a
+            parallel part that does not read them (`ParallelPart.reads_autoregressive`).
     """
 
     states: Tensor
@@ -69,7 +75,7 @@ class DraftContext(NamedTuple):
     head: Head | None = None
 
     def of_rows(self, rows: slice) -> DraftContext:
-        """Some rows alone."""
+        """Return the context of some requests."""
         inputs, head = self.inputs, self.head
         return DraftContext(
             self.states[rows],
@@ -80,28 +86,55 @@ class DraftContext(NamedTuple):
 
     @classmethod
     def of_target(cls, hidden: Tensor, token: Tensor) -> DraftContext:
-        """Of a drafter without an autoregressive part: hidden [B, d], token int64 [B]."""
+        """Return the context of a drafter without an autoregressive part.
+
+        Args:
+            hidden: The target's state, [B, d].
+            token: int64 [B], the token x_{t+1} that the target sampled.
+        """
         return cls(hidden[:, None], token[:, None])
 
 
-def certain(tokens: Tensor, vocab_size: int) -> Tensor:
-    """The distributions that make these tokens, int64 [B, K], certain: float32 [B, K, V]."""
+def one_hot(tokens: Tensor, vocab_size: int) -> Tensor:
+    """Return the one-hot distributions of deterministic draft tokens.
+
+    Args:
+        tokens: int64 [B, K].
+        vocab_size: V.
+
+    Returns:
+        float32 [B, K, V].
+    """
     return torch.zeros(*tokens.shape, vocab_size, device=tokens.device).scatter_(2, tokens[..., None], 1.0)
 
 
-def batched(drafts: list[Draft]) -> Draft:
-    """The drafts of parts of a batch; all have distributions and peaks, or none has."""
-    probs, peaks = ([each for each in kept if each is not None] for kept in list(zip(*drafts, strict=True))[1:])
+def concat_requests(drafts: list[Draft]) -> Draft:
+    """Concatenate drafts along the batch dimension.
+
+    Args:
+        drafts: Drafts of the same length K. Either all have ``probs``, or none has; likewise ``confidences``.
+
+    Returns:
+        One draft of the requests of all drafts, in their order.
+    """
+    probs, confidences = ([each for each in kept if each is not None] for kept in list(zip(*drafts, strict=True))[1:])
     tokens = torch.cat([draft.tokens for draft in drafts])
-    return Draft(tokens, torch.cat(probs) if probs else None, torch.cat(peaks) if peaks else None)
+    return Draft(tokens, torch.cat(probs) if probs else None, torch.cat(confidences) if confidences else None)
 
 
-def concatenated(drafts: list[Draft]) -> Draft:
-    """The drafts of both parts, one after the other; both state distributions, or none does."""
+def concat_positions(drafts: list[Draft]) -> Draft:
+    """Concatenate drafts along the position dimension: the autoregressive part's draft, then the parallel part's.
+
+    Args:
+        drafts: Drafts of the same requests. Either all have ``probs``, or none has.
+
+    Returns:
+        One draft of all positions.
+    """
     if len(drafts) == 1:
         return drafts[0]
     probs = [draft.probs for draft in drafts if draft.probs is not None]
     assert len(probs) in (0, len(drafts))
-    peaks = [draft.peaks for draft in drafts if draft.peaks is not None]
+    confidences = [draft.confidences for draft in drafts if draft.confidences is not None]
     tokens = torch.cat([draft.tokens for draft in drafts], 1)
-    return Draft(tokens, torch.cat(probs, 1) if probs else None, torch.cat(peaks, 1) if peaks else None)
+    return Draft(tokens, torch.cat(probs, 1) if probs else None, torch.cat(confidences, 1) if confidences else None)

@@ -1,4 +1,4 @@
-"""Drawing from stated distributions."""
+"""Sampling tokens from explicit distributions with explicit uniform noise."""
 
 from __future__ import annotations
 
@@ -8,36 +8,42 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Rows of up to SINGLE numbers are summed one after the other, which takes fewer operators; longer ones in blocks.
-SINGLE, BLOCK = 1 << 14, 256
+# Up to SHORT_ROW numbers a row is sampled with one cumulative sum, which takes fewer operators; beyond, in blocks.
+SHORT_ROW, BLOCK = 1 << 14, 256
 
 
 def draw(probs: Tensor, uniform: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
-    """Categorical draws by inversion of the cumulative distribution; the most probable where the temperature is 0.
+    """Draw from categorical distributions by inversion of the cumulative sum.
 
-    The draw is the first index whose cumulative sum exceeds ``uniform * total``, in double precision: with fewer bits
-    the rare tokens of a large vocabulary would not be drawn as often as is said.  An entry of probability zero is never
-    drawn: sums made in parallel need not be monotone, and where they lead to one, the most probable is taken.  In a
-    long row the block is found first, from the sums of all blocks, then the index in it.
+    The result is the first index whose cumulative sum exceeds ``uniform * total``.
+    Sums are float64: with fewer bits the rare tokens of a large vocabulary would be drawn too often or too rarely.
+    A parallel cumulative sum need not be monotone, so it could point at an entry of probability zero. Such an entry is
+    never returned; the most probable index is taken instead.
+    A row longer than `SHORT_ROW` is searched in two levels: first the block, then the index in the block.
 
-    probs: [..., N], not necessarily normalised; uniform: [...], in [0, 1), float64 too where N is large; temperature:
-    [...] -> int64 [...].
+    Args:
+        probs: Non-negative weights, [..., N]. They need not sum to 1.
+        uniform: Uniform noise in [0, 1), [...]. float64 where N is large.
+        temperature: [...]. Where it is 0, the most probable index is taken.
+
+    Returns:
+        int64 [...], an index for each distribution.
     """
-    if probs.shape[-1] <= SINGLE:
+    if probs.shape[-1] <= SHORT_ROW:
         ends = probs.cumsum(-1, dtype=torch.float64)
         index = _first(ends > uniform[..., None] * ends[..., -1:])
-        chance = probs.gather(-1, index)
+        probability = probs.gather(-1, index)
     else:
-        block, entries, left = _block(probs, uniform)
-        inside = _first(entries.cumsum(-1) > left)
-        index, chance = inside.add(block, alpha=BLOCK), entries.gather(-1, inside)
-    return torch.where(chance[..., 0] * temperature > 0, index[..., 0], probs.argmax(-1))
+        block, entries, remainder = _block(probs, uniform)
+        inside = _first(entries.cumsum(-1) > remainder)
+        index, probability = inside.add(block, alpha=BLOCK), entries.gather(-1, inside)
+    return torch.where(probability[..., 0] * temperature > 0, index[..., 0], probs.argmax(-1))
 
 
 def _block(probs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The block that is drawn: its number, int64 [..., 1], its entries, [..., BLOCK], and the sum to exceed, [..., 1].
+    """Return the drawn block: its number int64 [..., 1], its entries [..., BLOCK] and the sum to exceed, [..., 1].
 
-    Both float64; the last block is filled up with zeros.
+    Entries and sum are float64. The last block is padded with zeros.
     """
     size = probs.shape[-1]
     filled = probs.new_empty((*probs.shape[:-1], size + -size % BLOCK), dtype=torch.float64)
@@ -45,87 +51,128 @@ def _block(probs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     blocks = filled.unflatten(-1, (-1, BLOCK))
     sums = blocks.sum(-1)
     ends = sums.cumsum(-1)
-    left = uniform[..., None] * ends[..., -1:] - (ends - sums)  # of the sum to exceed, after all earlier blocks
-    block = _first(sums > left)
+    remainder = uniform[..., None] * ends[..., -1:] - (ends - sums)  # the sum to exceed, less all earlier blocks
+    block = _first(sums > remainder)
     entries = blocks.gather(-2, block[..., None].expand(*block.shape, BLOCK))[..., 0, :]
-    return block, entries, left.gather(-1, block)
+    return block, entries, remainder.gather(-1, block)
 
 
 def _first(flags: Tensor) -> Tensor:
-    """The index of the first that is set, int64 [..., 1], 0 if none is.
+    """Return the index of the first flag that is set, int64 [..., 1]; 0 if none is.
 
-    A view is one kernel less, but of one torch.compile makes an argmax of 0 on CPUs without AVX-512.
+    A view saves a kernel, but torch.compile turns the argmax of a view into 0 on CPUs without AVX-512.
     """
     numbers = flags.to(torch.uint8) if torch.compiler.is_compiling() else flags.view(torch.uint8)
     return numbers.argmax(-1, keepdim=True)
 
 
 def choose(probs: Tensor, temperature: Tensor | None, uniforms: Tensor | None) -> Tensor:
-    """A token of each distribution, int64 [B]: its most probable in the rows of greedy requests, drawn in the others.
+    """Choose one token from each distribution: the most probable for greedy requests, a drawn one for the others.
 
-    probs: [B, V].  temperature: [B], and uniforms: float64 [B], in [0, 1); None where all requests are greedy.
+    Args:
+        probs: [B, V].
+        temperature: [B]; 0 is greedy. None where all requests are greedy.
+        uniforms: float64 [B], in [0, 1). None where all requests are greedy.
+
+    Returns:
+        int64 [B].
     """
     return probs.argmax(-1) if temperature is None or uniforms is None else draw(probs, uniforms, temperature)
 
 
-def stated(weights: Tensor) -> Tensor:
-    """Weights [..., V] as a distribution: what a softmax over 150,000 tokens makes on a CPU sums to 1 but for 5e-6, and
-    what a product of reduced precision makes of such, but for 3e-4.
+def renormalized(weights: Tensor) -> Tensor:
+    """Return weights divided by their sum.
+
+    On a CPU a softmax over 150,000 tokens sums to 1 only within 5e-6, and a product of reduced precision within 3e-4.
+
+    Args:
+        weights: Non-negative, [..., V].
+
+    Returns:
+        Distributions, [..., V].
     """
     return weights / weights.sum(-1, keepdim=True)
 
 
 def most_probable(logits: Tensor, columns: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The column of the largest logit of each row, int64 [n], its probability, and that of a column that is asked for.
+    """Return the most probable column of each row, its probability, and the probability of another column.
 
-    logits: [n, R].  columns: int64 [n], -1 for one that is not there; None: none is.  Probabilities: float32 [n], of
-    temperature 1.
+    Args:
+        logits: [n, R].
+        columns: int64 [n], the other column of each row, -1 where there is none. None: no row has one.
+
+    Returns:
+        The most probable column int64 [n], its probability float32 [n], and the other column's probability float32 [n],
+        0 where there is none. Probabilities are those of temperature 1.
     """
     probs = logits.softmax(-1, dtype=torch.float32)
     largest = probs.max(-1)
     if columns is None:
         return largest.indices, largest.values, torch.zeros_like(largest.values)
-    asked = probs.gather(1, columns.clamp_min(0)[:, None])[:, 0]
-    return largest.indices, largest.values, torch.where(columns >= 0, asked, 0.0)
+    others = probs.gather(1, columns.clamp_min(0)[:, None])[:, 0]
+    return largest.indices, largest.values, torch.where(columns >= 0, others, 0.0)
 
 
 def draw_tokens(logits: Tensor, temperature: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """Draws from softmax(logits / temperature), int64 [n], and these probabilities, float32 [n, R].
+    """Draw one token of each row from softmax(logits / temperature).
 
-    logits: [n, R].  temperature: [n]; where it is 0, the token of the largest logit is taken, and the probabilities
-    are those of temperature 1: see `mtpc.draft.Draft`.  uniforms: float64 [n], in [0, 1).
+    Args:
+        logits: [n, R].
+        temperature: [n]. Where it is 0, the token of the largest logit is taken and the probabilities are those of
+            temperature 1, which `mtpc.draft.Draft` allows.
+        uniforms: float64 [n], in [0, 1).
+
+    Returns:
+        Tokens int64 [n], and the probabilities that they were drawn from, float32 [n, R].
     """
     probs = at_temperature(logits, temperature)
     return draw(probs, uniforms, temperature), probs
 
 
-class Mixed(NamedTuple):
-    """A draw of each row from a distribution in which one column has a weight of its own, see `draw_mixed`.
+class MixedDraw(NamedTuple):
+    """Draws from distributions in which one column has an extra weight, see `draw_mixed`.
 
-    columns: int64 [n], that were drawn, R for one that has no logit.  probs: float32 [n, R + 1], that they were drawn
-    from.  likely: float32 [n], of the column with a weight, in the distribution without.
+    Attributes:
+        columns: int64 [n], the drawn columns; R stands for a column without a logit.
+        probs: float32 [n, R + 1], the distributions that they were drawn from.
+        drafter_probs: float32 [n], the probability of the weighted column under the logits alone.
     """
 
     columns: Tensor
     probs: Tensor
-    likely: Tensor
+    drafter_probs: Tensor
 
 
-def draw_mixed(logits: Tensor, temperature: Tensor, uniforms: Tensor, columns: Tensor, weights: Tensor) -> Mixed:
-    """Draws from (1 - w) softmax(logits / temperature) + w 1[column].
+def draw_mixed(logits: Tensor, temperature: Tensor, uniforms: Tensor, columns: Tensor, weights: Tensor) -> MixedDraw:
+    """Draw one token of each row from (1 - w) softmax(logits / temperature) + w 1[column].
 
-    logits, temperature, uniforms: as of `draw_tokens`.  columns: int64 [n], -1 for one that has no logit.  weights:
-    float32 [n].
+    Args:
+        logits: [n, R].
+        temperature: [n], see `draw_tokens`.
+        uniforms: float64 [n], in [0, 1).
+        columns: int64 [n], the weighted column of each row, -1 for one that has no logit.
+        weights: float32 [n], w in [0, 1].
+
+    Returns:
+        The draws and their distributions.
     """
-    own, known = at_temperature(logits, temperature), columns >= 0
-    likely = torch.where(known, own.gather(1, columns.clamp_min(0)[:, None])[:, 0], 0.0)
-    probs = F.pad((1.0 - weights)[:, None] * own, (0, 1))
-    probs.scatter_add_(1, torch.where(known, columns, logits.shape[1])[:, None], weights[:, None])
-    return Mixed(draw(probs, uniforms, temperature), probs, likely)
+    drafter, has_logit = at_temperature(logits, temperature), columns >= 0
+    drafter_probs = torch.where(has_logit, drafter.gather(1, columns.clamp_min(0)[:, None])[:, 0], 0.0)
+    probs = F.pad((1.0 - weights)[:, None] * drafter, (0, 1))
+    probs.scatter_add_(1, torch.where(has_logit, columns, logits.shape[1])[:, None], weights[:, None])
+    return MixedDraw(draw(probs, uniforms, temperature), probs, drafter_probs)
 
 
 def at_temperature(logits: Tensor, temperature: Tensor | None) -> Tensor:
-    """softmax(logits / temperature), float32 [n, R]; temperature: [n], None or 0 for 1."""
+    """Return softmax(logits / temperature).
+
+    Args:
+        logits: [n, R].
+        temperature: [n]; 0, or None for all rows, counts as 1.
+
+    Returns:
+        float32 [n, R].
+    """
     if temperature is not None:
         logits = logits / torch.where(temperature == 0, 1.0, temperature)[:, None]
-    return stated(logits.softmax(-1, dtype=torch.float32))
+    return renormalized(logits.softmax(-1, dtype=torch.float32))

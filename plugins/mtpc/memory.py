@@ -1,4 +1,4 @@
-"""Whether this machine can hold something, asked before anything of it is made."""
+"""Memory checks that run before anything large is allocated."""
 
 from __future__ import annotations
 
@@ -10,60 +10,80 @@ from torch import nn
 
 from mtpc.errors import MTPCError
 
-FLOAT = 4  # bytes: drafters are loaded, and windows compute, in float32
-TRAINED = 4 * FLOAT  # of a parameter in training: itself, its gradient and two moments
-STATED = 1 << 26  # probabilities of drafts that are made at a time: 256 MB
-DRAFTED = 3 * FLOAT  # of a token of the vocabulary at a drafted position: what is stated of it, and on the way there
+FLOAT_BYTES = 4  # drafters are loaded, and parallel parts compute, in float32
+BYTES_PER_TRAINED_PARAMETER = 4 * FLOAT_BYTES  # the parameter, its gradient and two moments
+MAX_PROBS = 1 << 26  # draft probabilities that are computed at a time: 256 MB
+BYTES_PER_PROB = 3 * FLOAT_BYTES  # peak bytes per vocabulary token and draft position: the result and two temporaries
 
 
-def must_fit(numbers: int, name: str) -> None:
-    """Whether the machine has memory for so many numbers: parameters, and what a draft for one request is made of.
+def check_drafter_memory(numbers: int, name: str) -> None:
+    """Check that this machine has memory for a drafter and one request.
 
-    name: of what says so, for the error.
+    Args:
+        numbers: float32 numbers: parameters, and what a draft for one request is computed from.
+        name: What describes the drafter (a file or a command), for the error.
 
-    Errors: `MTPCError`.
+    Raises:
+        MTPCError: Where they take more memory than the machine has.
     """
-    _refuse_beyond(_of_machine(), FLOAT * numbers, f"drafting for one request as {name} says")
+    _check_memory(_machine_memory(), FLOAT_BYTES * numbers, f"a drafter of the sizes in {name}")
 
 
-def must_train(modules: Iterable[nn.Module], name: str) -> None:
-    """Whether modules, made on the device "meta", can be trained here.
+def check_training_memory(modules: Iterable[nn.Module], name: str) -> None:
+    """Check that modules can be trained on this device.
 
-    Errors: `MTPCError` where they take more memory than what they would be trained on has.
+    Args:
+        modules: Modules on the device "meta".
+        name: What is trained, for the error.
+
+    Raises:
+        MTPCError: Where they take more memory than the device has.
     """
     parameters = sum(parameter.numel() for module in modules for parameter in module.parameters())
-    _refuse_beyond(_of_device(), TRAINED * parameters, f"training {name}")
+    _check_memory(_device_memory(), BYTES_PER_TRAINED_PARAMETER * parameters, f"training {name}")
 
 
-def of_drafts(batch: int, drafts: int, tokens: int, kept: int | None = None, autoregressive: bool = False) -> str:
-    """What the largest batch takes while it is drafted for, for a line of the log.
+def check_batch_memory(
+    batch: int, drafts: int, tokens: int, kept: int | None = None, autoregressive: bool = False
+) -> str:
+    """Return a log line on the memory that drafting for the largest batch takes.
 
-    batch: requests; drafts: tokens of each; tokens: of the target's vocabulary.  A window takes no more (the test of
-    budgets holds it to that), the engine's own loop less.  kept: bytes of distributions that are kept from step to
-    step, beside which a window drafts for a part of the batch at a time (`ParallelPart.parts`); None: for all of it.
-    serial: whether an autoregressive part drafts, a token for all of the batch at a time.
+    A parallel part takes no more than this (a test of memory budgets checks it); the engine's draft loop takes less.
 
-    Errors: `MTPCError` where the device has less.
+    Args:
+        batch: Requests.
+        drafts: Draft tokens per request.
+        tokens: V, tokens of the target's vocabulary.
+        kept: Bytes of distributions that are kept from step to step. A parallel part then drafts for a part of the
+            batch at a time (`ParallelPart.parts`). None: it drafts for the whole batch at once.
+        autoregressive: Whether an autoregressive part drafts, one token for the whole batch at a time.
+
+    Returns:
+        One line with the memory in MB.
+
+    Raises:
+        MTPCError: Where the device has less.
     """
-    needed = DRAFTED * batch * drafts * tokens
+    needed = BYTES_PER_PROB * batch * drafts * tokens
     if kept is not None:
-        needed = kept + min(needed, DRAFTED * max(STATED, autoregressive * batch * tokens))
+        needed = kept + min(needed, BYTES_PER_PROB * max(MAX_PROBS, autoregressive * batch * tokens))
     what = f"drafting {drafts} tokens from {tokens} for {batch} requests at a time"
-    _refuse_beyond(_of_device(), needed, what, "; let it run fewer requests at a time")
+    _check_memory(_device_memory(), needed, what, "; lower the engine's limit of concurrent requests")
     return f"{what} takes up to {needed / 1e6:,.1f} MB"
 
 
-def _of_device() -> int:
-    """Of the first GPU, else of the machine."""
-    return torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else _of_machine()
+def _device_memory() -> int:
+    """Return the bytes of the first GPU, else of the machine."""
+    return torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else _machine_memory()
 
 
-def _of_machine() -> int:
+def _machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _refuse_beyond(there: int, needed: int, what: str, instead: str = "") -> None:
-    if needed > there:
+def _check_memory(available: int, needed: int, what: str, fix: str = "") -> None:
+    if needed > available:
+        gib = 2**30
         raise MTPCError(
-            f"{what} takes {needed / 2**30:,.1f} GiB of memory, but this machine has {there / 2**30:,.1f} GiB{instead}."
+            f"{what} takes {needed / gib:,.1f} GiB of memory, but this machine has {available / gib:,.1f} GiB{fix}."
         )

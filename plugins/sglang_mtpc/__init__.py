@@ -1,9 +1,10 @@
-"""SGLang adapter: serves the drafters of every draft method in the registry, each under its draft method's algorithm.
+"""SGLang adapter: serves drafters of every registered draft method, one speculative algorithm for each method.
 
-``--speculative-algorithm MTPC --speculative-draft-model-path DIR``.  A drafter has an autoregressive part, which SGLang's own
-draft worker runs, and a parallel part, drafted in one shot after it; each may be empty, and nothing here knows a draft method.
-It holds no mathematics: it translates between SGLang's tensors and `mtpc`.  Every place where it touches SGLang is a
-line of the table in `integration_points`.
+Usage: ``--speculative-algorithm MTPC --speculative-draft-model-path DIR``.  SGLang's own draft worker runs the
+autoregressive part of a drafter.  The parallel part drafts all remaining tokens in one pass.  Each part may be empty.
+
+The adapter names no draft method and contains no mathematics: it translates between SGLang's tensors and `mtpc`.
+Every function of SGLang that it uses is a line of the table in `integration_points`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any
 
 
 def register() -> None:
-    """Entry point of the group ``sglang.srt.plugins``, called once in every process of SGLang.
+    """Register the speculative algorithms of all draft methods with SGLang.
 
-    SGLang only logs what goes wrong here.  So the algorithms' names are registered in any case, and a problem is raised
-    when one is asked for: it then reaches the user, and nobody else.
+    Entry point of the group ``sglang.srt.plugins``; SGLang calls it once in every process.  SGLang only logs an
+    exception raised here.  The names are therefore always registered, and a problem is raised as `MTPCError` when a
+    server selects one of them.  Servers without a drafter are not affected.
     """
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
     from sglang.srt.speculative.spec_registry import CustomSpecAlgo, get_spec
@@ -41,10 +43,10 @@ def register() -> None:
         problem = f"MTPC could not be registered with SGLang: {type(error).__name__}: {reason}."
 
     def refuse(server_args: Any) -> None:
-        from mtpc.errors import MTPCError, show_sentences
+        from mtpc.errors import MTPCError, show_messages
 
         if problem is not None:
-            show_sentences()
+            show_messages()
             raise MTPCError(problem)
 
     for name in names:
@@ -53,7 +55,7 @@ def register() -> None:
 
 
 def _worker(server_args: Any) -> type:
-    """The class of the worker that drafts, by whether the drafter has an autoregressive part."""
+    """Return the worker class for the drafter, by whether it has an autoregressive part."""
     from sglang_mtpc import served
 
     if not served.has_autoregressive_part():

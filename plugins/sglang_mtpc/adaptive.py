@@ -1,4 +1,4 @@
-"""Drafts whose length is chosen before each step, whatever part of a drafter makes them."""
+"""Draft strategies that choose the draft length before each decoding step."""
 
 from __future__ import annotations
 
@@ -7,53 +7,69 @@ from typing import Any
 
 from mtpc.draft import Draft, TreeDraft
 from mtpc.prompt_lookup.mixture import Copied
-from sglang_mtpc.draft_lengths import Chosen, WorkerLengths, nothing
-from sglang_mtpc.step import Step
+from sglang_mtpc.draft_lengths import ChosenLength, WorkerLengths, empty_drafts
+from sglang_mtpc.step import BatchStep
 
-Lap = Callable[[str], None]  # told of each part of drafting once it is done, see `DraftClock`
-# What makes the drafts of a step, of SGLang's ``ScheduleBatch``: a worker chooses one when it is made.
-Strategy = Callable[[Any, Step], Draft | TreeDraft]
-# Makes so many tokens of the drafter's, each mixed with what would be copied in its place.
-Mixed = Callable[[Any, Step, Copied, int], Draft]
+Lap = Callable[[str], None]  # called with the name of each part of drafting when it ends, see `DraftClock`
+# Drafts for SGLang's ``ScheduleBatch`` in one step.  A worker chooses its strategy when it is created.
+Strategy = Callable[[Any, BatchStep], Draft | TreeDraft]
+# Drafts the given number of drafter tokens, each sampled from the mixture with prompt lookup.
+Mixed = Callable[[Any, BatchStep, Copied, int], Draft]
 
 
 class AdaptiveTree:
-    """The whole tree of a strategy, or none where it is not worth its time."""
+    """Draft the whole tree of another strategy, or no tree in a step where it is not worth its time.
+
+    Args:
+        lengths: Chooses the draft length of each step.
+        whole: Strategy that drafts the tree.
+        lap: Called after each part of drafting, see `DraftClock`.
+        vocab_size: Tokens of the target's vocabulary.
+    """
 
     def __init__(self, lengths: WorkerLengths, whole: Strategy, lap: Lap, vocab_size: int) -> None:
         self.lengths, self.whole, self.lap, self.vocab_size = lengths, whole, lap, vocab_size
 
-    def __call__(self, batch: Any, step: Step) -> Draft | TreeDraft:
-        """A draft of each request."""
-        chosen = _chosen(self.lengths, batch, step)
+    def __call__(self, batch: Any, step: BatchStep) -> Draft | TreeDraft:
+        """Return a draft for each request of the batch."""
+        chosen = _choose_length(self.lengths, batch, step)
         self.lap("lengths")
         if not chosen.length:
-            return nothing(batch.spec_info.bonus_tokens, self.vocab_size, step.mode)
+            return empty_drafts(batch.spec_info.bonus_tokens, self.vocab_size, step.mode)
         self.lengths.controller.drafted_trees(self.lengths.shape.depth)
         return self.whole(batch, step)
 
 
 class AdaptiveChain:
-    """A chain of the chosen length: the drafter's tokens, mixed with what would be copied, then that alone."""
+    """Draft a chain of the chosen length.
+
+    It begins with drafter tokens, sampled from the mixture with prompt lookup, and ends with copied tokens.
+
+    Args:
+        lengths: Chooses the draft length of each step.
+        mixed: Drafts the drafter tokens.
+        lap: Called after each part of drafting, see `DraftClock`.
+        vocab_size: Tokens of the target's vocabulary.
+    """
 
     def __init__(self, lengths: WorkerLengths, mixed: Mixed, lap: Lap, vocab_size: int) -> None:
         self.lengths, self.mixed, self.lap, self.vocab_size = lengths, mixed, lap, vocab_size
-        self.copies_alone = not lengths.controller.budget.tokens  # then the drafter's tokens are copies, too
+        self.drafter_only_copies = not lengths.controller.budget.tokens  # its drafter tokens are copies, too
 
-    def __call__(self, batch: Any, step: Step) -> Draft:
-        """A draft of each request."""
-        chosen, copied = _chosen(self.lengths, batch, step), self.lengths.copied(self.lengths.shape.depth)
+    def __call__(self, batch: Any, step: BatchStep) -> Draft:
+        """Return a draft for each request of the batch."""
+        chosen, copied = _choose_length(self.lengths, batch, step), self.lengths.copied(self.lengths.shape.depth)
         self.lap("lengths")
-        if chosen.own or (chosen.length and self.copies_alone):
-            draft = self.mixed(batch, step, copied, chosen.own)
+        if chosen.drafter_tokens or (chosen.length and self.drafter_only_copies):
+            draft = self.mixed(batch, step, copied, chosen.drafter_tokens)
         else:
-            draft = nothing(batch.spec_info.bonus_tokens, self.vocab_size, step.mode)
-        draft = self.lengths.completed(draft, copied, chosen)
+            draft = empty_drafts(batch.spec_info.bonus_tokens, self.vocab_size, step.mode)
+        draft = self.lengths.extend_with_copied(draft, copied, chosen)
         self.lap("lengths")
         return draft
 
 
-def _chosen(lengths: WorkerLengths, batch: Any, step: Step) -> Chosen:
-    """What each draft of the batch is to be in this step."""
+def _choose_length(lengths: WorkerLengths, batch: Any, step: BatchStep) -> ChosenLength:
+    """Begin a step of the batch and return its draft length."""
     lengths.begin(batch.reqs, step.mode == "greedy")
     return lengths.choose()

@@ -1,4 +1,4 @@
-"""What SGLang asks of a speculative algorithm, answered from the drafter's configuration."""
+"""Properties of a drafter's speculative algorithm, by which SGLang dispatches."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ from sglang_mtpc.shape import complete_settings
 
 
 class DrafterAlgorithm(CustomSpecAlgo):
-    """A drafter verified as EAGLE's drafts are; one for each draft method of the registry, by its name in SGLang.
+    """A speculative algorithm whose drafts SGLang verifies like EAGLE's; one for each draft method.
 
-    SGLang dispatches on these answers.  Three of them are asked of every algorithm, but missing in `CustomSpecAlgo`.
+    The properties follow from the configuration of the drafter that this process serves.  SGLang calls three methods
+    that `CustomSpecAlgo` lacks: `need_topk`, `carries_draft_hidden_states` and `create_future_map`.
     """
 
     def is_eagle(self) -> bool:
-        """Yes: the target's CUDA graphs then verify EAGLE's way and keep the hidden states for the next draft."""
+        """Return True: the target's CUDA graphs verify as for EAGLE and keep hidden states for the next draft."""
         return True
 
     def has_draft_kv(self) -> bool:
-        """With an autoregressive part, whose drafts need slots; else verification alone decides how much a step reserves."""
+        """Return whether draft steps need slots of the KV cache, as an autoregressive part with paged cache does."""
         autoregressive = served.config().autoregressive
         return autoregressive is not None and autoregressive.cache == "pages"
 
     def supports_grammar_overlap(self) -> bool:
-        """Yes: `run_eagle_verify` waits for the grammar where it needs it."""
+        """Return True: `run_eagle_verify` waits for the grammar itself."""
         return True
 
     def need_topk(self) -> bool:
-        """With an autoregressive part: between steps a request then carries its first draft."""
+        """Return whether a request carries its first draft token between steps, as with an autoregressive part."""
         return served.has_autoregressive_part()
 
     def carries_draft_hidden_states(self) -> bool:
-        """No: this concerns prefill and decode on separate servers, which `settings` refuses."""
+        """Return False: only disaggregated prefill and decode uses it, which `settings` rejects."""
         return False
 
     def create_future_map(self, *args: Any, **options: Any) -> Any:
-        """The map that relays hidden states, pending tokens and first drafts between overlapping steps: SGLang's."""
+        """Return SGLang's map, which relays hidden states, bonus tokens and first drafts between overlapping steps."""
         return SpeculativeAlgorithm.create_future_map(self, *args, **options)
 
     def handle_server_args(self, server_args: Any) -> None:
-        """Complete what the user left open; `start_up` has checked the rest."""
+        """Fill in the settings that the user left open; `start_up` has checked the others."""
         complete_settings(server_args)

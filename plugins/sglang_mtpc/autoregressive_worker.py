@@ -1,9 +1,11 @@
-"""SGLang's own EAGLE worker with the autoregressive part of a drafter, and its parallel part after that.
+"""SGLang's EAGLE worker for drafters with an autoregressive part, followed by a parallel part if there is one.
 
-SGLang drafts the first token at the end of the step before, where it computes the keys of what was accepted.  Where a
-parallel part follows, a request carries between steps the target's state beside the layers', [B, 2 d] in one tensor; what
-the autoregressive part drafts after its first token is drafted in SGLang's loop, which hands over the states of its steps.
-Where draft lengths are chosen, or prompt lookup drafts, the first token is drawn later, see `sglang_mtpc.first_draft`.
+SGLang drafts the first token at the end of the preceding step, where it computes the keys of accepted tokens.  With
+adaptive draft lengths or prompt lookup it is sampled later, see `sglang_mtpc.first_draft`.  All further tokens of the
+autoregressive part come from SGLang's draft loop.
+
+With a parallel part, a request carries the target's state and the draft layers' state between steps, as one tensor
+[B, 2 d].  The parallel part also reads the states of the loop's passes.
 """
 
 from __future__ import annotations
@@ -19,62 +21,66 @@ from torch import Tensor
 
 from mtpc.methods.drafter import draft_vocabularies, split_drafts
 from mtpc.metrics.draft_clock import DraftClock
-from mtpc.to_device import sent
+from mtpc.to_device import copy_to_device
 from sglang_mtpc import eagle_tree, served, verify
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
 from sglang_mtpc.draft_lengths import WorkerLengths
-from sglang_mtpc.draft_strategies import AutoregressiveChain, AutoregressiveTree, Looped, TwoPartChain, TwoPartTree
+from sglang_mtpc.draft_strategies import AutoregressiveChain, AutoregressiveTree, LoopOutput, TwoPartChain, TwoPartTree
 from sglang_mtpc.drafting import Drafting
-from sglang_mtpc.eagle_worker import EagleWorker, sized
-from sglang_mtpc.metrics import Watch, watched
+from sglang_mtpc.eagle_worker import EagleWorker, override_sizes
+from sglang_mtpc.metrics import DraftMetrics, metrics_enabled
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import check_ranks
-from sglang_mtpc.request_vocabularies import RequestVocabularies
-from sglang_mtpc.shape import Shape
-from sglang_mtpc.step import Steps
-from sglang_mtpc.timing import step_of
+from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
+from sglang_mtpc.shape import DraftShape
+from sglang_mtpc.step import BatchSteps
+from sglang_mtpc.timing import make_dummy_step
 from sglang_mtpc.token_map import vocabulary_values
 
 
 class AutoregressiveDraftWorker(EagleDraftWorker):
-    """Shares modules of the target, reads a token map as `mtpc.vocabulary` does, and drafts the window."""
+    """SGLang's draft worker with a drafter's own draft layers, draft vocabularies and parallel part.
+
+    SGLang creates it, then calls `init_token_map`, `init_lm_head` and `init_cuda_graphs`.  In each decoding step it
+    calls `draft`, then `_draft_extend_for_decode`; after a prompt `_draft_extend_for_prefill`.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         folder = Path(served.folder())
         check_ranks(folder)
         super().__init__(*args, **options)
-        served.hand_over(self.target_worker.model_runner.model)
+        served.capture_state_below(self.target_worker.model_runner.model)
         device, config = torch.device(self.device), self.target_worker.model_config
         ranks = get_parallel().tp_rank, get_parallel().dp_rank
-        self.clock = DraftClock.from_environment(device, *ranks, metered=watched())
-        self.steps = Steps(self.target_worker.random_seed)
+        self.clock = DraftClock.from_environment(device, *ranks, metered=metrics_enabled())
+        self.steps = BatchSteps(self.target_worker.random_seed)
         values = vocabulary_values(get_spec().speculative_token_map)
         self.vocabularies = draft_vocabularies(values, folder, served.config(), config.model_path)
         static = device.type != "cpu"  # in CUDA graphs
-        if static and self.vocabularies is not None and self.vocabularies.together() is None:
+        if static and self.vocabularies is not None and self.vocabularies.union() is None:
             self.vocabularies = None  # see `UnionLogits`
-        self.requests: RequestVocabularies | None = None
+        self.requests: SGLangRequestVocabularies | None = None
         self.lengths = WorkerLengths.of_served(device)
         self.shape = served.shape()
-        self.watch = Watch.of_served(self.clock, self.vocabularies, self.shape.depth)  # None: nobody watches
-        # SGLang then prepares draft forward passes for the autoregressive part's drafts only.
-        self.speculative_num_steps, rest = split_drafts(served.config(), served.own_shape().depth)
-        self.parallel = self._window(rest) if rest else None
+        self.metrics = DraftMetrics.of_served(self.clock, self.vocabularies, self.shape.depth)
+        # SGLang prepares its draft loop for this number of steps: those of the autoregressive part.
+        self.speculative_num_steps, rest = split_drafts(served.config(), served.drafter_shape().depth)
+        self.parallel = self._parallel_drafter(rest) if rest else None
         self.strategy = self._strategy()
 
-    def _window(self, depth: int) -> Drafting:
-        """The window behind the autoregressive part, for so many tokens."""
-        part = served.parallel(self.target_worker.model_config, torch.device(self.device)).shortened(depth)
-        completed = self.draft_runner.model.completed if part.reads_autoregressive else None
-        return Drafting(part, Shape(depth, 1, depth), self._mixes, completed)
+    def _parallel_drafter(self, depth: int) -> Drafting:
+        """Return the parallel part that drafts ``depth`` tokens after the autoregressive part."""
+        part = served.load_parallel_part(self.target_worker.model_config, torch.device(self.device)).shortened(depth)
+        with_head_inputs = self.draft_runner.model.with_head_inputs if part.reads_autoregressive else None
+        return Drafting(part, DraftShape(depth, 1, depth), self._mixes_prompt_lookup, with_head_inputs)
 
     @property
-    def _mixes(self) -> bool:
-        """Whether all drafts are mixed with what would be copied, if only with nothing."""
+    def _mixes_prompt_lookup(self) -> bool:
+        """Whether every draft token is sampled from the mixture with prompt lookup, whose weight may be 0."""
         return self.lengths is not None and self.shape.children == 1
 
     def _strategy(self) -> Strategy | None:
-        """What makes the drafts of a step; None: SGLang's loop, as it is, makes them all."""
+        """Return the strategy of each step; None: SGLang's unchanged loop drafts all tokens."""
         lengths, parallel, loop, lap = self.lengths, self.parallel, self.run_loop, self.clock.lap
         model, steps = self.draft_runner.model, self.speculative_num_steps
         vocab_size = self.target_worker.model_config.vocab_size
@@ -95,60 +101,63 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         return chain if lengths is None else AdaptiveChain(lengths, chain.mixed, lap, vocab_size)
 
     def init_token_map(self) -> None:
-        """None of SGLang's kind, whose drafts would lie outside of the distribution that is verified."""
+        """Use no token map of SGLang's: drafts would not match the distributions that verification reads."""
         self.hot_token_id = None
 
     def init_lm_head(self) -> None:
-        """Share the target's embedding and head, and keep the draft vocabularies of requests where there are several.
+        """Share the target's embedding and head, and choose draft vocabularies by request where there are several.
 
-        Errors: `MTPCError`, see `DraftLayersModel.share`.
+        Raises:
+            MTPCError: See `DraftLayersModel.share`.
         """
         numbers = None
         if self.vocabularies is not None and self.vocabularies.detector is not None:
             rows = len(self.req_to_token_pool.req_to_token)
-            self.requests = RequestVocabularies(self.vocabularies.detector, rows, torch.device(self.device))
-            self.requests.tally = None if self.watch is None else self.watch.tally
+            self.requests = SGLangRequestVocabularies(self.vocabularies.detector, rows, torch.device(self.device))
+            self.requests.tally = None if self.metrics is None else self.metrics.tally
             numbers = self.requests.numbers
         model = self.draft_runner.model
         model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
         model.first_candidates = self.shape.children
         on_cpu = model.lm_head.weight.device.type == "cpu"
-        model.first_waits = on_cpu and (self._mixes or (self.lengths is not None and self.parallel is not None))
+        model.defers_first_logits = on_cpu and (
+            self._mixes_prompt_lookup or (self.lengths is not None and self.parallel is not None)
+        )
         logits = model.draft_logits
         served.announce(None if logits is None else logits.summary, self.speculative_num_steps)
 
     def init_cuda_graphs(self, *args: Any, **options: Any) -> None:
-        """SGLang's, and those of the window."""
+        """Capture SGLang's CUDA graphs and those of the parallel part, and time decoding steps on a CPU."""
         super().init_cuda_graphs(*args, **options)
         if self.parallel is not None:
             config = self.target_worker.model_config
-            places = self.speculative_num_steps + 1
-            states = torch.zeros(places, config.hidden_size, dtype=config.dtype, device=self.device)
-            graphs = getattr(self, "_specialized_graph_memory_usage", {})  # {}: this SGLang does not tell
+            positions = self.speculative_num_steps + 1
+            states = torch.zeros(positions, config.hidden_size, dtype=config.dtype, device=self.device)
+            graphs = getattr(self, "_specialized_graph_memory_usage", {})  # {}: not reported by this SGLang
             self.parallel.prepare(self.target_worker.model_runner, states, graphs)
         if self.lengths is not None:
             target = self.target_worker.model_runner
-            self.lengths.time(step_of(target), self._draft_for_nobody, get_schedule().max_running_requests)
+            self.lengths.time_steps(make_dummy_step(target), self._draft_dummy, get_schedule().max_running_requests)
 
     @torch.inference_mode()
-    def _draft_for_nobody(self, requests: int) -> None:
-        """Draft for so many requests, to time it: attention is left out, and trees take longer than this chain."""
+    def _draft_dummy(self, requests: int) -> None:
+        """Draft for dummy requests, to time it: a chain without attention, which is faster than a tree."""
         config, model = self.target_worker.model_config, self.draft_runner.model
         states = torch.zeros(requests, config.hidden_size, dtype=config.dtype, device=self.device)
         for _ in range(self.speculative_num_steps):
             model.model.timed_pass(states)
             model.first_logits(states)
         if self.parallel is not None:
-            places = self.speculative_num_steps + 1
-            self.parallel.for_nobody(states[:, None].expand(-1, places, -1).contiguous())
+            positions = self.speculative_num_steps + 1
+            self.parallel.draft_dummy(states[:, None].expand(-1, positions, -1).contiguous())
 
     def _capture_cuda_graphs(self, *args: Any, **options: Any) -> None:
-        """SGLang's; of the draft loop only where it drafts all that is verified, which is what SGLang sizes it by."""
-        with sized(self, steps=None if self.strategy is None else 1):  # 1: there is no loop
+        """Capture SGLang's draft loop only where it drafts all tokens: SGLang sizes it by the verified tokens."""
+        with override_sizes(self, steps=None if self.strategy is None else 1):  # 1: no loop
             super()._capture_cuda_graphs(*args, **options)
 
     def draft(self, batch: Any, *args: Any, **options: Any) -> Any:
-        """All drafts but the first, from it, and their input for verification."""
+        """Draft the tokens after the first one, and return SGLang's ``EagleVerifyInput``."""
         with self.clock:
             if self.strategy is None:
                 return super().draft(batch, *args, **options)
@@ -156,76 +165,82 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
             drafts = self.strategy(batch, self.steps.begin(batch))
             return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
-    def run_loop(self, batch: Any, steps: int, nodes: int, mixing: Mixing | None = None) -> Looped:
-        """SGLang's draft loop from the first draft on, in no graph, of fewer drafts than will be verified.
+    def run_loop(self, batch: Any, steps: int, nodes: int, mixing: Mixing | None = None) -> LoopOutput:
+        """Run SGLang's draft loop from the first draft token on, without a CUDA graph.
 
-        steps: of the loop, whose passes are one fewer.  nodes: of a tree, or tokens of a chain.  mixing: how far the
-        drafts have come that are mixed with what would be copied; None: they are not.
+        Args:
+            batch: SGLang's ``ScheduleBatch``, whose ``spec_info`` holds the first draft tokens.
+            steps: Draft steps of the loop; it makes one pass fewer.
+            nodes: Nodes of a tree, or tokens of a chain.
+            mixing: State of the mixture with prompt lookup after the first token; None: no prompt lookup.
+
+        Returns:
+            The output of the loop, with the states of its passes where a parallel part reads them.
         """
         runner, children = self.draft_runner, self.shape.children
-        beside = runner.model.in_loop(mixing, keeps=self.parallel is not None)
-        with sized(self, steps=steps, tokens=nodes + 1), beside as states:
+        loop_state = runner.model.in_loop(mixing, keeps=self.parallel is not None)
+        with override_sizes(self, steps=steps, tokens=nodes + 1), loop_state as states:
             pool = self.req_to_token_pool
             prepared = prepare_for_draft(batch.spec_info, pool, batch, None, runner, children, steps)[0]
             if steps > 1:
                 self.draft_attn_backend.init_forward_metadata(prepared)
                 prepared.mark_forward_metadata_ready()
             parents, scores, tokens, probs = self.draft_forward(prepared)
-            return Looped(parents, scores, tokens, probs, states)
+            return LoopOutput(parents, scores, tokens, probs, states)
 
     def draft_forward(self, *args: Any, **options: Any) -> Any:
-        """SGLang's draft loop, where it is in no graph."""
+        """Run and time SGLang's draft loop; a captured loop does not come here."""
         drafted = super().draft_forward(*args, **options)
         self.clock.lap("draft step 2" if self.speculative_num_steps == 2 else "draft step 2 and later")
         return drafted
 
     def _draft_extend_for_prefill(self, batch: Any, target_hidden_states: Tensor, *args: Any, **options: Any) -> Any:
-        """The keys of a prompt, and the first draft: of a greedy request the likeliest token, where SGLang draws one.
+        """Compute the keys of a prompt and the first draft token.
 
-        SGLang writes a temperature of 0 as a top-k of 1; the target then has one possible token, so no draft, however
-        it was chosen, changes what is said.
+        SGLang samples the first token for greedy requests as well; here they take the most probable one.  This is
+        lossless: SGLang writes a temperature of 0 as a top-k of 1, so the target has one possible token.
         """
-        own = None
+        target_states = None
         if self.parallel is not None:
             last = torch.tensor(batch.extend_lens).cumsum(0) - 1
-            own = target_hidden_states[sent(last, target_hidden_states.device)]
+            target_states = target_hidden_states[copy_to_device(last, target_hidden_states.device)]
         draft_input = super()._draft_extend_for_prefill(batch, target_hidden_states, *args, **options)
         if draft_input.draft_probs is not None:
             best, drawn = draft_input.draft_probs.argmax(-1, keepdim=True), draft_input.topk_index
             draft_input.topk_index = torch.where(batch.sampling_info.top_ks[:, None] == 1, best, drawn)
             draft_input.topk_p = draft_input.draft_probs.gather(1, draft_input.topk_index)
-        if own is not None:
-            draft_input.hidden_states = _beside(own, draft_input.hidden_states)
+        if target_states is not None:
+            draft_input.hidden_states = _join_states(target_states, draft_input.hidden_states)
         return draft_input
 
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any, *args: Any, **options: Any) -> None:
-        """The keys of what was accepted of as many tokens as were verified, and the next step's first draft."""
-        with self.clock.resumed(), sized(self, tokens=batch_result.speculative_num_draft_tokens):
-            own = None if self.parallel is None else verify.last_accepted(batch_result)
+        """Compute the keys of accepted tokens and the first draft token of the next step."""
+        with self.clock.resumed(), override_sizes(self, tokens=batch_result.speculative_num_draft_tokens):
+            target_states = None if self.parallel is None else verify.last_accepted(batch_result)
             super()._draft_extend_for_decode(batch, batch_result, *args, **options)
             self.clock.lap("draft step 1")
-            if own is not None:
+            if target_states is not None:
                 next_input = batch_result.next_draft_input
-                next_input.hidden_states = _beside(own, next_input.hidden_states)
+                next_input.hidden_states = _join_states(target_states, next_input.hidden_states)
 
 
-def _beside(own: Tensor, autoregressive: Tensor) -> Tensor:
-    """The target's state and the layer's of each request, [B, d] each: [B, 2 d], in the target's dtype."""
-    return torch.cat([own, autoregressive.to(own.dtype)], 1)
+def _join_states(target: Tensor, autoregressive: Tensor) -> Tensor:
+    """Join the target's and the draft layers' states, [B, d] each, to [B, 2 d] in the target's dtype."""
+    return torch.cat([target, autoregressive.to(target.dtype)], 1)
 
 
 class AutoregressiveWorker(EagleWorker):
-    """SGLang's own worker for drafters with an autoregressive part."""
+    """SGLang's worker for drafters with an autoregressive part."""
 
-    drafts_with = AutoregressiveDraftWorker
+    draft_worker_class = AutoregressiveDraftWorker
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         verify.install()
 
     def verify(self, batch: Any, *args: Any, **options: Any) -> Any:
-        """SGLang's verification of as many tokens of each request as the step has drafted."""
-        if self._draft_worker.watch is not None:
-            self._draft_worker.watch.cut(batch.spec_info.spec_steps)
-        with sized(self, tokens=batch.spec_info.draft_token_num):
+        """Verify as many tokens of each request as the step has drafted."""
+        if self._draft_worker.metrics is not None:
+            self._draft_worker.metrics.set_length(batch.spec_info.spec_steps)
+        with override_sizes(self, tokens=batch.spec_info.draft_token_num):
             return super().verify(batch, *args, **options)

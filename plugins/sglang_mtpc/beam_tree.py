@@ -1,4 +1,4 @@
-"""Trees of both parts of a drafter: beams of the autoregressive part, and under each of the last the window."""
+"""Draft trees of both parts of a drafter: beams of the autoregressive part, each continued by the parallel part."""
 
 from __future__ import annotations
 
@@ -10,58 +10,67 @@ from torch import Tensor
 
 from mtpc.draft import DraftContext, TreeDraft
 from mtpc.draw import at_temperature
-from mtpc.parallel.beams import Beams, Growth
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.beams import Beams, BeamTree
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.part import ParallelPart
-from sglang_mtpc.shape import Shape
-from sglang_mtpc.step import Step
+from sglang_mtpc.shape import DraftShape
+from sglang_mtpc.step import BatchStep
 
 
 def draft_tree(
     draft_input: Any,
-    step: Step,
-    shape: Shape,
+    step: BatchStep,
+    shape: DraftShape,
     model: Any,
     parallel: ParallelPart,
-    again: Callable[[Beams, Tensor], Tensor] | None,
+    next_pass: Callable[[Beams, Tensor], Tensor] | None,
     lap: Callable[[str], None],
 ) -> TreeDraft:
-    """The most probable nodes of the drafter, after no more than `sglang_mtpc.shape.DRAFT_STEPS` draft steps, [B, N].
+    """Draft the most probable nodes of both parts, some of them borrowed (`DraftShape.borrowed`).
 
-    As many of them as the shape says are borrowed.
+    Args:
+        draft_input: SGLang's ``EagleDraftInput``, whose hidden states [B, 2 d] are the target's and the draft layers'.
+        step: The decoding step.
+        shape: Shape of the tree.
+        model: The `DraftLayersModel`.
+        parallel: The parallel part.
+        next_pass: Makes the second draft step: from k beams of each request and the layers' states [B, d] to the
+            layers' states after the beams, [B k, d].  None: the autoregressive part has one draft step.
+        lap: Called after each part of drafting, see `DraftClock`.
 
-    draft_input: SGLang's ``EagleDraftInput``, with the target's states beside the layers', [B, 2 d].  model: the
-    `DraftLayersModel`.  again: one more pass of the layers, from k beams of each request and the states before, [B, d], to
-    those after, [B k, d]; None: there is one draft step.  lap: told of each part once it is done, see `DraftClock`.
+    Returns:
+        Trees of N nodes for B requests, [B, N].
     """
-    own, first = draft_input.hidden_states.chunk(2, -1)
-    requests = len(own)
-    head, heat = model.head(requests), step.temperature.masked_fill(step.temperature == 0, 1.0)
-    growth = Growth.begin(at_temperature(head.logits(first), heat).log(), shape.children, head)
-    known = DraftContext(torch.stack([own, first.to(own.dtype)], 1), draft_input.bonus_tokens[:, None].long())
-    steps, known = 1, _gone_on(known, growth.beams, None)
+    target, first = draft_input.hidden_states.chunk(2, -1)
+    requests = len(target)
+    head, temperature = model.head(requests), step.temperature.masked_fill(step.temperature == 0, 1.0)
+    growth = BeamTree.begin(at_temperature(head.logits(first), temperature).log(), shape.children, head)
+    known = DraftContext(torch.stack([target, first.to(target.dtype)], 1), draft_input.bonus_tokens[:, None].long())
+    steps, known = 1, _extend_context(known, growth.beams, None)
     lap("tree")
-    if again is not None:
-        states = again(growth.beams, first)  # [B k, d]
-        log_q = at_temperature(head.logits(states), _of_rows(heat, states)).log()
-        growth = growth.widened(log_q.unflatten(0, (requests, -1)), shape.children, head)
-        steps, known = 2, _gone_on(known, growth.beams, states)
+    if next_pass is not None:
+        states = next_pass(growth.beams, first)  # [B k, d]
+        log_q = at_temperature(head.logits(states), _per_row(temperature, states)).log()
+        growth = growth.with_level(log_q.unflatten(0, (requests, -1)), shape.children, head)
+        steps, known = 2, _extend_context(known, growth.beams, states)
         lap("tree")
     if parallel.reads_autoregressive:
-        known = model.completed(known, requests)
-    heat, rest = _of_rows(heat, known.tokens), shape.depth - steps
-    growth = parallel.continued(growth, known, heat, rest, shape.children, shape.nodes)
+        known = model.with_head_inputs(known, requests)
+    temperature, rest = _per_row(temperature, known.tokens), shape.depth - steps
+    growth = parallel.extend_tree(growth, known, temperature, rest, shape.children, shape.nodes)
     lap("parallel")
-    tree = borrowed(growth.tree(shape.nodes), shape.borrowed)
+    tree = borrow_nodes(growth.tree(shape.nodes), shape.borrowed)
     lap("tree")
     return tree
 
 
-def _gone_on(known: DraftContext, beams: Beams, states: Tensor | None) -> DraftContext:
-    """What is known under each beam, a row for each.
+def _extend_context(known: DraftContext, beams: Beams, states: Tensor | None) -> DraftContext:
+    """Return the draft context of each beam, one row for each beam.
 
-    known: the same of the beams before.  states: the layers' that predicted their tokens, of the beams before; None:
-    they are there already.
+    Args:
+        known: Context of the preceding beams.
+        beams: The beams; each extends one of the preceding ones by a token.
+        states: The layers' states that predicted these tokens, one for each preceding beam; None: in ``known``.
     """
     requests = len(beams.tokens)
     before = len(known.tokens) // requests
@@ -74,6 +83,6 @@ def _gone_on(known: DraftContext, beams: Beams, states: Tensor | None) -> DraftC
     return DraftContext(found, tokens)
 
 
-def _of_rows(temperature: Tensor, rows: Tensor) -> Tensor:
-    """Of each row, as many for each request: [B] -> [rows]."""
+def _per_row(temperature: Tensor, rows: Tensor) -> Tensor:
+    """Repeat each request's temperature for its rows: [B] -> [rows]."""
     return temperature.repeat_interleave(len(rows) // len(temperature))

@@ -1,4 +1,4 @@
-"""The draft lengths of a batch, from the tokens that SGLang's scheduler knows of its requests."""
+"""Adaptive draft length and prompt lookup for a batch, from the tokens that SGLang's scheduler holds."""
 
 from __future__ import annotations
 
@@ -11,38 +11,44 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, Mode, certain, concatenated
+from mtpc.draft import Draft, Mode, concat_positions, one_hot
 from mtpc.draft_length.budget import DraftBudget
-from mtpc.draft_length.controller import DraftLengths, Way
-from mtpc.draft_length.cost import FREE, MEASURED, StepCost, measured
+from mtpc.draft_length.controller import DrafterTokens, DraftLengths
+from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS, StepCost, measure_costs
 from mtpc.draft_length.request import DraftedRequest
 from mtpc.methods.drafter import draft_budget
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc import served
 from sglang_mtpc.ranks import seconds_of_first_rank
-from sglang_mtpc.shape import Shape
+from sglang_mtpc.shape import DraftShape
 
 
-class Chosen(NamedTuple):
-    """Tokens of each draft of a step: how many the drafter drafts itself, and how many there are in all."""
+class ChosenLength(NamedTuple):
+    """The common length of all drafts of a step.
 
-    own: int
+    Attributes:
+        drafter_tokens: Tokens that the drafter drafts; the others are copied.
+        length: Draft tokens in all; 0: no drafts in this step.
+    """
+
+    drafter_tokens: int
     length: int
 
 
 class WorkerLengths:
-    """The texts of all requests that are held, each forgotten with SGLang's ``Req``, and the lengths of their drafts.
+    """Chooses the common draft length of each step, and looks up tokens to copy in the requests' own tokens.
 
-    One step: `begin`, then `copied` and `choose`, then `completed` with the drafter's draft or `drafted_trees`.
-    Steps must not overlap: what was emitted in the last one has to be there when the next is drafted.
+    One step: `begin`, then `copied` and `choose`, then `extend_with_copied` for a chain, or
+    `DraftLengths.drafted_trees` of its `controller` for trees.  Decoding steps must not overlap: the tokens emitted in
+    a step must be known before the next one is drafted.  The state of a request is freed with SGLang's ``Req``.
 
     Args:
-        table: See `DraftLengths`.
-        device: Of the drafts.
-        budget: Tokens that the drafter drafts itself.
-        shape: Of the drafts.
-        cost: What steps cost, by which the common length of a step's drafts is chosen; None: it is always the longest.
+        table: Acceptance statistics of prompt lookup, see `DraftLengths`.
+        device: Device of the drafts.
+        budget: Tokens that the drafter drafts.
+        shape: Shape of the longest draft.
+        cost: Cost of decoding steps, by which lengths are chosen; None: always the longest draft.
         copies: Whether prompt lookup drafts as well.
     """
 
@@ -51,100 +57,131 @@ class WorkerLengths:
         table: CopyTable,
         device: torch.device,
         budget: DraftBudget,
-        shape: Shape,
+        shape: DraftShape,
         cost: StepCost | None,
         copies: bool,
     ) -> None:
-        self.device, self.shape, self.chooses = device, shape, cost is not None
-        self.is_timed = False  # whether steps are still to be timed
-        self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels have not been tried with a root alone
+        self.device, self.shape, self.adapts = device, shape, cost is not None
+        self.times_steps = False  # whether `time_steps` measures the cost
+        self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels are untested without draft tokens
         longest = shape.nodes
-        self.ways: list[Way] = [[drafted(budget, length) for length in range(longest + 1)]]
+        self.ways: list[DrafterTokens] = [[drafter_token_count(budget, length) for length in range(longest + 1)]]
         if copies and budget.tokens:
             self.ways.append([0] * (longest + 1))
         requests: WeakKeyDictionary[Any, DraftedRequest] = WeakKeyDictionary()
-        self.controller = DraftLengths(budget, longest, cost or FREE, table, None, requests, copies)
+        self.controller = DraftLengths(budget, longest, cost or FREE_DRAFTS, table, None, requests, copies)
 
     @classmethod
     def of_served(cls, device: torch.device) -> Self | None:
-        """That of the drafter that this process serves; None: all drafts have one length, and nothing is copied."""
+        """Return the draft lengths of the served drafter; None: drafts have one fixed length and copy nothing."""
         copies, adapts = served.copies(), served.adapts()
         if not copies and not adapts:
             return None
         shape, table = served.shape(), CopyTable.of(Path(served.folder()))
         budget = draft_budget(served.config(), shape.depth, copies)
         given = served.step_cost()
-        made = cls(table, device, budget, shape, (given or MEASURED) if adapts else None, copies)
-        made.is_timed = adapts and given is None and device.type == "cpu"
+        made = cls(table, device, budget, shape, (given or DEFAULT_COSTS) if adapts else None, copies)
+        made.times_steps = adapts and given is None and device.type == "cpu"
         return made
 
-    def time(self, step: Callable[[int], object], draft: Callable[[int], object], requests: int) -> None:
-        """Time what steps cost, unless the user has said so; see `mtpc.draft_length.cost.measured`."""
-        if self.is_timed:
+    def time_steps(self, step: Callable[[int], object], draft: Callable[[int], object], requests: int) -> None:
+        """Measure the cost of decoding steps, unless the user has set ``step_cost``.
+
+        Args:
+            step: Runs the target for the given number of tokens.
+            draft: Runs the drafter for the given number of requests.
+            requests: Largest number of requests in a batch.
+        """
+        if self.times_steps:
             drafts = draft if self.controller.budget.tokens else None
             most = requests * (1 + self.shape.nodes)
-            self.controller.cost = measured(step, drafts, most, requests, seconds_of_first_rank)
+            self.controller.cost = measure_costs(step, drafts, most, requests, agree=seconds_of_first_rank)
             served.announce_cost(self.controller.cost)
 
     def begin(self, requests: Sequence[Any], greedy: bool = True) -> None:
-        """Begin a step of SGLang's requests; greedy: whether every one has a temperature of 0."""
+        """Begin a step.
+
+        Args:
+            requests: SGLang's ``Req`` of each row of the batch.
+            greedy: Whether every request has a temperature of 0.
+        """
         self.controller.begin(greedy)
         for request in requests:
             known = self.controller.requests.get(request)
-            heard = len(request.output_ids) if known is None else known.heard
-            self.controller.add(request, partial(_text_of, request), request.output_ids[heard:], waiting=False)
-            self.controller.requests[request].heard = len(request.output_ids)
+            seen = len(request.output_ids) if known is None else known.seen
+            self.controller.add(request, partial(_tokens_of, request), request.output_ids[seen:], waiting=False)
+            self.controller.requests[request].seen = len(request.output_ids)
 
     def copied(self, drafts: int) -> Copied:
-        """Return the first tokens that would be copied, with no chance where there are none."""
+        """Return up to ``drafts`` tokens to copy for each request; their weight is 0 where there is no match."""
         return self.controller.copied(drafts).to(self.device)
 
-    def choose(self) -> Chosen:
-        """Choose what each draft of the batch is to be, before any is drafted: what is cut off was not seen."""
+    def choose(self) -> ChosenLength:
+        """Choose the common draft length of the step.
+
+        It must be called before any token is drafted: lossless verification requires that the length does not depend
+        on sampled draft tokens.
+        """
         longest = self.shape.nodes
-        if not self.chooses:
-            return Chosen(self.ways[0][longest], longest)
+        if not self.adapts:
+            return ChosenLength(self.ways[0][longest], longest)
         shortest = longest if self.shape.children > 1 else 1
         way, length = self.controller.common_length(longest, self.ways, shortest)
         length = max(self.least, length)
-        return Chosen(way[length], length)
+        return ChosenLength(way[length], length)
 
-    def completed(self, draft: Draft, copied: Copied, chosen: Chosen) -> Draft:
-        """Return the drafter's draft of the chosen length; beyond its tokens it goes on with what would be copied."""
-        longer = lengthened(draft, copied.first(chosen.length)).first(chosen.length)
-        if self.chooses:
-            self.controller.drafted(longer.tokens.tolist(), chosen.own)
+    def extend_with_copied(self, draft: Draft, copied: Copied, chosen: ChosenLength) -> Draft:
+        """Extend the drafter's draft with copied tokens to the chosen length, and note the draft of each request.
+
+        Args:
+            draft: Drafter tokens [B, k].
+            copied: Tokens to copy, as returned by `copied`.
+            chosen: As returned by `choose`.
+
+        Returns:
+            A draft [B, chosen.length].
+        """
+        longer = append_copied(draft, copied.first(chosen.length)).first(chosen.length)
+        if self.adapts:
+            self.controller.drafted(longer.tokens.tolist(), chosen.drafter_tokens)
         return longer
 
 
-def nothing(tokens: Tensor, vocab_size: int, mode: Mode) -> Draft:
-    """Return drafts of no token, [B, 0], of requests with these tokens, int64 [B]."""
+def empty_drafts(tokens: Tensor, vocab_size: int, mode: Mode) -> Draft:
+    """Return drafts without tokens, [B, 0], for the requests of ``tokens``, int64 [B]."""
     none = tokens.new_empty(len(tokens), 0, dtype=torch.int64)
-    return Draft(none, None if mode == "greedy" else certain(none, vocab_size))
+    return Draft(none, None if mode == "greedy" else one_hot(none, vocab_size))
 
 
-def drafted(budget: DraftBudget, length: int) -> int:
-    """Return how many tokens a drafter drafts itself where each draft is to have so many.
+def drafter_token_count(budget: DraftBudget, length: int) -> int:
+    """Return how many tokens of a draft of this length the drafter drafts; the others are copied.
 
-    Where a parallel part follows the autoregressive one, both draft all of theirs.
+    A drafter with both parts always drafts all of its tokens: its parallel part runs after the whole loop.
     """
     if length and 0 < budget.steps < budget.tokens:
         return budget.tokens
     return min(length, budget.tokens)
 
 
-def _text_of(request: Any) -> list[int]:
-    """Prompt and output of SGLang's ``Req``."""
+def _tokens_of(request: Any) -> list[int]:
+    """Return prompt and output tokens of SGLang's ``Req``."""
     return [*request.origin_input_ids, *request.output_ids]
 
 
-def lengthened(draft: Draft, copied: Copied) -> Draft:
-    """A draft that goes on with what would be copied after it, as long as that is: [B, m].
+def append_copied(draft: Draft, copied: Copied) -> Draft:
+    """Append the copied tokens beyond the end of a draft.
 
-    These tokens are certain, and stated so.  All drafts of SGLang's have one length, so they are there also where the
-    draft itself was not copied, and are then seldom accepted.
+    The appended tokens are deterministic and carry a one-hot distribution.  All drafts of a step have one length in
+    SGLang, so tokens are also appended to drafts that differ from the copied tokens; those are rarely accepted.
+
+    Args:
+        draft: Draft tokens [B, k].
+        copied: Tokens to copy, [B, m], m at least k.
+
+    Returns:
+        A draft [B, m].
     """
     tokens = copied.tokens[:, draft.tokens.shape[1] :]
     if draft.probs is None:
-        return concatenated([draft, Draft(tokens, None)])
-    return concatenated([draft, Draft(tokens, certain(tokens, draft.probs.shape[2]))])
+        return concat_positions([draft, Draft(tokens, None)])
+    return concat_positions([draft, Draft(tokens, one_hot(tokens, draft.probs.shape[2]))])

@@ -1,7 +1,7 @@
-"""Trees of an autoregressive part alone that borrow nodes or are left out where they do not pay: the core makes them.
+"""Draft trees of an autoregressive part alone, with borrowed nodes or adaptive draft length.
 
-SGLang's draft loop finds the candidates, but returns no probabilities of its tree, which both need. So `organized`
-stands in the place of what makes the tree of them.
+Both need the probabilities of the tree, which SGLang's draft loop does not return.  A replacement of SGLang's
+``organize_draft_results`` therefore makes the tree with the core, from the loop's candidates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.tree import Level, best_nodes
 from sglang_mtpc import served
 from sglang_mtpc.hooks import put_around
@@ -21,34 +21,50 @@ HOOKED = "sglang.srt.speculative.eagle_worker_v2.organize_draft_results"
 
 
 def install() -> None:
-    """Put `organized` in the place of SGLang's."""
-    put_around(HOOKED, organized)
+    """Replace SGLang's function by `organize_draft_results`."""
+    put_around(HOOKED, organize_draft_results)
 
 
-def organized(
+def organize_draft_results(
     original: Any,
     score_list: list[Tensor],
     token_list: list[Tensor],
     parents_list: list[Tensor],
     num_draft_token: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What SGLang's loop returns then: parents, scores and tokens of a `TreeDraft`, [B, N] each."""
+    """Select the most probable nodes of SGLang's candidates, some of them borrowed.
+
+    Args:
+        original: SGLang's function, not used.
+        score_list: As for `levels_of`.
+        token_list: As for `levels_of`.
+        parents_list: As for `levels_of`.
+        num_draft_token: Nodes of the tree, root included.
+
+    Returns:
+        Parents, scores and tokens of a `TreeDraft`, [B, N] each.  SGLang's loop returns them unchanged.
+    """
     levels = levels_of(score_list, token_list, parents_list)
-    tree = borrowed(best_nodes(levels, num_draft_token - 1), served.shape().borrowed)
+    tree = borrow_nodes(best_nodes(levels, num_draft_token - 1), served.shape().borrowed)
     return tree.parents, tree.scores, tree.tokens
 
 
 def levels_of(scores: Sequence[Tensor], tokens: Sequence[Tensor], parents: Sequence[Tensor]) -> list[Level]:
-    """The loop's candidates as the core has them.
+    """Convert the candidates of SGLang's loop to levels of a tree.
 
-    scores: probabilities of each level's prefixes, [B, 1, k], then [B, k, k].  tokens: int64 [B, k], then [B, k k].
-    parents: of each level, the k candidates that the loop goes on from, last, numbered through all levels.
+    Args:
+        scores: Probabilities of each level's prefixes, [B, 1, k] for the first level, then [B, k, k].
+        tokens: int64 [B, k] for the first level, then [B, k k].
+        parents: For each level, last the k candidates that the loop continues, numbered through all levels.
+
+    Returns:
+        One `Level` for each level of the loop.
     """
     children = tokens[0].shape[1]
     levels = [Level(tokens[0], torch.zeros_like(tokens[0]), scores[0].flatten(1).log())]
-    first = 0  # of the level above, among all candidates
+    first = 0  # number of the first candidate of the level above
     for score, token, above in zip(scores[1:], tokens[1:], parents, strict=False):
-        places = (above[:, -children:] - first).repeat_interleave(children, 1)
+        rows = (above[:, -children:] - first).repeat_interleave(children, 1)
         first += levels[-1].tokens.shape[1]
-        levels.append(Level(token, places, score.flatten(1).log()))
+        levels.append(Level(token, rows, score.flatten(1).log()))
     return levels

@@ -1,4 +1,4 @@
-"""SGLang's own EAGLE worker with a draft worker of ours, and the numbers by which both of them draft and verify."""
+"""SGLang's EAGLE worker with a draft worker of this project, and a way to override its step and token counts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
 
 @contextmanager
-def sized(worker: Any, *, steps: int | None = None, tokens: int | None = None) -> Iterator[None]:
-    """Let one of SGLang's workers draft so many steps, and verify so many tokens of each request; None: as before.
+def override_sizes(worker: Any, *, steps: int | None = None, tokens: int | None = None) -> Iterator[None]:
+    """Override the draft steps and the verified tokens of one of SGLang's workers.
 
-    SGLang's functions read both numbers off the worker.  Nothing else changes them.
+    SGLang's functions read both numbers from the worker.  Only this context manager changes them.
+
+    Args:
+        worker: SGLang's worker or draft worker.
+        steps: Draft steps; None: unchanged.
+        tokens: Verified tokens of each request, root included; None: unchanged.
+
+    Yields:
+        None; the old numbers return at the end.
     """
     before = worker.speculative_num_steps, worker.speculative_num_draft_tokens
     worker.speculative_num_steps = before[0] if steps is None else steps
@@ -26,34 +34,36 @@ def sized(worker: Any, *, steps: int | None = None, tokens: int | None = None) -
 
 
 class EagleWorker(EAGLEWorkerV2):
-    """Makes a draft worker of ours, chooses the draft vocabularies of a batch before a step, and counts its drafts.
+    """SGLang's EAGLE worker with a draft worker of another class, draft vocabularies by request, and metrics.
 
-    drafts_with: its class, an `EagleDraftWorker` with ``requests``, a `RequestVocabularies`, or None where all requests
-    draft from the same tokens, and ``watch``, or None where nobody watches.
+    Attributes:
+        draft_worker_class: A subclass of SGLang's ``EagleDraftWorker``.  It has an attribute ``requests``, a
+            `SGLangRequestVocabularies` or None where all requests use one vocabulary.  It also has ``metrics``, a
+            `DraftMetrics` or None where metrics are disabled.
     """
 
-    drafts_with: type
+    draft_worker_class: type
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        theirs = eagle_worker_v2.EagleDraftWorker
-        eagle_worker_v2.EagleDraftWorker = self.drafts_with  # the name by which SGLang's worker makes its draft worker
+        original = eagle_worker_v2.EagleDraftWorker
+        eagle_worker_v2.EagleDraftWorker = self.draft_worker_class  # SGLang creates it by this name
         try:
             super().__init__(*args, **options)
         finally:
-            eagle_worker_v2.EagleDraftWorker = theirs
-        assert isinstance(self._draft_worker, self.drafts_with)
+            eagle_worker_v2.EagleDraftWorker = original
+        assert isinstance(self._draft_worker, self.draft_worker_class)
 
     def forward_batch_generation(self, batch: Any, *args: Any, **options: Any) -> Any:
-        """One step of the scheduler, by SGLang: its ``GenerationBatchResult``."""
-        requests, watch = self._draft_worker.requests, self._draft_worker.watch
+        """Run one step of the scheduler and return SGLang's ``GenerationBatchResult``."""
+        requests, metrics = self._draft_worker.requests, self._draft_worker.metrics
         if requests is not None:
             requests.choose(batch.reqs)
-        if watch is not None:
-            watch.drafting(batch, None if requests is None else requests.chosen)
+        if metrics is not None:
+            metrics.begin_step(batch, None if requests is None else requests.chosen)
         return super().forward_batch_generation(batch, *args, **options)
 
     def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], *args: Any, **options: Any) -> None:
-        """Called by SGLang, step after step, once it has the verdicts on the host."""
+        """Count accepted tokens; SGLang calls it for each step in order, when the counts are on the host."""
         super().on_verify_complete_cpu(num_correct_drafts_per_req, *args, **options)
-        if self._draft_worker.watch is not None:
-            self._draft_worker.watch.verified(num_correct_drafts_per_req)
+        if self._draft_worker.metrics is not None:
+            self._draft_worker.metrics.verified(num_correct_drafts_per_req)

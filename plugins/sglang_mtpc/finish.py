@@ -1,7 +1,7 @@
-"""Where a text ends: at the token at which it would have ended without drafts.
+"""End of a completion at the token where it would end without speculative decoding.
 
-SGLang looks for stop strings in all tokens of a step at once: of several it takes the first of the request's list, not
-the first in the text, and one that is complete only beyond `max_new_tokens` cuts the text before it.
+SGLang searches stop strings in all tokens of a step at once.  Of several matches it takes the first of the request's
+list instead of the first in the completion.  A match that ends beyond `max_new_tokens` would also cut the completion.
 """
 
 from __future__ import annotations
@@ -15,22 +15,29 @@ HOOKED = "sglang.srt.managers.schedule_batch.Req.update_finish_state"
 
 
 def install() -> None:
-    """Put `one_by_one` around SGLang's search for the end of a text."""
-    put_around(HOOKED, one_by_one)
+    """Wrap SGLang's ``Req.update_finish_state`` with `update_finish_state`."""
+    put_around(HOOKED, update_finish_state)
 
 
-def one_by_one(original: Callable[..., None], self: Any, new_accepted_len: int = 1, *more: Any, **named: Any) -> None:
-    """SGLang's search after each of a step's tokens, where a stop string or a pattern may come before the last one.
+def update_finish_state(
+    original: Callable[..., None], self: Any, new_accepted_len: int = 1, *more: Any, **named: Any
+) -> None:
+    """Run SGLang's search after each token of a step, where a stop string or pattern may end before the last one.
 
-    self: SGLang's ``Req``, with the step's tokens at the end of its ``output_ids``.
+    Args:
+        original: SGLang's method.
+        self: SGLang's ``Req``, with the step's tokens at the end of its ``output_ids``.
+        new_accepted_len: Tokens of the step.
+        *more: Further arguments of the method.
+        **named: Further arguments of the method.
     """
-    asked = self.sampling_params
-    if new_accepted_len < 2 or not (asked.stop_strs or asked.stop_regex_strs) or self.finished() or self.to_finish:
+    params = self.sampling_params
+    if new_accepted_len < 2 or not (params.stop_strs or params.stop_regex_strs) or self.finished() or self.to_finish:
         original(self, new_accepted_len, *more, **named)
         return
     tokens = self.output_ids[-new_accepted_len:]
     del self.output_ids[-new_accepted_len:]
-    grammar, self.grammar = self.grammar, None  # it has read all of the step's tokens already
+    grammar, self.grammar = self.grammar, None  # it has read all tokens of the step already
     while tokens and not self.finished():
         self.output_ids.append(tokens.pop(0))
         if not tokens:

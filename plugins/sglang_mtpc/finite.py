@@ -1,12 +1,12 @@
-"""Logits of what cannot be drafted: SGLang takes infinite ones for a fault where SGLANG_ENABLE_ASYNC_ASSERT is set."""
+"""Finite logits for excluded tokens: with SGLANG_ENABLE_ASYNC_ASSERT, SGLang fails on infinite logits."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-LEAST = -1e30  # so low that a softmax makes exactly 0 of it, at any temperature
+LOWEST = -1e30  # softmax gives exactly 0 at any temperature
 
 
 def finite(logits: Tensor) -> Tensor:
-    """The same, float32, with `LEAST` for -inf, in their place."""
-    return logits.clamp_min_(LEAST)
+    """Replace -inf by `LOWEST` in float32 logits, in place, and return them."""
+    return logits.clamp_min_(LOWEST)

@@ -1,4 +1,4 @@
-"""Functions of SGLang with one of ours around them, in SGLang's own way."""
+"""Wrapping of SGLang's functions through its `HookRegistry`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from mtpc.errors import MTPCError
 
 @cache
 def put_around(target: str, function: Callable[..., Any]) -> None:
-    """Once in this process; the function gets the one that was there before, then what that one gets.
+    """Wrap a function of SGLang, once in this process.
 
-    Errors: `MTPCError` where another plugin was there before, so that SGLang leaves its function as it is.
+    Args:
+        target: Full name of SGLang's function.
+        function: Wrapper; it gets the original function, followed by that function's arguments.
+
+    Raises:
+        MTPCError: SGLang did not apply the hook, for example because another plugin has replaced the function.
     """
     before = resolve_name(target)
     HookRegistry.register(target, function, HookType.AROUND)
     HookRegistry.apply_hooks()
     if resolve_name(target) is before:
-        raise MTPCError(f"drafters cannot be served: SGLang did not let {target} be wrapped; is there another plugin?")
+        raise MTPCError(
+            f"Cannot serve drafters: SGLang did not apply the hook around {target}; disable plugins that replace it."
+        )

@@ -1,7 +1,7 @@
-"""Brings metrics of drafters to SGLang's own page of metrics (``--enable-metrics``).
+"""Metrics of drafters on SGLang's metrics endpoint (``--enable-metrics``).
 
-SGLang's scheduler, in whose process drafts are made, writes what it counts into a folder that `prometheus_client` has
-for that; what is counted with `prometheus_client` here goes the same way.
+Drafting runs in the process of SGLang's scheduler, which exports its metrics through the multiprocess directory of
+`prometheus_client`.  Metrics of drafters are exported in the same way.
 """
 
 from __future__ import annotations
@@ -18,54 +18,73 @@ from mtpc.vocabulary.ranking import ALL
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 
-def watched() -> bool:
-    """Whether this process counts: of tensor-parallel ranks the first one does."""
+def metrics_enabled() -> bool:
+    """Return whether this process counts drafts: with metrics enabled, the first tensor-parallel rank does."""
     return bool(get_observability().enable_metrics) and get_parallel().tp_rank == 0
 
 
-class Sent(NamedTuple):
-    """A step's requests, the numbers of their vocabularies, and how many tokens each one's draft has."""
+class PendingStep(NamedTuple):
+    """A step whose verification result is not yet on the host.
+
+    Attributes:
+        requests: SGLang's ``Req`` of each row.
+        numbers: Number of each request's draft vocabulary.
+        length: Tokens of each draft.
+    """
 
     requests: Sequence[Any]
     numbers: Sequence[int]
     length: int
 
 
-class Watch:
-    """Counts what became of the drafts of this process, once SGLang has the verdicts on the host.
+class DraftMetrics:
+    """Counts draft tokens and accepted draft tokens of this process.
 
-    vocabularies: that are drafted from; None: all tokens.  longest: tokens of a draft, of a tree's longest path.
+    `begin_step` before each step, then `set_length` if its drafts are shorter than the longest.  `verified` follows
+    for each step in order, once SGLang has the result on the host; steps may overlap.
+
+    Args:
+        clock: Measures the time of drafting; None: not exported.
+        vocabularies: Draft vocabularies; None: the whole vocabulary.
+        longest: Tokens of the longest draft, or of a tree's longest path.
     """
 
     def __init__(self, clock: DraftClock | None, vocabularies: DraftVocabularies | None, longest: int) -> None:
-        from mtpc.metrics.exporter import Exporter  # reads the folder's name when it is imported
+        from mtpc.metrics.exporter import Exporter  # reads the directory's name at import
 
         self.tally, self.longest = Tally((ALL,) if vocabularies is None else vocabularies.names), longest
-        self.sent = deque[Sent]()
+        self.pending = deque[PendingStep]()
         labels = {"model_name": str(get_serving().served_model_name), "engine": str(get_parallel().dp_rank or 0)}
         Exporter(labels, clock, self.tally, None).start()
 
     @classmethod
-    def of_served(cls, clock: DraftClock | None, vocabularies: DraftVocabularies | None, longest: int) -> Watch | None:
-        """That of this process; None: nobody watches it."""
-        return cls(clock, vocabularies, longest) if watched() else None
+    def of_served(
+        cls, clock: DraftClock | None, vocabularies: DraftVocabularies | None, longest: int
+    ) -> DraftMetrics | None:
+        """Return the metrics of this process, with the class's arguments; None where they are disabled."""
+        return cls(clock, vocabularies, longest) if metrics_enabled() else None
 
-    def drafting(self, batch: Any, numbers: Sequence[int] | None) -> None:
-        """A step is about to be drafted and verified; numbers: of the requests' vocabularies, None: the first."""
+    def begin_step(self, batch: Any, numbers: Sequence[int] | None) -> None:
+        """Begin a step.
+
+        Args:
+            batch: SGLang's ``ScheduleBatch``; one that reads prompts is not counted.
+            numbers: Number of each request's draft vocabulary; None: the first for all.
+        """
         if not batch.forward_mode.is_extend():
-            self.sent.append(Sent(list(batch.reqs), numbers or [0] * len(batch.reqs), self.longest))
+            self.pending.append(PendingStep(list(batch.reqs), numbers or [0] * len(batch.reqs), self.longest))
 
-    def cut(self, length: int) -> None:
-        """The drafts of the step that is under way have so many tokens."""
-        self.sent[-1] = self.sent[-1]._replace(length=length)
+    def set_length(self, length: int) -> None:
+        """Set the number of draft tokens of the current step."""
+        self.pending[-1] = self.pending[-1]._replace(length=length)
 
     def verified(self, accepted: Sequence[int]) -> None:
-        """So many drafts were accepted of each request of the next step, in the order of the steps.
+        """Count the accepted draft tokens of each request of the oldest pending step.
 
-        As in SGLang's own counts, drafts for a request that had ended are none.
+        Drafts of finished or retracted requests are not counted, as in SGLang's own metrics.
         """
-        requests, numbers, length = self.sent.popleft()
-        self.tally.verified(
+        requests, numbers, length = self.pending.popleft()
+        self.tally.count_drafts(
             (number, length, count)
             for request, number, count in zip(requests, numbers, accepted, strict=True)
             if length and not (request.is_retracted or request.finished())

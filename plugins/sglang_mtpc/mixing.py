@@ -1,4 +1,4 @@
-"""The autoregressive part's drafts mixed with what would be copied, one by one, all but the first in SGLang's loop."""
+"""Mixture of the autoregressive part with prompt lookup, token by token, also within SGLang's draft loop."""
 
 from __future__ import annotations
 
@@ -10,33 +10,44 @@ from sglang_mtpc.finite import finite
 
 
 class Mixing:
-    """How far the drafts of one step have come; see `DraftLayersModel.in_loop` for those of SGLang's loop.
+    """State of the mixture with prompt lookup while the drafts of one step grow.
 
-    For each token `mixed` or `logits`, then `drafted`.
+    For each token: `mixed` or `logits`, then `drafted`.  `DraftLayersModel.in_loop` does so in SGLang's loop.
 
-    copied: of the whole draft.  temperatures: float32 [B, 1], by which SGLang's loop divides logits.
+    Args:
+        copied: Tokens to copy for the whole drafts.
+        temperatures: float32 [B, 1], by which SGLang's loop divides logits.
+
+    Attributes:
+        copying: State after the last token that `drafted` was called for.
+        by_drafter: Argument for `Copying.drafted`, [B].
+        awaits_token: Whether a distribution was mixed whose token `drafted` has not received.
     """
 
-    by_drafter: Tensor  # [B], see `Copying.drafted`
+    by_drafter: Tensor
 
     def __init__(self, copied: Copied, temperatures: Tensor) -> None:
         self.copying, self.temperatures = Copying.begin(copied), temperatures
-        self.waits = False  # whether a distribution was mixed whose token is still to be told
+        self.awaits_token = False
 
-    def mixed(self, own: Tensor) -> Tensor:
-        """The distribution of the next draft, float32 [B, V], of the autoregressive part's own, [B, V]."""
-        self.by_drafter, self.waits = self.copying.of(own), True
-        # SGLang's kernel takes a probability that rounding has put above 1 for no probability and rejects the draft.
-        return self.copying.mixed(own).clamp_max(1.0)
+    def mixed(self, drafter_probs: Tensor) -> Tensor:
+        """Return the mixture for the next draft token, float32 [B, V], from the autoregressive part's, [B, V]."""
+        self.by_drafter, self.awaits_token = self.copying.drafter_probability(drafter_probs), True
+        # SGLang's kernel rejects a draft token whose probability rounding has put above 1.
+        return self.copying.mixed(drafter_probs).clamp_max(1.0)
 
     def drafted(self, tokens: Tensor) -> None:
-        """Go on after the last draft, int64 [B], unless this was told before."""
-        if self.waits:
-            self.copying, self.waits = self.copying.drafted(tokens, self.by_drafter), False
+        """Advance by the sampled draft tokens, int64 [B]; a second call for the same token does nothing."""
+        if self.awaits_token:
+            self.copying, self.awaits_token = self.copying.drafted(tokens, self.by_drafter), False
 
-    def logits(self, own: Tensor) -> Tensor:
-        """Logits of the next draft, float32 [B, V]: what SGLang's loop draws and states of them is mixed.
+    def logits(self, drafter_logits: Tensor) -> Tensor:
+        """Return logits of the mixture, float32 [B, V], from which SGLang's loop samples the next draft token.
 
-        own: the autoregressive part's, [B, V].
+        Args:
+            drafter_logits: Logits of the autoregressive part, [B, V].
+
+        Returns:
+            Logits that give the mixture when SGLang divides them by the temperatures.
         """
-        return finite(self.mixed(at_temperature(own, self.temperatures[:, 0])).log()) * self.temperatures
+        return finite(self.mixed(at_temperature(drafter_logits, self.temperatures[:, 0])).log()) * self.temperatures

@@ -1,8 +1,8 @@
-"""Draft vocabularies for the draft layers that SGLang runs itself: ``EAGLE`` and ``NEXTN``, with its loop as it is.
+"""Draft vocabularies for SGLang's own drafters ``EAGLE`` and ``NEXTN``, whose draft loop is unchanged.
 
-SGLang verifies their drafts by the target's own choices, or with the distributions that they were drawn from
-(``--speculative-use-rejection-sampling``): both are lossless for drafts chosen in any way, so what may be drafted is
-all that has to change.  On a CPU, where SGLang takes the most likely tokens at any temperature, the core verifies.
+SGLang verifies their drafts by the target's own samples, or by rejection sampling with the draft distributions
+(``--speculative-use-rejection-sampling``).  Both are lossless for any draft tokens, so only the draft logits change.
+On a CPU the core verifies, because SGLang there takes the most probable tokens at any temperature.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import verify
 from sglang_mtpc.eagle_worker import EagleWorker
-from sglang_mtpc.metrics import Watch
+from sglang_mtpc.metrics import DraftMetrics
 from sglang_mtpc.ranks import check_ranks, head_ranks
-from sglang_mtpc.request_vocabularies import RequestVocabularies
+from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
 from sglang_mtpc.token_map import vocabulary_values
 from sglang_mtpc.vocabulary_head import VocabularyHead
 
@@ -34,9 +34,18 @@ logger = logging.getLogger(f"sglang.{__name__}")
 
 
 def restrict(model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int) -> VocabularyHead:
-    """Let a draft model, whose head is shared already, make logits of the requests' draft vocabularies alone.
+    """Restrict the logits of SGLang's draft model to the requests' draft vocabularies.
 
-    Errors: `MTPCError` for a model with another head than one over all of the target's tokens, or a quantised one.
+    Args:
+        model: SGLang's draft model, which already shares the target's head.
+        vocabularies: The draft vocabularies.
+        vocab_size: Tokens of the target's vocabulary.
+
+    Returns:
+        The head that now computes the model's logits.
+
+    Raises:
+        MTPCError: The model has no single unquantized output head over the target's vocabulary, or changes its logits.
     """
     processors = [module for module in model.modules() if isinstance(module, LogitsProcessor)]
     lm_head = getattr(model, "lm_head", None)
@@ -44,8 +53,8 @@ def restrict(model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int)
     changed = any(one.logit_scale is not None or one.final_logit_softcapping for one in processors)
     if shard is None or getattr(lm_head, "org_vocab_size", len(shard)) != vocab_size or not processors or changed:
         raise MTPCError(
-            f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantised "
-            f"and whose logits are taken as they are, which {type(model).__name__} has not; set its language to 'none'."
+            f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantized, "
+            f"without logit scale or soft cap, which {type(model).__name__} lacks; set its language to 'none'."
         )
     head = VocabularyHead(DraftLogits(vocabularies, shard, ranks=head_ranks()), None)
     for processor in processors:
@@ -55,20 +64,27 @@ def restrict(model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int)
 
 
 class NativeDraftWorker(EagleDraftWorker):
-    """SGLang's own, which reads a token map as `mtpc.vocabulary` does."""
+    """SGLang's draft worker, with draft vocabularies from ``--speculative-token-map``.
+
+    Attributes:
+        head: Head of the draft vocabularies; None: the whole vocabulary is drafted.
+        requests: Draft vocabularies of the batch; None: all requests use one.
+        metrics: Counts drafts; None: metrics are disabled.
+    """
 
     head: VocabularyHead | None = None
-    requests: RequestVocabularies | None = None
-    watch: Watch | None = None  # None: nobody watches
+    requests: SGLangRequestVocabularies | None = None
+    metrics: DraftMetrics | None = None
 
     def init_token_map(self) -> None:
-        """None of SGLang's kind: tokens keep their numbers, so that distributions can be stated as well."""
+        """Use no token map of SGLang's: tokens keep their ids, so draft distributions remain usable."""
         self.hot_token_id: Tensor | None = None
 
     def init_lm_head(self) -> None:
-        """SGLang's, which shares the target's head; then only rows of it are read.
+        """Share the target's head as SGLang does, then restrict it to the draft vocabularies.
 
-        Errors: `MTPCError`, see `open_vocabularies` and `restrict`.
+        Raises:
+            MTPCError: See `open_vocabularies` and `restrict`.
         """
         super().init_lm_head()
         spec, config = get_spec(), self.target_worker.model_config
@@ -77,21 +93,21 @@ class NativeDraftWorker(EagleDraftWorker):
         values = vocabulary_values(spec.speculative_token_map)
         vocabularies = open_vocabularies(values, folder, config.vocab_size, config.model_path)
         if vocabularies is not None and torch.device(self.device).type != "cpu":
-            vocabularies = vocabularies.together()  # in CUDA graphs, see `DraftVocabularies`
+            vocabularies = vocabularies.union()  # in CUDA graphs, see `DraftVocabularies`
         if vocabularies is None:
             return
         self.head = restrict(self.draft_runner.model, vocabularies, config.vocab_size)
-        self.watch = Watch.of_served(None, vocabularies, spec.speculative_num_steps)
+        self.metrics = DraftMetrics.of_served(None, vocabularies, spec.speculative_num_steps)
         if vocabularies.detector is not None:
             rows = len(self.req_to_token_pool.req_to_token)
-            self.requests = RequestVocabularies(vocabularies.detector, rows, torch.device(self.device))
-            self.requests.tally = None if self.watch is None else self.watch.tally
+            self.requests = SGLangRequestVocabularies(vocabularies.detector, rows, torch.device(self.device))
+            self.requests.tally = None if self.metrics is None else self.metrics.tally
 
 
 class NativeWorker(EagleWorker):
-    """SGLang's own worker for its own draft layers."""
+    """SGLang's worker for its own draft layers."""
 
-    drafts_with = NativeDraftWorker
+    draft_worker_class = NativeDraftWorker
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -99,8 +115,8 @@ class NativeWorker(EagleWorker):
             verify.install()
 
     def forward_batch_generation(self, batch: Any, *args: Any, **options: Any) -> Any:
-        """One step of the scheduler, by SGLang: its ``GenerationBatchResult``."""
+        """Run one step of the scheduler and return SGLang's ``GenerationBatchResult``."""
         worker = self._draft_worker
         if worker.requests is not None:
-            worker.head.numbers = worker.requests.numbers[: len(batch.reqs)]  # which are chosen in place
+            worker.head.numbers = worker.requests.numbers[: len(batch.reqs)]  # `choose` writes into this memory
         return super().forward_batch_generation(batch, *args, **options)

@@ -1,4 +1,4 @@
-"""What SGLang's settings must be where a draft layer that it runs itself is to draft from draft vocabularies."""
+"""Checks of SGLang's settings for draft vocabularies with SGLang's own drafters."""
 
 from __future__ import annotations
 
@@ -16,39 +16,44 @@ from sglang_mtpc.hooks import put_around
 from sglang_mtpc.shape import flag
 
 ALGORITHMS = ("EAGLE", "NEXTN")
-CREATE = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
-# Settings under which rows of a batch are not those of its requests, or the drafts are another worker's.
+HOOKED = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
+# Settings that change the order of a batch's rows, or use another draft worker, and their required values.
 FIXED: Mapping[str, Any] = {
     "enable_dp_attention": False,
     "enable_multi_layer_eagle": False,
     "enable_pdmux": False,
     "pp_size": 1,
     "speculative_adaptive": False,
-    "use_ray": False,  # SGLang loads no plugins in Ray's actors
+    "use_ray": False,  # SGLang does not load plugins in Ray actors
 }
 
 
-def means_ours(text: str | None) -> bool:
-    """Whether a token map is for this project: what SGLang reads itself is one file of torch's."""
+def is_plugin_token_map(text: str | None) -> bool:
+    """Return whether a token map is for this project: one of SGLang's own is a single file of torch."""
     file, query, _ = (text or "").partition("?")
     return bool(query) or file.endswith((".json", ".safetensors"))
 
 
 def check_native(settings: Any, target: Callable[[], Any]) -> None:
-    """Check a token map of ours with an algorithm that is SGLang's; everything else passes.
+    """Check the settings of one of SGLang's own drafters if the token map is for this project.
 
-    settings: SGLang's server arguments as resolved so far.  target: its ``ModelConfig`` of the target.
+    Args:
+        settings: SGLang's server arguments as resolved so far.
+        target: Returns SGLang's ``ModelConfig`` of the target.
 
-    Errors: `MTPCError` with one sentence.
+    Raises:
+        MTPCError: A setting is not supported; the message is one sentence.
     """
     text, algorithm = settings.speculative_token_map, (settings.speculative_algorithm or "").upper()
-    if algorithm not in {*ALGORITHMS, *SpeculativeAlgorithm.__members__} or not means_ours(text):
+    if algorithm not in {*ALGORITHMS, *SpeculativeAlgorithm.__members__} or not is_plugin_token_map(text):
         return
-    said, name = token_map.read(text), f"--speculative-token-map is {text!r}"
+    values, name = token_map.read(text), f"--speculative-token-map is {text!r}"
     if algorithm not in ALGORITHMS:
-        raise MTPCError(f"{name}, which of SGLang's own drafters {' and '.join(ALGORITHMS)} take, not {algorithm}.")
-    if said.copy_ is not None or said.borrow:
-        raise MTPCError(f"{name}, but only drafters of this project copy and borrow, not {algorithm}.")
+        raise MTPCError(
+            f"{name}, but of SGLang's own drafters only {' and '.join(ALGORITHMS)} support it, not {algorithm}."
+        )
+    if values.copy_ is not None or values.borrow:
+        raise MTPCError(f"{name}, but 'copy' and 'borrow' require a drafter of this project, not {algorithm}.")
     folder = settings.speculative_draft_model_path or settings.model_path
     if open_vocabularies(token_map.vocabulary_values(text), Path(folder), target().vocab_size) is not None:
         for key, expected in FIXED.items():
@@ -59,14 +64,14 @@ def check_native(settings: Any, target: Callable[[], Any]) -> None:
 
 
 def install() -> None:
-    """Put `choose` around SGLang's choice of a worker."""
-    put_around(CREATE, choose)
+    """Wrap SGLang's choice of a worker with `choose_worker`."""
+    put_around(HOOKED, choose_worker)
 
 
-def choose(original: Callable[..., type], self: Any, server_args: Any, *args: Any, **options: Any) -> type:
-    """SGLang's worker; for a token map of ours the one that goes on from it."""
+def choose_worker(original: Callable[..., type], self: Any, server_args: Any, *args: Any, **options: Any) -> type:
+    """Return SGLang's worker class, or `NativeWorker` if the token map is for this project."""
     worker = original(self, server_args, *args, **options)
-    if not means_ours(resolving_view(server_args).speculative_token_map):
+    if not is_plugin_token_map(resolving_view(server_args).speculative_token_map):
         return worker
     from sglang_mtpc.native import NativeWorker
 

@@ -1,4 +1,4 @@
-"""The worker of SGLang's scheduler for drafters without an autoregressive part: drafts in one shot, verified as EAGLE's are."""
+"""Worker of SGLang's scheduler for drafters without an autoregressive part; drafts are verified like EAGLE's."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc import served, verify
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
 from sglang_mtpc.draft_lengths import WorkerLengths
-from sglang_mtpc.drafting import Drafting, Drafts, Inputs
-from sglang_mtpc.metrics import Watch, watched
+from sglang_mtpc.drafting import Drafting, DraftInputs, Drafts
+from sglang_mtpc.metrics import DraftMetrics, metrics_enabled
 from sglang_mtpc.ranks import check_ranks, of_first_rank
-from sglang_mtpc.step import Step, Steps
-from sglang_mtpc.timing import step_of
+from sglang_mtpc.step import BatchStep, BatchSteps
+from sglang_mtpc.timing import make_dummy_step
 
 
 class ParallelWorker(BaseSpecWorker):
-    """Drafts at the start of a decoding step; no draft model runner, no draft KV cache.
+    """Drafts with the parallel part at the start of each decoding step, without draft model runner or draft KV cache.
 
-    Between steps a request carries two things only: the token that the target has sampled last and the hidden state
-    that predicted it.  They travel in the ``EagleDraftInput``, which SGLang filters, merges and, where steps
-    overlap, relays by request slot.
+    Between steps a request carries the last token that the target sampled, and the hidden state that predicted it.
+    Both are in ``EagleDraftInput``, which SGLang filters, merges and, with overlapping steps, relays by request slot.
 
-    watch: counts what became of drafts; None: nobody watches.
+    SGLang creates it, then calls `init_cuda_graphs`, then `forward_batch_generation` for each step.
+
+    Attributes:
+        metrics: Counts drafts; None: metrics are disabled.
     """
 
-    watch: Watch | None = None
+    metrics: DraftMetrics | None = None
 
     def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
         super().__init__()
@@ -48,27 +50,27 @@ class ParallelWorker(BaseSpecWorker):
         self.device = torch.device(runner.device)
         self.shape = served.shape()
         self.lengths = WorkerLengths.of_served(self.device)
-        part = served.parallel(runner.model_config, self.device)
-        self.drafting = Drafting(part, served.own_shape(), self.lengths is not None and self.shape.children == 1)
-        self.steps = Steps(target_worker.random_seed)
+        part = served.load_parallel_part(runner.model_config, self.device)
+        self.drafting = Drafting(part, served.drafter_shape(), self.lengths is not None and self.shape.children == 1)
+        self.steps = BatchSteps(target_worker.random_seed)
         self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
         ranks = parallel.tp_rank, parallel.dp_rank
-        self.clock = DraftClock.from_environment(self.device, *ranks, metered=watched())
-        self.watch = Watch.of_served(self.clock, None, self.shape.depth)
+        self.clock = DraftClock.from_environment(self.device, *ranks, metered=metrics_enabled())
+        self.metrics = DraftMetrics.of_served(self.clock, None, self.shape.depth)
         self.strategy = self._strategy()
         served.announce(None, 0)
         verify.install()
 
     def init_cuda_graphs(self) -> None:
-        """Capture or compile the drafts."""
+        """Capture or compile drafting, and time decoding steps on a CPU."""
         config = self.target_worker.model_runner.model_config
         states = torch.zeros(1, config.hidden_size, dtype=config.dtype, device=self.device)
-        graphs = getattr(self, "_additional_graph_memory_usage", {})  # {}: this SGLang does not tell
+        graphs = getattr(self, "_additional_graph_memory_usage", {})  # {}: not reported by this SGLang
         self.drafting.prepare(self.target_worker.model_runner, states, graphs)
         if self.lengths is not None:
-            step, most = step_of(self.target_worker.model_runner), get_schedule().max_running_requests
-            self.lengths.time(
-                step, lambda requests: self.drafting.for_nobody(states[None].repeat(requests, 1, 1)), most
+            step, most = make_dummy_step(self.target_worker.model_runner), get_schedule().max_running_requests
+            self.lengths.time_steps(
+                step, lambda requests: self.drafting.draft_dummy(states[None].repeat(requests, 1, 1)), most
             )
 
     def forward_batch_generation(
@@ -78,29 +80,36 @@ class ParallelWorker(BaseSpecWorker):
         grammar_barrier: Any = None,
         pp_proxy_tensors: Any = None,
     ) -> Any:
-        """One step of the scheduler: a prompt's forward pass, or draft and verify.
+        """Run one step of the scheduler: a prompt's forward pass, or draft and verify.
 
-        Returns SGLang's ``GenerationBatchResult``, with the input of the next draft.
+        Args:
+            batch: SGLang's ``ScheduleBatch``.
+            on_publish: Called with the new sequence lengths, int64 [B], as soon as they are known.
+            grammar_barrier: SGLang's, passed on to verification.
+            pp_proxy_tensors: Not used: pipeline parallelism is rejected.
+
+        Returns:
+            SGLang's ``GenerationBatchResult``, with the input of the next draft.
         """
         if batch.forward_mode.is_extend():
             result = self.target_worker.forward_batch_generation(batch, capture_hidden_mode=CaptureHiddenMode.LAST)
             result.new_seq_lens = batch.seq_lens
             hidden, token = result.logits_output.hidden_states, result.next_token_ids
         else:
-            if self.watch is not None:
-                self.watch.drafting(batch, None)
+            if self.metrics is not None:
+                self.metrics.begin_step(batch, None)
             batch.spec_info = self._draft(batch)
-            if self.watch is not None:
-                self.watch.cut(batch.spec_info.spec_steps)
+            if self.metrics is not None:
+                self.metrics.set_length(batch.spec_info.spec_steps)
             result = self._verify(batch, grammar_barrier)
             hidden = verify.last_accepted(result)
             token = result.next_draft_input.bonus_tokens
         if on_publish is not None:
             on_publish(result.new_seq_lens)
-        nothing = torch.empty(len(token), 0, device=self.device)  # filtered and merged, so it must be there
+        empty = torch.empty(len(token), 0, device=self.device)  # SGLang filters and merges it
         result.next_draft_input = EagleDraftInput(
-            topk_p=nothing,
-            topk_index=nothing.long(),
+            topk_p=empty,
+            topk_index=empty.long(),
             hidden_states=hidden,
             bonus_tokens=token,
             capture_hidden_mode=CaptureHiddenMode.LAST,
@@ -108,12 +117,12 @@ class ParallelWorker(BaseSpecWorker):
         return result
 
     def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
-        """Called by SGLang, step after step, once it has the verdicts on the host."""
-        if self.watch is not None:
-            self.watch.verified(num_correct_drafts_per_req)
+        """Count accepted tokens; SGLang calls it for each step in order, when the counts are on the host."""
+        if self.metrics is not None:
+            self.metrics.verified(num_correct_drafts_per_req)
 
     def _strategy(self) -> Strategy:
-        """What makes the drafts of a step."""
+        """Return the strategy of each step."""
         if self.lengths is None:
             return self._whole
         vocab_size = self.drafting.parallel.vocab_size
@@ -122,25 +131,25 @@ class ParallelWorker(BaseSpecWorker):
         return AdaptiveChain(self.lengths, self._mixed, self.clock.lap, vocab_size)
 
     def _draft(self, batch: Any) -> Any:
-        """What is known -> draft -> verification input."""
+        """Draft, and return SGLang's ``EagleVerifyInput``."""
         with self.clock:
             draft_input = batch.spec_info
             drafts = self.strategy(batch, self.steps.begin(batch))
         return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
 
-    def _whole(self, batch: Any, step: Step) -> Drafts:
-        """The whole chain or tree of the window."""
+    def _whole(self, batch: Any, step: BatchStep) -> Drafts:
+        """Draft the whole chain or tree."""
         return self._drafted(batch, step, None)
 
-    def _mixed(self, batch: Any, step: Step, copied: Copied, own: int) -> Draft:
-        """The whole chain, of which so many tokens are wanted, mixed with what would be copied."""
+    def _mixed(self, batch: Any, step: BatchStep, copied: Copied, count: int) -> Draft:
+        """Draft the whole chain from the mixture with prompt lookup; the caller uses the first ``count`` tokens."""
         draft = self._drafted(batch, step, copied.first(self.drafting.shape.depth))
         assert isinstance(draft, Draft)
         return draft
 
-    def _drafted(self, batch: Any, step: Step, copied: Copied | None) -> Drafts:
+    def _drafted(self, batch: Any, step: BatchStep, copied: Copied | None) -> Drafts:
         states, tokens = of_first_rank(batch.spec_info.hidden_states), batch.spec_info.bonus_tokens.long()
-        drafts = self.drafting(Inputs.of(DraftContext.of_target(states, tokens), step, copied), step.mode)
+        drafts = self.drafting(DraftInputs.of(DraftContext.of_target(states, tokens), step, copied), step.mode)
         self.clock.lap("parallel")
         return drafts
 

@@ -1,8 +1,8 @@
-"""Penalties and `min_new_tokens`, exact at every draft.
+"""Penalties and `min_new_tokens`, exact at every draft token.
 
-SGLang applies those of a step's first token to all of its drafts, and counts one token of each step.  Here each node
-is penalized by the tokens before it, and what was accepted is counted on the device, since with overlapping steps the
-host does not know it yet.  Nothing is paid where no request asks for any of it.
+SGLang applies the penalties of a step's first token to all draft tokens, and counts one token for each step.  Here each
+node is penalized by the tokens on its own path.  Accepted tokens are counted on the device, because with overlapping
+steps the host does not know them yet.  Batches without penalties skip this module.
 """
 
 from __future__ import annotations
@@ -16,51 +16,61 @@ import torch
 from sglang.srt.runtime_context import get_schedule
 from torch import Tensor
 
-from mtpc.to_device import sent
+from mtpc.to_device import copy_to_device
 from mtpc.verify import penalties
 
 
-class _Counted(NamedTuple):
-    """How often each token is in a request's output before its pending token, int32 [V].
+class _TokenCounts(NamedTuple):
+    """Counts of each token in a request's output before its bonus token, int32 [V].
 
-    retractions: the request's, when counting began: SGLang begins anew after each.
+    ``retractions`` is the request's when counting began: SGLang starts again after each retraction.
     """
 
     counts: Tensor
     retractions: int
 
 
-_COUNTED: WeakKeyDictionary[Any, _Counted] = WeakKeyDictionary()  # by SGLang's ``Req``
+_COUNTS_OF: WeakKeyDictionary[Any, _TokenCounts] = WeakKeyDictionary()  # key: SGLang's ``Req``
 
 
 class Penalized(NamedTuple):
-    """A batch whose logits have been penalized.
+    """A batch whose logits have been penalized; `record` must follow once it is verified.
 
-    batch: for SGLang's rule, without penalties.  rows: int64 [P], those with penalties.  requests: P.
-    counts: int32 [P, V].  pending: int64 [P], the tokens that the trees continue.
+    Attributes:
+        batch: Copy of the batch without penalties, for SGLang's verification.
+        rows: Rows of the P requests with penalties, int64 [P].
+        requests: SGLang's ``Req`` of these rows.
+        counts: Token counts of their outputs, int32 [P, V].
+        bonus_tokens: Their bonus tokens, which the drafts continue, int64 [P].
     """
 
     batch: Any
     rows: Tensor
     requests: Sequence[Any]
     counts: Tensor
-    pending: Tensor
+    bonus_tokens: Tensor
 
     def record(self, predicted: Tensor, lengths: Tensor, nodes: Tensor) -> None:
-        """Count what a verdict, see `sglang_mtpc.verify.judge`, has put before the next pending token."""
+        """Count the tokens that a step emitted before its bonus token.
+
+        Args:
+            predicted: As `sglang_mtpc.verify.sample_and_verify` returns them, like the others.
+            lengths: Accepted lengths.
+            nodes: Accepted nodes.
+        """
         if not self.requests:
             return
         nodes, lengths = nodes[self.rows].long(), lengths[self.rows]
-        said = predicted[nodes.clamp_min(0)].long()  # [P, depth + 1], its last one pending
-        place = torch.arange(said.shape[1], device=said.device)
-        said = said.masked_fill(place >= (lengths - 1)[:, None], -1)
-        penalties.count(self.counts, torch.cat([self.pending[:, None], said], 1))
+        emitted = predicted[nodes.clamp_min(0)].long()  # [P, depth + 1], the bonus token last
+        index = torch.arange(emitted.shape[1], device=emitted.device)
+        emitted = emitted.masked_fill(index >= (lengths - 1)[:, None], -1)
+        penalties.add_counts(self.counts, torch.cat([self.bonus_tokens[:, None], emitted], 1))
         for request, counts in zip(self.requests, self.counts, strict=True):
-            _COUNTED[request] = _Counted(counts, request.retraction_count)
+            _COUNTS_OF[request] = _TokenCounts(counts, request.retraction_count)
 
 
-def asks_for_penalties(batch: Any) -> bool:
-    """Whether SGLang would add any to the logits."""
+def has_penalties(batch: Any) -> bool:
+    """Return whether SGLang would add penalties to the logits."""
     info = batch.sampling_info
     return info.acc_additive_penalties is not None or info.acc_scaling_penalties is not None
 
@@ -68,33 +78,40 @@ def asks_for_penalties(batch: Any) -> bool:
 def penalize(tokens: Tensor, parents: Tensor, batch: Any, logits: Tensor) -> Penalized:
     """Penalize logits in place.
 
-    tokens: int64 [B, N + 1], pending tokens and drafts.  parents: int64 [B, N].  logits: [B (N + 1), V].
+    Args:
+        tokens: Bonus tokens, then draft tokens, int64 [B, N + 1].
+        parents: Parents of the draft tokens, int64 [B, N], -1 for a child of the root.
+        batch: SGLang's ``ScheduleBatch``.
+        logits: [B (N + 1), V].
+
+    Returns:
+        The batch to verify.
     """
     batch, by_row = copy(batch), logits.view(*tokens.shape, -1)
     batch.sampling_info = copy(batch.sampling_info)
     batch.sampling_info.acc_additive_penalties = batch.sampling_info.acc_scaling_penalties = None
     device = logits.device
-    late = not get_schedule().disable_overlap_schedule  # as where SGLang overlaps steps without drafts
+    late = not get_schedule().disable_overlap_schedule  # as SGLang without drafts counts when steps overlap
 
     early = {row: ends for row, request in enumerate(batch.reqs) if (ends := _early_ends(request))}
     if early:
-        rows, most = sent(torch.tensor(list(early)), device), max(map(len, early.values()))
-        padded = torch.tensor([[*each, *each[:1] * (most - len(each))] for each in early.values()])
-        least = [
+        rows, width = copy_to_device(torch.tensor(list(early)), device), max(map(len, early.values()))
+        padded = torch.tensor([[*each, *each[:1] * (width - len(each))] for each in early.values()])
+        min_lengths = [
             len(batch.reqs[row].origin_input_ids) + batch.reqs[row].sampling_params.min_new_tokens for row in early
         ]
-        missing = sent(torch.tensor(least), device) - (batch.seq_lens[rows] + 1)
-        by_row[rows] = penalties.forbid_early_ends(by_row[rows], parents[rows], sent(padded, device), missing)
+        missing = copy_to_device(torch.tensor(min_lengths), device) - (batch.seq_lens[rows] + 1)
+        by_row[rows] = penalties.forbid_early_ends(by_row[rows], parents[rows], copy_to_device(padded, device), missing)
 
     some = [row for row, request in enumerate(batch.reqs) if _is_penalized(request)]
-    rows, requests = sent(torch.tensor(some, dtype=torch.int64), device), [batch.reqs[row] for row in some]
+    rows, requests = copy_to_device(torch.tensor(some, dtype=torch.int64), device), [batch.reqs[row] for row in some]
     if not some:
         return Penalized(batch, rows, (), logits.new_empty(0), tokens[rows, 0])
     counts = torch.stack([_counts(request, logits, late) for request in requests])
-    asked = [request.sampling_params for request in requests]
+    params = [request.sampling_params for request in requests]
     strengths = penalties.Penalties(
         *(
-            sent(torch.tensor([float(getattr(each, f"{name}_penalty")) for each in asked]), device)
+            copy_to_device(torch.tensor([float(getattr(each, f"{name}_penalty")) for each in params]), device)
             for name in penalties.Penalties._fields
         )
     )
@@ -103,27 +120,30 @@ def penalize(tokens: Tensor, parents: Tensor, batch: Any, logits: Tensor) -> Pen
 
 
 def _is_penalized(request: Any) -> bool:
-    asked = request.sampling_params
-    return bool(asked.frequency_penalty or asked.presence_penalty or asked.repetition_penalty != 1.0)
+    params = request.sampling_params
+    return bool(params.frequency_penalty or params.presence_penalty or params.repetition_penalty != 1.0)
 
 
 def _early_ends(request: Any) -> list[int]:
-    """The tokens that may not end a request's text yet; none where it is long enough, as far as the host knows.
+    """Return the tokens that may not end a request yet; none once the host knows `min_new_tokens` of its tokens.
 
-    With overlapping steps the host has not seen the last tokens.
+    With overlapping steps the host does not know the tokens of the last step.
     """
-    asked, tokenizer = request.sampling_params, request.tokenizer
-    if asked.min_new_tokens <= len(request.output_ids):
+    params, tokenizer = request.sampling_params, request.tokenizer
+    if params.min_new_tokens <= len(request.output_ids):
         return []
-    ends = {*(asked.stop_token_ids or ()), *(request.eos_token_ids or ())}
+    ends = {*(params.stop_token_ids or ()), *(request.eos_token_ids or ())}
     if tokenizer is not None:
         ends |= {*(tokenizer.additional_stop_token_ids or ()), tokenizer.eos_token_id} - {None}
     return sorted(ends)
 
 
 def _counts(request: Any, logits: Tensor, late: bool) -> Tensor:
-    """Of the tokens before the pending one, int32 [V]; where tokens count late, the prompt's last one is the first."""
-    known = _COUNTED.get(request)
+    """Return the counts of output tokens before the bonus token, int32 [V].
+
+    With ``late``, tokens are counted one step late, beginning with the last one of the prompt.
+    """
+    known = _COUNTS_OF.get(request)
     if known is not None and known.retractions == request.retraction_count:
         return known.counts
     counts = torch.zeros(logits.shape[-1], dtype=torch.int32, device=logits.device)

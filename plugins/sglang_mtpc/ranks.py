@@ -1,7 +1,8 @@
-"""Tensor-parallel ranks draft the same: each from its own whole copy of the window, all from states of the first rank.
+"""Identical drafts on all tensor-parallel ranks.
 
-A reduction over ranks need not leave the same bits on all of them, and ranks that draft different tokens write keys and
-values of different texts: of verification SGLang shares the verdicts alone.  So do ranks that have different drafters.
+Every rank has a full copy of the parallel part and drafts from the states of the first rank, because reductions may
+differ by rounding between ranks.  SGLang only shares the result of verification: ranks with different draft tokens, or
+different drafters, would write keys and values of different tokens into their caches.
 """
 
 from __future__ import annotations
@@ -11,37 +12,45 @@ from pathlib import Path
 from sglang.srt.runtime_context import get_parallel, get_spec
 from torch import Tensor
 
-from mtpc.serving import ranks as alike
+from mtpc.serving import ranks as core_ranks
 from mtpc.target_head.rows import Ranks
 from sglang_mtpc.token_map import vocabulary_values
 
 
 def of_first_rank(states: Tensor) -> Tensor:
-    """What the first rank has, of the same shape on all: [n, ...].
+    """Return the first rank's states on all ranks; works in CUDA graphs.
 
-    It is gathered, as SGLang gathers logits, also in CUDA graphs.
+    Args:
+        states: This rank's states, [n, ...], of one shape on all ranks.
+
+    Returns:
+        The first rank's states, [n, ...].
     """
     gathered: Tensor = get_parallel().tp_group.all_gather(states.contiguous(), dim=0)
     return gathered[: len(states)]
 
 
 def head_ranks() -> Ranks:
-    """Those that the target's output head is shared out over."""
+    """Return the ranks over which the target's output head is sharded."""
     parallel = get_parallel()
     return Ranks(parallel.tp_rank, parallel.tp_size, parallel.tp_group.all_gather)
 
 
 def check_ranks(folder: Path) -> None:
-    """Whether all ranks draft with the same files; folder: of the drafter.
+    """Check that all ranks have the same drafter files.
 
-    Errors: `MTPCError`, see `mtpc.serving.ranks.check_ranks`.
+    Args:
+        folder: Directory of the drafter checkpoint.
+
+    Raises:
+        MTPCError: See `mtpc.serving.ranks.check_ranks`.
     """
     group = get_parallel().tp_group
     if group.world_size > 1:
-        alike.check_ranks(group.cpu_group, folder, vocabulary_values(get_spec().speculative_token_map))
+        core_ranks.check_ranks(group.cpu_group, folder, vocabulary_values(get_spec().speculative_token_map))
 
 
 def seconds_of_first_rank(seconds: float) -> float:
-    """What the first rank has measured, on all of them."""
+    """Return the seconds that the first rank has measured, on all ranks."""
     group = get_parallel().tp_group
-    return seconds if group.world_size == 1 else alike.of_first_rank(group.cpu_group, (seconds,))[0]
+    return seconds if group.world_size == 1 else core_ranks.of_first_rank(group.cpu_group, (seconds,))[0]

@@ -1,4 +1,4 @@
-"""What SGLang's settings must be for a drafter of any draft method; each error is one sentence."""
+"""Checks of SGLang's settings for drafters of any draft method; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from mtpc.errors import MTPCError
 from mtpc.files.hub import is_hub_id
 from mtpc.files.target import Target
-from mtpc.methods import DraftMethod, draft_methods, method_of, recognised
+from mtpc.methods import DraftMethod, draft_methods, method_of, recognize_or_none
 from mtpc.methods.drafter import draft_vocabularies, load_drafter
 from mtpc.parallel.part import NO_TREES, ParallelPart
 from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc import integration_points
 from sglang_mtpc.native_settings import check_native
-from sglang_mtpc.shape import Shape, draft_shape, flag
+from sglang_mtpc.shape import TOPK, DraftShape, draft_shape, flag
 from sglang_mtpc.token_map import copies, read, vocabulary_values
 
-# SGLang's speculative settings that mean something for our drafters; the others are to be left alone.
-HEEDED = {
+# SGLang's speculative settings that drafters of this project use; the others must keep their defaults.
+USED_SETTINGS = {
     "speculative_algorithm",
     "speculative_attention_mode",
     "speculative_draft_model_path",
@@ -28,11 +28,9 @@ HEEDED = {
     "speculative_num_steps",
     "speculative_use_rejection_sampling",
 }
-REVISION = "speculative_draft_model_revision"  # means something where the drafter is a Hugging Face id
-MAP = (
-    "speculative_token_map"  # means something for an autoregressive part, and where drafts are copied or nodes borrowed
-)
-# Other settings that drafting cannot honour, or that would not be lossless with it, and what each must be.
+REVISION = "speculative_draft_model_revision"  # used if the drafter is a Hugging Face id
+MAP_SETTING = "speculative_token_map"  # used with an autoregressive part, prompt lookup or borrowed nodes
+# Other settings that are not supported with drafters, or would not be lossless, and their required values.
 FIXED = {
     "disaggregation_mode": "null",
     "enable_custom_logit_processor": False,
@@ -40,27 +38,31 @@ FIXED = {
     "enable_multi_layer_eagle": False,
     "enable_pdmux": False,
     "enable_return_hidden_states": False,
-    "enable_unified_memory": False,  # its slots are translated, which our part of SGLang's loop is not told of
+    "enable_unified_memory": False,  # translates slots, which `run_loop` does not
     "enable_watermark": False,
     "pp_size": 1,
-    "use_ray": False,  # SGLang loads no plugins in Ray's actors
+    "use_ray": False,  # SGLang does not load plugins in Ray actors
 }
-AT_LEAST_ONE = ("tp_size", "max_running_requests")
-SAME = {"speculative_draft_model_quantization": "unquant"}  # SGLang's word for what a drafter is in any case
-TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # on a GPU: they verify trees with pages of any size
+POSITIVE = ("tp_size", "max_running_requests")
+EQUIVALENT = {"speculative_draft_model_quantization": "unquant"}  # also allowed: drafters are never quantized
+TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # backends on GPUs that verify trees with any page size
 
 
 def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None:
-    """Check the settings and the drafter checkpoint they name; what is not meant for our drafters passes.
+    """Check the settings and the drafter checkpoint; settings without a drafter of this project pass.
 
-    settings: SGLang's server arguments as resolved so far.  given: the same as the user gave them.  target: SGLang's
-    ``ModelConfig`` of the target, made when it is needed.
-    Errors: `MTPCError` with one sentence.
+    Args:
+        settings: SGLang's server arguments as resolved so far.
+        given: SGLang's server arguments as the user gave them.
+        target: Returns SGLang's ``ModelConfig`` of the target.
+
+    Raises:
+        MTPCError: A setting or the checkpoint is wrong; the message is one sentence.
     """
-    if (itself := recognised(settings.model_path)) is not None:
-        raise MTPCError(f"--model-path {settings.model_path} is {itself.title}, but a target was expected.")
+    if (drafts := recognize_or_none(settings.model_path)) is not None:
+        raise MTPCError(f"--model-path {settings.model_path} is {drafts.title}, but a target was expected.")
     folder, algorithm = settings.speculative_draft_model_path, (settings.speculative_algorithm or "").upper()
-    method = None if folder is None else recognised(folder)
+    method = None if folder is None else recognize_or_none(folder)
     if method is not None and method.algorithm != algorithm:
         raise MTPCError(
             f"{folder} is {method.title}: --speculative-algorithm must be {method.algorithm}, "
@@ -74,7 +76,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
             f"--speculative-algorithm {algorithm} needs --speculative-draft-model-path, a drafter's folder or "
             "Hugging Face id."
         )
-    for key in AT_LEAST_ONE:
+    for key in POSITIVE:
         if (value := getattr(settings, key)) is not None and value < 1:
             raise MTPCError(f"{flag(key)} is {value}, but it must be at least 1.")
     method = method_of(folder)
@@ -92,11 +94,11 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     used = integration_points.groups_used(config, settings.device, vocabularies is not None, copied)
     for problem in integration_points.problems(used):
         raise MTPCError(problem)
-    meant = {
-        MAP: config.autoregressive is not None or not values,
+    used_if = {
+        MAP_SETTING: config.autoregressive is not None or not values,
         REVISION: is_hub_id(given.speculative_draft_model_path),
     }
-    _check_fixed(given, _defaults(given, HEEDED | {key for key, means in meant.items() if means}), method)
+    _check_fixed(given, _defaults(given, USED_SETTINGS | {key for key, is_used in used_if.items() if is_used}), method)
     _check_fixed(settings, FIXED, method)
     if shape.children > 1:
         _check_tree(settings, drafter.parallel if drafter.split(shape.depth)[1] else None)
@@ -107,30 +109,31 @@ def is_ours(settings: Any) -> bool:
     return (settings.speculative_algorithm or "").upper() in {method.algorithm for method in draft_methods()}
 
 
-def _check_copying(settings: Any, shape: Shape, folder: str) -> None:
-    """Whether drafts can be copied from the request's own text.
+def _check_copying(settings: Any, shape: DraftShape, folder: str) -> None:
+    """Check that the settings allow prompt lookup.
 
-    Errors: `MTPCError`.
+    Raises:
+        MTPCError: They ask for trees or overlapping steps, or the checkpoint's table is wrong.
     """
     if shape.children > 1:
-        raise MTPCError("copying makes chains, but the settings ask for a tree of drafts.")
+        raise MTPCError(f"{TOPK} is {shape.children}, but with prompt lookup it must be 1: it drafts chains.")
     sets_it = settings.device == "cpu" and read(settings.speculative_token_map).adaptive  # see `complete_settings`
     if not settings.disable_overlap_schedule and not sets_it:
-        raise MTPCError("copying reads what was said a step ago: it needs --disable-overlap-schedule.")
+        raise MTPCError("Prompt lookup requires --disable-overlap-schedule: it reads the tokens of the preceding step.")
     CopyTable.of(Path(folder))
 
 
-def _defaults(given: Any, heeded: set[str]) -> dict[str, Any]:
-    """SGLang's defaults of the speculative settings that mean nothing for a drafter."""
+def _defaults(given: Any, used: set[str]) -> dict[str, Any]:
+    """Return SGLang's defaults of the speculative settings that the drafter does not use."""
     plain = type(given)(model_path=given.model_path)
-    names = {name for name in dir(plain) if name.startswith("speculative_")} - heeded
+    names = {name for name in dir(plain) if name.startswith("speculative_")} - used
     return {name: getattr(plain, name) for name in sorted(names)}
 
 
 def _check_fixed(settings: Any, fixed: Mapping[str, Any], method: DraftMethod) -> None:
     for key, expected in fixed.items():
         value = getattr(settings, key, expected)
-        if value not in (expected, SAME.get(key, expected)):
+        if value not in (expected, EQUIVALENT.get(key, expected)):
             raise MTPCError(f"{flag(key)} is {value!r}, but with {method.title} it must be {expected!r}.")
 
 
@@ -138,13 +141,11 @@ def _check_tree(settings: Any, parallel: ParallelPart | None) -> None:
     if parallel is not None and not parallel.drafts_trees:
         raise MTPCError(NO_TREES)
     if settings.speculative_use_rejection_sampling:
-        raise MTPCError(
-            "--speculative-use-rejection-sampling is for chains; with a tree of drafts it must be left out."
-        )
+        raise MTPCError("--speculative-use-rejection-sampling is for chains; leave it out with draft trees.")
     for phase in ("prefill", "decode") if settings.device != "cpu" else ():
         backend = getattr(settings, f"{phase}_attention_backend") or settings.attention_backend
         if backend not in TREE_ATTENTION:
             raise MTPCError(
-                f"the attention backend {backend} does not verify trees: for these "
+                f"The {phase} attention backend is {backend!r}, which does not verify draft trees: "
                 f"{flag('attention_backend')} must be one of {', '.join(TREE_ATTENTION)}."
             )

@@ -1,28 +1,31 @@
-"""The shape of the drafts, a chain or a tree, from SGLang's settings and the drafter's configuration."""
+"""Shape of the drafts, a chain or a tree, from SGLang's settings and the drafter's configuration."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtpc.draft import MOST_NODES
+from mtpc.draft import MAX_TREE_NODES
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import shown
+from mtpc.files.config_model import short_repr
 from mtpc.methods import DrafterConfig, method_of
 from mtpc.methods.drafter import check_drafts, split_drafts
 from mtpc.parallel.borrow import check_borrowed
 from mtpc.parallel.tree import level_widths
 from sglang_mtpc.token_map import copies, read
 
-DRAFT_STEPS = 2  # before a window, of a tree: which beams SGLang's loop goes on from after that it does not tell
-RUNNING_REQUESTS = 48  # at most, unless the user says otherwise: SGLang's own default for speculative decoding
+DRAFT_STEPS = 2  # most before a parallel part in a tree: later beams of SGLang's loop are unknown
+RUNNING_REQUESTS = 48  # SGLang's own default for speculative decoding
 
 
-class Shape(NamedTuple):
-    """What is drafted for each request: a chain where children is 1, else a tree.
+class DraftShape(NamedTuple):
+    """Shape of each request's draft: a chain if ``children`` is 1, else a tree.
 
-    depth: longest path.  children: most children of a node.  nodes: drafted tokens.  borrowed: nodes of a tree that
-    are borrowed, see `mtpc.parallel.borrow`.
+    Attributes:
+        depth: Draft tokens on the longest path.
+        children: Most children of a node, without borrowed ones.
+        nodes: Draft tokens.
+        borrowed: Nodes of a tree that are borrowed, see `mtpc.parallel.borrow`.
     """
 
     depth: int
@@ -32,27 +35,35 @@ class Shape(NamedTuple):
 
     @property
     def most_children(self) -> int:
-        """Of a node of the tree that is verified: a path may go on with a borrowed node beside children of its own."""
+        """Most children of a node in the verified tree, where each node may have a borrowed child as well."""
         return self.children + (self.borrowed > 0)
 
-    def own(self, config: DrafterConfig) -> Shape:
-        """What the drafter itself drafts of a chain that goes on being copied: no more than it is made for."""
-        own = min(config.num_drafts, self.depth)
-        return Shape(own, 1, own)
+    def of_drafter(self, config: DrafterConfig) -> DraftShape:
+        """Return the chain that the drafter drafts; prompt lookup may extend it to ``depth``."""
+        tokens = min(config.num_drafts, self.depth)
+        return DraftShape(tokens, 1, tokens)
 
 
 def flag(key: str) -> str:
-    """A setting as the user writes it."""
+    """Return a setting's name as a command-line option."""
     return "--" + key.replace("_", "-")
 
 
 STEPS, TOKENS, TOPK = map(flag, ("speculative_num_steps", "speculative_num_draft_tokens", "speculative_eagle_topk"))
 
 
-def draft_shape(settings: Any, config: DrafterConfig) -> Shape:
-    """What to draft, from the settings and, where they leave it open, the drafter's configuration.
+def draft_shape(settings: Any, config: DrafterConfig) -> DraftShape:
+    """Return the shape of the drafts from the settings, completed by the drafter's configuration.
 
-    Errors: `MTPCError` for settings that contradict each other or ask for more than the drafter can draft.
+    Args:
+        settings: SGLang's server arguments.
+        config: Configuration of the drafter.
+
+    Returns:
+        The shape.
+
+    Raises:
+        MTPCError: The settings contradict each other, or the drafter cannot draft as much.
     """
     children = 1 if settings.speculative_eagle_topk is None else settings.speculative_eagle_topk
     if children < 1:
@@ -60,41 +71,42 @@ def draft_shape(settings: Any, config: DrafterConfig) -> Shape:
     return _chain(settings, config) if children == 1 else _tree(settings, config, children)
 
 
-def _chain(settings: Any, config: DrafterConfig) -> Shape:
-    """Errors: `MTPCError`."""
-    depth, tokens, asked = settings.speculative_num_steps, settings.speculative_num_draft_tokens, STEPS
+def _chain(settings: Any, config: DrafterConfig) -> DraftShape:
+    """Return the shape of a chain, or raise `MTPCError`."""
+    depth, tokens, setting = settings.speculative_num_steps, settings.speculative_num_draft_tokens, STEPS
     if depth is None:
-        depth, asked = (config.num_drafts, STEPS) if tokens is None else (tokens - 1, f"{TOKENS} less 1")
+        depth, setting = (config.num_drafts, STEPS) if tokens is None else (tokens - 1, f"{TOKENS} less 1")
     copied = copies(settings.speculative_token_map)
-    check_drafts(config, depth, asked, settings.speculative_draft_model_path, copied)
+    check_drafts(config, depth, setting, settings.speculative_draft_model_path, copied)
     if tokens not in (None, depth + 1):
         raise MTPCError(
-            f"{TOKENS} is {tokens}, but a chain of {depth} drafts is verified as {depth + 1} tokens; for a tree, set "
-            f"{TOPK} to 2 or more."
+            f"{TOKENS} is {tokens}, but a chain of {depth} draft tokens is verified as {depth + 1} tokens; for a tree, "
+            f"set {TOPK} to 2 or more."
         )
     if read(settings.speculative_token_map).borrow:
-        raise MTPCError(f"nodes are borrowed within a tree, but {TOPK} is left out or 1, which makes chains.")
-    return Shape(depth, 1, depth)
+        raise MTPCError(f"'borrow' of --speculative-token-map needs a draft tree: set {TOPK} to 2 or more.")
+    return DraftShape(depth, 1, depth)
 
 
-def _tree(settings: Any, config: DrafterConfig, children: int) -> Shape:
-    """Errors: `MTPCError`."""
+def _tree(settings: Any, config: DrafterConfig, children: int) -> DraftShape:
+    """Return the shape of a tree, or raise `MTPCError`."""
     depth, tokens = settings.speculative_num_steps, settings.speculative_num_draft_tokens
     if tokens is None or tokens < 2:
         raise MTPCError(
-            f"{TOKENS} is {tokens}, but {TOPK} {children} is for trees, so it must be the number of the tree's nodes "
-            "with the root counted, at least 2."
+            f"{TOKENS} is {tokens}, but with {TOPK} {children} it must be the number of the tree's nodes, root "
+            "included, at least 2."
         )
     nodes = tokens - 1
-    if max(nodes, children) > MOST_NODES:
+    if max(nodes, children) > MAX_TREE_NODES:
         raise MTPCError(
-            f"{TOKENS} is {shown(tokens)} and {TOPK} {shown(children)}, but a tree has {MOST_NODES} nodes at most."
+            f"{TOKENS} is {short_repr(tokens)} and {TOPK} {short_repr(children)}, but a tree has at most "
+            f"{MAX_TREE_NODES} nodes."
         )
     if depth is None:
         depth = min(config.num_drafts, nodes)
     check_drafts(config, depth, STEPS, settings.speculative_draft_model_path)
     if depth > nodes:
-        raise MTPCError(f"{STEPS} is {depth}, but below its root a tree of {TOKENS} {tokens} is at most {nodes} deep.")
+        raise MTPCError(f"{STEPS} is {depth}, but with {TOKENS} {tokens} a tree is at most {nodes} deep.")
     autoregressive, parallel = split_drafts(config, depth)
     if autoregressive and parallel:
         _check_both(settings, autoregressive, parallel, children, nodes)
@@ -104,18 +116,19 @@ def _tree(settings: Any, config: DrafterConfig, children: int) -> Shape:
         level_widths(nodes, depth, config.vocab_size, children)
     count = read(settings.speculative_token_map).borrow
     check_borrowed(nodes, count)
-    return Shape(depth, children, nodes, count)
+    return DraftShape(depth, children, nodes, count)
 
 
 def _check_both(settings: Any, autoregressive: int, parallel: int, children: int, nodes: int) -> None:
-    """Whether both parts make so many candidates, from as few draft steps as `sglang_mtpc.beam_tree` needs.
+    """Check that `sglang_mtpc.beam_tree` can draft a tree with both parts.
 
-    Errors: `MTPCError`.
+    Raises:
+        MTPCError: The autoregressive part has too many draft steps, or there are too few candidates for the nodes.
     """
     if autoregressive > DRAFT_STEPS:
         raise MTPCError(
-            f"{TOPK} is {children}, but {settings.speculative_draft_model_path} drafts {autoregressive} tokens with its serial "
-            f"part before its window: trees of both parts begin with {DRAFT_STEPS} at most, so it must be 1."
+            f"{TOPK} is {children}, but {settings.speculative_draft_model_path} makes {autoregressive} autoregressive "
+            f"draft steps before its parallel part: trees of both parts allow {DRAFT_STEPS}, so it must be 1."
         )
     room = level = children
     for _ in range(autoregressive - 1):
@@ -125,15 +138,16 @@ def _check_both(settings: Any, autoregressive: int, parallel: int, children: int
         room += level
     if nodes > room:
         raise MTPCError(
-            f"a draft tree of {nodes} nodes does not fit: depth {autoregressive + parallel}, children {children} leave room for "
-            f"{room}."
+            f"a draft tree of {nodes} nodes does not fit: depth {autoregressive + parallel}, children {children} leave "
+            f"room for {room}."
         )
 
 
 def _check_beam(nodes: int, depth: int, children: int) -> None:
-    """Whether SGLang's search makes so many candidates: it goes on from as many nodes of a level as one has children.
+    """Check that SGLang's beam search, which continues ``children`` nodes of each level, makes enough candidates.
 
-    Errors: `MTPCError`.
+    Raises:
+        MTPCError: There are too few candidates for the nodes.
     """
     room = children + (depth - 1) * children**2
     if nodes > room:
@@ -143,16 +157,23 @@ def _check_beam(nodes: int, depth: int, children: int) -> None:
 
 
 def complete_settings(settings: Any) -> None:
-    """Write what follows from the drafts' shape, and what SGLang needs to be told about its own defaults."""
+    """Complete the settings in place: the shape of the drafts, and defaults that drafters need.
+
+    Args:
+        settings: SGLang's server arguments.
+
+    Raises:
+        MTPCError: See `draft_shape`.
+    """
     folder = Path(settings.speculative_draft_model_path)
     shape = draft_shape(settings, method_of(folder).read_config(folder))
     settings.speculative_num_steps = shape.depth
     settings.speculative_eagle_topk = shape.children
     settings.speculative_num_draft_tokens = shape.nodes + 1
-    settings.speculative_use_rejection_sampling = shape.children == 1  # chains come with their distributions
-    settings.speculative_draft_model_quantization = None  # SGLang's default is the target's, for another checkpoint
+    settings.speculative_use_rejection_sampling = shape.children == 1  # chains carry their distributions
+    settings.speculative_draft_model_quantization = None  # SGLang would use the target's
     if settings.device == "cpu" and read(settings.speculative_token_map).adaptive:
-        settings.disable_overlap_schedule = True  # draft lengths follow from the last step's tokens
-    settings.enable_mixed_chunk = False  # a decoding request's token would be computed without its drafts
+        settings.disable_overlap_schedule = True  # adaptive length reads the last step's tokens
+    settings.enable_mixed_chunk = False  # it would decode requests without their drafts
     if settings.max_running_requests is None:
         settings.max_running_requests = RUNNING_REQUESTS

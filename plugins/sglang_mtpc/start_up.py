@@ -1,4 +1,4 @@
-"""Checks a drafter where SGLang resolves its arguments: in the first process, before any engine process exists."""
+"""Check of the drafter while SGLang resolves its arguments, before any engine process exists."""
 
 from __future__ import annotations
 
@@ -8,45 +8,54 @@ from typing import Any
 from sglang.srt.arg_groups.overrides import declare_resolution, model_config_of, resolving_view
 from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
 
-from mtpc.errors import MTPCError, await_sentences, show_sentences, tells
+from mtpc.errors import MTPCError, await_child_message, exits_with_message, show_messages
 from mtpc.files.hub import local_folder
 from mtpc.serving.after_import import after_import
 from sglang_mtpc import native_settings
 from sglang_mtpc.settings import check_settings, is_ours
 
 PACKAGE = "sglang_mtpc"
-STAGE = "handle_speculative_decoding"  # of SGLang's resolution; before it nothing reads the drafter's directory
+STAGE = "handle_speculative_decoding"  # stage of SGLang's resolution; nothing reads the drafter before it
 
 
 def install() -> None:
-    """Put the check before SGLang's handling of the speculative settings, and one around its choice of a worker."""
+    """Register the check before SGLang's handling of speculative settings, and hook its choice of a worker."""
     register_resolution_hook(STAGE)(check_first)
     native_settings.install()
     after_import("sglang.srt.managers.scheduler", install_scheduler)
 
 
 def install_scheduler(scheduler: Any) -> None:
-    """Let the engine's process say in one sentence why it ends."""
-    scheduler.Scheduler.__init__ = tells(scheduler.Scheduler.__init__)
+    """Let a scheduler process that fails with `MTPCError` report it in one sentence."""
+    scheduler.Scheduler.__init__ = exits_with_message(scheduler.Scheduler.__init__)
 
 
 def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
-    """Check, then go on with what SGLang does at this stage."""
+    """Check the settings and the drafter, then run SGLang's own handling of this stage.
+
+    Args:
+        server_args: SGLang's server arguments.
+        previous: SGLang's handling.
+
+    Raises:
+        MTPCError: See `mtpc.files.hub.local_folder` and `sglang_mtpc.settings.check_settings`.
+    """
     try:
         _download(server_args)
         check_settings(resolving_view(server_args), server_args, lambda: model_config_of(server_args))
     except MTPCError:
-        show_sentences()
+        show_messages()
         raise
     if resolving_view(server_args).speculative_algorithm is not None:
-        await_sentences()
+        await_child_message()
     previous(server_args)
 
 
 def _download(server_args: Any) -> None:
-    """Put the folder of a drafter in the place of its id on the Hub, once, before anything reads its files.
+    """Replace the Hugging Face id of a drafter by its local folder, before anything reads its files.
 
-    Errors: `MTPCError`, see `mtpc.files.hub.local_folder`.
+    Raises:
+        MTPCError: See `mtpc.files.hub.local_folder`.
     """
     settings = resolving_view(server_args)
     named = settings.speculative_draft_model_path

@@ -1,4 +1,4 @@
-"""SGLang's ``--speculative-token-map``, read as settings of drafting: SGLang has no other place for a plugin's own."""
+"""Settings of drafting in ``--speculative-token-map``: SGLang has no other setting for those of a plugin."""
 
 from __future__ import annotations
 
@@ -8,53 +8,76 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field
 
-from mtpc.draft import MOST_NODES
+from mtpc.draft import MAX_TREE_NODES
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.serving.settings import DraftSettings
 
 NAME = "--speculative-token-map"
 
 
 class TokenMap(DraftSettings):
-    """What it says.
+    """Settings of drafting in SGLang, written as ``FILE?key=value&key=value``.
 
     Attributes:
         borrow: Borrowed nodes of a tree (full tree attention), see `mtpc.parallel.borrow`.
     """
 
-    borrow: Annotated[int, Field(ge=0, le=MOST_NODES)] = 0
+    borrow: Annotated[int, Field(ge=0, le=MAX_TREE_NODES)] = 0
 
 
 def vocabulary_values(token_map: str | None) -> dict[str, Any]:
-    """The settings of the draft vocabulary: a file, ``FILE?size=8192&language=auto``, or less.
+    """Return the settings of the draft vocabulary, for `mtpc.vocabulary.settings.open_vocabularies`.
 
-    They are what `mtpc.vocabulary.settings.open_vocabularies` takes.
+    Args:
+        token_map: Value of ``--speculative-token-map``, for example ``FILE?size=8192&language=auto``.
 
-    Errors: `MTPCError`, see `read`.
+    Returns:
+        The settings that are set.
+
+    Raises:
+        MTPCError: See `read`.
     """
     return read(token_map).vocabulary_values
 
 
 def copies(token_map: str | None, always: bool = False) -> bool:
-    """Whether drafts are copied from the request's own text (``?copy=true``), see `DraftSettings.copies`."""
+    """Return whether prompt lookup is enabled (``?copy=true``).
+
+    Args:
+        token_map: Value of ``--speculative-token-map``.
+        always: Whether the drafter has no other drafts.
+
+    Returns:
+        Whether it is enabled.
+
+    Raises:
+        MTPCError: See `read` and `DraftSettings.copies`.
+    """
     return read(token_map).copies(always, NAME)
 
 
 def read(token_map: str | None) -> TokenMap:
-    """All of it; what follows the question mark is a query, whose values are JSON, or else strings.
+    """Parse all settings; the part after the question mark is a query whose values are JSON or strings.
 
-    Errors: `MTPCError` where it is no query, or says what is not allowed.
+    Args:
+        token_map: Value of ``--speculative-token-map``.
+
+    Returns:
+        The settings.
+
+    Raises:
+        MTPCError: It is no query, or a setting is unknown, repeated or wrong.
     """
     file, _, query = str(token_map or "").partition("?")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError:
-        raise MTPCError(f"{NAME} is {token_map!r}, but is to be FILE?size=NUMBER&language=NAME.") from None
+        raise MTPCError(f"{NAME} is {token_map!r}, but it must be FILE?size=NUMBER&language=NAME.") from None
     values = {key: _value(text) for key, text in pairs}
     if len(values) < len(pairs) or "vocabulary" in values:
-        raise MTPCError(f"{NAME} is {token_map!r}, but it must name a file first and each setting once.")
-    return declared(TokenMap, values | ({"vocabulary": file} if file else {}), NAME)
+        raise MTPCError(f"{NAME} is {token_map!r}, but it must begin with a file and contain each setting once.")
+    return validated(TokenMap, values | ({"vocabulary": file} if file else {}), NAME)
 
 
 def _value(text: str) -> Any:

@@ -1,8 +1,8 @@
-"""vLLM adapter: serves drafters of any draft method through vLLM's own speculative decoding (`"method": "eagle"`).
+"""vLLM adapter: serves drafters of every draft method through vLLM's speculative decoding (`"method": "eagle"`).
 
-It holds no mathematics and knows no draft method: a drafter has an autoregressive part, which vLLM's draft loop runs, and a window
-part, drafted in one shot after it, on both of vLLM's model runners.  Every place where it touches vLLM is a line of
-the table in `integration_points`.
+The package contains no mathematics and names no draft method.  A drafter has an autoregressive part, which vLLM's draft
+loop runs, and a parallel part, which drafts the remaining tokens in one pass.  Both of vLLM's model runners are
+supported.  `integration_points` lists everything in vLLM that this package uses or changes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from vllm_mtpc.dispatch import MODEL, architectures
 
 
 def register() -> None:
-    """Entry point of the group ``vllm.general_plugins``.
+    """Register the model class and the patches: the entry point in group ``vllm.general_plugins``.
 
-    vLLM calls it in every process, some of them short-lived: it is idempotent, imports no worker code and does
-    not resolve the platform.  What it changes is changed when the module concerned has been imported.
+    vLLM calls it in every process, including short-lived ones.  It is idempotent, imports no worker code and does not
+    resolve the platform.  Each patch is applied after its module has been imported.
     """
     from vllm import ModelRegistry
 

@@ -1,4 +1,4 @@
-"""What serves a drafter: one model class, one proposer and one speculator for every architecture of the registry."""
+"""Chooses this project's classes for its drafters: one model class, one proposer and one speculator for all methods."""
 
 from __future__ import annotations
 
@@ -10,25 +10,32 @@ from typing import Any
 from mtpc.errors import MTPCError
 from mtpc.files.hub import local_folder
 from mtpc.methods import DrafterConfig, DraftMethod, draft_methods, method_of
-from vllm_mtpc.additional import vocabulary_values
+from vllm_mtpc.additional_config import vocabulary_values
 
 MODEL = "vllm_mtpc.model:DrafterForCausalLM"
 RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
 
 
 def architectures() -> set[str]:
-    """Of all draft methods, as their drafters' config.json names them."""
+    """Return the architecture of every draft method, as written in config.json of its drafters."""
     return {method.architecture for method in draft_methods()}
 
 
 def serves(vllm_config: Any) -> bool:
-    """Whether vLLM's configuration asks for one of our drafters."""
+    """Return whether the configured drafter is one of this project.
+
+    Args:
+        vllm_config: vLLM's ``VllmConfig`` with a speculative configuration.
+    """
     draft = vllm_config.speculative_config.draft_model_config
     return draft is not None and not architectures().isdisjoint(draft.architectures or ())
 
 
 def folder_of(vllm_config: Any) -> Path:
-    """Return the drafter's folder on this machine; each machine downloads a drafter from the Hub by itself.
+    """Return the folder of the drafter checkpoint on this machine, downloaded from the Hub if necessary.
+
+    Args:
+        vllm_config: vLLM's ``VllmConfig`` with a drafter of this project.
 
     Raises:
         MTPCError: See `mtpc.files.hub.local_folder`.
@@ -38,9 +45,16 @@ def folder_of(vllm_config: Any) -> Path:
 
 
 def drafter_of(vllm_config: Any) -> tuple[DraftMethod, DrafterConfig]:
-    """The drafter that vLLM's configuration asks for.
+    """Read the configuration of the drafter checkpoint.
 
-    Errors: `MTPCError`, see `mtpc.methods.method_of` and `DraftMethod.read_config`.
+    Args:
+        vllm_config: vLLM's ``VllmConfig`` with a drafter of this project.
+
+    Returns:
+        The draft method and the drafter's configuration.
+
+    Raises:
+        MTPCError: See `mtpc.methods.method_of` and `DraftMethod.read_config`.
     """
     folder = folder_of(vllm_config)
     method = method_of(folder)
@@ -48,28 +62,37 @@ def drafter_of(vllm_config: Any) -> tuple[DraftMethod, DrafterConfig]:
 
 
 def state_below(vllm_config: Any) -> int | None:
-    """Which state of the target the drafter reads, see `TargetInterface.state_below`."""
+    """Return the target layer whose input state the drafter reads, or None: see `TargetInterface.state_below`."""
     autoregressive = drafter_of(vllm_config)[1].autoregressive
     return None if autoregressive is None else autoregressive.state_below
 
 
-def check_hands_over(target: Any, vllm_config: Any) -> None:
-    """Check that vLLM's model of the target hands over the states between its layers, of which the drafter reads one.
+def check_aux_hidden_states(target: Any, vllm_config: Any) -> None:
+    """Check that vLLM's target model can return the hidden state between two of its layers.
+
+    Args:
+        target: vLLM's model of the target.
+        vllm_config: vLLM's ``VllmConfig``, for the message.
 
     Raises:
-        MTPCError: Where it does not.
+        MTPCError: The model class does not support auxiliary hidden states.
     """
     from vllm.model_executor.models.interfaces import supports_eagle3
 
     if not supports_eagle3(target):
         folder = vllm_config.speculative_config.draft_model_config.model
         raise MTPCError(
-            f"{folder} reads a state between the target's layers, which vLLM's {type(target).__name__} does not offer."
+            f"{folder} reads a hidden state between the target's layers, which vLLM's {type(target).__name__} does not "
+            f"return: choose a drafter that reads the last hidden state."
         )
 
 
 def install_v1(eagle: Any) -> None:
-    """Let ``EagleProposer(...)`` become ours for our drafters; all import sites keep their name."""
+    """Make ``EagleProposer(...)`` create `Proposer` for this project's drafters, wherever the class was imported.
+
+    Args:
+        eagle: vLLM's module ``vllm.v1.spec_decode.eagle``.
+    """
 
     def choose(cls: type, vllm_config: Any, *_: Any, **__: Any) -> Any:
         if cls is not eagle.EagleProposer or not serves(vllm_config):
@@ -82,7 +105,11 @@ def install_v1(eagle: Any) -> None:
 
 
 def install_runner_v2(runner: Any) -> None:
-    """Wrap ``load_model``, before which the runner must know that the target is to hand over states between layers."""
+    """Wrap ``GPUModelRunner.load_model``: request auxiliary hidden states from the target if the drafter reads one.
+
+    Args:
+        runner: vLLM's module ``vllm.v1.worker.gpu.model_runner``.
+    """
     original = runner.GPUModelRunner.load_model
 
     @functools.wraps(original)
@@ -95,7 +122,11 @@ def install_runner_v2(runner: Any) -> None:
 
 
 def install_v2(spec_decode: Any) -> None:
-    """Wrap ``init_speculator``, also under the name by which the runner may already have imported it."""
+    """Replace ``init_speculator``, also in the runner's module if that has imported the name already.
+
+    Args:
+        spec_decode: vLLM's module ``vllm.v1.worker.gpu.spec_decode``.
+    """
     original = spec_decode.init_speculator
 
     @functools.wraps(original)
@@ -103,7 +134,7 @@ def install_v2(spec_decode: Any) -> None:
         if not serves(vllm_config):
             speculator = original(vllm_config, device, req_states)
             if vocabulary_values(vllm_config.additional_config):
-                speculator.req_states = req_states  # `vllm_mtpc.native.restrict` finds the requests' languages there
+                speculator.req_states = req_states  # read by `vllm_mtpc.native.restrict`, which detects languages
             return speculator
         from vllm_mtpc.v2.speculator import Speculator
 

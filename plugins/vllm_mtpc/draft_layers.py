@@ -1,4 +1,4 @@
-"""The autoregressive part of a drafter in vLLM's layers: sharded over ranks, compiled, with keys and values in vLLM's pages."""
+"""The autoregressive part of a drafter, built from vLLM's layers: sharded over ranks, compiled, with paged KV cache."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from vllm.model_executor.models.qwen3 import Qwen3DecoderLayer
 from vllm.model_executor.models.utils import WeightsMapper
 
 from mtpc.autoregressive.config import AutoregressiveConfig
-from mtpc.autoregressive.part import OwnTokens
+from mtpc.autoregressive.part import DrafterTokens
 
 STACKED = WeightsMapper(
-    orig_to_new_stacked={  # vLLM keeps these matrices as one
+    orig_to_new_stacked={  # vLLM fuses these matrices
         ".q_proj": (".qkv_proj", "q"),
         ".k_proj": (".qkv_proj", "k"),
         ".v_proj": (".qkv_proj", "v"),
@@ -26,23 +26,22 @@ STACKED = WeightsMapper(
         ".up_proj": (".gate_up_proj", 1),
     }
 )
-
-
 QWEN = {"qwen2": Qwen2DecoderLayer, "qwen3": Qwen3DecoderLayer}
 
 
 class LlamaBlock(LlamaDecoderLayer):
-    """A drafter is not quantised, whatever the target is."""
+    """Llama decoder layer that is not quantized, even if the target is."""
 
     def get_quant_config(self, vllm_config: Any) -> None:
-        """Overrides the choice of the target's quantisation."""
+        """Return None instead of the target's quantization."""
 
 
 @support_torch_compile(dynamic_arg_dims={"input_ids": 0, "positions": 0, "hidden_states": 0})
 class VLLMDraftLayers(nn.Module):
-    """`mtpc.autoregressive.layer.DraftLayers` of vLLM's layers.
+    """`mtpc.autoregressive.layer.DraftLayers` built from vLLM's layers.
 
-    ``embed_tokens`` is its own, or the target's, which vLLM puts here.
+    Attributes:
+        embed_tokens: The drafter's embedding if it has one, else the target's, which vLLM assigns after loading.
     """
 
     embed_tokens: Any
@@ -50,7 +49,7 @@ class VLLMDraftLayers(nn.Module):
     def __init__(self, *, vllm_config: Any, autoregressive: AutoregressiveConfig, prefix: str = "") -> None:
         super().__init__()
         size, self.normed = autoregressive.hidden_size, autoregressive.normed
-        self.own = OwnTokens.of(autoregressive)
+        self.own = DrafterTokens.of(autoregressive)
         if self.own is not None and self.own.embedding is not None:
             self.embed_tokens = self.own.embedding
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
@@ -64,7 +63,7 @@ class VLLMDraftLayers(nn.Module):
             prefix=f"{prefix}.input_proj",
             return_bias=False,
         )
-        # The names, with the numbers after the target's last layer, are those of the layers' own KV caches.
+        # Layer numbers continue after the target's last layer: vLLM names KV caches by them.
         first = vllm_config.model_config.get_total_num_hidden_layers()
         names = (f"{prefix}.layers.{first + number}" for number in range(autoregressive.num_hidden_layers))
         config = vllm_config.speculative_config.draft_model_config.hf_config
@@ -77,16 +76,22 @@ class VLLMDraftLayers(nn.Module):
             self.blocks[0].input_layernorm = nn.Identity()
 
     def inputs(self, input_ids: Tensor, hidden_states: Tensor) -> Tensor:
-        """What the layers read, [T, d]; see `forward`."""
+        """Return the input of the first layer, [T, d]; see `forward`."""
         embeddings = self.token_layernorm(self.embed_tokens(input_ids))
         z: Tensor = self.input_proj(torch.cat([self.hidden_layernorm(hidden_states), embeddings], -1))
         return z
 
     def forward(self, input_ids: Tensor, positions: Tensor, hidden_states: Tensor) -> Tensor:
-        """The states after one step, [T, d].
+        """Run one draft step.
 
-        input_ids: [T], the token after each position.  positions: int64 [T].  hidden_states: [T, d], of the position:
-        the target's in the first step (`TargetInterface.state_below`), this module's own output after that.
+        Args:
+            input_ids: [T], the token after each position.
+            positions: int64 [T].
+            hidden_states: [T, d], the state at each position: the target's in the first draft step (see
+                `TargetInterface.state_below`), this module's output in later ones.
+
+        Returns:
+            The states after the final norm, [T, d].
         """
         z, residual = self.blocks[0](positions, self.inputs(input_ids, hidden_states), None)
         for block in self.blocks[1:]:

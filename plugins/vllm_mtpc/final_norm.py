@@ -1,4 +1,7 @@
-"""Drafters read the target's states after its final norm; a few of vLLM's models hand them over before it."""
+"""Applies the target's final norm to hidden states that vLLM returns before it.
+
+Drafters read the target's states after its final norm, but a few of vLLM's models apply it in ``compute_logits``.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,17 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 @torch.inference_mode()
 def final_norm(target: Any, states: Tensor) -> Callable[[Tensor], Tensor]:
-    """What the states [..., d] that a target of vLLM returns must go through to be those after its final norm.
+    """Find the norm that the target applies to its states while it computes logits.
 
-    It is what the target's own logits go through: these are made once, on all ranks, of ``states``, any [1, d].
+    The logits are computed once, on all ranks, and the norms that run meanwhile are recorded.
+
+    Args:
+        target: vLLM's model of the target.
+        states: Any states, [1, d], to compute logits of.
+
+    Returns:
+        A function that maps the states which the target returns, [..., d], to those after its final norm, [..., d].
+        It is the identity for models that return them after the norm.
     """
     called: list[tuple[nn.Module, torch.dtype]] = []
 

@@ -1,8 +1,9 @@
-"""Brings metrics of drafters to vLLM's own page of metrics, where vLLM shows its own.
+"""Exports draft metrics on vLLM's own ``/metrics`` page.
 
-The page is served by the first process, drafts are made in others.  Those write what they count into a folder, which
-the first process reads whenever the page is read.  Where several processes serve the page, `prometheus_client` has such
-a folder itself.
+The first process serves the page, but worker processes draft.  Workers write their counters into a folder, which the
+first process reads on each scrape.  Where several processes serve the page, `prometheus_client` has such a folder.
+
+Protocol: `enable` in the first process, then `enabled` and `export` in the workers.
 """
 
 from __future__ import annotations
@@ -19,49 +20,59 @@ from prometheus_client import REGISTRY
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.metrics.exporter import Exporter
 from mtpc.metrics.pages import Pages
-from mtpc.metrics.tally import Counting
+from mtpc.metrics.tally import TallySource
 
-VARIABLE = "MTPC_METRICS"  # the folder, for the processes that this one starts
-SHARED = "PROMETHEUS_MULTIPROC_DIR"
+VARIABLE = "MTPC_METRICS"  # the folder, inherited by the processes that this one starts
+PROMETHEUS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 REMOVE = 'read -r nothing; rm -rf -- "$0"'
-TO_RAY = "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"  # vLLM's: names of variables that Ray's workers get as well
-_watching: list[Popen[bytes]] = []  # kept: what they read from is closed with them
+RAY_VARIABLES = "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"  # vLLM's: names of variables to copy to Ray workers
+_cleaners: list[Popen[bytes]] = []  # a reference keeps their standard input open
 
 
-def show(args: Any) -> None:
-    """In the process that reads vLLM's arguments: show what the processes after it will count, if vLLM counts.
+def enable(args: Any) -> None:
+    """Make the processes that this one starts count, unless vLLM's own statistics are off.
 
-    args: vLLM's ``EngineArgs``.
+    Args:
+        args: vLLM's ``EngineArgs``.
     """
     if args.disable_log_stats:
         os.environ.pop(VARIABLE, None)
     elif VARIABLE not in os.environ:
         os.environ[VARIABLE] = _folder().name
-        os.environ[TO_RAY] = ",".join(filter(None, [os.environ.get(TO_RAY), VARIABLE]))
+        os.environ[RAY_VARIABLES] = ",".join(filter(None, [os.environ.get(RAY_VARIABLES), VARIABLE]))
 
 
 @cache
 def _folder() -> TemporaryDirectory[str]:
-    """One for all engines of this process; it is gone when that ends, in whatever way.
+    """Create the folder, one for all engines of this process; it is removed when the process ends, even by a signal.
 
-    A process that a signal ends, as a server's usually is, removes nothing itself.  A shell does, which reads from this
-    process until there is nothing more to come.
+    A shell removes it: its standard input is a pipe from this process, which closes when the process ends.
     """
     folder = TemporaryDirectory(prefix="mtpc-metrics-")
     remove = ["sh", "-c", REMOVE, folder.name]
-    _watching.append(Popen(remove, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True))
+    _cleaners.append(Popen(remove, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True))
     REGISTRY.register(Pages(Path(folder.name)))
     return folder
 
 
-def watched(rank: int) -> bool:
-    """Whether this process counts: of tensor-parallel ranks the first one does."""
+def enabled(rank: int) -> bool:
+    """Return whether this process counts, which only the first tensor-parallel rank does.
+
+    Args:
+        rank: This process's tensor-parallel rank.
+    """
     return VARIABLE in os.environ and rank == 0
 
 
-def count(vllm_config: Any, clock: DraftClock | None, tally: Counting | None) -> None:
-    """Have what is counted shown from now on; labels are vLLM's own."""
+def export(vllm_config: Any, clock: DraftClock | None, tally: TallySource | None) -> None:
+    """Start to export counters, with the labels of vLLM's metrics.
+
+    Args:
+        vllm_config: vLLM's ``VllmConfig``.
+        clock: Times of drafting; None for vLLM's own drafters.
+        tally: Draft tokens by draft vocabulary; None where there is no choice of vocabularies.
+    """
     engine = str(vllm_config.parallel_config.data_parallel_index)
     labels = {"model_name": str(vllm_config.model_config.served_model_name), "engine": engine}
-    page = None if SHARED in os.environ else Path(os.environ[VARIABLE], f"{engine}.prom")
+    page = None if PROMETHEUS_FOLDER in os.environ else Path(os.environ[VARIABLE], f"{engine}.prom")
     Exporter(labels, clock, tally, page).start()

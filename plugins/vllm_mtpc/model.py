@@ -15,32 +15,39 @@ from mtpc.draft import DraftContext
 from mtpc.draft_length.cost import StepCost
 from mtpc.draw import at_temperature, choose, draw_tokens, most_probable
 from mtpc.errors import MTPCError
-from mtpc.memory import of_drafts
+from mtpc.memory import check_batch_memory
 from mtpc.methods import method_of
 from mtpc.methods.drafter import draft_vocabularies, load_drafter, split_drafts
 from mtpc.prompt_lookup.mixture import Copying
-from mtpc.serving.announcement import Shares, announced
+from mtpc.serving.announcement import Shares, startup_line
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
-from mtpc.target_head.own import OwnLogits
+from mtpc.target_head.drafter_head import DrafterHeadLogits
 from mtpc.target_head.rows import plain_weight
 from mtpc.target_head.union import UnionLogits
-from vllm_mtpc.additional import copies, vocabulary_values
+from vllm_mtpc.additional_config import uses_prompt_lookup, vocabulary_values
 from vllm_mtpc.dispatch import folder_of
 from vllm_mtpc.draft_layers import STACKED, VLLMDraftLayers
 from vllm_mtpc.ranks import head_ranks
 from vllm_mtpc.settings import target_of
 
 logger = logging.getLogger(f"vllm.{__name__}")
-LARGE = 1 << 30
+LARGE_BYTES = 1 << 30  # draft distributions of this size are worth a warning
 
 
 class DrafterForCausalLM(nn.Module):
-    """Both parts of a drafter, as far as the drafts asked for need them.
+    """Both parts of a drafter, each only if K draft tokens need it.
 
-    model: the autoregressive part, shared out over tensor-parallel ranks; None: there is none.  vLLM gives it the target's
-    embedding, unless it has its own, and this module the target's output head.
-    window: the parallel part, in the target's dtype, whole on every rank; None: there is none, or all drafts are the
-    autoregressive part's.
+    Protocol: vLLM builds the module, calls `load_weights` and assigns the target's embedding and output head.  Then the
+    proposer or speculator calls `gather_rows` (with an autoregressive part) and `announce`.
+
+    Attributes:
+        lm_head: The target's output head, assigned by vLLM where there is an autoregressive part.
+        model: The autoregressive part, sharded over tensor-parallel ranks; None if the drafter has none.  It uses the
+            target's embedding unless the drafter has one.
+        parallel: The parallel part, in the target's dtype, replicated on every rank.  None if the drafter has none or
+            the autoregressive part makes all draft tokens.
+        vocabularies: Draft vocabularies of the autoregressive part; None for the target's whole vocabulary.
+        num_drafts: Draft tokens of both parts together; prompt lookup may add more.
     """
 
     lm_head: Any
@@ -55,7 +62,7 @@ class DrafterForCausalLM(nn.Module):
         self.method = method = method_of(self.folder)
         self.drafter = method.read_config(self.folder)
         drafts = vllm_config.num_speculative_tokens
-        if copies(additional, not self.drafter.own_drafts):  # what goes beyond the drafter's own drafts is copied
+        if uses_prompt_lookup(additional, not self.drafter.own_drafts):  # prompt lookup makes further tokens
             drafts = min(drafts, self.drafter.num_drafts)
         self.parallel = method.parallel(self.drafter) if self.split(drafts)[1] else None
         self.num_drafts = drafts
@@ -72,17 +79,30 @@ class DrafterForCausalLM(nn.Module):
             tokenizer = vllm_config.model_config.tokenizer
             self.vocabularies = draft_vocabularies(values, self.folder, self.drafter, tokenizer)
             if self.drafter.autoregressive.has_own_embedding:
-                self.has_own_embed_tokens = True  # vLLM then leaves it
+                self.has_own_embed_tokens = True  # vLLM then does not replace it
 
     def split(self, num_drafts: int) -> tuple[int, int]:
-        """How many of K drafts are the autoregressive part's, and how many the parallel part's."""
+        """Split draft tokens between both parts.
+
+        Args:
+            num_drafts: Draft tokens of the drafter.
+
+        Returns:
+            The number of tokens of the autoregressive part and of the parallel part.
+        """
         return split_drafts(self.drafter, num_drafts)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Load the directory strictly; vLLM's own iterator over its tensors would not see what is missing.
+        """Load the checkpoint folder strictly, with positions of the parallel part that are never drafted left out.
 
-        Positions of the window that are never drafted are left out.  Returns the names of all tensors.
-        Errors: `MTPCError`, see `mtpc.methods.drafter.load_drafter`.
+        Args:
+            weights: Ignored: vLLM's iterator over the tensors would not reveal missing ones.
+
+        Returns:
+            The names of all loaded tensors.
+
+        Raises:
+            MTPCError: See `mtpc.methods.drafter.load_drafter`.
         """
         placed = next(self.parameters(), None)
         drafter, loaded = load_drafter(self.folder, self.target), set()
@@ -104,25 +124,27 @@ class DrafterForCausalLM(nn.Module):
         return loaded
 
     def gather_rows(self, static: bool) -> None:
-        """Gather the output head's rows of the draft vocabularies, once the head is shared: each rank a share of them.
+        """Gather this rank's share of the output head's rows that the draft vocabularies use.
 
-        Of a drafter with an output head of its own these are all of its rows.
+        Call it once vLLM has assigned the target's head.  For a drafter with an output head, these are all of its rows.
 
-        static: whether shapes must be the same for all batches of a size, as in a CUDA graph, see `UnionLogits`.
+        Args:
+            static: Whether shapes must depend on the batch size alone, as in a CUDA graph; see `UnionLogits`.
 
-        Errors: `MTPCError` for a head whose rows are no plain numbers.
+        Raises:
+            MTPCError: The head is quantized, so its rows cannot be used alone.
         """
         own = None if self.model is None else self.model.own
         if own is not None and own.rows is not None and own.tokens is not None:
-            self.draft_logits = OwnLogits(own.rows.detach(), own.tokens, self.target.vocab_size, head_ranks())
-        if static and self.vocabularies is not None and self.vocabularies.together() is None:
+            self.draft_logits = DrafterHeadLogits(own.rows.detach(), own.tokens, self.target.vocab_size, head_ranks())
+        if static and self.vocabularies is not None and self.vocabularies.union() is None:
             self.vocabularies = None
         if self.vocabularies is None:
             return
         weight = plain_weight(self.lm_head, self.target.hidden_size)
         if weight is None:
             raise MTPCError(
-                "a draft vocabulary needs an output head that is not quantised; set its language to 'none'."
+                "a draft vocabulary needs an output head that is not quantized; set its language to 'none'."
             )
         if static:
             self.draft_logits = UnionLogits(self.vocabularies, weight, head_ranks())
@@ -131,9 +153,14 @@ class DrafterForCausalLM(nn.Module):
             self.draft_logits = DraftLogits(self.vocabularies, weight, whole, head_ranks())
 
     def announce(self, vllm_config: Any, copies: bool, runner: str, kept: int | None = None) -> None:
-        """Say in the log what drafts, once the head is shared.
+        """Log what drafts, from which tokens and with how much memory.  Call it after `gather_rows`.
 
-        kept: see `of_drafts`; from `LARGE` on it is also a warning.
+        Args:
+            vllm_config: vLLM's ``VllmConfig``.
+            copies: Whether prompt lookup drafts as well.
+            runner: The model runner's name.
+            kept: Bytes of draft distributions that stay allocated, see `check_batch_memory`; a warning from
+                `LARGE_BYTES` on.
         """
         drafts = vllm_config.num_speculative_tokens
         autoregressive, parallel = self.split(self.num_drafts)
@@ -141,24 +168,26 @@ class DrafterForCausalLM(nn.Module):
         whole = f"drafting from all {self.target.vocab_size} tokens"
         from_what = whole if self.draft_logits is None else self.draft_logits.summary
         requests = vllm_config.scheduler_config.max_num_seqs
-        memory = of_drafts(requests, autoregressive + parallel, self.target.vocab_size, kept, autoregressive > 0)
-        more = ["copying from the request's own text"] * copies + [memory] * bool(autoregressive + parallel) + [runner]
-        logger.info(announced(self.folder, self.method, shares, from_what, *more))
-        if kept is not None and kept >= LARGE:
+        memory = check_batch_memory(
+            requests, autoregressive + parallel, self.target.vocab_size, kept, autoregressive > 0
+        )
+        more = ["prompt lookup"] * copies + [memory] * bool(autoregressive + parallel) + [runner]
+        logger.info(startup_line(self.folder, self.method, shares, from_what, *more))
+        if kept is not None and kept >= LARGE_BYTES:
             logger.warning(
-                "--max-num-seqs %d: draft distributions of so many requests take %.1f GB that the KV cache then lacks. "
-                'Lower it, or set "draft_sample_method": "greedy", which keeps none of them but has fewer drafts '
-                "accepted above temperature 0.",
+                "--max-num-seqs %d: draft distributions of so many requests take %.1f GB from the KV cache. "
+                'Lower it, or set "draft_sample_method": "greedy", which stores none of them but lowers the acceptance '
+                "rate above temperature 0.",
                 requests,
                 kept / 1e9,
             )
 
     def announce_cost(self, cost: StepCost) -> None:
-        """Say in the log what steps cost, by which the lengths of drafts are chosen."""
+        """Log the measured costs of decoding steps, from which draft lengths are chosen."""
         logger.info("%s: %s.", self.folder, cost.summary)
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Embeddings of tokens: int [T] -> [T, d]."""
+        """Return the embeddings [T, d] of tokens, int [T]."""
         assert self.model is not None
         embeddings: Tensor = self.model.embed_tokens(input_ids)
         return embeddings
@@ -166,40 +195,68 @@ class DrafterForCausalLM(nn.Module):
     def forward(
         self, input_ids: Tensor, positions: Tensor, hidden_states: Tensor, inputs_embeds: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One step of the autoregressive part: the states [T, d] that the logits are made of, and those that go into the next.
+        """Run one draft step of the autoregressive part; see `VLLMDraftLayers.forward`.
 
-        Both are the same.
+        Args:
+            input_ids: [T], the token after each position.
+            positions: int64 [T].
+            hidden_states: [T, d], the state at each position.
+            inputs_embeds: Must be None.
+
+        Returns:
+            The states [T, d] for `compute_logits`, and the same tensor as input of the next draft step.
+
+        Raises:
+            RuntimeError: There is no autoregressive part, or embeddings are passed.
         """
         if self.model is None or inputs_embeds is not None:
-            raise RuntimeError("only an autoregressive part is run token by token, and it reads tokens, not embeddings")
+            raise RuntimeError("forward() requires an autoregressive part and token ids, not embeddings")
         states = self.model(input_ids, positions, hidden_states)
         return states, states
 
     def compute_logits(self, hidden_states: Tensor, numbers: Tensor | None = None) -> Tensor:
-        """Logits of the autoregressive part over the target's vocabulary, [n, V]; -inf for a token that cannot be drafted.
+        """Compute the autoregressive part's logits over the target's vocabulary.
 
-        numbers: int64 [n], of each row's draft vocabulary; None: the first for all.
+        Args:
+            hidden_states: [n, d].
+            numbers: int64 [n], the draft vocabulary of each row; None for the first one.
+
+        Returns:
+            Logits [n, V], -inf for tokens outside the draft vocabulary.
         """
         if self.draft_logits is None:
             logits: Tensor = self.logits_processor(self.lm_head, hidden_states)
             return logits
         return self.draft_logits(hidden_states, numbers).to(self.logits_processor.head_dtype)
 
-    def completed(self, known: DraftContext, numbers: Tensor | None = None) -> DraftContext:
-        """What is known when the window drafts, with what only some windows read.
+    def with_head_inputs(self, known: DraftContext, numbers: Tensor | None = None) -> DraftContext:
+        """Add to the draft context what only some parallel parts read: layer inputs and the output head.
 
-        numbers: int64 [B], of the requests' draft vocabularies; None: the first for all.
+        Args:
+            known: States and tokens when the parallel part drafts.
+            numbers: int64 [B], the draft vocabulary of each request; None for the first one.
+
+        Returns:
+            The context for `ParallelPart.draft`.
         """
         if self.parallel is None or not self.parallel.reads_autoregressive:
             return known
-        assert self.model is not None  # part of the contract: such a window goes on from an autoregressive part
+        assert self.model is not None  # part of the contract: such a parallel part follows an autoregressive part
         inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)
         if self.draft_logits is None:
             return known._replace(inputs=inputs, head=DraftHead(self.compute_logits, self.target.vocab_size))
         return known._replace(inputs=inputs, head=self.draft_logits.head(numbers))
 
     def greedy(self, hidden_states: Tensor, numbers: Tensor | None) -> Tensor:
-        """The autoregressive part's most probable tokens, int64 [n], of states [n, d]."""
+        """Return the autoregressive part's most probable tokens.
+
+        Args:
+            hidden_states: [n, d].
+            numbers: int64 [n], the draft vocabulary of each row; None for the first one.
+
+        Returns:
+            Tokens, int64 [n].
+        """
         if self.draft_logits is None:
             return self.compute_logits(hidden_states).argmax(-1)
         return self.draft_logits.greedy(hidden_states, numbers)
@@ -207,7 +264,16 @@ class DrafterForCausalLM(nn.Module):
     def most_probable(
         self, hidden_states: Tensor, copied: Tensor | None, numbers: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The autoregressive part's most probable tokens, their probabilities and those of the tokens ``copied``, [n] each."""
+        """Return the autoregressive part's most probable tokens with probabilities at temperature 1.
+
+        Args:
+            hidden_states: [n, d].
+            copied: int64 [n], tokens of prompt lookup, whose probabilities are returned as well; None for none.
+            numbers: int64 [n], the draft vocabulary of each row; None for the first one.
+
+        Returns:
+            The tokens, their probabilities and the probabilities of ``copied``, [n] each.
+        """
         if self.draft_logits is None:
             return most_probable(self.compute_logits(hidden_states), copied)
         return self.draft_logits.most_probable(hidden_states, copied, numbers)
@@ -215,9 +281,16 @@ class DrafterForCausalLM(nn.Module):
     def drawn(
         self, hidden_states: Tensor, temperature: Tensor, uniforms: Tensor, numbers: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Tokens drawn by the autoregressive part, int64 [n], and the probabilities that they were drawn from, float32 [n, V].
+        """Draw tokens from the autoregressive part's distributions.
 
-        hidden_states: [n, d].  temperature, uniforms: [n] both, see `mtpc.draw.draw_tokens`.
+        Args:
+            hidden_states: [n, d].
+            temperature: [n], see `mtpc.draw.draw_tokens`.
+            uniforms: float64 [n] in [0, 1), the noise of each draw.
+            numbers: int64 [n], the draft vocabulary of each row; None for the first one.
+
+        Returns:
+            Tokens, int64 [n], and the distributions that they were drawn from, float32 [n, V].
         """
         if self.draft_logits is None:
             return draw_tokens(self.compute_logits(hidden_states), temperature, uniforms)
@@ -226,10 +299,22 @@ class DrafterForCausalLM(nn.Module):
     def drawn_mixed(
         self, hidden_states: Tensor, temperature: Tensor, uniforms: Tensor, copying: Copying, numbers: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `drawn`, from the mixture with copying; and the autoregressive part's probability of what would be copied, [n]."""
+        """Draw tokens from the mixture of the autoregressive part and prompt lookup.
+
+        Args:
+            hidden_states: [n, d].
+            temperature: [n], see `mtpc.draw.draw_tokens`.
+            uniforms: float64 [n] in [0, 1), the noise of each draw.
+            copying: The tokens of prompt lookup and their weights.
+            numbers: int64 [n], the draft vocabulary of each row; None for the first one.
+
+        Returns:
+            Tokens, int64 [n]; the mixtures that they were drawn from, float32 [n, V]; and the autoregressive part's
+            probabilities of the tokens of prompt lookup, [n].
+        """
         if self.draft_logits is None:
-            own = at_temperature(self.compute_logits(hidden_states), temperature)
-            mixed = copying.mixed(own)
-            return choose(mixed, temperature, uniforms), mixed, copying.of(own)
+            probs = at_temperature(self.compute_logits(hidden_states), temperature)
+            mixed = copying.mixed(probs)
+            return choose(mixed, temperature, uniforms), mixed, copying.drafter_probability(probs)
         copied = copying.token, copying.weight
         return self.draft_logits.drawn_mixed(hidden_states, temperature, uniforms, *copied, numbers)

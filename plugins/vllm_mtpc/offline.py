@@ -1,9 +1,12 @@
-"""vLLM's engine alone in a process, for `mtpc bench` and `mtpc distill` with --offline: no streaming, no server's cost.
+"""Serves vLLM's engine without its API server, for `mtpc bench` and `mtpc distill` with --offline.
 
-``python -m vllm_mtpc.offline --port PORT --model DIR ...`` takes the engine arguments of ``vllm serve`` and answers
-on a local port: GET /health, /v1/models and /metrics and POST /v1/completions (of token ids, whole) as vLLM's server
-does, and POST /run, which completes a list of prompts, so many at a time, and returns the texts with their times.
-Nothing crosses the port while a run lasts, and nothing else may be under way.
+``python -m vllm_mtpc.offline --port PORT --model DIR ...`` takes the engine arguments of ``vllm serve`` and listens on
+a local port.  There is no streaming.
+
+- GET /health, /v1/models and /metrics, and POST /v1/completions (token ids in, the whole output back) work as in
+  vLLM's server.
+- POST /run completes a list of prompts at a fixed concurrency and returns outputs with their times.  It needs the
+  engine for itself, and nothing crosses the port while it runs.
 """
 
 from __future__ import annotations
@@ -24,19 +27,25 @@ from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-# Of a completion.  Not its seed: a generator for each request makes sampling slower.
+# Sampling parameters of a completion.  No seed: a generator for each request makes sampling slower.
 SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "stop_token_ids", "ignore_eos")
 
 
 def complete(engine: LLMEngine, body: dict[str, Any]) -> dict[str, Any]:
-    """Complete ``body["prompts"]``, ``body["concurrency"]`` at a time; times in seconds.
+    """Complete prompts at a fixed concurrency.
 
-    ``body["limits"]`` holds the most tokens of each completion.  "steps" of a completion are the target forward passes
-    that brought its tokens.
+    Args:
+        engine: An engine without requests.
+        body: The request: "prompts"; "limits", the maximum number of tokens of each output; "concurrency";
+            "temperature"; "ignore_eos".
+
+    Returns:
+        "seconds", the time of the whole run, and "completions".  A completion has "text", "tokens", "steps" (target
+        forward passes that emitted its tokens), "first" (seconds to the first token) and "seconds".
     """
     prompts, limits = body["prompts"], body["limits"]
     found: list[dict[str, Any]] = [{"text": "", "tokens": 0, "steps": 0, "first": 0.0, "seconds": 0.0} for _ in prompts]
-    sent = [0.0] * len(prompts)
+    sent_at = [0.0] * len(prompts)
     waiting, running = iter(enumerate(prompts)), 0
     started = time.perf_counter()
     try:
@@ -49,36 +58,43 @@ def complete(engine: LLMEngine, body: dict[str, Any]) -> dict[str, Any]:
                     ignore_eos=body["ignore_eos"],
                     output_kind=RequestOutputKind.DELTA,
                 )
-                sent[index] = time.perf_counter()
+                sent_at[index] = time.perf_counter()
                 engine.add_request(str(index), prompt, params)
                 running += 1
             if not running:
                 return {"seconds": time.perf_counter() - started, "completions": found}
             for output in engine.step():
                 index, delta = int(output.request_id), output.outputs[0]
-                answer, now = found[index], time.perf_counter() - sent[index]
-                answer["text"] += delta.text
-                answer["tokens"] += len(delta.token_ids)
-                answer["steps"] += bool(delta.token_ids)
-                answer["first"] = answer["first"] or now
-                answer["seconds"] = now
+                completion, now = found[index], time.perf_counter() - sent_at[index]
+                completion["text"] += delta.text
+                completion["tokens"] += len(delta.token_ids)
+                completion["steps"] += bool(delta.token_ids)
+                completion["first"] = completion["first"] or now
+                completion["seconds"] = now
                 running -= output.finished
     except Exception:
-        engine.abort_request([str(index) for index in range(len(prompts))])  # nothing is left for others to find
+        engine.abort_request([str(index) for index in range(len(prompts))])  # leave no requests behind
         raise
 
 
 class EngineLoop:
-    """Steps the engine in one thread; other threads hand it work and wait for the outcome."""
+    """Steps the engine in one thread; other threads submit work and wait for its result.
+
+    Protocol: one thread calls `run`; any other thread calls `complete` or `run_between_steps`.
+
+    Attributes:
+        calls: Functions to call before the next step.
+        waiting: Results of unfinished completions, by request id.
+    """
 
     def __init__(self, engine: LLMEngine) -> None:
         self.engine = engine
         self.calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self.waiting: dict[str, Future[CompletionOutput]] = {}  # by the id of the request
+        self.waiting: dict[str, Future[CompletionOutput]] = {}
         self.numbers = itertools.count()
 
     def run(self) -> None:
-        """Until the process is ended, or the engine fails."""
+        """Step the engine until it fails or the process ends."""
         while True:
             while not self.waiting or not self.calls.empty():
                 self.calls.get()()
@@ -86,8 +102,15 @@ class EngineLoop:
                 if output.finished:
                     self.waiting.pop(output.request_id).set_result(output.outputs[0])
 
-    def alone(self, function: Callable[[LLMEngine], Any]) -> Any:
-        """What a function returns that has the engine to itself, between two steps."""
+    def run_between_steps(self, function: Callable[[LLMEngine], Any]) -> Any:
+        """Call a function in the engine's thread between two steps.
+
+        Args:
+            function: Receives the engine.
+
+        Returns:
+            The function's result; an exception that it raises is raised here.
+        """
         future: Future[Any] = Future()
 
         def call() -> None:
@@ -100,7 +123,15 @@ class EngineLoop:
         return future.result()
 
     def complete(self, prompt: list[int], params: SamplingParams) -> CompletionOutput:
-        """One completion, beside whatever else is under way."""
+        """Complete one prompt, concurrently with others.
+
+        Args:
+            prompt: Token ids.
+            params: vLLM's sampling parameters.
+
+        Returns:
+            The whole completion.
+        """
         future: Future[CompletionOutput] = Future()
 
         def add(engine: LLMEngine) -> None:
@@ -108,12 +139,20 @@ class EngineLoop:
             engine.add_request(name, TokensPrompt(prompt_token_ids=prompt), params)
             self.waiting[name] = future
 
-        self.alone(add)
+        self.run_between_steps(add)
         return future.result()
 
 
-def answer(loop: EngineLoop, body: dict[str, Any]) -> dict[str, Any]:
-    """The reply to POST /v1/completions, as vLLM's server gives it to a request for token ids."""
+def complete_request(loop: EngineLoop, body: dict[str, Any]) -> dict[str, Any]:
+    """Handle POST /v1/completions like vLLM's server with token ids.
+
+    Args:
+        loop: The running engine.
+        body: The request's JSON: "prompt" (token ids) and the keys of `SAMPLING`.
+
+    Returns:
+        The reply's JSON, with one choice.
+    """
     sampling = {key: body[key] for key in SAMPLING if key in body}
     output = loop.complete(body["prompt"], SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **sampling))
     choice = {"text": output.text, "token_ids": list(output.token_ids), "finish_reason": output.finish_reason}
@@ -121,7 +160,7 @@ def answer(loop: EngineLoop, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def handler(loop: EngineLoop) -> type[BaseHTTPRequestHandler]:
-    """The answers to requests, each in a thread of its own."""
+    """Return the HTTP handler class, which handles each request in its own thread."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -135,8 +174,8 @@ def handler(loop: EngineLoop) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             pages = {
-                "/run": lambda: loop.alone(lambda engine: complete(engine, body)),
-                "/v1/completions": lambda: answer(loop, body),
+                "/run": lambda: loop.run_between_steps(lambda engine: complete(engine, body)),
+                "/v1/completions": lambda: complete_request(loop, body),
             }
             if self.path not in pages:
                 return self.reply(404, b"no such page")
@@ -153,20 +192,20 @@ def handler(loop: EngineLoop) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, *_: Any) -> None:
-            """The log is the engine's."""
+            """Log nothing: the log is for the engine."""
 
     return Handler
 
 
 class Listener(ThreadingHTTPServer):
-    """Room for as many connections at once as there may be clients."""
+    """HTTP server that accepts as many concurrent connections as there may be clients."""
 
     daemon_threads = True
     request_queue_size = 1024
 
 
 def main() -> None:
-    """Build the engine, then answer until the process is ended."""
+    """Build the engine and serve it until the process ends."""
     parser = FlexibleArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     arguments = EngineArgs.add_cli_args(parser).parse_args()

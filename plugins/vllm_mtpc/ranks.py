@@ -1,7 +1,8 @@
-"""Tensor-parallel ranks draft the same: each from its own whole copy of the window, all from states of the first rank.
+"""Makes all tensor-parallel ranks draft the same tokens.
 
-A reduction over ranks need not leave the same bits on all of them, and ranks that draft different tokens write keys and
-values of different texts, which nobody would notice.  So do ranks that have different drafters.
+Each rank has a whole copy of the parallel part.  A reduction over ranks may leave different bits on each of them, so
+all ranks draft from the first rank's states.  All ranks must also have the same drafter.  Otherwise they would write
+keys and values of different tokens into their KV caches, without any error.
 """
 
 from __future__ import annotations
@@ -17,42 +18,57 @@ from vllm.distributed import (
     tensor_model_parallel_all_gather,
 )
 
-from mtpc.serving import ranks as alike
+from mtpc.serving import ranks as serving_ranks
 from mtpc.target_head.rows import Ranks
-from vllm_mtpc.additional import vocabulary_values
+from vllm_mtpc.additional_config import vocabulary_values
 from vllm_mtpc.dispatch import folder_of, serves
 
 
 def of_first_rank(states: Tensor) -> Tensor:
-    """What the first rank has, of the same shape on all: [n, ...].
+    """Broadcast the first rank's states, by the gather that vLLM uses for logits, which works in CUDA graphs.
 
-    It is gathered, as vLLM gathers logits, also in CUDA graphs.
+    Args:
+        states: [n, ...], of the same shape on all ranks.
+
+    Returns:
+        The first rank's states, [n, ...].
     """
     gathered: Tensor = tensor_model_parallel_all_gather(states.contiguous(), dim=0)
     return gathered[: len(states)]
 
 
 def head_ranks() -> Ranks:
-    """Those that the target's output head is shared out over."""
+    """Return the tensor-parallel ranks over which the target's output head is sharded."""
     return Ranks(
         get_tensor_model_parallel_rank(), get_tensor_model_parallel_world_size(), tensor_model_parallel_all_gather
     )
 
 
 def check_ranks(vllm_config: Any) -> None:
-    """Whether all ranks draft with the same files.
+    """Check that all tensor-parallel ranks draft with the same files.
 
-    Errors: `MTPCError`, see `mtpc.serving.ranks.check_ranks`.
+    Args:
+        vllm_config: vLLM's ``VllmConfig`` with a drafter.
+
+    Raises:
+        MTPCError: They differ, see `mtpc.serving.ranks.check_ranks`.
     """
     group = get_tp_group()
     if group.world_size > 1:
-        # One of vLLM's own drafters is a name, of which vLLM decides where it comes from.
+        # vLLM resolves the names of its own drafters itself.
         draft = vllm_config.speculative_config.draft_model_config
         folder = folder_of(vllm_config) if serves(vllm_config) else Path(draft.model)
-        alike.check_ranks(group.cpu_group, folder, vocabulary_values(vllm_config.additional_config))
+        serving_ranks.check_ranks(group.cpu_group, folder, vocabulary_values(vllm_config.additional_config))
 
 
 def seconds_of_first_rank(seconds: float) -> float:
-    """What the first rank has measured, on all of them."""
+    """Broadcast the first rank's measurement.
+
+    Args:
+        seconds: This rank's measurement, in seconds.
+
+    Returns:
+        The first rank's.
+    """
     group = get_tp_group()
-    return seconds if group.world_size == 1 else alike.of_first_rank(group.cpu_group, (seconds,))[0]
+    return seconds if group.world_size == 1 else serving_ranks.of_first_rank(group.cpu_group, (seconds,))[0]

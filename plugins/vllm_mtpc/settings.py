@@ -1,4 +1,4 @@
-"""What vLLM's settings must be for a drafter of ours; each error is one sentence."""
+"""Checks vLLM's settings for a drafter of this project; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ from mtpc.errors import MTPCError
 from mtpc.files.hub import CONFIG, is_hub_id, local_folder
 from mtpc.files.json_file import is_folder
 from mtpc.files.target import Target
-from mtpc.methods import method_of, recognise, recognised
+from mtpc.methods import method_of, recognize, recognize_or_none
 from mtpc.methods.drafter import check_drafts, draft_vocabularies, load_drafter
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import integration_points
-from vllm_mtpc.additional import SECTION, copies, v1_copies, v2_copies, vocabulary_values
+from vllm_mtpc.additional_config import (
+    SECTION,
+    uses_prompt_lookup,
+    v1_uses_prompt_lookup,
+    v2_uses_prompt_lookup,
+    vocabulary_values,
+)
 from vllm_mtpc.dispatch import drafter_of, folder_of, serves
 
 METHOD = "eagle"
 SAMPLE_METHODS = ("greedy", "probabilistic")
-# Settings that our drafters have no use for or cannot honour, and the one value each may have.
+# Settings that these drafters do not support, and the only value that each may have.
 FIXED = {
     "parallel_drafting": False,
     "use_heterogeneous_vocab": False,
@@ -43,25 +49,34 @@ def check_settings(
     pipeline_stages: int = 1,
     ranks: int = 1,
 ) -> dict[str, Any]:
-    """Check the settings and the drafter checkpoint they name; anything that is not a drafter of ours passes.
+    """Check the speculative settings and the drafter checkpoint that they name; other drafters pass unchecked.
 
-    target: vLLM's ``ModelConfig`` of the target.  additional: vLLM's additional-config.  ranks: tensor-parallel ones.
-    Returns what is to be added to the settings.
+    Args:
+        settings: The keys of speculative-config that the user has set.
+        target: vLLM's ``ModelConfig`` of the target.
+        additional: vLLM's additional-config.
+        pipeline_stages: ``pipeline_parallel_size``.
+        ranks: ``tensor_parallel_size``.
 
-    Errors: `MTPCError` with one sentence.
+    Returns:
+        Keys to add to the settings.
+
+    Raises:
+        MTPCError: A setting or the checkpoint is wrong, or the installed vLLM lacks an integration point.
     """
     folder = drafter_folder(settings)
     if folder is None:
         return {}
-    pinned = {"revision": folder.name} if is_hub_id(settings["model"]) else {}  # a snapshot is called by its commit
+    # The folder of a snapshot from the Hub is named by its commit.
+    pinned = {"revision": folder.name} if is_hub_id(settings["model"]) else {}
     method = method_of(folder)
     config = method.read_config(folder)
     autoregressive = config.autoregressive
-    copying, parallel = copies(additional, not config.own_drafts), config.draft_steps is not None
+    copying, parallel = uses_prompt_lookup(additional, not config.own_drafts), config.draft_steps is not None
     for problem in integration_points.problems(
         autoregressive=autoregressive is not None,
         parallel=parallel,
-        copying=copying,
+        prompt_lookup=copying,
         state=autoregressive is not None and autoregressive.state_below is not None,
     ):
         raise MTPCError(problem)
@@ -72,93 +87,116 @@ def check_settings(
     if settings.get("method") != METHOD:
         raise MTPCError(f"{folder} is {method.title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
     if pipeline_stages > 1:
-        raise MTPCError(f"{folder} drafts beside the whole target, so pipeline_parallel_size must be 1.")
+        raise MTPCError(
+            f"pipeline_parallel_size must be 1, not {pipeline_stages}: {folder} needs all of the target's layers in "
+            f"one stage."
+        )
     drafts: Any = settings.get("num_speculative_tokens")
     check_drafts(config, drafts, "num_speculative_tokens", folder, copying)
-    if integration_points.runners() == {integration_points.V2}:  # where it may be either, vLLM decides after this
-        v2_copies(additional, config, drafts, folder)
+    if integration_points.runners() == {integration_points.V2}:  # else `check_complete`, once vLLM has chosen
+        v2_uses_prompt_lookup(additional, config, drafts, folder)
     if copying:
         CopyTable.of(folder)
     if autoregressive is None:
-        return _check_window(folder, settings, additional or {}) | pinned
+        return _check_parallel_only(folder, settings, additional or {}) | pinned
     _check_autoregressive(folder, autoregressive, settings, ranks)
     draft_vocabularies(vocabulary_values(additional), folder, config)
     return pinned
 
 
 def check_is_target(model: Any) -> None:
-    """Refuse a drafter of ours as the model, before vLLM looks for its tokenizer.
+    """Reject a drafter of this project as the target, before vLLM looks for its tokenizer.
 
-    model: as the user named it.
+    Args:
+        model: ``--model`` as the user typed it.
 
-    Errors: `MTPCError`.
+    Raises:
+        MTPCError: It is a drafter.
     """
-    if isinstance(model, str | Path) and (method := recognised(model)) is not None:
-        raise MTPCError(f"--model {model} is {method.title}, but a target was expected.")
+    if isinstance(model, str | Path) and (method := recognize_or_none(model)) is not None:
+        raise MTPCError(
+            f"--model {model} is {method.title}, but a target was expected: name the drafter in --speculative-config."
+        )
 
 
 def check_complete(vllm_config: Any) -> None:
-    """Check what vLLM decides itself after `check_settings`: the model runner, and whether steps overlap.
+    """Check what vLLM decides after `check_settings`: the model runner and asynchronous scheduling.
 
-    vllm_config: complete; one without a drafter of ours passes.
+    Args:
+        vllm_config: vLLM's complete ``VllmConfig``; one without a drafter of this project passes.
 
-    Errors: `MTPCError` with one sentence.
+    Raises:
+        MTPCError: A setting of additional-config does not fit the chosen runner or scheduling.
     """
     if vllm_config.speculative_config is None or not serves(vllm_config):
         return
     _, config = drafter_of(vllm_config)
     speculative, additional = vllm_config.speculative_config, vllm_config.additional_config
     if vllm_config.use_v2_model_runner:
-        v2_copies(additional, config, speculative.num_speculative_tokens, folder_of(vllm_config))
+        v2_uses_prompt_lookup(additional, config, speculative.num_speculative_tokens, folder_of(vllm_config))
     else:
-        overlaps = vllm_config.scheduler_config.async_scheduling
-        v1_copies(additional, config, overlaps, integration_points.on_cpu())
+        async_scheduling = vllm_config.scheduler_config.async_scheduling
+        v1_uses_prompt_lookup(additional, config, async_scheduling, integration_points.on_cpu())
 
 
 def target_of(model_config: Any) -> Target:
-    """What a drafter must fit, of vLLM's ``ModelConfig``."""
+    """Return the target's sizes, which a drafter must match.
+
+    Args:
+        model_config: vLLM's ``ModelConfig`` of the target.
+
+    Returns:
+        Hidden size, vocabulary size and number of layers.
+    """
     layers = model_config.get_total_num_hidden_layers()
     return Target(model_config.get_hidden_size(), model_config.get_vocab_size(), layers)
 
 
-def _check_window(folder: Path, settings: dict[str, Any], additional: Mapping[str, Any]) -> dict[str, Any]:
-    """What only a drafter without an autoregressive part needs, which is whole on every rank."""
+def _check_parallel_only(folder: Path, settings: dict[str, Any], additional: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the settings of a drafter without an autoregressive part, which is replicated on every rank."""
     if vocabulary_values(additional):
         raise MTPCError(
-            f"the {SECTION!r} in additional-config is for drafters with an autoregressive part, but {folder} has none."
+            f"additional-config {SECTION} sets a draft vocabulary, which requires a drafter with an autoregressive "
+            f"part, but {folder} has none: remove it."
         )
     if settings.get(RANKS) not in (None, 1):
-        raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is whole on every rank, so it must be 1.")
+        raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is replicated on every rank: set it to 1.")
     return {RANKS: 1}
 
 
 def _check_autoregressive(
     folder: Path, autoregressive: AutoregressiveConfig, settings: dict[str, Any], ranks: int
 ) -> None:
-    """What only a drafter with an autoregressive part needs, whose layer is shared out over the target's ranks."""
+    """Check the settings of a drafter with an autoregressive part, which is sharded over the target's ranks."""
     heads = autoregressive.num_attention_heads
     if autoregressive.layer == "qwen2" and autoregressive.head_dim * heads != autoregressive.hidden_size:
         raise MTPCError(
-            f"{folder} has {heads} heads of {autoregressive.head_dim}, but vLLM's qwen2 layer "
-            f"needs a head_dim of hidden_size / num_attention_heads."
+            f"{folder} has {heads} heads with a head_dim of {autoregressive.head_dim}, but vLLM's qwen2 layer requires "
+            f"a head_dim of hidden_size / num_attention_heads."
         )
     if settings.get(RANKS) not in (None, ranks):
-        raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is shared out over all {ranks} ranks.")
+        raise MTPCError(
+            f"{RANKS} is {settings[RANKS]!r}, but {folder} is sharded over all {ranks} ranks: set it to {ranks}."
+        )
     autoregressive.check_ranks(ranks, folder)
 
 
 def check_verification(method: Any) -> None:
-    """Refuse rejection_sample_method "block", which changes the text, and "synthetic" where vLLM does not have it.
+    """Reject verification methods that are not lossless or not available on this device.
 
-    Errors: `MTPCError`.
+    Args:
+        method: ``rejection_sample_method`` of speculative-config.
+
+    Raises:
+        MTPCError: It is "block", which changes the output's distribution, or "synthetic" on a CPU.
     """
     if method == "block":
         raise MTPCError(
-            "rejection_sample_method is 'block', which vLLM draws with random numbers that the next step draws with "
-            "again: the text is not quite the target's, so it must be 'standard'."
+            "rejection_sample_method is 'block', which is not lossless, because vLLM uses the same random numbers in "
+            "two decoding steps: use 'standard'."
         )
     if method == "synthetic" and integration_points.on_cpu():
-        raise MTPCError("rejection_sample_method is 'synthetic', which vLLM has on GPUs only: use 'standard'.")
+        raise MTPCError("rejection_sample_method is 'synthetic', which vLLM supports on GPUs only: use 'standard'.")
 
 
 def _check_keys(settings: dict[str, Any]) -> None:
@@ -176,13 +214,19 @@ def _check_keys(settings: dict[str, Any]) -> None:
 
 
 def drafter_folder(settings: dict[str, Any]) -> Path | None:
-    """Return the folder of the drafter that the settings name; None: it is not one of ours.
+    """Find the folder of the drafter checkpoint.
 
-    A checkpoint is ours if its config.json says so, which is all that is downloaded to find out.  What cannot be read
-    would fail in vLLM as well: with our method it is refused here, in one sentence.
+    The architecture in config.json decides whether it is a drafter of this project; only this file is downloaded to
+    find out.  A checkpoint that cannot be read would fail in vLLM as well; with the method "eagle" it fails here.
+
+    Args:
+        settings: The keys of speculative-config that the user has set.
+
+    Returns:
+        The folder; None if the settings name no drafter of this project.
 
     Raises:
-        MTPCError: See `mtpc.files.hub.local_folder`.
+        MTPCError: The checkpoint cannot be read, see `mtpc.files.hub.local_folder`.
     """
     model, method, revision = settings.get("model"), settings.get("method"), settings.get("revision")
     if not isinstance(model, str | Path):
@@ -196,10 +240,10 @@ def drafter_folder(settings: dict[str, Any]) -> Path | None:
             if method is None:
                 return None
             raise
-        return None if recognised(folder) is None else local_folder(model, revision)
+        return None if recognize_or_none(folder) is None else local_folder(model, revision)
     folder = Path(model)
     try:
-        return None if recognise(folder) is None else folder
+        return None if recognize(folder) is None else folder
     except MTPCError:
         is_path = is_folder(folder) or ":" not in str(model)  # neither a URI nor a GGUF file of a repository
         return folder if method == METHOD and is_path else None

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.calibration import Clock, Token, calibration, drafted, drawn, fitted, regression
-from mtpc.lab.evaluation.texts import Text
+from mtpc.lab.evaluation.texts import GeneratedText
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import load_drafter
 from mtpc.prompt_lookup.table import CopyTable
@@ -22,7 +22,7 @@ TEXT = [*range(40, 60), *range(40, 60), 1]
 def test_what_is_copied_is_compared_with_the_text(tmp_path: Path) -> None:
     target = make_target(tmp_path / "target")
     drafter, clock = load_drafter(make_copying(tmp_path / "drafter", target)), Clock()
-    found = list(drafted(FrozenTarget(target), drafter, CopyTable(), Text(TEXT, 22), 10, clock))
+    found = list(drafted(FrozenTarget(target), drafter, CopyTable(), GeneratedText(TEXT, 22), 10, clock))
     assert {token.by for token in found} == {"copying"}
     assert sum(token.right for token in found) > 10  # the second half repeats the first but for the last token
     assert sum(not token.right for token in found) == 1
@@ -51,7 +51,7 @@ def test_what_is_drawn_counts_up_to_what_is_rejected(tmp_path: Path) -> None:
     folder = make_target(tmp_path / "target")
     drafter, target = load_drafter(make_drafter(tmp_path / "drafter", folder, "cp")), FrozenTarget(folder)
     given = Namespace(longest=10, max_tokens=60, temperature=1.0)
-    found = list(drawn(target, drafter, CopyTable(), [Text(TEXT, 22)], given))
+    found = list(drawn(target, drafter, CopyTable(), [GeneratedText(TEXT, 22)], given))
     drafts = drafter.config.num_drafts
     assert {token.place for token, _ in found} <= set(range(1, drafts + 1))
     for (token, peak), (following, _) in pairwise(found):

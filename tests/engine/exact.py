@@ -67,4 +67,4 @@ def cells(reference: Reference, prompt: list[int], sampling: Sampling, samples: 
 
 def p_value(sampled: list[Window], table: dict[Window, float]) -> float:
     """Of the observed windows under the exact probabilities of `cells`."""
-    return windows.judge_windows(sampled, table).p
+    return windows.chi_square_windows(sampled, table).p

@@ -16,8 +16,8 @@ from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import draft_budget, load_drafter
-from mtpc.methods.reference import Session
-from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
+from mtpc.methods.reference import ReferenceDrafter
+from mtpc.prompt_lookup.request import CopyRequest, batch_proposals
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
@@ -34,7 +34,7 @@ class Tree(NamedTuple):
     children: int
 
 
-class RecordingSession(Session):
+class RecordingSession(ReferenceDrafter):
     """Notes what it drafts; drafts from the vocabulary of the text so far, and copies where the loop does."""
 
     def __init__(self, loop: Loop, prompt: list[int]) -> None:
@@ -77,7 +77,7 @@ class RecordingSession(Session):
         own = lengths.plan(num_drafts)
         copied = lengths.copied(own) if own and self.loop.copies else None
         draft = super().draft(hidden, following, own, *rest, copied=copied)
-        (cut,) = lengths.cut(draft.tokens.tolist(), draft.sure, num_drafts, [False])
+        (cut,) = lengths.cut(draft.tokens.tolist(), draft.host_confidences, num_drafts, [False])
         drafted = draft.tokens.shape[1]
         self.loop.kinds[drafted, len(cut) - drafted] += 1
         return draft._replace(tokens=torch.tensor([cut], dtype=torch.int64).view(1, -1))
@@ -88,7 +88,7 @@ class RecordingSession(Session):
         if self.copies is None:
             self.copies, said = CopyRequest(self.loop.table, self.text[:-1]), self.text[-1:]
         self.copies.append(said)
-        copied = beside_drafter([self.copies.propose(num_drafts)], num_drafts)
+        copied = batch_proposals([self.copies.propose(num_drafts)], num_drafts)
         self.loop.copied += bool(copied.chances.any())
         return super().draft(hidden, following, num_drafts, *rest, copied=copied)
 
@@ -145,7 +145,7 @@ class Loop:
     @torch.inference_mode()
     def decode(self, prompt: str, temperature: float, tree: Tree | None = None) -> Decoded:
         """Speculative decoding of `TOKENS` bytes, as many drafts as the drafter is made for; one prompt, one text."""
-        text, seed, session = list(prompt.encode()), len(prompt), Session(self.drafter, self.head)
+        text, seed, session = list(prompt.encode()), len(prompt), ReferenceDrafter(self.drafter, self.head)
         if tree is None:
             drafts = self.drafter.config.num_drafts
             return decode_speculatively(self.states, session, text, TOKENS, drafts, temperature, seed)

@@ -70,7 +70,7 @@ def test_whatever_is_wrong_is_one_sentence(tmp_path: Path, random_models: Models
     ):
         cases.append(([*drafting, "--additional-config", json.dumps({"mtpc": section})], sentence))
     cases.append(([*drafting, "--additional-config", "[1]"], "additional-config"))
-    cases.append((["--speculative-config", "[1]"], "speculative-config must be an object of JSON"))
+    cases.append((["--speculative-config", "[1]"], "speculative-config must be a JSON object"))
     cases.append(([*speculative_config(layer, 10**9)], "must be a whole number from 1 to 256"))
     assert len(cases) >= 25
     commands = [["serve", str(target), *ARGUMENTS, *arguments] for arguments, _ in cases]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.lab.distill.client import Completion, Sampling, complete
+from mtpc.lab.distill.client import SampledCompletion, SamplingOptions, complete
 from mtpc.lab.servers.connection import Connection
 from mtpc.lab.servers.engine import ServerSettings
 from mtpc.lab.servers.server import running
@@ -56,9 +56,9 @@ def test_offline_engines_are_measured(tmp_path: Path, random_models: Models) -> 
 def test_completions_side_by_side(tmp_path: Path, random_models: Models, tiny_reference: Reference) -> None:
     asked = [list(f"number {i}: ".encode()) for i in range(12)]
     settings = ServerSettings(random_models.target, 8, 256, extra=("--dtype", "float32", "--enforce-eager"))
-    greedy = Sampling(TOKENS, temperature=0.0, top_p=1.0, top_k=0)
+    greedy = SamplingOptions(TOKENS, temperature=0.0, top_p=1.0, top_k=0)
 
-    async def ask(url: str, prompts: list[list[int]]) -> list[Completion]:
+    async def ask(url: str, prompts: list[list[int]]) -> list[SampledCompletion]:
         async with Connection(url) as connection:
             asked = (complete(connection, "offline", prompt, END, greedy, 0) for prompt in prompts)
             return await asyncio.gather(*asked)

@@ -30,7 +30,7 @@ from tests.support.random_hybrid import make_between, make_hybrid, make_subset, 
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 from tests.support.random_qwen3 import make_qwen3
-from vllm_mtpc.additional import copies, section, vocabulary_values
+from vllm_mtpc.additional_config import draft_settings, uses_prompt_lookup, vocabulary_values
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -161,8 +161,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     asked = {"mtpc": case.vocabulary or {}}
     models, values = case.models, vocabulary_values(asked)
     vocabularies = open_vocabularies(values, models.drafter, VOCABULARY, str(models.target))
-    copy = copies(asked, not method_of(case.models.drafter).read_config(case.models.drafter).own_drafts)
-    loop = Loop(case.plain, case.models.drafter, vocabularies, section(asked).step_cost, copy)
+    copy = uses_prompt_lookup(asked, not method_of(case.models.drafter).read_config(case.models.drafter).own_drafts)
+    loop = Loop(case.plain, case.models.drafter, vocabularies, draft_settings(asked).step_cost, copy)
     exact = Reference(case.plain)
     with Server(
         case.models.target,
@@ -335,7 +335,7 @@ def test_a_seed_repeats_whatever_else_is_served(served: Served, prompt: str) -> 
 
 
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
-    told = "the head's rows of them take" in (served.folder / "log").read_text()
+    told = "their output head rows take" in (served.folder / "log").read_text()
     assert told == (served.loop.vocabularies is not None)
 
 

@@ -190,7 +190,7 @@ def test_greedy_text(said: Said) -> None:
 def loop_of(case: Case) -> Loop:
     """The plain loop with a case's drafter."""
     vocabularies = None if case.vocabulary is None else open_vocabularies(case.vocabulary, case.models.drafter, 258)
-    together = None if vocabularies is None else vocabularies.together()
+    together = None if vocabularies is None else vocabularies.union()
     if vocabularies is not None and together is not None:  # which is what a request without language drafts from
         vocabularies.ids = (*vocabularies.ids[:-1], *together.ids)
     return Loop(case.plain, case.models.drafter, vocabularies, copies=case.copies)

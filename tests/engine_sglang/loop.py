@@ -13,12 +13,12 @@ from transformers import DynamicCache
 
 from mtpc.draft import Draft, TreeDraft
 from mtpc.draft_length.controller import DraftLengths
-from mtpc.draft_length.cost import FREE
-from mtpc.methods.reference import Session
-from mtpc.parallel.borrow import borrowed
+from mtpc.draft_length.cost import FREE_DRAFTS
+from mtpc.methods.reference import ReferenceDrafter
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.requests import RequestLanguages
-from sglang_mtpc.draft_lengths import drafted
+from sglang_mtpc.draft_lengths import drafter_token_count
 from tests.engine.loop import Loop, Tree
 from tests.oracles.decoding import decode_speculatively, decode_with_trees
 
@@ -32,7 +32,7 @@ class PlacesOfBeams(DynamicCache):
             super().reorder_cache(beam_idx)
 
 
-class SteppingSession(Session):
+class SteppingSession(ReferenceDrafter):
     """Changes its head after the first draft of a step; notes what it drafts.
 
     SGLang drafts the first token at the end of the step before, from the vocabulary that this step had; but trees of
@@ -61,7 +61,7 @@ class SteppingSession(Session):
     def draft_tree(self, hidden: Tensor, following: Tensor, size: int, *rest: Any, **named: Any) -> TreeDraft:
         self._choose(following, at_once=self.drafter.parallel is not None)
         best = super().draft_tree(hidden, following, size, *rest, **named, depth=self.loop.depth)
-        draft = borrowed(best, self.loop.borrow)
+        draft = borrow_nodes(best, self.loop.borrow)
         self.loop.borrowed += not torch.equal(draft.tokens, best.tokens)
         self.drafts.append(draft.tokens[0].tolist())
         return draft
@@ -82,7 +82,7 @@ class SteppingSession(Session):
         return super()._step(previous, tokens)
 
 
-class CommonSession(Session):
+class CommonSession(ReferenceDrafter):
     """Drafts of one length, chosen before they are made: the drafter's, mixed with what its text would go on with.
 
     Notes what it drafts.
@@ -92,9 +92,9 @@ class CommonSession(Session):
         super().__init__(loop.drafter, loop.head)
         self.loop, self.text = loop, prompt[:1]
         budget, cost = loop.budget(num_drafts), loop.cost
-        self.ways = [[drafted(budget, length) for length in range(num_drafts + 1)]]
+        self.ways = [[drafter_token_count(budget, length) for length in range(num_drafts + 1)]]
         self.ways += [[0] * (num_drafts + 1)] * (loop.copies and budget.tokens > 0)
-        self.lengths = DraftLengths(budget, num_drafts, cost or FREE, loop.table, copies=loop.copies)
+        self.lengths = DraftLengths(budget, num_drafts, cost or FREE_DRAFTS, loop.table, copies=loop.copies)
         self.drafts: list[list[int]] = []
         detector = loop.vocabularies.detector if loop.vocabularies is not None else None
         self.languages = None if detector is None else RequestLanguages(detector)

@@ -320,7 +320,7 @@ def test_a_misstated_draft_distribution_fails(served: Served) -> None:
 
 
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
-    told = "the head's rows of them take" in (served.folder / "log").read_text()
+    told = "their output head rows take" in (served.folder / "log").read_text()
     assert told == (served.loop.vocabularies is not None)
 
 

@@ -32,7 +32,7 @@ import torch
 
 from mtpc.files.provenance import hardware
 from mtpc.lab.console import console
-from mtpc.lab.servers.server import tidy_end
+from mtpc.lab.servers.server import exit_on_signals
 from mtpc.lab.table import Table
 from tests.gpu.cards import CARDS, ROWS, Card, card_of
 from tests.gpu.row import ENGINES, FOUND, Held
@@ -206,7 +206,7 @@ def main(given: Sequence[str] | None = None) -> int:
         return 2
     results, names = Results(options.out), []
     warm = {engine: Warm(engine, getattr(options, engine), folder) for engine in ENGINES}
-    with tidy_end(), ExitStack() as ends:
+    with exit_on_signals(), ExitStack() as ends:
         for each in warm.values():
             ends.enter_context(closing(each))
         for card in filter(None, cards):

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import torch
 
-from mtpc.cuda_graph import record
-from mtpc.methods.reference import Session
+from mtpc.cuda_graph import capture_graph
+from mtpc.methods.reference import ReferenceDrafter
 from tests.gpu.running import NotRunError, Run
 from tests.gpu.waiting import Waits
 from tests.gpu.whole import Batch, Drafts, differing, examples
@@ -31,7 +31,7 @@ def replayed(run: Run) -> str:
                 def call(draft: Callable[[Batch], Drafts] = draft, buffers: Batch = buffers) -> Drafts:
                     return draft(buffers)
 
-                replay, made = (record if run.on_gpu else record_fake)(call)
+                replay, made = (capture_graph if run.on_gpu else record_fake)(call)
                 for seed in range(1, REPLAYS + 1):
                     batch = Batch.random(rows, seed, *example.sizes, run.device)
                     buffers.take(batch)
@@ -83,7 +83,7 @@ def unwaiting(run: Run) -> str:
     control = Waits()
     control.count()
     with control:
-        Session._mode(None, torch.ones(1, device=run.device))  # type: ignore[arg-type]
+        ReferenceDrafter._mode(None, torch.ones(1, device=run.device))  # type: ignore[arg-type]
     assert "session.py" in str(control.found), "the control: the line of a session that waits was not found"
     drafts = 0
     for name, example in examples(run.device):

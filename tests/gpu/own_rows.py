@@ -23,8 +23,8 @@ def difference(device: str, count: int, rows: int, size: int, dtype: torch.dtype
     held, numbers = (torch.rand(3, rows) < 0.3).to(device), torch.randint(3, (count,)).to(device)
     held[:, :32] &= torch.arange(3, device=device)[:, None] == numbers[0]  # a block that no other row needs
     head[~held[numbers].any(0)] = torch.nan
-    expected = union.logits_of_own(states.float(), head.nan_to_num().float(), held, numbers)
-    found = kernel.logits_of_own(states, head, held, numbers).float()
+    expected = union.logits_by_vocabulary(states.float(), head.nan_to_num().float(), held, numbers)
+    found = kernel.logits_by_vocabulary(states, head, held, numbers).float()
     assert torch.equal(found.isinf(), expected.isinf()), "other tokens than those of the rows' vocabularies"
     return float((found - expected).nan_to_num(0.0, 0.0, 0.0).abs().max())
 
@@ -45,7 +45,7 @@ def kernel_agrees(run: Run) -> str:
     held, times = torch.arange(ROWS, device=run.device) // (ROWS // LANGUAGES) == languages[:, None], []
     for count in (1, 16):
         given = head[:count].clone(), head, held, torch.arange(count, device=run.device) % LANGUAGES
-        both = (partial(compute, *given) for compute in (kernel.logits_of_own, union.logits_of_own))
+        both = (partial(compute, *given) for compute in (kernel.logits_by_vocabulary, union.logits_by_vocabulary))
         times += [microseconds(call, run.device) for call in both]
     found = ", ".join(f"{str(dtype).removeprefix('torch.')} {error:.0e}" for dtype, error in largest.items())
     return "off by {}; {:.0f} us against {:.0f} for 1 request, {:.0f} against {:.0f} for 16".format(found, *times)

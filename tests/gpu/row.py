@@ -23,7 +23,7 @@ import torch
 
 from mtpc.errors import first_line
 from mtpc.files import provenance
-from mtpc.lab.servers.server import tidy_end
+from mtpc.lab.servers.server import exit_on_signals
 from tests.gpu.cards import ROWS
 from tests.gpu.checkout import put_on_the_path
 from tests.gpu.loads import MODULES
@@ -96,7 +96,7 @@ def prepare(folder: Path) -> None:
 
 def run_row(name: str, run: Run) -> NoReturn:
     """Run one row and end this process."""
-    with tidy_end():
+    with exit_on_signals():
         found = tried(name, run)
     (run.folder / FOUND).write_text(json.dumps({"held": found.held, "what": found.what, "origin": origin()}))
     sys.stdout.flush()

@@ -9,7 +9,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from mtpc.cuda_graph import record
+from mtpc.cuda_graph import capture_graph
 from tests.mtpc.parallel.trace import Trace
 
 TIMES = 20
@@ -22,7 +22,7 @@ def microseconds(call: Callable[[], object], device: torch.device) -> float:
         started = time.perf_counter()
         call()
         return 1e6 * (time.perf_counter() - started)
-    replay, _ = record(call)
+    replay, _ = capture_graph(call)
     replay()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from mtpc.draft import Draft, Mode, TreeDraft
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.noise import counter_uniforms
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
 from mtpc.target_head.union import UnionLogits
@@ -28,7 +28,7 @@ NODES, CHILDREN, BORROWED = 6, 2, 2
 LANGUAGES = {"low": Ranking(tuple(range(9))), "high": Ranking(tuple(range(15, 6, -1)))}
 
 
-class Static(Session):
+class Static(ReferenceDrafter):
     """Which mode a batch is drafted in is known without asking the device."""
 
     def _mode(self, temperature: Tensor | None) -> Mode:
@@ -110,9 +110,9 @@ class Example(NamedTuple):
     def tree(self, batch: Batch) -> TreeDraft:
         """Some of its nodes are borrowed."""
         grown = self._session(batch).draft_tree(batch.hidden, batch.following, NODES, batch.temperature, CHILDREN)
-        return borrowed(grown, BORROWED)
+        return borrow_nodes(grown, BORROWED)
 
-    def _session(self, batch: Batch) -> Session:
+    def _session(self, batch: Batch) -> ReferenceDrafter:
         if isinstance(self.head, OwnVocabularies):
             self.head.numbers = batch.numbers
         return Static(self.drafter, self.head)

@@ -55,7 +55,7 @@ def test_sums_that_do_not_rise_lead_to_no_impossible_token(monkeypatch: pytest.M
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of more than 8 numbers are drawn in two steps."""
-    monkeypatch.setattr(drawing, "SINGLE", 8)
+    monkeypatch.setattr(drawing, "SHORT_ROW", 8)
     monkeypatch.setattr(drawing, "BLOCK", 8)
 
 
@@ -80,7 +80,7 @@ def test_a_draw_in_two_steps_is_that_in_one(
     uniforms[0], uniforms[-1] = 0.0, 1.0 - 2.0**-53
     found = draw(weights.expand(50, -1, -1), uniforms)
     assert (weights.gather(1, found[-1:].T) > 0).all()  # where rounding may choose
-    monkeypatch.setattr(drawing, "SINGLE", size)
+    monkeypatch.setattr(drawing, "SHORT_ROW", size)
     assert torch.equal(found[:-1], draw(weights.expand(49, -1, -1), uniforms[:-1]))
 
 
@@ -132,7 +132,9 @@ def test_a_column_with_a_weight_of_its_own() -> None:
     mixed = draw_mixed(logits, temperature, uniforms, columns, weights)
     torch.testing.assert_close(mixed.probs, expected)
     assert torch.equal(mixed.columns, draw(mixed.probs, uniforms, temperature))
-    torch.testing.assert_close(mixed.likely, torch.stack([own[0, 3], torch.tensor(0.0), own[2, 2], torch.tensor(0.0)]))
+    torch.testing.assert_close(
+        mixed.drafter_probs, torch.stack([own[0, 3], torch.tensor(0.0), own[2, 2], torch.tensor(0.0)])
+    )
 
 
 def test_a_weight_of_nothing_changes_no_draw() -> None:

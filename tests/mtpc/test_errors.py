@@ -10,17 +10,17 @@ import pytest
 
 PROGRAM = """
 import multiprocessing, sys
-from mtpc.errors import MTPCError, await_sentences, tells
+from mtpc.errors import MTPCError, await_child_message, exits_with_message
 
 
-@tells
+@exits_with_message
 def work(what):
     if what == "refused":
         raise MTPCError("the head is not plain.")
     raise RuntimeError("broken")
 
 
-@tells
+@exits_with_message
 def engine(what):
     worker = multiprocessing.get_context("spawn").Process(target=work, args=[what])
     worker.start()
@@ -29,7 +29,7 @@ def engine(what):
 
 
 if __name__ == "__main__":
-    await_sentences()
+    await_child_message()
     process = multiprocessing.get_context("spawn").Process(target=engine, args=sys.argv[1:])
     process.start()
     process.join()

@@ -14,8 +14,8 @@ def beam_tree(
 ) -> dict[Prefix, float]:
     """The most probable of the prefixes that are found with their probabilities, parents first.
 
-    steps: levels of the autoregressive part, each after the ``beams`` likeliest prefixes of the one before, with as many
-    children each.  In the windows behind them a node has as many children, too, or fewer: ``offered``.
+    steps: levels of the autoregressive part, each after the ``beams`` likeliest prefixes of the one before, with
+    as many children each.  In the windows behind them a node has as many children, too, or fewer: ``offered``.
     """
     scores: dict[Prefix, float] = {(): 1.0}
     level: list[Prefix] = [()]

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mtpc.draw import draw
-from mtpc.verify.verdict import Verdict, at_drafts, emit, residual
+from mtpc.verify.output import VerifyOutput, emit, probs_of_drafts, residual
 
 
 def block_weights(drafts: Tensor, draft: Tensor, target: Tensor) -> Tensor:
     """w_0..w_K along the drafts, [B, K + 1]."""
-    p, q = at_drafts(target, drafts), at_drafts(draft, drafts)  # [B, K]
+    p, q = probs_of_drafts(target, drafts), probs_of_drafts(draft, drafts)  # [B, K]
     weights = [torch.ones_like(target[:, 0, 0])]
     for i in range(drafts.shape[1]):
         grown = weights[-1] * p[:, i]
@@ -46,7 +46,7 @@ def last_token_probabilities(weights: Tensor, draft: Tensor, target: Tensor) -> 
 
 def verify_block(
     drafts: Tensor, draft: Tensor, target: Tensor, accept_uniforms: Tensor, last_uniforms: Tensor
-) -> Verdict:
+) -> VerifyOutput:
     """Block verification with explicit uniforms; arguments and result as for `verify_rejection`."""
     draft, target = draft.double(), target.double()
     weights = block_weights(drafts, draft, target)

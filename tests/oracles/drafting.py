@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from tests.oracles.autoregressive import DraftLayersOracle
 from torch import Tensor
 
 from mtpc.methods.drafter import Drafter
@@ -17,6 +16,7 @@ from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.independent import IndependentPart
 from mtpc.target_head.shared import SharedHead
 from tests.oracles.circuit_part import CircuitPartOracle
+from tests.oracles.draft_layers import DraftLayersOracle
 from tests.oracles.independent_part import ParallelOracle
 
 Choose = Callable[[int, Tensor], int]  # (draft counted from 0, its distribution [V]) -> token
@@ -31,14 +31,14 @@ class DraftingOracle:
         self.autoregressive = self.window = self.parallel = None
         if config.autoregressive is not None:
             self.autoregressive = DraftLayersOracle(
-                config.autoregressive, part(weights, "serial."), head.embedding, head.rows
+                config.autoregressive, part(weights, "autoregressive."), head.embedding, head.rows
             )
         if isinstance(drafter.parallel, IndependentPart):
             assert self.autoregressive is not None
-            self.parallel = ParallelOracle(drafter.parallel.config, part(weights, "window."), self.autoregressive)
+            self.parallel = ParallelOracle(drafter.parallel.config, part(weights, "parallel."), self.autoregressive)
         elif drafter.parallel is not None:
             assert isinstance(drafter.parallel, CircuitPart)  # the only other kind of window
-            self.window = CircuitPartOracle(drafter.parallel.config, part(weights, "window.head."))
+            self.window = CircuitPartOracle(drafter.parallel.config, part(weights, "parallel.head."))
 
     def draft(
         self, hidden: Tensor, text: list[int], num_drafts: int, choose: Choose, temperature: float = 1.0

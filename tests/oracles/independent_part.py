@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from tests.oracles.autoregressive import DraftLayersOracle, Row
 from torch import Tensor
 
 from mtpc.parallel.config import ParallelConfig
 from tests.oracles.cases import sum_shapes
+from tests.oracles.draft_layers import DraftLayersOracle, Row
 from tests.oracles.enumeration import enumerate_windows
 from tests.oracles.windows import WindowTable
 

@@ -32,7 +32,7 @@ class WholeTree:
     def draft_tree(
         self, hidden: Tensor, following: Tensor, size: int, temperature: Tensor | None, max_children: int | None
     ) -> TreeDraft:
-        """As `mtpc.methods.reference.Session.draft_tree`; the arguments are not needed."""
+        """As `mtpc.methods.reference.ReferenceDrafter.draft_tree`; the arguments are not needed."""
         return self.draft
 
 

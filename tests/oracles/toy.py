@@ -11,7 +11,7 @@ from torch import Tensor
 from mtpc.draft import Draft
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 
 STATES, START, DRAFTS = 4, 2, 3
@@ -54,7 +54,7 @@ class MarkovDrafter:
     def draft(
         self, hidden: Tensor, following: Tensor, num_drafts: int, temperature: Tensor | None, noise: Tensor | None
     ) -> Draft:
-        """As `mtpc.methods.reference.Session.draft`; the hidden states are not needed."""
+        """As `mtpc.methods.reference.ReferenceDrafter.draft`; the hidden states are not needed."""
         tokens, probs, token = [], [], following[:, -1]
         for i in range(num_drafts):
             if noise is None or temperature is None:
@@ -82,6 +82,6 @@ def circuit_drafter(kind: str = "btree", dtype: torch.dtype = torch.float32) -> 
     return drafter.to(dtype).eval()
 
 
-def session(drafter: Drafter) -> Session:
+def session(drafter: Drafter) -> ReferenceDrafter:
     """A new session of a drafter without an autoregressive part, which reads no head of the target."""
-    return Session(drafter, SharedHead(torch.empty(0, 0), torch.empty(0, 0)))
+    return ReferenceDrafter(drafter, SharedHead(torch.empty(0, 0), torch.empty(0, 0)))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sglang_cpu import attention
-from sglang_cpu.attention import Step, attend
+from sglang_cpu.attention import StepLayout, attend
 
 HEADS, KEY_HEADS, SIZE, VALUE_SIZE, SLOTS = 6, 2, 8, 5, 64
 ROWS = torch.tensor([2, 0, 3])
@@ -56,7 +56,7 @@ def random_tree(width: int) -> Tensor:
 def test_a_step(width: int) -> None:
     query, keys, values, slots = tables(width)
     tree = random_tree(width)
-    step = Step.lay_out(slots, ROWS, BEFORE, tree)
+    step = StepLayout.lay_out(slots, ROWS, BEFORE, tree)
     expected = one_by_one(query, keys, values, slots, tree, 0.3)
     torch.testing.assert_close(attend(query, keys, values, step, 0.3), expected)
 
@@ -64,9 +64,9 @@ def test_a_step(width: int) -> None:
 def test_a_request_is_computed_as_without_the_others() -> None:
     query, keys, values, slots = tables(3)
     tree = random_tree(3)
-    together = attend(query, keys, values, Step.lay_out(slots, ROWS, BEFORE, tree), 0.3).view(len(ROWS), 3, -1)
+    together = attend(query, keys, values, StepLayout.lay_out(slots, ROWS, BEFORE, tree), 0.3).view(len(ROWS), 3, -1)
     for row in range(len(ROWS)):
-        step = Step.lay_out(slots, ROWS[row : row + 1], BEFORE[row : row + 1], tree[row : row + 1])
+        step = StepLayout.lay_out(slots, ROWS[row : row + 1], BEFORE[row : row + 1], tree[row : row + 1])
         alone = attend(query[row * 3 : row * 3 + 3], keys, values, step, 0.3)
         torch.testing.assert_close(alone.reshape(3, -1), together[row], rtol=0, atol=1e-6)
 
@@ -79,8 +79,8 @@ def test_in_bfloat16_the_length_of_the_others_makes_hardly_a_difference() -> Non
     for length in range(20, 280, 13):
         query = torch.randn(8, HEADS, 64, generator=generator).bfloat16()
         rows, before = torch.arange(2), torch.tensor([20, length])
-        together = attend(query, keys, values, Step.lay_out(slots, rows, before, tree), None)[:4]
-        alone = attend(query[:4], keys, values, Step.lay_out(slots, rows[:1], before[:1], tree[:1]), None)
+        together = attend(query, keys, values, StepLayout.lay_out(slots, rows, before, tree), None)[:4]
+        alone = attend(query[:4], keys, values, StepLayout.lay_out(slots, rows[:1], before[:1], tree[:1]), None)
         different.append((together != alone).float().mean())
     assert torch.stack(different).mean() < 0.001
 

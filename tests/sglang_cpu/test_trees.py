@@ -66,7 +66,7 @@ def test_a_mask_over_the_whole_text() -> None:
 
 
 def test_packed_masks_are_refused() -> None:
-    with pytest.raises(NotImplementedError, match="form 2"):
+    with pytest.raises(NotImplementedError, match="mode 2"):
         build(some_trees(3, 1), 2)
 
 

@@ -11,7 +11,7 @@ from mtpc.draft_length.budget import DraftBudget
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc.draft_lengths import WorkerLengths
-from sglang_mtpc.shape import Shape
+from sglang_mtpc.shape import DraftShape
 
 CHANCES, VOCAB = torch.tensor([0.7, 0.9, 0.8, 0.6, 0.5, 0.4]), 258
 
@@ -20,7 +20,7 @@ class Texts(WorkerLengths):
     """Every other request would go on with 1, 2, 3 and so on; the others have nothing to copy."""
 
     def __init__(self, tokens: int = 3, steps: int = 0, drafts: int = 6) -> None:
-        shape = Shape(drafts, 1, drafts)
+        shape = DraftShape(drafts, 1, drafts)
         super().__init__(CopyTable(), torch.device("cpu"), DraftBudget(tokens, steps), shape, None, True)
 
     def begin(self, requests: Any, greedy: bool = True) -> None:

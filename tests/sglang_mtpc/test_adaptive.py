@@ -9,18 +9,18 @@ import torch
 
 from mtpc.draft import Draft
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree
-from sglang_mtpc.draft_lengths import Chosen
-from sglang_mtpc.step import Steps
+from sglang_mtpc.draft_lengths import ChosenLength
+from sglang_mtpc.step import BatchSteps
 from tests.sglang_mtpc.stand_ins import VOCAB, Texts, batch_of
 
 ROWS = 4
 
 
-def begun(lengths: Any, chosen: Chosen) -> tuple[Any, Any]:
+def begun(lengths: Any, chosen: ChosenLength) -> tuple[Any, Any]:
     """A batch of greedy requests, and its step, whose drafts get such a length."""
     lengths.choose = lambda: chosen
     batch, _ = batch_of(ROWS, "greedy")
-    return batch, Steps(7).begin(batch)
+    return batch, BatchSteps(7).begin(batch)
 
 
 @pytest.mark.parametrize("length", [0, 6])
@@ -28,7 +28,7 @@ def test_a_tree_is_whole_or_not_there(length: int) -> None:
     lengths: Any = Texts()
     laps, told, tree = list[str](), list[int](), Draft(torch.ones(ROWS, 6, dtype=torch.int64), None)
     lengths.controller.drafted_trees = told.append
-    batch, step = begun(lengths, Chosen(length, length))
+    batch, step = begun(lengths, ChosenLength(length, length))
     found = AdaptiveTree(lengths, lambda batch, step: tree, laps.append, VOCAB)(batch, step)
     assert found.tokens.shape == (ROWS, length)
     assert (told, laps) == ([6] if length else [], ["lengths"])
@@ -37,14 +37,14 @@ def test_a_tree_is_whole_or_not_there(length: int) -> None:
 @pytest.mark.parametrize(
     ("budget", "chosen", "asked"),
     [
-        (3, Chosen(3, 5), 3),
-        (3, Chosen(0, 5), None),
-        (3, Chosen(0, 0), None),
-        (0, Chosen(0, 5), 0),
-        (0, Chosen(0, 0), None),
+        (3, ChosenLength(3, 5), 3),
+        (3, ChosenLength(0, 5), None),
+        (3, ChosenLength(0, 0), None),
+        (0, ChosenLength(0, 5), 0),
+        (0, ChosenLength(0, 0), None),
     ],
 )
-def test_who_drafts_a_chain(budget: int, chosen: Chosen, asked: int | None) -> None:
+def test_who_drafts_a_chain(budget: int, chosen: ChosenLength, asked: int | None) -> None:
     """Where copies are all that there is, they are the drafter's own."""
     lengths, seen = Texts(budget), list[int]()
 

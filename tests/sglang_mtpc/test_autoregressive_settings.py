@@ -106,7 +106,7 @@ def test_directories(target: Path, copy: Path, change: Callable[[Path], None], s
     [
         (("--speculative-num-steps", "0"), "--speculative-num-steps is 0"),
         (("--speculative-num-steps", "1000000000"), "must be a whole number from 1 to 256"),
-        ((*BEAM, "--speculative-num-draft-tokens", "1000000000"), "a tree has 4096 nodes at most"),
+        ((*BEAM, "--speculative-num-draft-tokens", "1000000000"), "a tree has at most 4096 nodes"),
         (("--speculative-num-draft-tokens", "1"), "--speculative-num-draft-tokens less 1 is 0"),
         (("--speculative-num-steps", "2", "--speculative-num-draft-tokens", "5"), "verified as 3 tokens"),
         (("--speculative-eagle-topk", "2"), "--speculative-num-draft-tokens is None"),
@@ -123,7 +123,7 @@ def test_directories(target: Path, copy: Path, change: Callable[[Path], None], s
         (("--speculative-draft-window-size", "64"), "must be None"),
         (("--pp-size", "2"), "--pp-size is 2"),
         (("--speculative-token-map", "gone.json"), "gone.json is missing"),
-        (("--speculative-token-map", "?size=5"), "name no file"),
+        (("--speculative-token-map", "?size=5"), "need a file of rankings"),
         (("--speculative-token-map", "a.json?size=many"), "--speculative-token-map is wrong at 'size'"),
         (("--speculative-token-map", "a.json?colour=red"), "--speculative-token-map is wrong at 'colour'"),
     ],
@@ -189,9 +189,9 @@ def test_copying(target: Path, fastmtp: Path, tmp_path: Path) -> None:
     assert longer.speculative_num_draft_tokens == 10
     assert resolved(target, *copies, algorithm="FASTMTP").disable_overlap_schedule  # on a CPU
     whole = (*copies[:-1], f"{copies[-1]}&adaptive=false")
-    refused("it needs --disable-overlap-schedule", target, *whole, algorithm="FASTMTP")
+    refused("requires --disable-overlap-schedule", target, *whole, algorithm="FASTMTP")
     tree = (*BEAM, "--speculative-num-draft-tokens", "4")
-    refused("copying makes chains", target, *synchronous, *tree, algorithm="FASTMTP")
+    refused("but with prompt lookup it must be 1", target, *synchronous, *tree, algorithm="FASTMTP")
 
 
 def test_lengths_that_pay(target: Path, fastmtp: Path) -> None:

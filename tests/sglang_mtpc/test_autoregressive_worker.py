@@ -11,7 +11,6 @@ import pytest
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
-from sglang_mtpc.models.autoregressive import DraftLayersModel
 from torch import nn
 
 from mtpc.draft import Draft, DraftContext
@@ -27,10 +26,11 @@ from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from sglang_mtpc import autoregressive_worker, eagle_tree, ranks, served
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree
 from sglang_mtpc.autoregressive_worker import AutoregressiveDraftWorker
-from sglang_mtpc.draft_strategies import AutoregressiveTree, Looped, TwoPartChain, TwoPartTree
-from sglang_mtpc.drafting import Drafting, Inputs
-from sglang_mtpc.shape import Shape
-from sglang_mtpc.step import Steps
+from sglang_mtpc.draft_strategies import AutoregressiveTree, LoopOutput, TwoPartChain, TwoPartTree
+from sglang_mtpc.drafting import Drafting, DraftInputs
+from sglang_mtpc.models.draft_layers import DraftLayersModel
+from sglang_mtpc.shape import DraftShape
+from sglang_mtpc.step import BatchSteps
 from tests.sglang_mtpc.stand_ins import VOCAB, Texts, batch_of
 
 VOCABULARIES = DraftVocabularies(Rankings(6, {"low": Ranking((0, 1, 2))}), VocabularySettings(size=3))
@@ -39,8 +39,8 @@ VOCABULARIES = DraftVocabularies(Rankings(6, {"low": Ranking((0, 1, 2))}), Vocab
 def worker(file: Path | None, parallel: Any = None) -> Any:
     """One that SGLang has not made."""
     made = AutoregressiveDraftWorker.__new__(AutoregressiveDraftWorker)
-    made.clock, made.parallel, made.shape = DraftClock(file), parallel, Shape(2, 1, 2)
-    made.lengths, made.steps = None, Steps(7)
+    made.clock, made.parallel, made.shape = DraftClock(file), parallel, DraftShape(2, 1, 2)
+    made.lengths, made.steps = None, BatchSteps(7)
     made.speculative_num_steps, made.speculative_num_draft_tokens = 1, 3
     made.draft_runner = SimpleNamespace(model=model())
     made.target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=VOCAB))
@@ -110,7 +110,7 @@ def copying_worker(lengths: Texts, steps: int, parallel: Any = None, first: torc
         return first * states.mean(1, keepdim=True)
 
     made = worker(None, parallel)
-    made.draft_runner.model.first_waits, made.draft_runner.model.first_logits = first is not None, first_logits
+    made.draft_runner.model.defers_first_logits, made.draft_runner.model.first_logits = first is not None, first_logits
     made.lengths, made.shape, made.speculative_num_steps = lengths, lengths.shape, steps
     made.strategy = made._strategy()
     return made
@@ -128,7 +128,7 @@ def test_a_serial_part_drafts_from_the_mixture(
     made = copying_worker(Texts(2, steps=2, drafts=5), 2, first=own.log() if waits else None)
     if waits:
         batch.spec_info.hidden_states = torch.ones(rows, 4)
-        batch.spec_info.draft_probs = torch.ones(rows, 1)  # see `NoHead`
+        batch.spec_info.draft_probs = torch.ones(rows, 1)  # see `ZeroHead`
         own = own.log().softmax(-1)
 
     def loop(self: Any, prepared: Any) -> tuple[Any, ...]:
@@ -155,7 +155,7 @@ def test_a_serial_part_drafts_from_the_mixture(
     copying = Copying.begin(made.lengths.copied(5))
     expected = copying.mixed(own)
     assert torch.equal(tokens[greedy, 0], expected[greedy].argmax(1))
-    following = copying.drafted(tokens[:, 0], copying.of(own)).mixed(own)
+    following = copying.drafted(tokens[:, 0], copying.drafter_probability(own)).mixed(own)
     mixing.drafted(tokens[:, 0])
     assert torch.allclose(mixing.logits(own.log()).softmax(-1), following, atol=1e-6)
     assert tokens[:, 2:].tolist() == [[3, 4, 5], [0, 0, 0]][::-1] * (rows // 2)
@@ -178,12 +178,12 @@ def test_a_window_reads_the_states_of_every_serial_step(monkeypatch: pytest.Monk
     batch, _ = batch_of(rows, "greedy", states.flatten(1))
     later, tokens = torch.randn(2, rows, size), torch.arange(9).view(rows, 3)
 
-    def loop(self: Any, batch: Any, steps: int, nodes: int, mixing: Any) -> Looped:
+    def loop(self: Any, batch: Any, steps: int, nodes: int, mixing: Any) -> LoopOutput:
         assert torch.equal(batch.spec_info.hidden_states, states[:, 1])
         assert (steps, nodes, mixing) == (3, 3, None)
-        return Looped(torch.empty(0), torch.empty(0), tokens, None, list(later))
+        return LoopOutput(torch.empty(0), torch.empty(0), tokens, None, list(later))
 
-    def parallel(inputs: Inputs, mode: str) -> Draft:
+    def parallel(inputs: DraftInputs, mode: str) -> Draft:
         seen.append(inputs)
         return Draft(torch.full((rows, 2), 7), None)
 
@@ -201,7 +201,7 @@ def test_a_window_reads_the_states_of_every_serial_step(monkeypatch: pytest.Monk
 def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: list[Draft]) -> None:
     part = load_drafter(hybrid).parallel
     assert part is not None
-    rows, parallel = 12, Drafting(part, Shape(3, 1, 3), copies=True)
+    rows, parallel = 12, Drafting(part, DraftShape(3, 1, 3), copies=True)
     states = torch.randn(rows, 2, 64, generator=torch.Generator().manual_seed(5))
     batch, _ = batch_of(rows, mode, states.view(rows, -1))
     own, made = batch.spec_info.draft_probs.clone(), copying_worker(Texts(4, steps=1), 1, parallel)
@@ -210,10 +210,10 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
     assert tokens.shape == (rows, 6)
 
     copying = Copying.begin(made.lengths.copied(6))
-    step = Steps(7).begin(batch)
+    step = BatchSteps(7).begin(batch)
     known = DraftContext(states, torch.stack([batch.spec_info.bonus_tokens, tokens[:, 0]], 1))
     noise = None if mode == "greedy" else counter_uniforms(step.seeds, step.positions, 3)
-    after = copying.drafted(tokens[:, 0], copying.of(own))
+    after = copying.drafted(tokens[:, 0], copying.drafter_probability(own))
     expected = part.draft(known, step.temperature, noise, 3, step.mode, after)
     assert torch.equal(tokens[:, 1:4], expected.tokens)
     assert torch.equal(tokens[1::2, 1:4], torch.tensor([[2, 3, 4]]).repeat(rows // 2, 1)) or mode != "greedy"
@@ -237,7 +237,7 @@ def test_a_loop_that_drafts_less_than_is_verified_is_not_captured(
 class Trees(NamedTuple):
     """A strategy for trees, in the place of `AdaptiveTree`'s arguments."""
 
-    shape: Shape
+    shape: DraftShape
     parallel: bool
     adapts: bool
     expected: Any
@@ -246,11 +246,11 @@ class Trees(NamedTuple):
 @pytest.mark.parametrize(
     "case",
     [
-        Trees(Shape(3, 2, 8), parallel=False, adapts=False, expected=None),
-        Trees(Shape(3, 2, 8, 2), parallel=False, adapts=False, expected=AutoregressiveTree),
-        Trees(Shape(3, 2, 8), parallel=False, adapts=True, expected=(AdaptiveTree, AutoregressiveTree)),
-        Trees(Shape(3, 2, 8), parallel=True, adapts=False, expected=TwoPartTree),
-        Trees(Shape(3, 2, 8), parallel=True, adapts=True, expected=(AdaptiveTree, TwoPartTree)),
+        Trees(DraftShape(3, 2, 8), parallel=False, adapts=False, expected=None),
+        Trees(DraftShape(3, 2, 8, 2), parallel=False, adapts=False, expected=AutoregressiveTree),
+        Trees(DraftShape(3, 2, 8), parallel=False, adapts=True, expected=(AdaptiveTree, AutoregressiveTree)),
+        Trees(DraftShape(3, 2, 8), parallel=True, adapts=False, expected=TwoPartTree),
+        Trees(DraftShape(3, 2, 8), parallel=True, adapts=True, expected=(AdaptiveTree, TwoPartTree)),
     ],
 )
 def test_what_makes_a_tree(case: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,12 +266,12 @@ def test_what_makes_a_tree(case: Trees, monkeypatch: pytest.MonkeyPatch) -> None
     assert bool(installed) == (case.expected is not None and not case.parallel)
 
 
-@pytest.mark.parametrize(("drafter", "steps", "parallel"), [("fastmtp", 3, None), ("hybrid", 1, Shape(3, 1, 3))])
+@pytest.mark.parametrize(("drafter", "steps", "parallel"), [("fastmtp", 3, None), ("hybrid", 1, DraftShape(3, 1, 3))])
 @pytest.mark.parametrize("copied", [0, 2])
 def test_a_worker_is_completed(
     drafter: str,
     steps: int,
-    parallel: Shape | None,
+    parallel: DraftShape | None,
     copied: int,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -293,15 +293,15 @@ def test_a_worker_is_completed(
 
     def sglang_makes_it(self: Any, target_worker: Any) -> None:
         self.target_worker, self.device = target_worker, "cpu"
-        self.draft_runner = SimpleNamespace(model=SimpleNamespace(completed=None))
+        self.draft_runner = SimpleNamespace(model=SimpleNamespace(with_head_inputs=None))
 
     monkeypatch.setattr(EagleDraftWorker, "__init__", sglang_makes_it)
     monkeypatch.setattr(autoregressive_worker, "get_parallel", lambda: SimpleNamespace(tp_rank=0, dp_rank=None))
     made: Any = AutoregressiveDraftWorker(
         SimpleNamespace(model_config=model, model_runner=SimpleNamespace(model=None), random_seed=7)
     )
-    assert (made.steps.random_seed, made.vocabularies, made.requests, made.watch) == (7, None, None, None)
-    assert (made.shape, made.speculative_num_steps) == (Shape(drafts, 1, drafts), steps)
+    assert (made.steps.random_seed, made.vocabularies, made.requests, made.metrics) == (7, None, None, None)
+    assert (made.shape, made.speculative_num_steps) == (DraftShape(drafts, 1, drafts), steps)
     assert (made.parallel and made.parallel.shape) == parallel
     assert (made.lengths is not None) == bool(copied)
     assert made.parallel is None or made.parallel.copies == bool(copied)
@@ -343,7 +343,7 @@ def target(weight: torch.Tensor | None) -> Any:
     ids=["none", "int8", "packed", "fp8"],
 )
 def test_rows_of_a_quantised_head_are_refused(weight: torch.Tensor | None) -> None:
-    with pytest.raises(MTPCError, match=r"an output head that is not quantised; set its language to 'none'\.$"):
+    with pytest.raises(MTPCError, match=r"an output head that is not quantized; set its language to 'none'\.$"):
         model().share(target(weight), VOCABULARIES, None)
     model().share(target(weight), None, None)  # SGLang computes with it
 
@@ -379,7 +379,7 @@ def test_a_head_is_asked_later(mode: ForwardMode, waits: bool, monkeypatch: pyte
     made, states, rows = model(), torch.randn(3, 4), []
     made.share(target(torch.randn(6, 4)), VOCABULARIES, None)
     del made.model  # a module
-    made.first_waits, made.model = waits, lambda *_: states
+    made.defers_first_logits, made.model = waits, lambda *_: states
 
     def process(input_ids: Any, states: torch.Tensor, head: Any, metadata: Any) -> Any:
         logits = head(states)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
 
 from mtpc.draft import DraftContext
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.beams import Beams
-from mtpc.parallel.borrow import borrowed
-from mtpc.parallel.completed import completed
+from mtpc.parallel.borrow import borrow_nodes
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 from sglang_mtpc.beam_tree import draft_tree
-from sglang_mtpc.shape import Shape
-from sglang_mtpc.step import Step
-from tests.support.random_hybrid import forget_method, register_method
+from sglang_mtpc.shape import DraftShape
+from sglang_mtpc.step import BatchStep
+from tests.support.random_hybrid import register_method
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
@@ -25,27 +23,25 @@ ROWS, LENGTH = 3, 5
 
 
 @pytest.fixture(scope="module", autouse=True)
-def third_method() -> Iterator[None]:
-    """The registry knows it while these tests run."""
+def third_method() -> None:
+    """The registry knows it, from here on: fixtures of the session count on it."""
     register_method()
-    yield
-    forget_method()
 
 
 class Layers:
     """What is read of a `DraftLayersModel`, and SGLang's pass for the beams, from a session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ReferenceDrafter) -> None:
         self.session = session
 
     def head(self, requests: int) -> SharedHead:
         assert requests == ROWS
         return self.session.head
 
-    def completed(self, known: DraftContext, requests: int) -> DraftContext:
+    def with_head_inputs(self, known: DraftContext, requests: int) -> DraftContext:
         assert requests == ROWS
         assert self.session.drafter.autoregressive is not None
-        return completed(known, self.session.drafter.autoregressive, self.session.head)
+        return with_head_inputs(known, self.session.drafter.autoregressive, self.session.head)
 
     def again(self, beams: Beams, first: Tensor) -> Tensor:
         rows = torch.arange(ROWS).repeat_interleave(beams.tokens.shape[1])
@@ -61,26 +57,28 @@ class Input:
 
 
 @pytest.mark.parametrize("name", ["gumiho-ff", "gumiho-hmm", "gumiho-cp-one-step", "hybrid-hmm"])
-@pytest.mark.parametrize("shape", [Shape(4, 2, 9), Shape(3, 4, 20), Shape(3, 3, 3), Shape(4, 3, 20, 6)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [DraftShape(4, 2, 9), DraftShape(3, 4, 20), DraftShape(3, 3, 3), DraftShape(4, 3, 20, 6)], ids=str
+)
 @torch.inference_mode()
-def test_the_tree_is_the_plain_loops(name: str, shape: Shape) -> None:
+def test_the_tree_is_the_plain_loops(name: str, shape: DraftShape) -> None:
     drafter, head = EXAMPLES[name](), SharedHead.of(tiny_target())
     generator = torch.Generator().manual_seed(6)
     hidden = torch.randn(ROWS, LENGTH, SIZE, generator=generator)
     following = torch.randint(VOCAB, (ROWS, LENGTH), generator=generator)
     temperature = torch.tensor([1.0, 0.0, 0.6])
-    expected = Session(drafter, head).draft_tree(
+    expected = ReferenceDrafter(drafter, head).draft_tree(
         hidden, following, shape.nodes, temperature, shape.children, depth=shape.depth
     )
-    session = Session(drafter, head)
+    session = ReferenceDrafter(drafter, head)
     first, layers = session._step(hidden, following)[:, -1], Layers(session)
-    step = Step("mixed", temperature, torch.zeros(ROWS), torch.zeros(ROWS))
+    step = BatchStep("mixed", temperature, torch.zeros(ROWS), torch.zeros(ROWS))
     given = Input(torch.cat([hidden[:, -1], first], 1), following[:, -1])
     assert drafter.parallel is not None
     again = layers.again if drafter.split(shape.depth)[0] == 2 else None
     laps: list[str] = []
     found = draft_tree(given, step, shape, layers, drafter.parallel, again, laps.append)
     assert laps == ["tree", *(["tree"] if again else []), "parallel", "tree"]
-    expected = borrowed(expected, shape.borrowed)
+    expected = borrow_nodes(expected, shape.borrowed)
     assert torch.equal(found.tokens, expected.tokens)
     assert torch.equal(found.parents, expected.parents)

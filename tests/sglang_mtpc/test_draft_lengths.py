@@ -13,11 +13,11 @@ import torch
 from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.cost import StepCost
-from mtpc.prompt_lookup.mixture import Copied, doubted
+from mtpc.prompt_lookup.mixture import Copied, mixture_weight
 from mtpc.prompt_lookup.request import CopyRequest
 from mtpc.prompt_lookup.table import CopyTable
-from sglang_mtpc.draft_lengths import WorkerLengths, drafted, lengthened, nothing
-from sglang_mtpc.shape import Shape
+from sglang_mtpc.draft_lengths import WorkerLengths, append_copied, drafter_token_count, empty_drafts
+from sglang_mtpc.shape import DraftShape
 
 CPU, TABLE = torch.device("cpu"), CopyTable((0.2, 0.5, 0.8))
 COST = StepCost(plain=((1, 1.0),), verifying=((2, 1.1), (40, 2.0)))
@@ -37,7 +37,7 @@ def request(prompt: list[int]) -> Any:
 def test_what_follows_a_draft_is_certain(stated: bool) -> None:
     copied = Copied(torch.tensor([[1, 2, 3, 0], [0, 0, 0, 0]]), torch.tensor([[0.9] * 4, [0.0] * 4]))
     probs = torch.rand(2, 2, 5).softmax(-1) if stated else None
-    longer = lengthened(Draft(torch.tensor([[1, 2], [4, 3]]), probs), copied)
+    longer = append_copied(Draft(torch.tensor([[1, 2], [4, 3]]), probs), copied)
     assert longer.tokens.tolist() == [[1, 2, 3, 0], [4, 3, 0, 0]]
     if probs is None:
         assert longer.probs is None
@@ -52,12 +52,12 @@ def test_a_draft_that_is_long_enough_stays_as_it_is() -> None:
         Draft(torch.tensor([[1, 2]]), torch.ones(1, 2, 5)),
         Copied(torch.ones(1, 2).long(), torch.ones(1, 2)),
     )
-    assert all(torch.equal(a, b) for a, b in zip(lengthened(draft, copied)[:2], draft[:2], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(append_copied(draft, copied)[:2], draft[:2], strict=True))
 
 
 @pytest.mark.parametrize(("mode", "stated"), [("greedy", None), ("mixed", (2, 0, 9))])
 def test_nothing_is_drafted(mode: Any, stated: tuple[int, ...] | None) -> None:
-    tokens, probs, _ = nothing(torch.tensor([4, 5], dtype=torch.int32), 9, mode)
+    tokens, probs, _ = empty_drafts(torch.tensor([4, 5], dtype=torch.int32), 9, mode)
     assert (tokens.shape, tokens.dtype) == ((2, 0), torch.int64)
     assert (None if probs is None else tuple(probs.shape)) == stated
 
@@ -66,7 +66,7 @@ def worker_lengths(
     own: int = 0, longest: int = 4, cost: StepCost | None = None, copies: bool = True, table: CopyTable = TABLE
 ) -> WorkerLengths:
     """Of a drafter of so many draft steps, for chains."""
-    return WorkerLengths(table, CPU, DraftBudget(own, steps=own), Shape(longest, 1, longest), cost, copies)
+    return WorkerLengths(table, CPU, DraftBudget(own, steps=own), DraftShape(longest, 1, longest), cost, copies)
 
 
 def test_the_text_goes_on_as_before() -> None:
@@ -75,7 +75,7 @@ def test_the_text_goes_on_as_before() -> None:
     made.begin([other, one])
     tokens, chances = made.copied(3)
     assert tokens[1].tolist() == [3, 4, 1]
-    assert chances[1].tolist() == pytest.approx([doubted(chance) for chance in TABLE.along(2, 3)])
+    assert chances[1].tolist() == pytest.approx([mixture_weight(chance) for chance in TABLE.after_match(2, 3)])
     assert chances[0].tolist() == [0.0, 0.0, 0.0]
     one.output_ids.extend([3, 9])
     other.output_ids.extend([8])
@@ -95,7 +95,7 @@ def test_what_was_said_is_learned_from() -> None:
         made.begin([one])
         tokens, chances = made.copied(4)
         assert tokens[0].tolist() == expected.tokens
-        assert torch.equal(chances[0], torch.tensor([doubted(chance) for chance in expected.chances]))
+        assert torch.equal(chances[0], torch.tensor([mixture_weight(chance) for chance in expected.chances]))
         one.output_ids.extend(said)
         plain.append(said)
 
@@ -129,8 +129,8 @@ def test_a_drafter_that_is_wrong_drafts_no_more_until_it_may_be_right_again(copi
     for step in range(120):
         made.begin(requests)
         copied, chosen = made.copied(3), made.choose()
-        length.append(chosen.own)
-        made.completed(Draft(torch.full((2, chosen.own), 500), None), copied, chosen)
+        length.append(chosen.drafter_tokens)
+        made.extend_with_copied(Draft(torch.full((2, chosen.drafter_tokens), 500), None), copied, chosen)
         for number, one in enumerate(requests):
             one.output_ids.append(10 + 100 * number + step)
     assert length[0] == 3
@@ -143,14 +143,14 @@ def test_without_a_cost_all_drafts_have_one_length() -> None:
     copied, chosen = made.copied(4), made.choose()
     assert chosen == (0, 4)
     draft = Draft(torch.tensor([[1, 2, 3]]), None)
-    assert made.completed(draft, copied, chosen).tokens.tolist() == [[1, 2, 3, copied.tokens[0, 3]]]
+    assert made.extend_with_copied(draft, copied, chosen).tokens.tolist() == [[1, 2, 3, copied.tokens[0, 3]]]
 
 
 def test_a_tree_is_whole_or_not_there() -> None:
     for token, expected in ((0.01, (3, 8)), (0.5, (0, 0))):
         curve = ((1, 1.0), (101, 1.0 + 100 * token))
         cost = StepCost(plain=curve, verifying=curve, drafting=((1, 0.1),))
-        made = WorkerLengths(TABLE, CPU, DraftBudget(3), Shape(3, 2, 8), cost, copies=False)
+        made = WorkerLengths(TABLE, CPU, DraftBudget(3), DraftShape(3, 2, 8), cost, copies=False)
         made.begin([request([1, 2, 3])])
         assert made.choose() == expected
 
@@ -165,7 +165,7 @@ def test_a_tree_is_whole_or_not_there() -> None:
     ],
 )
 def test_what_is_drafted_for_a_length(budget: DraftBudget, ways: list[int]) -> None:
-    assert [drafted(budget, length) for length in range(5)] == ways
+    assert [drafter_token_count(budget, length) for length in range(5)] == ways
 
 
 @pytest.mark.parametrize("rows", [1, 2])
@@ -175,7 +175,7 @@ def test_copies_alone_are_drafted_where_the_drafter_is_not_worth_its_time(rows: 
     made.begin([request([1, 2, 3] * 4) for _ in range(rows)], greedy=False)
     copied, chosen = made.copied(8), made.choose()
     assert chosen == (0, 8)
-    draft = made.completed(nothing(torch.full((rows,), 3), 9, "sampled"), copied, chosen)
+    draft = made.extend_with_copied(empty_drafts(torch.full((rows,), 3), 9, "sampled"), copied, chosen)
     assert draft.tokens.tolist() == [[1, 2, 3, 1, 2, 3, 1, 2]] * rows
     assert draft.probs is not None
     assert draft.probs.argmax(2).tolist() == draft.tokens.tolist() and draft.probs.amax(2).eq(1).all()
@@ -186,9 +186,9 @@ def test_steps_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sglang_mtpc.served.announce_cost", said.append)
     monkeypatch.setattr("sglang_mtpc.draft_lengths.seconds_of_first_rank", lambda seconds: 1.0)
     made, calls = worker_lengths(3, 3, COST), list[int]()
-    made.time(calls.append, calls.append, 4)
+    made.time_steps(calls.append, calls.append, 4)
     assert not calls
-    made.is_timed = True
-    made.time(calls.append, calls.append, 4)
+    made.times_steps = True
+    made.time_steps(calls.append, calls.append, 4)
     assert made.controller.cost.drafting == ((1, 1.0), (4, 1.0))
     assert said == [made.controller.cost] and calls

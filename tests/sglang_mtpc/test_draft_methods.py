@@ -15,7 +15,7 @@ from mtpc.errors import MTPCError
 from mtpc.methods import draft_methods, method_of
 from sglang_mtpc import _worker, integration_points, served
 from sglang_mtpc.algorithm import DrafterAlgorithm
-from sglang_mtpc.shape import Shape
+from sglang_mtpc.shape import DraftShape
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_subset
@@ -74,7 +74,7 @@ def test_what_is_left_open_is_completed(target: Path, folder: Path) -> None:
         ),
         (("--speculative-adaptive",), "with a hybrid drafter it must be False"),
         (("--speculative-token-map", "gone.json"), "gone.json is missing"),
-        (("--tp-size", "4"), "which 4 tensor-parallel ranks cannot share evenly"),
+        (("--tp-size", "4"), "which 4 tensor-parallel ranks cannot split evenly"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
 )
@@ -93,7 +93,7 @@ def test_trees_of_both_parts_begin_with_two_serial_steps_at_most(
         assert served_with.speculative_num_steps == steps + 2
         assert not served_with.speculative_use_rejection_sampling
         return
-    refused("trees of both parts begin with 2 at most, so it must be 1", target, *arguments, algorithm="GUMIHO")
+    refused("trees of both parts allow 2, so it must be 1", target, *arguments, algorithm="GUMIHO")
 
 
 def test_drafts_of_both_parts_go_on_being_copied(target: Path, hybrid: Path) -> None:
@@ -114,8 +114,8 @@ def test_what_the_drafter_drafts_itself(
         speculative_num_draft_tokens=asked + 1,
     )
     monkeypatch.setattr(served, "get_spec", lambda: spec)
-    assert served.shape() == Shape(asked, 1, asked)
-    assert served.own_shape() == Shape(own, 1, own)
+    assert served.shape() == DraftShape(asked, 1, asked)
+    assert served.drafter_shape() == DraftShape(own, 1, own)
 
 
 def test_the_target_hands_over_the_state_that_is_read(
@@ -126,12 +126,12 @@ def test_the_target_hands_over_the_state_that_is_read(
     for folder, expected in ((hybrid, []), (make_between(tmp_path / "between", target), [[0]])):
         spec = SimpleNamespace(speculative_draft_model_path=str(folder))
         monkeypatch.setattr(served, "get_spec", lambda spec=spec: spec)
-        served.hand_over(offering)
+        served.capture_state_below(offering)
         assert captured == expected
         used = integration_points.groups_used(served.config(), "cpu", vocabularies=False, copies=False)
         assert (integration_points.STATE in used) == bool(expected)
     with pytest.raises(MTPCError, match="between the target's layers, which SGLang's SimpleNamespace does not offer"):
-        served.hand_over(SimpleNamespace())
+        served.capture_state_below(SimpleNamespace())
 
 
 def test_an_own_vocabulary_is_not_restricted(target: Path, tmp_path: Path) -> None:

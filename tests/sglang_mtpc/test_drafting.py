@@ -13,30 +13,30 @@ import pytest
 import torch
 
 from mtpc.draft import Draft, Mode, TreeDraft
-from mtpc.memory import DRAFTED, STATED
+from mtpc.memory import BYTES_PER_PROB, MAX_PROBS
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.noise import counter_uniforms
 from mtpc.parallel import part
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.compiled import has_compiler
-from mtpc.parallel.completed import completed
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc.drafting import Drafting, Drafts, Inputs, Replay
-from sglang_mtpc.shape import Shape
+from sglang_mtpc.drafting import Drafting, DraftInputs, Drafts, Replay
+from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.vocabulary_head import VocabularyHead
 from tests.mtpc.parallel.trace import Trace
 from tests.support.fake_graphs import record
-from tests.support.random_hybrid import forget_method, register_method
+from tests.support.random_hybrid import register_method
 from tests.support.random_models import make_drafter
 from tests.support.tiny_methods import EXAMPLES, tiny_target
 from tests.support.tiny_models import make_part
 
-CHAIN, TREE = Shape(5, 1, 5), Shape(4, 3, 12, 4)
+CHAIN, TREE = DraftShape(5, 1, 5), DraftShape(4, 3, 12, 4)
 SIZE, VOCABULARY = 64, 258  # of the random target
 
 
@@ -63,14 +63,14 @@ def window_of(drafter: Path) -> ParallelPart:
     return parallel
 
 
-def inputs(rows: int, mode: Mode, copies: bool = False) -> Inputs:
+def inputs(rows: int, mode: Mode, copies: bool = False) -> DraftInputs:
     """Random requests; in a mixed batch every other one is greedy.  copies: every other one may copy."""
     temperature = torch.full((rows,), 0.0 if mode == "greedy" else 0.7)
     if mode == "mixed":
         temperature[::2] = 0.0
     states = torch.randn(rows, 1, SIZE, generator=torch.Generator().manual_seed(rows))
     tokens = torch.arange(rows)[:, None] * 7 % VOCABULARY
-    batch = Inputs(states, tokens, temperature, torch.arange(rows) + 3, torch.full((rows,), 11))
+    batch = DraftInputs(states, tokens, temperature, torch.arange(rows) + 3, torch.full((rows,), 11))
     if not copies:
         return batch
     chances = torch.full((rows, CHAIN.depth), 0.9) * (torch.arange(rows) % 2)[:, None]
@@ -87,20 +87,22 @@ def same(found: Drafts, expected: Drafts) -> bool:
     return torch.equal(found.tokens, expected.tokens) and torch.allclose(found.probs, expected.probs, atol=1e-5)
 
 
-def of_size(drafting: Drafting, batch: Inputs, mode: Mode, size: int) -> Drafts:
+def of_size(drafting: Drafting, batch: DraftInputs, mode: Mode, size: int) -> Drafts:
     """Drafts of a batch with its first row again and again behind it: a batch of another size may round otherwise."""
     rows = len(batch.tokens)
     whole = (
         None if each is None else torch.cat([each, each[:1].expand(size - rows, *each.shape[1:])]) for each in batch
     )
-    drafts = drafting(Inputs(*whole), mode)
+    drafts = drafting(DraftInputs(*whole), mode)
     return type(drafts)(*(None if each is None else each[:rows] for each in drafts))
 
 
-def expected_chain(drafter: Path, batch: Inputs, row: int, drafts: int) -> Draft:
+def expected_chain(drafter: Path, batch: DraftInputs, row: int, drafts: int) -> Draft:
     """The plain loop's draft of one request; its uniforms are those of the request's seed and position."""
     loaded = load_drafter(drafter)
-    session = Session(loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE)))  # a window alone reads none
+    session = ReferenceDrafter(
+        loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE))
+    )  # a window alone reads none
     one = slice(row, row + 1)
     hidden, temperature = batch.states[one], batch.temperature[one]
     if not temperature:
@@ -142,12 +144,12 @@ def test_trees_are_those_of_the_plain_loop(drafter: Path, mode: Mode) -> None:
     depth, children, nodes, count = TREE
     for row in range(4):
         one = slice(row, row + 1)
-        session = Session(loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE)))
+        session = ReferenceDrafter(loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE)))
         heat = None if mode == "greedy" else batch.temperature[one]
         expected = session.draft_tree(batch.states[one], batch.tokens[one], nodes, heat, children, depth=depth)
         assert isinstance(found, TreeDraft)
-        assert torch.equal(found.tokens[one], borrowed(expected, count).tokens)
-        assert torch.equal(found.parents[one], borrowed(expected, count).parents)
+        assert torch.equal(found.tokens[one], borrow_nodes(expected, count).tokens)
+        assert torch.equal(found.parents[one], borrow_nodes(expected, count).parents)
 
 
 class Certain(ParallelPart):
@@ -170,7 +172,7 @@ class Certain(ParallelPart):
     def log_probs(self, *_: Any, **__: Any) -> torch.Tensor:
         raise NotImplementedError
 
-    def likeliest(self, *_: Any, **__: Any) -> torch.Tensor:
+    def most_probable_tokens(self, *_: Any, **__: Any) -> torch.Tensor:
         raise NotImplementedError
 
 
@@ -207,15 +209,16 @@ def test_replays_of_every_window(name: str) -> None:
     """Also of one that goes on from an autoregressive part and reads what that has read."""
     if name == "gumiho-eagle":
         pytest.skip("it has no window")
-    register_method()
+    register_method()  # from here on: fixtures of the session count on it
     drafter, head = EXAMPLES[name](), SharedHead.of(tiny_target())
-    forget_method()
     parallel, (autoregressive, rest) = drafter.parallel, drafter.split(drafter.config.max_drafts)
     assert parallel is not None
     go_on = (
-        partial(completed, autoregressive=drafter.autoregressive, head=head) if parallel.reads_autoregressive else None
+        partial(with_head_inputs, autoregressive=drafter.autoregressive, head=head)
+        if parallel.reads_autoregressive
+        else None
     )
-    eager, captured = (Drafting(parallel, Shape(rest, 1, rest), completed=go_on) for _ in range(2))
+    eager, captured = (Drafting(parallel, DraftShape(rest, 1, rest), with_head_inputs=go_on) for _ in range(2))
     captured.capture([4, 2], torch.zeros(4, autoregressive + 1, head.embedding.shape[1]), record)
     for seed, rows in enumerate((3, 1, 4, 2, 4)):
         generator = torch.Generator().manual_seed(seed)
@@ -278,7 +281,7 @@ def test_shapes(drafter: Path) -> None:
 
 
 def test_noise_is_a_function_of_its_keys(drafter: Path) -> None:
-    drafting = Drafting(window_of(drafter), Shape(7, 1, 7))
+    drafting = Drafting(window_of(drafter), DraftShape(7, 1, 7))
     batch = inputs(64, "sampled")
     assert same(drafting(batch, "sampled"), drafting(batch, "sampled"))
     for changed in (batch._replace(seeds=batch.seeds + 64), batch._replace(positions=batch.positions + 1)):
@@ -309,7 +312,7 @@ def test_rows_in_parts_are_drafted_as_all_at_once(
     drafting, batch = Drafting(window_of(drafter), CHAIN, copies), inputs(7, mode, copies)
     kept = torch.zeros(7, CHAIN.depth, VOCABULARY)
     expected = drafting.compute(batch, mode)
-    monkeypatch.setattr(part, "STATED", 3 * CHAIN.depth * VOCABULARY)
+    monkeypatch.setattr(part, "MAX_PROBS", 3 * CHAIN.depth * VOCABULARY)
     for place in (None, kept):
         found = drafting.compute(batch, mode, place)
         assert same(found, expected)
@@ -322,10 +325,10 @@ def test_memory_of_a_draft_does_not_grow_with_the_batch(mode: Mode) -> None:
     """Beyond what is kept."""
     rows, depth, vocabulary = 512, 7, 152_000
     with torch.device("meta"):
-        drafting = Drafting(make_part("ff", depth + 1, 1, 8, vocabulary), Shape(depth, 1, depth))
+        drafting = Drafting(make_part("ff", depth + 1, 1, 8, vocabulary), DraftShape(depth, 1, depth))
         zeros = torch.zeros(rows, dtype=torch.int64)
-        batch = Inputs(torch.zeros(rows, 1, 8), zeros[:, None], torch.ones(rows), zeros, zeros)
+        batch = DraftInputs(torch.zeros(rows, 1, 8), zeros[:, None], torch.ones(rows), zeros, zeros)
         kept = torch.zeros(rows, depth, vocabulary)
     with torch.no_grad(), Trace() as trace:
         drafting.compute(batch, mode, kept)
-    assert trace.peak <= DRAFTED * STATED
+    assert trace.peak <= BYTES_PER_PROB * MAX_PROBS

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mtpc.draft import TreeDraft
 from sglang_mtpc import eagle_tree, served
-from sglang_mtpc.shape import Shape
+from sglang_mtpc.shape import DraftShape
 from tests.mtpc.parallel.test_tree import rows_of
 from tests.oracles.beams import beam_tree
 from tests.oracles.borrowing import with_borrowed
@@ -46,8 +46,8 @@ def candidates(children: int) -> tuple[list[Tensor], ...]:
 def test_the_tree_is_plain_pythons(children: int, nodes: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.compiler.set_stance("force_eager"):
         found = candidates(children)
-    monkeypatch.setattr(served, "shape", lambda: Shape(STEPS, children, nodes, count))
-    parents, scores, tokens = eagle_tree.organized(None, *found, nodes + 1)
+    monkeypatch.setattr(served, "shape", lambda: DraftShape(STEPS, children, nodes, count))
+    parents, scores, tokens = eagle_tree.organize_draft_results(None, *found, nodes + 1)
     trees = rows_of(TreeDraft(tokens, parents, scores))
     for row, process in enumerate(PROCESSES):
         plain = beam_tree(lambda x, p=process: p.conditionals[x].tolist(), STEPS, STEPS, children, nodes)

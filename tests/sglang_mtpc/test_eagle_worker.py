@@ -10,13 +10,13 @@ from sglang.srt.speculative import eagle_worker_v2
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 
 from sglang_mtpc.autoregressive_worker import AutoregressiveWorker
-from sglang_mtpc.eagle_worker import EagleWorker, sized
+from sglang_mtpc.eagle_worker import EagleWorker, override_sizes
 
 
 class OwnDraftWorker(EagleDraftWorker):
     """One of ours."""
 
-    requests, watch = None, None
+    requests, metrics = None, None
 
     def __init__(self, wrong: bool) -> None:
         if wrong:
@@ -26,7 +26,7 @@ class OwnDraftWorker(EagleDraftWorker):
 class OwnWorker(EagleWorker):
     """Made with it."""
 
-    drafts_with = OwnDraftWorker
+    draft_worker_class = OwnDraftWorker
 
 
 @pytest.mark.parametrize("wrong", [False, True])
@@ -59,11 +59,11 @@ def test_sizes_are_put_back() -> None:
         return worker.speculative_num_steps, worker.speculative_num_draft_tokens
 
     def fails() -> None:
-        with sized(worker, tokens=9):
+        with override_sizes(worker, tokens=9):
             assert sizes() == (1, 9)
             raise ValueError("any")
 
-    with sized(worker, steps=1):
+    with override_sizes(worker, steps=1):
         assert sizes() == (1, 4)
         with pytest.raises(ValueError, match="any"):
             fails()
@@ -76,7 +76,7 @@ def test_a_step_verifies_as_many_tokens_as_it_has_drafted(monkeypatch: pytest.Mo
     monkeypatch.setattr(EAGLEWorkerV2, "verify", lambda self, batch: seen.append(self.speculative_num_draft_tokens))
     made: Any = AutoregressiveWorker.__new__(AutoregressiveWorker)
     made.speculative_num_steps, made.speculative_num_draft_tokens = 3, 4
-    made._draft_worker = SimpleNamespace(watch=None)
+    made._draft_worker = SimpleNamespace(metrics=None)
     for width in (1, 4, 3):
         made.verify(SimpleNamespace(spec_info=SimpleNamespace(draft_token_num=width)))
     assert (seen, made.speculative_num_draft_tokens) == ([1, 4, 3], 4)

@@ -9,7 +9,7 @@ import pytest
 from sglang.srt.managers.schedule_batch import Req
 from sglang.srt.sampling.sampling_params import SamplingParams
 
-from sglang_mtpc.finish import one_by_one
+from sglang_mtpc.finish import update_finish_state
 
 PROMPT = [1, 2]
 
@@ -55,7 +55,7 @@ def ended(made: Req, steps: list[list[int]], grammar_ends_at: int | None = None)
         made.output_ids.extend(step)
         if grammar_ends_at is not None:
             made.grammar = Grammar(len(made.output_ids) >= grammar_ends_at)
-        one_by_one(Req.update_finish_state, made, len(step))
+        update_finish_state(Req.update_finish_state, made, len(step))
         if made.finished():
             break
     reason = made.finished_reason

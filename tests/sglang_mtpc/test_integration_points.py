@@ -44,7 +44,7 @@ def test_what_is_recorded_of_this_release_is_what_it_has() -> None:
 
 
 def test_check_finds_nothing_wrong() -> None:
-    assert all(finding.ok and not finding.mend for finding in integration_points.check())
+    assert all(finding.ok and not finding.fix for finding in integration_points.check())
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_line_that_does_not_hold(monkeypatch: pytest.MonkeyPatch, changes: dic
     (finding,) = integration_points.check()
     assert not finding.ok
     assert part in finding.detail
-    assert VERSIONS in finding.mend
+    assert VERSIONS in finding.fix
 
 
 SHAPES = {"parallel": "drafter", "autoregressive": "fastmtp", "both": "hybrid"}
@@ -76,7 +76,7 @@ USED = {  # of each group but the start's: the shapes of drafters that a line of
     **{kind: (set(), set()) for kind in integration_points.KINDS.values()},
     integration_points.KINDS["llama"]: ({"autoregressive", "both"}, {"autoregressive", "both"}),
     integration_points.STATE: (set(), set()),
-    integration_points.TEXTS: ({"parallel", "autoregressive", "both"}, set()),
+    integration_points.REQUEST_TOKENS: ({"parallel", "autoregressive", "both"}, set()),
     integration_points.LENGTHS: ({"autoregressive", "both"}, set()),
     integration_points.TIMED: ({"parallel", "autoregressive", "both"}, set()),
 }
@@ -103,8 +103,8 @@ def test_a_line_refuses_only_those_that_use_it(
 @pytest.mark.parametrize(
     ("group", "name", "by"),
     [
-        (integration_points.TEXTS, "fastmtp", {"vocabularies", "copies"}),
-        (integration_points.TEXTS, "drafter", {"vocabularies", "copies"}),
+        (integration_points.REQUEST_TOKENS, "fastmtp", {"vocabularies", "copies"}),
+        (integration_points.REQUEST_TOKENS, "drafter", {"vocabularies", "copies"}),
         (integration_points.LENGTHS, "fastmtp", {"copies"}),
         (integration_points.LENGTHS, "hybrid", {"copies"}),
         (integration_points.LENGTHS, "drafter", set()),

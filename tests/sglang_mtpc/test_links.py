@@ -10,9 +10,9 @@ from sglang.kernels.ops.speculative import spec_tree
 from sglang.srt.speculative.eagle_utils import TreeMaskMode, build_tree_kernel_efficient
 
 from mtpc.draft import TreeDraft
-from mtpc.parallel.borrow import borrowed
-from sglang_mtpc.links import NOWHERE, Links, chain_links, parents_of, tree_links
-from sglang_mtpc.shape import Shape
+from mtpc.parallel.borrow import borrow_nodes
+from sglang_mtpc.links import NO_PARENT, TreeLinks, chain_links, parents_of, tree_links
+from sglang_mtpc.shape import DraftShape
 from tests.support.cuda_on_host import compile_builder
 
 LENGTHS = torch.tensor([5, 17, 1])
@@ -50,7 +50,7 @@ def random_trees(rows: int, nodes: int, children: int, seed: int = 0) -> torch.T
     return parents
 
 
-def built(links: Links, tokens: torch.Tensor, children: int) -> tuple[torch.Tensor, ...]:
+def built(links: TreeLinks, tokens: torch.Tensor, children: int) -> tuple[torch.Tensor, ...]:
     """Mask [B, n, n], positions [B, n], next tokens and next siblings [B, n], with the root as row 0."""
     rows, nodes = tokens.shape
     mask, positions, index, child, sibling, drafts = build_tree_kernel_efficient(
@@ -97,9 +97,9 @@ def test_trees(nodes: int, children: int) -> None:
 def test_a_path_borrows_beside_children_of_its_own() -> None:
     """Where fewer can be borrowed than asked for, a path may go on with all of its children and a borrowed node."""
     parents = torch.tensor([[-1, -1, 0, 1, 1, 0]])
-    tree = borrowed(TreeDraft(torch.arange(6)[None], parents, -torch.arange(1.0, 7.0)[None]), 3)
+    tree = borrow_nodes(TreeDraft(torch.arange(6)[None], parents, -torch.arange(1.0, 7.0)[None]), 3)
     assert tree.parents.tolist() == [[-1, -1, 0, 1, 1, 1]]
-    most = Shape(3, 2, 6, borrowed=3).most_children
+    most = DraftShape(3, 2, 6, borrowed=3).most_children
     _, _, child, sibling = built(tree_links(tree.parents, most), tree.tokens, most)
     assert parents_from(child, sibling) == tree.parents.tolist()
 
@@ -118,4 +118,4 @@ def test_links_in_any_order_and_nodes_that_nobody_follows() -> None:
     # root -> 3, then 1 (its later sibling), then 2; 3 -> 5; 4 was left without a parent, and 6 is its child
     child = torch.tensor([[3, -1, -1, 5, 6, -1, -1]])
     sibling = torch.tensor([[-1, 2, -1, 1, -1, -1, -1]])
-    assert parents_of(child, sibling).tolist() == [[-1, -1, -1, NOWHERE, 2, 3]]
+    assert parents_of(child, sibling).tolist() == [[-1, -1, -1, NO_PARENT, 2, 3]]

@@ -12,8 +12,8 @@ from mtpc.metrics.tally import Totals
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from sglang_mtpc import metrics
-from sglang_mtpc.metrics import Watch
-from sglang_mtpc.request_vocabularies import RequestVocabularies
+from sglang_mtpc.metrics import DraftMetrics
+from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
 
 RANKINGS = Rankings(20, {"low": Ranking(tuple(range(10))), "high": Ranking(tuple(range(10, 20)))})
 
@@ -44,41 +44,41 @@ def parallel(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_only_the_first_rank_counts(parallel: Any) -> None:
     parallel.tp_rank = 1
-    assert Watch.of_served(None, None, 3) is None
+    assert DraftMetrics.of_served(None, None, 3) is None
 
 
 def test_drafts_by_vocabulary(parallel: Any) -> None:
     """Of overlapping steps: a step is drafted before the verdicts of the last one are known."""
     vocabularies = DraftVocabularies(RANKINGS, VocabularySettings())
-    watch = Watch.of_served(None, vocabularies, 3)
-    assert watch is not None
+    made = DraftMetrics.of_served(None, vocabularies, 3)
+    assert made is not None
     assert vocabularies.detector is not None
-    chosen = RequestVocabularies(vocabularies.detector, 4, torch.device("cpu"))
-    chosen.tally = watch.tally
+    chosen = SGLangRequestVocabularies(vocabularies.detector, 4, torch.device("cpu"))
+    chosen.tally = made.tally
     low, high = request(range(10)), request(range(10, 20))
     chosen.choose([low, high])
-    watch.drafting(batch(low, high, extend=True), chosen.chosen)
+    made.begin_step(batch(low, high, extend=True), chosen.chosen)
     for _ in range(2):
         chosen.choose([high, low])
-        watch.drafting(batch(high, low), chosen.chosen)
-    watch.verified([2, 0])
+        made.begin_step(batch(high, low), chosen.chosen)
+    made.verified([2, 0])
     low.finished = lambda: True  # found when the verdicts of the first step are read
-    watch.verified([1, 3])
-    assert watch.tally.totals() == Totals({(1, 3, 2): 1, (0, 3, 0): 1, (1, 3, 1): 1}, {(None, 0): 1, (None, 1): 1})
+    made.verified([1, 3])
+    assert made.tally.totals() == Totals({(1, 3, 2): 1, (0, 3, 0): 1, (1, 3, 1): 1}, {(None, 0): 1, (None, 1): 1})
 
 
 def test_drafts_of_a_step_may_be_shorter_or_none(parallel: Any) -> None:
-    watch, one = Watch(None, None, 4), request(range(3))
+    made, one = DraftMetrics(None, None, 4), request(range(3))
     for length, accepted in ((2, 1), (0, 0), (4, 4)):
-        watch.drafting(batch(one), None)
-        watch.cut(length)
-        watch.verified([accepted])
-    assert watch.tally.totals().drafts == {(0, 2, 1): 1, (0, 4, 4): 1}
+        made.begin_step(batch(one), None)
+        made.set_length(length)
+        made.verified([accepted])
+    assert made.tally.totals().drafts == {(0, 2, 1): 1, (0, 4, 4): 1}
 
 
 def test_one_vocabulary_is_all_tokens(parallel: Any) -> None:
-    watch = Watch(None, None, 2)
-    watch.drafting(batch(request(range(3))), None)
-    watch.verified([2])
-    assert watch.tally.names == ("all",)
-    assert watch.tally.totals().drafts == {(0, 2, 2): 1}
+    made = DraftMetrics(None, None, 2)
+    made.begin_step(batch(request(range(3))), None)
+    made.verified([2])
+    assert made.tally.names == ("all",)
+    assert made.tally.totals().drafts == {(0, 2, 2): 1}

@@ -36,7 +36,7 @@ def test_the_loop_states_the_mixture(temperature: float, seed: int) -> None:
         assert torch.allclose(stated, plain.mixed(own), atol=1e-6)
         token = copied.tokens[:, place].clone()
         token[-1 - place] = (token[-1 - place] + 1) % VOCAB  # each time one more draft leaves what would be copied
-        plain = plain.drafted(token, plain.of(own))
+        plain = plain.drafted(token, plain.drafter_probability(own))
 
 
 def test_the_most_probable_token_is_that_of_the_mixture() -> None:

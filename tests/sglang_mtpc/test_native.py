@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from mtpc.errors import MTPCError
-from mtpc.target_head.rows import ALONE
+from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from tests.sglang_mtpc.resolving import refused, resolved
@@ -67,8 +67,8 @@ def test_all_else_is_sglangs(target: Path, layer: tuple[str, str], token_map: st
 @pytest.mark.parametrize(
     ("query", "arguments", "part"),
     [
-        ("?copy=true", (), "only drafters of this project copy and borrow"),
-        ("?borrow=2", (), "only drafters of this project copy and borrow"),
+        ("?copy=true", (), "require a drafter of this project"),
+        ("?borrow=2", (), "require a drafter of this project"),
         ("?colour=1", (), "colour"),
         ("?language=klingon", (), "unknown language 'klingon'"),
         ("", ("--enable-multi-layer-eagle",), "--enable-multi-layer-eagle is True"),
@@ -83,7 +83,7 @@ def test_wrong_settings(
 
 
 def test_another_algorithm(target: Path, words: Path) -> None:
-    refused("EAGLE and NEXTN take, not NGRAM", target, "--speculative-token-map", str(words), algorithm="NGRAM")
+    refused("EAGLE and NEXTN support it, not NGRAM", target, "--speculative-token-map", str(words), algorithm="NGRAM")
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     from sglang_mtpc import native
 
-    monkeypatch.setattr(native, "head_ranks", lambda: ALONE)
+    monkeypatch.setattr(native, "head_ranks", lambda: SINGLE_RANK)
     made = nn.Module()
     made.lm_head = nn.Linear(4, 6, bias=False)
     made.logits_processor = LogitsProcessor.__new__(LogitsProcessor)

@@ -12,7 +12,7 @@ from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
 from sglang.srt.server_args import prepare_server_args
 
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.configuration import Served, configuration, write
+from mtpc.lab.bench.configuration import MeasuredServer, configuration, write
 from sglang_mtpc.settings import check_settings
 from sglang_mtpc.token_map import copies, read
 from tests.sglang_mtpc.resolving import refused, resolved
@@ -78,7 +78,7 @@ def test_a_hugging_face_id(target: Path, drafter: Path, tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("copying", [None, {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}])
 def test_a_configuration_of_mtpc_plan(copying: Any, target: Path, drafter: Path, tmp_path: Path) -> None:
-    file, served = tmp_path / "own.yaml", Served("sglang", str(target), str(drafter))
+    file, served = tmp_path / "own.yaml", MeasuredServer("sglang", str(target), str(drafter))
     write(file, "sglang", configuration(served, [[1, 4, 5], [5, 20, 0]], copying))
     given = prepare_server_args(["--config", str(file), "--device", "cpu"])
     given.resolve_once()
@@ -153,8 +153,8 @@ def test_copying(target: Path, drafter: Path, tmp_path: Path) -> None:
     assert resolved(target, *synchronous, "--speculative-num-steps", "12").speculative_num_draft_tokens == 13
     refused("whole number from 1 to 256", target, *synchronous, "--speculative-num-steps", "0")
     whole = f"{COPY[1]}&adaptive=false"
-    refused("it needs --disable-overlap-schedule", target, *folder, COPY[0], whole)
-    refused("copying makes chains", target, *synchronous, *TREE)
+    refused("requires --disable-overlap-schedule", target, *folder, COPY[0], whole)
+    refused("but with prompt lookup it must be 1", target, *synchronous, *TREE)
     refused("--speculative-token-map is 'a.json?copy=true'", target, *synchronous, COPY[0], "a.json?copy=true")
     shutil.copytree(drafter, tmp_path / "drafter")
     (tmp_path / "drafter" / "copying.json").write_text('{"chances": []}')
@@ -167,7 +167,7 @@ def test_a_drafter_that_only_copies(target: Path, tmp_path: Path) -> None:
     alone = (*folder, "--disable-overlap-schedule")
     assert resolved(target, *alone, algorithm="COPYING").speculative_num_draft_tokens == 11
     whole = (COPY[0], "?adaptive=false")
-    refused("it needs --disable-overlap-schedule", target, *folder, *whole, algorithm="COPYING")
+    refused("requires --disable-overlap-schedule", target, *folder, *whole, algorithm="COPYING")
     refused("the drafter does nothing else", target, *alone, COPY[0], "?copy=false", algorithm="COPYING")
-    refused("copying makes chains", target, *alone, *TREE, algorithm="COPYING")
+    refused("but with prompt lookup it must be 1", target, *alone, *TREE, algorithm="COPYING")
     refused("from 1 to 256", target, *alone, "--speculative-num-steps", "300", algorithm="COPYING")

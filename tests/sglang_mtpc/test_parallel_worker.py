@@ -11,13 +11,13 @@ from mtpc.draft import Draft, DraftContext, Mode
 from mtpc.methods.drafter import load_drafter
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.mixture import Copied
-from sglang_mtpc.drafting import Drafting, Inputs
+from sglang_mtpc.drafting import Drafting, DraftInputs
 from sglang_mtpc.parallel_worker import ParallelWorker
-from sglang_mtpc.shape import Shape
-from sglang_mtpc.step import Steps
+from sglang_mtpc.shape import DraftShape
+from sglang_mtpc.step import BatchSteps
 from tests.sglang_mtpc.stand_ins import Texts, batch_of
 
-OWN = Shape(4, 1, 4)
+OWN = DraftShape(4, 1, 4)
 
 
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
@@ -30,8 +30,8 @@ def test_a_step_drafts_what_the_window_does(drafter: Path, mode: Mode, copied: i
     states = torch.randn(rows, 64)
     batch, _ = batch_of(rows, mode, states)
     made = ParallelWorker.__new__(ParallelWorker)
-    made.clock, made.steps, made._target_worker = DraftClock(None), Steps(7), None
-    made.lengths, made.shape = Texts(OWN.depth) if copied else None, Shape(drafts, 1, drafts)
+    made.clock, made.steps, made._target_worker = DraftClock(None), BatchSteps(7), None
+    made.lengths, made.shape = Texts(OWN.depth) if copied else None, DraftShape(drafts, 1, drafts)
     made.drafting = Drafting(parallel, OWN, copies=bool(copied))
     made.strategy = made._strategy()
     made._draft(batch)
@@ -42,7 +42,7 @@ def test_a_step_drafts_what_the_window_does(drafter: Path, mode: Mode, copied: i
     texts = found.copied(drafts)
     own = Copied(*(each[:, : OWN.depth] for each in texts)) if copied else None
     known = DraftContext(states[:, None], batch.spec_info.bonus_tokens[:, None])
-    expected = made.drafting(Inputs.of(known, Steps(7).begin(batch), own), mode)
+    expected = made.drafting(DraftInputs.of(known, BatchSteps(7).begin(batch), own), mode)
     assert isinstance(expected, Draft)
     assert torch.equal(tokens[:, : OWN.depth], expected.tokens)
     assert torch.equal(tokens[:, OWN.depth :], texts.tokens[:, OWN.depth : drafts])

@@ -93,7 +93,7 @@ def step(requests: list[Request], outputs: list[list[int]], drafts: list[list[in
         seen.append((batch.sampling_info.acc_additive_penalties, batch.sampling_info.acc_scaling_penalties))
 
     output = SimpleNamespace(next_token_logits=logits.flatten(0, 1))
-    predicted, lengths, nodes = verify.judge(original, given, batch, output)
+    predicted, lengths, nodes = verify.sample_and_verify(original, given, batch, output)
     assert seen == [(None, None)]
     for row, said in enumerate(outputs):
         said += predicted[nodes[row, : lengths[row]].long()].tolist()

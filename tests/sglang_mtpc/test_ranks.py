@@ -10,22 +10,22 @@ import pytest
 import torch
 from sglang.srt.distributed.parallel_state import get_world_group, init_distributed_environment
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
-from sglang_mtpc.models.autoregressive import DraftLayersModel
 from torch import Tensor, multiprocessing, nn
 
 from mtpc.methods.drafter import load_drafter
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.target_head.draft_logits import DraftLogits
-from mtpc.target_head.rows import ALONE
+from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from sglang_mtpc import draft_strategies, parallel_worker, ranks, served, verify
 from sglang_mtpc.autoregressive_worker import AutoregressiveDraftWorker
 from sglang_mtpc.drafting import Drafting
-from sglang_mtpc.models import autoregressive
+from sglang_mtpc.models import draft_layers
+from sglang_mtpc.models.draft_layers import DraftLayersModel
 from sglang_mtpc.parallel_worker import ParallelWorker
-from sglang_mtpc.shape import Shape
-from sglang_mtpc.step import Steps
+from sglang_mtpc.shape import DraftShape
+from sglang_mtpc.step import BatchSteps
 from sglang_mtpc.vocabulary_head import VocabularyHead
 from tests.sglang_mtpc.stand_ins import VOCAB, batch_of
 
@@ -37,8 +37,8 @@ def of_window(folder: Path, states: Tensor) -> list[Tensor]:
     """What a drafter without an autoregressive part drafts and states."""
     batch, _ = batch_of(ROWS, "sampled", states)
     made = ParallelWorker.__new__(ParallelWorker)
-    made.clock, made.steps, made._target_worker = DraftClock(None), Steps(7), None
-    made.lengths, made.shape, parallel = None, Shape(4, 1, 4), load_drafter(folder).parallel
+    made.clock, made.steps, made._target_worker = DraftClock(None), BatchSteps(7), None
+    made.lengths, made.shape, parallel = None, DraftShape(4, 1, 4), load_drafter(folder).parallel
     assert parallel is not None
     made.drafting = Drafting(parallel, made.shape)
     made.strategy = made._strategy()
@@ -51,8 +51,12 @@ def of_both(folder: Path, states: Tensor) -> list[Tensor]:
     batch, _ = batch_of(ROWS, "sampled", states.repeat(1, 2))
     made, parallel = AutoregressiveDraftWorker.__new__(AutoregressiveDraftWorker), load_drafter(folder).parallel
     assert parallel is not None
-    made.clock, made.parallel, made.shape = DraftClock(None), Drafting(parallel, Shape(3, 1, 3)), Shape(4, 1, 4)
-    made.lengths, made.steps, made.speculative_num_steps = None, Steps(7), 1
+    made.clock, made.parallel, made.shape = (
+        DraftClock(None),
+        Drafting(parallel, DraftShape(3, 1, 3)),
+        DraftShape(4, 1, 4),
+    )
+    made.lengths, made.steps, made.speculative_num_steps = None, BatchSteps(7), 1
     made.target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=VOCAB))
     model: Any = DraftLayersModel.__new__(DraftLayersModel)
     made.draft_runner = SimpleNamespace(model=model)
@@ -75,7 +79,7 @@ def of_vocabulary(states: Tensor, shared: bool) -> list[Tensor]:
     """
     head = torch.zeros(6, SIZE)
     head[0, 0] = head[2, 1] = 1.0
-    own = ranks.head_ranks() if shared else ALONE
+    own = ranks.head_ranks() if shared else SINGLE_RANK
     shard = head.chunk(own.count)[own.number]
     logits = DraftLogits(DraftVocabularies(RANKINGS, VocabularySettings(size=3)), shard, ranks=own)
     made = VocabularyHead(logits, None)(states)
@@ -97,7 +101,7 @@ def draft(rank: int, drafter: Path, hybrid: Path, folder: Path) -> None:
         return [*of_window(drafter, states), *of_both(hybrid, states), *of_vocabulary(states, shared)]
 
     shared = drafted(shared=True)
-    for module in (autoregressive, draft_strategies, parallel_worker):
+    for module in (draft_layers, draft_strategies, parallel_worker):
         module.of_first_rank = lambda states: states  # type: ignore[attr-defined]
     torch.save((shared, drafted(shared=False)), folder / str(rank))
 
@@ -144,14 +148,14 @@ def gathered(rank: int, hybrid: Path, folder: Path) -> None:
     sizes.clear()
     model.share(target, None, None)
     held = tuple(model.draft_logits.rows[0].share.shape)
-    same = model.whole.logits_of.share.data_ptr() == shard.weight.data_ptr()
+    same = model.full_head.logits_of.share.data_ptr() == shard.weight.data_ptr()
     torch.save((few, held, sizes, same), folder / str(rank))
 
 
 def test_no_rank_gathers_more_of_the_head_than_what_is_drafted(
     hybrid: Path, tmp_path: Path, loaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever else it gathered would be missing: the KV pool has been sized by then."""
+    """Whatever else it gathered would be missing: the KV pool has been override_sizes by then."""
     monkeypatch.undo()  # there are two
     multiprocessing.start_processes(gathered, (hybrid, tmp_path), nprocs=2, start_method="fork")
     _, drafter = served.read(str(hybrid))

@@ -12,8 +12,8 @@ import torch
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.requests import Reading
-from sglang_mtpc.request_vocabularies import RequestVocabularies, Text
+from mtpc.vocabulary.requests import LanguageState
+from sglang_mtpc.request_vocabularies import RequestTokens, SGLangRequestVocabularies
 
 LOW, HIGH = list(range(10)), list(range(10, 20))
 RANKINGS = Rankings(20, {"low": Ranking(tuple(LOW)), "high": Ranking(tuple(HIGH))})
@@ -34,14 +34,14 @@ def request(name: str, prompt: list[int], output: list[int]) -> Any:
 @pytest.mark.parametrize("prompt", [[], [3], [3, 1, 4]])
 @pytest.mark.parametrize("output", [[], [1], [1, 5, 9]])
 def test_text(prompt: list[int], output: list[int]) -> None:
-    text, whole = Text(array("q", prompt), output), prompt + output
+    text, whole = RequestTokens(array("q", prompt), output), prompt + output
     assert len(text) == len(whole)
     assert list(text) == whole
     assert [text[start:] for start in range(len(whole) + 1)] == [whole[start:] for start in range(len(whole) + 1)]
 
 
 def test_vocabularies_of_a_batch() -> None:
-    vocabularies = RequestVocabularies(DETECTOR, 4, CPU)
+    vocabularies = SGLangRequestVocabularies(DETECTOR, 4, CPU)
     first, second = request("a", LOW, []), request("b", HIGH, [])
     vocabularies.choose([first, second])
     assert vocabularies.numbers.tolist() == [0, 1, 0, 0]
@@ -54,14 +54,14 @@ def test_vocabularies_of_a_batch() -> None:
 
 def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[list[int]] = []
-    honest = Reading.read
+    honest = LanguageState.read
 
-    def reading(one: Reading, new: Sequence[int]) -> None:
+    def reading(one: LanguageState, new: Sequence[int]) -> None:
         read.extend([list(new)] if new else [])
         honest(one, new)
 
-    monkeypatch.setattr(Reading, "read", reading)
-    vocabularies, one = RequestVocabularies(DETECTOR, 4, CPU), request("a", LOW, [])
+    monkeypatch.setattr(LanguageState, "read", reading)
+    vocabularies, one = SGLangRequestVocabularies(DETECTOR, 4, CPU), request("a", LOW, [])
     for output in ([], [1], [1], [1, 2, 3]):
         one.output_ids = output
         vocabularies.choose([one])
@@ -69,7 +69,7 @@ def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_that_is_gone_is_forgotten() -> None:
-    vocabularies = RequestVocabularies(DETECTOR, 4, CPU)
+    vocabularies = SGLangRequestVocabularies(DETECTOR, 4, CPU)
     one, two = request("a", LOW, []), request("b", HIGH, [])
     vocabularies.choose([one, two])
     vocabularies.choose([one, two])
@@ -79,7 +79,7 @@ def test_a_request_that_is_gone_is_forgotten() -> None:
 
 
 def test_a_request_with_the_id_of_one_that_is_still_held() -> None:
-    vocabularies, held = RequestVocabularies(DETECTOR, 4, CPU), request("chat", LOW, [])
+    vocabularies, held = SGLangRequestVocabularies(DETECTOR, 4, CPU), request("chat", LOW, [])
     vocabularies.choose([held])
     vocabularies.choose([request("chat", HIGH * 4, [])])
     assert vocabularies.numbers[0] == 1

@@ -90,15 +90,15 @@ def built(drafts: Draft | TreeDraft, rows: int, depth: int) -> Any:
 
 
 def verdict(drafts: Draft | TreeDraft, batch: Any, logits: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Through `judge`, with SGLang's own rule giving nonsense."""
+    """Through `sample_and_verify`, with SGLang's own rule giving nonsense."""
     output = SimpleNamespace(next_token_logits=logits.flatten(0, 1))
     given = built(drafts, len(batch.seq_lens), depth)
-    return verify.judge(lambda *_: None, given, batch, output)  # type: ignore[no-any-return]
+    return verify.sample_and_verify(lambda *_: None, given, batch, output)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("drafts", [CHAIN, TREE], ids=["chain", "tree"])
 def test_what_is_verified_is_read_off_sglangs_input(drafts: Draft | TreeDraft) -> None:
-    read = verify.drafted(built(drafts, 2, 3))
+    read = verify.read_drafts(built(drafts, 2, 3))
     assert read.tokens.tolist() == drafts.tokens.expand(2, -1).tolist()
     parents = drafts.parents if isinstance(drafts, TreeDraft) else torch.tensor([[-1, 0, 1]])
     assert read.parents.tolist() == parents.expand(2, -1).tolist()
@@ -108,10 +108,10 @@ def test_what_is_verified_is_read_off_sglangs_input(drafts: Draft | TreeDraft) -
 def test_a_node_that_sglang_left_without_a_parent_is_never_accepted() -> None:
     given = built(TREE, 1, 3)
     given.retrieve_next_sibling[0, 1] = -1  # nobody names the root's second child, the token 2, any more
-    read = verify.drafted(given)
+    read = verify.read_drafts(given)
     assert read.tokens.tolist() == [[1, -1, 3, 3, 5]]
     output = SimpleNamespace(next_token_logits=certain([2, 0, 0, 0, 0, 0]).flatten(0, 1))
-    _, lengths, _ = verify.judge(lambda *_: None, given, batch_of([1.0]), output)
+    _, lengths, _ = verify.sample_and_verify(lambda *_: None, given, batch_of([1.0]), output)
     assert lengths.tolist() == [1]
 
 
@@ -235,7 +235,7 @@ def test_sglangs_rule_stands_where_it_is_right(
     batch, given = batch_of([1.0], **filters), built(CHAIN, 1, 3)
     batch.sampling_info.is_all_greedy = greedy
     output = SimpleNamespace(next_token_logits=torch.zeros(4, V))
-    found = verify.judge(lambda *_: "SGLang's", given, batch, output)
+    found = verify.sample_and_verify(lambda *_: "SGLang's", given, batch, output)
     assert (found != "SGLang's") == ours
 
 
@@ -252,7 +252,7 @@ def test_a_verdict_of_sglangs_that_is_replaced_is_the_cheap_one_of_greedy_reques
         asked.append(batch.sampling_info.is_all_greedy)
         output.next_token_logits.copy_(certain([1, 2, 0, 0])[0])  # as a grammar may
 
-    predicted, lengths, _ = verify.judge(sglangs, given, batch, output)
+    predicted, lengths, _ = verify.sample_and_verify(sglangs, given, batch, output)
     assert asked == [True]
     assert not batch.sampling_info.is_all_greedy
     assert lengths.tolist() == [3]
@@ -292,7 +292,7 @@ def test_no_vocabulary_is_sorted_where_a_few_columns_do(filters: dict[str, Any])
     output = SimpleNamespace(next_token_logits=torch.randn(12, 500))
     given = built(Draft(CHAIN.tokens, None), 3, 3)
     with Sorted() as found:
-        verify.judge(lambda *_: None, given, batch_of([0.8] * 3, **filters), output)
+        verify.sample_and_verify(lambda *_: None, given, batch_of([0.8] * 3, **filters), output)
     assert found.longest <= 20
 
 
@@ -327,7 +327,7 @@ def test_a_large_batch_is_judged_in_parts(drafts: Draft | TreeDraft, monkeypatch
     for size in (rows, 7):
         monkeypatch.setattr(verify, "PART_ON_CPU", size * places * V)
         with Trace() as trace:
-            found = verify.judge(lambda *_: None, given, batch, output)
+            found = verify.sample_and_verify(lambda *_: None, given, batch, output)
         assert all(torch.equal(one, other) for one, other in zip(found, whole, strict=True))
         peaks.append(trace.peak)
     assert peaks[1] < peaks[0] / 2

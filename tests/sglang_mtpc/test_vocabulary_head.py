@@ -13,8 +13,8 @@ from torch import nn
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from sglang_mtpc.finite import LEAST
-from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, LogitsProcessor, NoHead, VocabularyHead
+from sglang_mtpc.finite import LOWEST
+from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, LogitsProcessor, VocabularyHead, ZeroHead
 
 RANKINGS = Rankings(6, {"low": Ranking((0, 1, 2)), "high": Ranking((3, 4, 5))})
 HEAD = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
@@ -43,7 +43,7 @@ def test_rows_of_a_request_share_its_vocabulary(rows_each: int) -> None:
 
 def test_one_vocabulary_for_all() -> None:
     computed = processor()._get_logits(torch.ones(5, 4), VocabularyHead(LOGITS, None), None)
-    assert (computed > LEAST).all(0).tolist() == [True] * 3 + [False] * 3
+    assert (computed > LOWEST).all(0).tolist() == [True] * 3 + [False] * 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -58,7 +58,7 @@ def test_sglangs_probes_find_no_fault(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_head_that_is_not_asked_is_a_number_for_each_candidate(dtype: torch.dtype) -> None:
-    for head, candidates in ((NoHead(), 1), (NoHead(3), 3)):
+    for head, candidates in ((ZeroHead(), 1), (ZeroHead(3), 3)):
         computed = processor()._get_logits(torch.ones(5, 4, dtype=dtype), head, None)
         assert torch.equal(computed, torch.zeros(5, candidates))
 

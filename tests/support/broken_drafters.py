@@ -72,11 +72,14 @@ BROKEN = (
     Broken(
         "deep JSON", lambda folder: (folder / "config.json").write_text("[" * 10**6) and None, {}, "recursion limit"
     ),
-    Broken("a pipe", _in_place("config.json", os.mkfifo), {}, "config.json is no file"),
+    Broken("a pipe", _in_place("config.json", os.mkfifo), {}, "config.json is not a file"),
     Broken(
-        "a link to nothing", _in_place("config.json", lambda file: file.symlink_to("x")), {}, "is no file, or a link"
+        "a link to nothing",
+        _in_place("config.json", lambda file: file.symlink_to("x")),
+        {},
+        "is not a file, or is a broken link",
     ),
-    Broken("weights in a pipe", _in_place("model.safetensors", os.mkfifo), {}, "model.safetensors is no file"),
+    Broken("weights in a pipe", _in_place("model.safetensors", os.mkfifo), {}, "model.safetensors is not a file"),
     Broken("no architectures", _config(lambda values: values.update(architectures=5)), {}, "architectures is 5, but"),
     Broken("an absurd size", _config(lambda values: values["mtpc"].update(hidden_size=10**30)), {}, "at 'hidden_size'"),
     Broken("a long name", None, {"model": "/" + "a" * 300}, "is not a directory"),

@@ -16,10 +16,10 @@ SGLANG_SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
         (*TREE, "--speculative-num-draft-tokens", "4", "--speculative-num-steps", "5"),
         "is at most 3 deep",
     ),
-    "borrowed in a chain": (("--speculative-token-map", "?borrow=2"), "borrowed within a tree"),
+    "borrowed in a chain": (("--speculative-token-map", "?borrow=2"), "needs a draft tree"),
     "a tree of borrowed nodes": (
         (*TREE, "--speculative-token-map", "?borrow=11"),
-        "of a draft tree of 11 nodes 11 cannot be borrowed",
+        "cannot borrow 11 of 11 draft tree nodes",
     ),
     "a vocabulary beside borrowed nodes": (
         (*TREE, "--speculative-token-map", "map.pt?borrow=2"),

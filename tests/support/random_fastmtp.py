@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from mtpc.lab.training.start import start_from_target
+from mtpc.lab.training.initialization import start_from_target
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.fastmtp import FastMTP, config_for
 from mtpc.vocabulary.ranking import Ranking, Rankings

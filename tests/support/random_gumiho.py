@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from mtpc.lab.training.initialization import start_from_target
 from mtpc.lab.training.recipes.gumiho_recipe import config_for
-from mtpc.lab.training.start import start_from_target
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.gumiho import Gumiho
 from mtpc.parallel.independent import IndependentPart
@@ -28,7 +28,7 @@ def make_gumiho(folder: Path, target: Path, parallel: dict[str, Any] | None, **o
     assert drafter.autoregressive is not None
     start_from_target(drafter.autoregressive, model)
     if isinstance(drafter.parallel, IndependentPart):
-        drafter.parallel.initialise(model.model.norm.weight)
+        drafter.parallel.initialize(model.model.norm.weight)
     with torch.no_grad():
         for weight in drafter.parameters():
             weight.add_(torch.randn_like(weight) * weight.abs().mean() * NOISE)

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from mtpc.autoregressive.config import layer_of
-from mtpc.lab.training.start import start_from_target
+from mtpc.lab.training.initialization import start_from_target
 from mtpc.methods import DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter, save_drafter
 
@@ -50,7 +50,7 @@ def make_hybrid(folder: Path, target: Path, seed: int = 1, name: str = "hybrid",
     with torch.no_grad():
         for weight in drafter.autoregressive.parameters():
             weight.add_(noise_of(weight))
-        drafter.parallel.head.initialise(unembedding)
+        drafter.parallel.head.initialize(unembedding)
         for weight in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head, and noise
             weight.copy_(unembedding + unembedding.std() * torch.randn_like(weight) / 2)
     save_drafter(folder, drafter, {"purpose": "tests"})
@@ -70,7 +70,7 @@ def make_subset(folder: Path, target: Path) -> Path:
     config = kind.config(**layer_of(model.config), parallel={"positions": 3, "blocks": 1}, tokens=len(tokens))
     drafter = Drafter(kind, config)
     start_from_target(drafter.autoregressive, model)
-    drafter.parallel.initialise(model.model.norm.weight)
+    drafter.parallel.initialize(model.model.norm.weight)
     own = drafter.autoregressive.own
     with torch.no_grad():
         own.embedding.weight.copy_(model.get_input_embeddings().weight)

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from mtpc.lab.text.byte_tokenizer import save_byte_tokenizer
 from mtpc.lab.training.recipes.byte_target import build_byte_llama
 from mtpc.lab.training.settings import ByteTargetConfig
-from mtpc.methods.copying import CopyingAlone, CopyingConfig
+from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 from mtpc.parallel.circuit_part import CircuitPart
@@ -47,7 +47,7 @@ def make_drafter(folder: Path, target: Path, circuit: str = "btree", window: int
     drafter = Drafter(MTPC(), config)
     assert isinstance(drafter.parallel, CircuitPart)
     unembedding = model.get_output_embeddings().weight.detach()
-    drafter.parallel.head.initialise(unembedding)
+    drafter.parallel.head.initialize(unembedding)
     for (
         weight
     ) in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position, and noise
@@ -60,6 +60,6 @@ def make_drafter(folder: Path, target: Path, circuit: str = "btree", window: int
 def make_copying(folder: Path, target: Path) -> Path:
     """A drafter that only copies, for ``target``."""
     sizes = json.loads((target / "config.json").read_text())
-    config = CopyingConfig(hidden_size=sizes["hidden_size"], vocab_size=sizes["vocab_size"])
-    save_drafter(folder, Drafter(CopyingAlone(), config), {"purpose": "tests"})
+    config = PromptLookupConfig(hidden_size=sizes["hidden_size"], vocab_size=sizes["vocab_size"])
+    save_drafter(folder, Drafter(PromptLookupOnly(), config), {"purpose": "tests"})
     return folder

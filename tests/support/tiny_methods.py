@@ -9,8 +9,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from mtpc.autoregressive.config import layer_of
-from mtpc.files.config_model import declared
-from mtpc.methods.copying import CopyingAlone, CopyingConfig
+from mtpc.files.config_model import validated
+from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
 from tests.support.random_hybrid import method
@@ -65,7 +65,7 @@ def subset(parallel: dict[str, object] | None) -> Drafter:
 
 def gumiho(parallel: dict[str, object] | None, **options: object) -> Drafter:
     torch.manual_seed(1)
-    config = declared(GumihoConfig, {**layer_of(tiny_target().config), "parallel": parallel, **options}, "the example")
+    config = validated(GumihoConfig, {**layer_of(tiny_target().config), "parallel": parallel, **options}, "the example")
     drafter = Drafter(Gumiho(), config)
     with torch.no_grad():
         for parameter in drafter.parameters():
@@ -78,7 +78,7 @@ def gumiho(parallel: dict[str, object] | None, **options: object) -> Drafter:
 
 def copying() -> Drafter:
     """One that only copies."""
-    return Drafter(CopyingAlone(), CopyingConfig(hidden_size=SIZE, vocab_size=VOCAB))
+    return Drafter(PromptLookupOnly(), PromptLookupConfig(hidden_size=SIZE, vocab_size=VOCAB))
 
 
 @torch.no_grad()

@@ -106,6 +106,6 @@ def make_mtpc(circuit: str, window: int, rank: int, hidden: int, vocab: int, **o
 
 def make_part(circuit: str, window: int, rank: int, hidden: int, vocab: int, **options: object) -> CircuitPart:
     """The window of an untrained MTPC drafter."""
-    part = make_mtpc(circuit, window, rank, hidden, vocab, **options).window
+    part = make_mtpc(circuit, window, rank, hidden, vocab, **options).parallel
     assert isinstance(part, CircuitPart)
     return part

@@ -19,7 +19,7 @@ from mtpc.methods import method_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.vllm_mtpc.platforms import on_a_gpu
 from vllm_mtpc import integration_points
-from vllm_mtpc.additional import v1_copies, v2_copies, vocabulary_values
+from vllm_mtpc.additional_config import v1_uses_prompt_lookup, v2_uses_prompt_lookup, vocabulary_values
 from vllm_mtpc.settings import check_settings
 
 VOCAB = 258
@@ -77,8 +77,8 @@ def test_good_settings_pass(target: Path, fastmtp: Path, tmp_path: Path, method:
         ({"parallel_drafting": True}, "parallel_drafting is True"),
         ({"quantization": "fp8"}, "quantization is 'fp8'"),
         ({"disable_padded_drafter_batch": True}, "disable_padded_drafter_batch is True"),
-        ({"rejection_sample_method": "block"}, "rejection_sample_method is 'block', which vLLM draws with"),
-        ({"rejection_sample_method": "synthetic"}, "is 'synthetic', which vLLM has on GPUs only: use 'standard'"),
+        ({"rejection_sample_method": "block"}, "rejection_sample_method is 'block', which is not lossless"),
+        ({"rejection_sample_method": "synthetic"}, "is 'synthetic', which vLLM supports on GPUs only: use 'standard'"),
         ({"num_speculative_token": 5}, "no key 'num_speculative_token'"),
     ],
 )
@@ -108,9 +108,9 @@ def test_a_quantized_copy_of_the_head(
     ("values", "message"),
     [
         ({"sizes": 20}, "additional-config is wrong at 'mtpc.sizes'"),
-        ({"size": 20}, "name no file"),
+        ({"size": 20}, "need a file of rankings"),
         ({"vocabulary": "gone.json"}, "gone.json is missing"),
-        ({"vocabulary": "words.json", "size": 9999}, "holds 1 to 258 tokens, not 9999"),
+        ({"vocabulary": "words.json", "size": 9999}, "must be 1 to 258 tokens, not 9999"),
         ({"vocabulary": "words.json", "language": "german"}, "unknown language 'german'"),
         ({"vocabulary": "other.json"}, "ranks a vocabulary of 300 tokens, but the target's has 258"),
         ("words.json", "additional-config is wrong at 'mtpc'"),
@@ -149,7 +149,7 @@ def test_copying_makes_drafts_longer_than_the_drafters_own(target: Path, drafter
     assert config.speculative_config.num_speculative_tokens == 12
     assert "from 1 to 7" in refused(target, drafter, {"mtpc": {"copy": False}}, **longer)
     assert "from 1 to 256" in refused(target, drafter, {"mtpc": {"copy": True}}, num_speculative_tokens=0)
-    assert "is for drafters with an autoregressive part" in refused(
+    assert "requires a drafter with an autoregressive part" in refused(
         target, drafter, {"mtpc": {"copy": True, "size": 40}}
     )
 
@@ -162,36 +162,34 @@ def test_what_vllm_decides_itself_is_checked_before_an_engine_starts(
     for folder in (fastmtp, drafter):
         assert "requires --no-async-scheduling" in refused(target, folder, {"mtpc": {"copy": True}})
     monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER")
-    assert "is for answers on the host: only the V1 model runner" in refused(
-        target, fastmtp, {"mtpc": {"copy": True, "store": 5}}
-    )
+    assert "mtpc.store requires the V1 model runner" in refused(target, fastmtp, {"mtpc": {"copy": True, "store": 5}})
 
 
 def test_the_v1_runner_copies_where_steps_do_not_overlap(fastmtp: Path) -> None:
     config = method_of(fastmtp).read_config(fastmtp)
-    assert v1_copies({"mtpc": {"copy": True}}, config, async_scheduling=False, on_cpu=False)
-    assert not v1_copies({}, config, async_scheduling=True, on_cpu=False)
+    assert v1_uses_prompt_lookup({"mtpc": {"copy": True}}, config, async_scheduling=False, on_cpu=False)
+    assert not v1_uses_prompt_lookup({}, config, async_scheduling=True, on_cpu=False)
     for key, value in (("copy", True), ("step_cost", {})):
         with pytest.raises(MTPCError, match=rf"^additional-config mtpc.{key} requires --no-async-scheduling on the V1"):
-            v1_copies({"mtpc": {key: value}}, config, async_scheduling=True, on_cpu=False)
+            v1_uses_prompt_lookup({"mtpc": {key: value}}, config, async_scheduling=True, on_cpu=False)
 
 
 def test_the_v1_runner_has_drafts_of_any_length_on_a_cpu_and_with_copying(fastmtp: Path) -> None:
     config = method_of(fastmtp).read_config(fastmtp)
     for key, value in (("adaptive", True), ("step_cost", {})):
-        assert not v1_copies({"mtpc": {key: value}}, config, async_scheduling=False, on_cpu=True)
-        assert v1_copies({"mtpc": {key: value, "copy": True}}, config, async_scheduling=False, on_cpu=False)
-        with pytest.raises(MTPCError, match=rf"^the '{key}' of 'mtpc' .* is for drafts of any length: on a GPU add"):
-            v1_copies({"mtpc": {key: value}}, config, async_scheduling=False, on_cpu=False)
-    assert not v1_copies({"mtpc": {"adaptive": False}}, config, async_scheduling=False, on_cpu=False)
+        assert not v1_uses_prompt_lookup({"mtpc": {key: value}}, config, async_scheduling=False, on_cpu=True)
+        assert v1_uses_prompt_lookup({"mtpc": {key: value, "copy": True}}, config, async_scheduling=False, on_cpu=False)
+        with pytest.raises(MTPCError, match=rf"^additional-config mtpc.{key} requires drafts of variable length"):
+            v1_uses_prompt_lookup({"mtpc": {key: value}}, config, async_scheduling=False, on_cpu=False)
+    assert not v1_uses_prompt_lookup({"mtpc": {"adaptive": False}}, config, async_scheduling=False, on_cpu=False)
 
 
 @pytest.mark.parametrize(
     ("drafts", "values", "message"),
     [
-        (8, {}, "num_speculative_tokens is 8, but {} drafts 7: only the V1 model runner"),
-        (7, {"step_cost": COST}, "the 'step_cost' of 'mtpc' in additional-config is for drafts of any length"),
-        (7, {"adaptive": True}, "the 'adaptive' of 'mtpc' in additional-config is for drafts of any length"),
+        (8, {}, "num_speculative_tokens is 8, but {} drafts 7 tokens: only the V1 model runner"),
+        (7, {"step_cost": COST}, "additional-config mtpc.step_cost requires the V1 model runner"),
+        (7, {"adaptive": True}, "additional-config mtpc.adaptive requires the V1 model runner"),
         (7, {"adaptive": False}, ""),
         (7, {}, ""),
     ],
@@ -206,16 +204,16 @@ def test_model_runner_v2_copies_no_more_than_the_drafter_drafts(
     monkeypatch.setattr(integration_points, "runners", lambda: {integration_points.V2})
     if not message:
         engine_config(target, drafter, additional, num_speculative_tokens=drafts)
-        assert v2_copies(additional, config, drafts, drafter)
+        assert v2_uses_prompt_lookup(additional, config, drafts, drafter)
         return
     assert message.format(drafter) in refused(target, drafter, additional, num_speculative_tokens=drafts)
     with pytest.raises(MTPCError, match="VLLM_USE_V2_MODEL_RUNNER=0"):  # so is it where the runner has been chosen
-        v2_copies(additional, config, drafts, drafter)
-    assert not v2_copies({}, config, drafts, drafter)
+        v2_uses_prompt_lookup(additional, config, drafts, drafter)
+    assert not v2_uses_prompt_lookup({}, config, drafts, drafter)
 
 
 def test_a_draft_vocabulary_is_no_setting_of_a_drafter_without_a_serial_part(target: Path, drafter: Path) -> None:
-    assert "is for drafters with an autoregressive part" in refused(target, drafter, {"mtpc": {"size": 40}})
+    assert "requires a drafter with an autoregressive part" in refused(target, drafter, {"mtpc": {"size": 40}})
 
 
 def change_config(**values: Any) -> Callable[[Path], None]:
@@ -274,7 +272,7 @@ def test_ranks_share_the_layer(target: Path, fastmtp: Path) -> None:
             {},
             "has 2 attention heads, 1 key-value heads and an intermediate_size of 128, which 4 tensor-parallel ranks",
         ),
-        (3, {}, "3 tensor-parallel ranks cannot share evenly"),
+        (3, {}, "3 tensor-parallel ranks cannot split evenly"),
         (2, {"draft_tensor_parallel_size": 1}, "draft_tensor_parallel_size is 1, but"),
     ],
 )

@@ -10,8 +10,8 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from mtpc.draft_length.cost import StepCost
-from mtpc.lab.bench.configuration import Served, configuration, write
-from vllm_mtpc.additional import section
+from mtpc.lab.bench.configuration import MeasuredServer, configuration, write
+from vllm_mtpc.additional_config import draft_settings
 
 COST = StepCost(plain=((1, 1.0), (4, 1.2)), verifying=((4, 1.25), (16, 2.1)), drafting=((1, 0.2),))
 COPYING = {"mtpc": {"copy": True, "step_cost": COST.model_dump()}}
@@ -19,7 +19,7 @@ COPYING = {"mtpc": {"copy": True, "step_cost": COST.model_dump()}}
 
 def engine_config(target: Path, drafter: Path, ranges: list[list[int]], copying: Any, file: Path) -> Any:
     """What every way of starting vLLM builds first, from a file."""
-    write(file, "vllm", configuration(Served("vllm", str(target), str(drafter)), ranges, copying))
+    write(file, "vllm", configuration(MeasuredServer("vllm", str(target), str(drafter)), ranges, copying))
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
     return EngineArgs.from_cli_args(parser.parse_args(["--config", str(file)])).create_engine_config()
 
@@ -38,7 +38,7 @@ def test_drafts_by_batch_size(kind: str, target: Path, tmp_path: Path, request: 
 def test_copying(kind: str, target: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     found = engine_config(target, request.getfixturevalue(kind), [[1, 16, 2]], COPYING, tmp_path / "own.yaml")
     assert found.speculative_config.num_speculative_tokens == 10
-    settings = section(found.additional_config)
+    settings = draft_settings(found.additional_config)
     assert settings.copy_
     assert settings.step_cost == COST
 

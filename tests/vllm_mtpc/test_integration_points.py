@@ -36,7 +36,7 @@ def test_what_is_recorded_of_this_release_is_what_it_has() -> None:
 
 
 def test_check_finds_nothing_wrong() -> None:
-    assert all(finding.ok and not finding.mend for finding in integration_points.check())
+    assert all(finding.ok and not finding.fix for finding in integration_points.check())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_line_that_does_not_hold(monkeypatch: pytest.MonkeyPatch, changes: dic
     (finding,) = integration_points.check()
     assert not finding.ok
     assert part in finding.detail
-    assert VERSIONS in finding.mend
+    assert VERSIONS in finding.fix
 
 
 START = next(patch for patch in PATCHES if patch.group == integration_points.START)
@@ -128,11 +128,11 @@ TARGET = SimpleNamespace(model="target", **SIZES)
     [
         (integration_points.START, "mtpc fastmtp hybrid"),
         (integration_points.AUTOREGRESSIVE, "fastmtp hybrid"),
-        (integration_points.WINDOW, "mtpc hybrid"),
+        (integration_points.PARALLEL, "mtpc hybrid"),
         (integration_points.V1, "mtpc fastmtp hybrid"),
-        (integration_points.V1_SERIAL, "fastmtp hybrid"),
-        (integration_points.V1_WINDOW, "mtpc hybrid"),
-        (integration_points.V2_SERIAL, ""),
+        (integration_points.V1_AUTOREGRESSIVE, "fastmtp hybrid"),
+        (integration_points.V1_PARALLEL, "mtpc hybrid"),
+        (integration_points.V2_AUTOREGRESSIVE, ""),
         (integration_points.V1_CPU, "mtpc fastmtp hybrid"),
     ],
 )
@@ -149,8 +149,8 @@ def test_a_drafter_is_refused_where_a_line_that_it_needs_does_not_hold(
 @pytest.mark.parametrize(
     ("group", "of"),
     [
-        (integration_points.V2_SERIAL, "fastmtp fastmtp+copy"),
-        (integration_points.V2_COPYING, "mtpc+copy fastmtp+copy"),
+        (integration_points.V2_AUTOREGRESSIVE, "fastmtp fastmtp+copy"),
+        (integration_points.V2_PROMPT_LOOKUP, "mtpc+copy fastmtp+copy"),
     ],
 )
 def test_copying_needs_lines_of_its_own(

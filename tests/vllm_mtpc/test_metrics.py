@@ -27,7 +27,7 @@ CONFIG: Any = SimpleNamespace(
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As a process begins and ends."""
-    monkeypatch.setenv(metrics.TO_RAY, "OTHER")
+    monkeypatch.setenv(metrics.RAY_VARIABLES, "OTHER")
     before = set(REGISTRY._collector_to_names)
     yield
     for collector in set(REGISTRY._collector_to_names) - before:
@@ -36,24 +36,24 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_off_where_vllm_counts_nothing() -> None:
-    metrics.show(SimpleNamespace(disable_log_stats=False))
-    metrics.show(SimpleNamespace(disable_log_stats=True))
-    assert not metrics.watched(0)
+    metrics.enable(SimpleNamespace(disable_log_stats=False))
+    metrics.enable(SimpleNamespace(disable_log_stats=True))
+    assert not metrics.enabled(0)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_first_rank_counts(rank: int) -> None:
-    metrics.show(SimpleNamespace(disable_log_stats=False))
-    assert metrics.watched(rank) == (rank == 0)
+    metrics.enable(SimpleNamespace(disable_log_stats=False))
+    assert metrics.enabled(rank) == (rank == 0)
 
 
 def test_what_is_counted_stands_on_the_page() -> None:
-    metrics.show(SimpleNamespace(disable_log_stats=False))
+    metrics.enable(SimpleNamespace(disable_log_stats=False))
     folder = Path(os.environ[metrics.VARIABLE])
-    metrics.show(SimpleNamespace(disable_log_stats=False))
+    metrics.enable(SimpleNamespace(disable_log_stats=False))
     assert folder == Path(os.environ[metrics.VARIABLE])
-    assert os.environ[metrics.TO_RAY] == f"OTHER,{metrics.VARIABLE}"
-    metrics.count(CONFIG, DraftClock(None, metered=True), Tally(("english",)))
+    assert os.environ[metrics.RAY_VARIABLES] == f"OTHER,{metrics.VARIABLE}"
+    metrics.export(CONFIG, DraftClock(None, metered=True), Tally(("english",)))
     while not (folder / "3.prom").exists():
         pass
     line = 'mtpc_requests_total{engine="3",model_name="chat",vocabulary="english"} 0.0'
@@ -61,11 +61,11 @@ def test_what_is_counted_stands_on_the_page() -> None:
 
 
 def test_several_processes_that_serve_the_page_have_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(metrics.SHARED, str(tmp_path))
+    monkeypatch.setenv(metrics.PROMETHEUS_FOLDER, str(tmp_path))
     monkeypatch.setattr(metrics, "Exporter", lambda *given: SimpleNamespace(start=lambda: pages.append(given[-1])))
     pages: list[Any] = []
-    metrics.show(SimpleNamespace(disable_log_stats=False))
-    metrics.count(CONFIG, None, None)
+    metrics.enable(SimpleNamespace(disable_log_stats=False))
+    metrics.export(CONFIG, None, None)
     assert pages == [None]
 
 
@@ -77,7 +77,7 @@ def test_nothing_is_left_when_the_process_ends(how: signal.Signals | None, tmp_p
 import os, time
 from types import SimpleNamespace
 from vllm_mtpc import metrics
-metrics.show(SimpleNamespace(disable_log_stats=False))
+metrics.enable(SimpleNamespace(disable_log_stats=False))
 if not os.fork():
     os._exit(0)
 os.wait()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mtpc.draw import draw_tokens, most_probable
 from mtpc.errors import MTPCError
 from mtpc.prompt_lookup.mixture import Copied, Copying
-from mtpc.target_head.rows import ALONE
+from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from vllm_mtpc import model
@@ -35,7 +35,7 @@ class Processor:
 
 def drafter(vocabularies: DraftVocabularies | None, static: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
     """One that shares a target's head, which has two rows that fill up."""
-    monkeypatch.setattr(model, "head_ranks", lambda: ALONE)
+    monkeypatch.setattr(model, "head_ranks", lambda: SINGLE_RANK)
     made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
     nn.Module.__init__(made)
     made.model, made.draft_logits, made.vocabularies, made.logits_processor = None, None, vocabularies, Processor()
@@ -51,7 +51,7 @@ def test_a_head_of_fp8_is_refused(static: bool, monkeypatch: pytest.MonkeyPatch)
     made = drafter(DraftVocabularies(RANKINGS, VocabularySettings(size=3, language="high")), static, monkeypatch)
     weight = made.lm_head.weight.data.to(torch.float8_e4m3fn)
     made.lm_head.weight = nn.Parameter(weight, requires_grad=False)
-    with pytest.raises(MTPCError, match=r"an output head that is not quantised; set its language to 'none'\.$"):
+    with pytest.raises(MTPCError, match=r"an output head that is not quantized; set its language to 'none'\.$"):
         made.gather_rows(static)
 
 
@@ -91,7 +91,7 @@ def test_logits(kind: str, static: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     copying = Copying(Copied(other[:, None], weights[:, None]), 0, weights)
     mixed_tokens, mixed, likely = made.drawn_mixed(states, temperature, uniforms, copying, numbers)
     torch.testing.assert_close(mixed, copying.mixed(probs))
-    torch.testing.assert_close(likely, copying.of(probs))
+    torch.testing.assert_close(likely, copying.drafter_probability(probs))
     assert mixed.gather(1, mixed_tokens[:, None]).all()
     always, never = (copying._replace(weight=torch.full((ROWS,), weight)) for weight in (1.0, 0.0))
     assert torch.equal(made.drawn_mixed(states, temperature, uniforms, always, numbers)[0], other)

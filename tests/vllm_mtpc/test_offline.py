@@ -71,9 +71,9 @@ def test_the_loop_answers_with_what_is_finished_and_lets_others_have_the_engine(
     params: Any = None
     assert loop.complete(list(b"abc"), params).text == "C"
     assert loop.complete(list(b"z"), params).text == "Z"
-    assert loop.alone(lambda it: it) is engine
+    assert loop.run_between_steps(lambda it: it) is engine
     with pytest.raises(ZeroDivisionError):
-        loop.alone(lambda it: 1 / 0)
+        loop.run_between_steps(lambda it: 1 / 0)
 
 
 @pytest.mark.parametrize("together", [1, 2, 5])

@@ -22,7 +22,7 @@ from vllm_mtpc import ranks
 from vllm_mtpc.model import DrafterForCausalLM
 from vllm_mtpc.v1 import proposer
 from vllm_mtpc.v1.proposer import Proposer
-from vllm_mtpc.v1.step import Step
+from vllm_mtpc.v1.step import V1DraftStep
 from vllm_mtpc.v2 import speculator
 from vllm_mtpc.v2.speculator import Speculator
 
@@ -52,8 +52,8 @@ def of_v1(states: Tensor) -> tuple[Tensor, Tensor]:
     made: Any = object.__new__(Proposer)
     made.__dict__ |= {"copying": None, "model": drafter(), "clock": SimpleNamespace(lap=lambda part: None)}
     made.parallel, noise = made.model.parallel, torch.full((ROWS, AUTOREGRESSIVE + WINDOW), 0.5, dtype=torch.float64)
-    made.draft_one = made.parallel.draft
-    made.step = Step([states], [SLOTS], AUTOREGRESSIVE, WINDOW, "mixed", TEMPERATURE, noise, None)
+    made.draft_single = made.parallel.draft
+    made.step = V1DraftStep([states], [SLOTS], AUTOREGRESSIVE, WINDOW, "mixed", TEMPERATURE, noise, None)
     made._sample_draft_tokens(states, None)
     draft = made.step.drafts(made._draft_parallel(made.step))
     return draft.tokens, draft.probs

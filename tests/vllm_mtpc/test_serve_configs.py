@@ -1,4 +1,4 @@
-"""Every configuration that ships starts vLLM as it is, on a CPU and with the defaults of a GPU."""
+"""Every configuration and example that ships starts vLLM as it is, on a CPU and with the defaults of a GPU."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.cli.serve import ServeSubcommand
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+from tests.support.example_commands import EXAMPLES, load, recorded
 from tests.vllm_mtpc.platforms import on_a_gpu
 from vllm_mtpc import register
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "serve_configs").glob("vllm/*.yaml")) + sorted((ROOT / "serve_configs").glob("ray/*.yaml"))
+FILES += [EXAMPLES / "serve_vllm.sh", EXAMPLES / "offline_vllm.py"]
 V1_ALONE = {"chat-copying-cpu"}  # on a GPU with VLLM_USE_V2_MODEL_RUNNER=0
 
 
@@ -41,10 +43,17 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arguments(file: Path) -> Iterator[EngineArgs]:
-    """Those of every engine that a file starts, as vLLM's command line or Ray's LLM serving makes them."""
-    if file.parent.name == "vllm":
+    """Those of every engine that a file starts, as vLLM's command line, `LLM` or Ray's LLM serving makes them."""
+    if file.suffix == ".py":
+        program = load(file.name)
+        yield EngineArgs(**program.settings(program.parse([])))
+        return
+    if file.suffix == ".sh" or file.parent.name == "vllm":
+        words = recorded(file.name)[0][2:] if file.suffix == ".sh" else ["--config", str(file)]
         parser = ServeSubcommand().subparser_init(FlexibleArgumentParser().add_subparsers())
-        yield EngineArgs.from_cli_args(parser.parse_args(["--config", str(file)]))
+        parsed = parser.parse_args(words)
+        parsed.model = parsed.model_tag or parsed.model  # as `vllm serve` does
+        yield EngineArgs.from_cli_args(parsed)
         return
     text = file.read_text().replace("/models/smollm2\n", "runs/smollm2\n").replace("/models", "weights")
     (application,) = yaml.safe_load(text)["applications"]

@@ -33,8 +33,8 @@ def test_which_state_is_read(between: Path, drafter: Path, fastmtp: Path) -> Non
 
 
 def test_a_target_that_does_not_hand_it_over_is_refused(between: Path) -> None:
-    with pytest.raises(MTPCError, match="between the target's layers, which vLLM's object does not offer"):
-        dispatch.check_hands_over(object(), config_of(between, ""))
+    with pytest.raises(MTPCError, match="between the target's layers, which vLLM's object does not return"):
+        dispatch.check_aux_hidden_states(object(), config_of(between, ""))
 
 
 @pytest.mark.parametrize("architecture", ["EagleBetweenForCausalLM", "EagleLlamaForCausalLM", None])

@@ -10,10 +10,10 @@ from vllm.engine.arg_utils import EngineArgs
 
 from mtpc.errors import MTPCError
 from tests.support.random_fastmtp import make_vocabulary
-from vllm_mtpc.additional import Section, section
+from vllm_mtpc.additional_config import VLLMDraftSettings, draft_settings
 
 VALUES: tuple[Any, ...] = (True, 5, 0, -1, 10**30, 1.5, float("nan"), "", "x", "5", [], [5], {}, {"a": 1})
-KEYS = sorted(field.alias or name for name, field in Section.model_fields.items())
+KEYS = sorted(field.alias or name for name, field in VLLMDraftSettings.model_fields.items())
 RIGHT: dict[str, tuple[Any, ...]] = {
     "copy": (True,),
     "size": (5,),
@@ -67,7 +67,7 @@ def test_what_is_no_section(target: Path, fastmtp: Path, value: Any) -> None:
 @pytest.mark.parametrize("value", [5, 1.5, True, "x", [], [1]])
 def test_what_is_no_configuration(target: Path, fastmtp: Path, value: Any) -> None:
     assert "additional-config" in refused(target, fastmtp, value)
-    assert "speculative-config must be an object of JSON" in refused(target, fastmtp, {}, value)
+    assert "speculative-config must be a JSON object" in refused(target, fastmtp, {}, value)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_other_settings_are_none_of_our_business() -> None:
             return ""
 
     for additional in (None, {}, {"gdn_prefill_backend": [1]}, Other()):
-        assert section(additional) == Section()
+        assert draft_settings(additional) == VLLMDraftSettings()
 
 
 def test_a_store_is_for_copying(target: Path, drafter: Path) -> None:
     found = refused(target, drafter, {"mtpc": {"store": 5}})
-    assert "the 'store' of 'mtpc' in additional-config is for copying" in found
+    assert "additional-config mtpc.store requires prompt lookup" in found
 
 
 @pytest.mark.parametrize("path", ["nul\0", "/dev/null", "."], ids=repr)

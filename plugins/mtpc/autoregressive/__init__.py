@@ -1,1 +1,1 @@
-"""The autoregressive part of a drafter: layers that engines run step by step, with keys and values in their pages."""
+"""The autoregressive part of a drafter: draft layers that engines run step by step, with a paged KV cache."""

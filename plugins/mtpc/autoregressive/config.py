@@ -1,4 +1,4 @@
-"""What an autoregressive part is: decoder layers of the target's own kind behind a projection."""
+"""Configuration of an autoregressive part: decoder layers of the target's type behind an input projection."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mtpc.autoregressive.kinds import LAYER_OF, Layer
+from mtpc.autoregressive.kinds import LAYER_TYPES, LayerType
 from mtpc.autoregressive.part import TargetInterface
-from mtpc.autoregressive.rope import POSITIONS, check_rope
+from mtpc.autoregressive.rope import MAX_POSITIONS, check_rope
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict
 from mtpc.files.target import Heads, HiddenSize, VocabSize
 
-MOST_LAYERS = 64
-BIASED = {"qwen2": True, "qwen3": False}  # the attention_bias of kinds of layers that have just one
+MAX_LAYERS = 64
+FIXED_ATTENTION_BIAS = {"qwen2": True, "qwen3": False}  # layer types that allow only one attention_bias
 # Keys that the engines read in config.json under the same name.
 SHARED_KEYS = (
     "num_hidden_layers",
@@ -33,19 +33,33 @@ SHARED_KEYS = (
 
 
 class LayerConfig(Strict):
-    """What a decoder layer of an autoregressive part is."""
+    """The keys of a decoder layer of an autoregressive part.
 
-    layer: Layer  # its kind
-    hidden_size: HiddenSize  # d of the target
-    vocab_size: VocabSize  # V of the target
+    Attributes:
+        layer: Layer type: "llama", "qwen2" or "qwen3".
+        hidden_size: d of the target.
+        vocab_size: V of the target.
+        intermediate_size: Width of the MLP.
+        num_attention_heads: Query heads.
+        num_key_value_heads: Key and value heads; divides ``num_attention_heads``.
+        head_dim: Width of a head, even for the rotary embedding.
+        attention_bias: Whether the query, key and value projections have a bias.
+        rms_norm_eps: Epsilon of the norms.
+        rope_parameters: Rotary embedding, with the keys of transformers, see `mtpc.autoregressive.rope`.
+        max_position_embeddings: Longest context.
+    """
+
+    layer: LayerType
+    hidden_size: HiddenSize
+    vocab_size: VocabSize
     intermediate_size: Annotated[int, Field(ge=1, le=1 << 20)]
     num_attention_heads: Heads
     num_key_value_heads: Heads
-    head_dim: Annotated[int, Field(ge=2, le=1 << 12, multiple_of=2)]  # even, for the rotary embedding
-    attention_bias: bool  # of the query, key and value projections
+    head_dim: Annotated[int, Field(ge=2, le=1 << 12, multiple_of=2)]
+    attention_bias: bool
     rms_norm_eps: Annotated[float, Field(gt=0, le=1)]
-    rope_parameters: dict[str, Any]  # as in the configuration of transformers, see `mtpc.autoregressive.rope`
-    max_position_embeddings: Annotated[int, Field(ge=1, le=POSITIONS)]
+    rope_parameters: dict[str, Any]
+    max_position_embeddings: Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 
     @field_validator("rope_parameters")
     @classmethod
@@ -57,53 +71,68 @@ class LayerConfig(Strict):
         heads, keys = self.num_attention_heads, self.num_key_value_heads
         if heads % keys:
             raise ValueError(f"num_attention_heads ({heads}) must be a multiple of num_key_value_heads ({keys})")
-        biased = BIASED.get(self.layer, self.attention_bias)
+        biased = FIXED_ATTENTION_BIAS.get(self.layer, self.attention_bias)
         if self.attention_bias != biased:
-            raise ValueError(f"attention_bias must be {str(biased).lower()} for a layer of kind {self.layer!r}")
+            raise ValueError(f"attention_bias must be {str(biased).lower()} for a layer of type {self.layer!r}")
         stretched = self.rope_parameters.get("original_max_position_embeddings", self.max_position_embeddings)
-        if stretched * self.rope_parameters.get("factor", 1) > POSITIONS:
-            raise ValueError(f"rope_parameters.factor makes more positions than {POSITIONS} of {stretched}")
+        if stretched * self.rope_parameters.get("factor", 1) > MAX_POSITIONS:
+            raise ValueError(
+                f"rope_parameters.factor scales {stretched} positions to more than {MAX_POSITIONS}, the most allowed"
+            )
         for name in ("short_factor", "long_factor"):
             if len(self.rope_parameters.get(name) or [0] * (self.head_dim // 2)) != self.head_dim // 2:
-                raise ValueError(f"rope_parameters.{name} must hold {self.head_dim // 2} numbers, half of head_dim")
+                raise ValueError(f"rope_parameters.{name} must have {self.head_dim // 2} numbers, half of head_dim")
         return self
 
     def check_ranks(self, ranks: int, drafter: Path | str) -> None:
-        """Whether tensor-parallel ranks can share the layer out evenly.
+        """Check that tensor-parallel ranks can split the layer evenly.
 
-        Errors: `MTPCError`, which names the drafter.
+        Args:
+            ranks: Tensor-parallel size.
+            drafter: The drafter checkpoint, for the error.
+
+        Raises:
+            MTPCError: Where heads or MLP cannot be split.
         """
         heads, keys = self.num_attention_heads, self.num_key_value_heads
         if heads % ranks or (keys % ranks and ranks % keys) or self.intermediate_size % ranks:
             raise MTPCError(
                 f"{drafter} has {heads} attention heads, {keys} key-value heads and an intermediate_size of "
-                f"{self.intermediate_size}, which {ranks} tensor-parallel ranks cannot share evenly."
+                f"{self.intermediate_size}, which {ranks} tensor-parallel ranks cannot split evenly."
             )
 
 
 class AutoregressiveConfig(TargetInterface, LayerConfig):
-    """The keys of an autoregressive part in a drafter's section of config.json; by default it is FastMTP's, of one layer."""
+    """The keys of an autoregressive part in a drafter's section of config.json. The defaults are FastMTP's.
 
-    num_hidden_layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 1
-    normed: bool = True  # False, as EAGLE and Gumiho are: no norm in front of the projection and of the first layer,
-    # none at the end, and a projection with a bias
+    Attributes:
+        num_hidden_layers: Decoder layers.
+        normed: Whether the norms around the layers exist (FastMTP). Without them, as in EAGLE and Gumiho, there is no
+            norm in front of the projection, of the first layer or at the end, and the projection has a bias.
+    """
+
+    num_hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
+    normed: bool = True
 
 
 def layer_of(target: Any) -> dict[str, Any]:
-    """Return the keys of a `LayerConfig` whose layer is like those of a target.
+    """Return the keys of a `LayerConfig` whose layer has the shape of a target's layers.
 
-    Of a mixture of experts the layer is like a dense one: ``intermediate_size`` is its width, whatever the experts' is.
+    For a mixture of experts the layer is dense: ``intermediate_size`` is its width, whatever the experts' widths are.
 
     Args:
-        target: Its configuration in transformers.
+        target: The target's configuration in transformers.
+
+    Returns:
+        The keys and their values.
 
     Raises:
-        MTPCError: For a target of a model type that no layer here is like.
+        MTPCError: For an unsupported model type, activation, MLP bias or sliding window.
     """
-    kind = LAYER_OF.get(target.model_type)
+    kind = LAYER_TYPES.get(target.model_type)
     if kind is None:
         raise MTPCError(
-            f"Cannot train this drafter for model_type {target.model_type!r}: supported are {', '.join(LAYER_OF)}."
+            f"Cannot train this drafter for model_type {target.model_type!r}: supported are {', '.join(LAYER_TYPES)}."
         )
     for name, expected in (("hidden_act", "silu"), ("mlp_bias", False), ("use_sliding_window", False)):
         if getattr(target, name, expected) != expected:

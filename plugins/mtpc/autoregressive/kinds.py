@@ -1,12 +1,12 @@
-"""The kinds of draft layers, and the model types of the targets that a drafter with such layers is trained for."""
+"""Types of draft layers, and the targets that a drafter with such layers can be trained for."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-Layer = Literal["llama", "qwen2", "qwen3"]
-# By a target's model_type.  Behind a mixture of experts the draft layer is dense.
-LAYER_OF: dict[str, Layer] = {
+LayerType = Literal["llama", "qwen2", "qwen3"]
+# The layer type by the target's model_type. For a mixture of experts the draft layer is dense.
+LAYER_TYPES: dict[str, LayerType] = {
     "llama": "llama",
     "qwen2": "qwen2",
     "mimo": "qwen2",

@@ -1,8 +1,8 @@
-"""What an autoregressive part is: the contract between its layers and what runs them, engines and reference alike.
+"""The contract of an autoregressive part, between its layers and the engines or the reference implementation.
 
-`TargetInterface` is what a drafter's configuration states of it before there are weights: adapters choose by it what
-they hand over.  `AutoregressivePart` is the module of the reference implementation; adapters build their own of the
-engine's layers, and share `OwnTokens` with it.
+`TargetInterface` is the part that a configuration states before weights are loaded: adapters decide by it what to pass.
+`AutoregressivePart` is the module of the reference implementation. Adapters build their own from the engine's layers
+and share `DrafterTokens` with it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from torch import Tensor, nn
 from mtpc.errors import MTPCError
 from mtpc.target_head.shared import SharedHead
 
-Cache = Literal["pages"]  # the engine's, in which each layer has keys and values of its own
+Cache = Literal["pages"]  # the engine's KV cache pages, with keys and values of each draft layer
 
 
 class TargetInterface:
-    """What an autoregressive part takes from its target, and what it brings itself.
+    """What an autoregressive part uses of its target, and what it brings itself.
 
-    The defaults are those of layers that go on from the target's last state (EAGLE, FastMTP, Gumiho).
+    The defaults are those of layers that read the target's last state (EAGLE, FastMTP, Gumiho).
+
+    Attributes:
+        hidden_size: d of the target.
+        vocab_size: V of the target.
     """
 
     hidden_size: int
@@ -31,21 +35,21 @@ class TargetInterface:
 
     @property
     def state_below(self) -> int | None:
-        """Which hidden state of the target it reads, and the parallel part behind it as the first.
+        """The hidden state of the target that it reads; a parallel part behind it reads the same at its first position.
 
-        None: the last, after the final norm.  k >= 1: the one that the target's layer k reads, counted from 0, before
-        any norm: the output of the k layers below it.
+        None: the last state, after the final norm. k >= 1: the input of the target's layer k (counted from 0), before
+        any norm.
         """
         return None
 
     @property
     def has_own_embedding(self) -> bool:
-        """Whether it embeds the target's tokens itself; otherwise with the target's embedding."""
+        """Whether it embeds tokens with its own table instead of the target's."""
         return False
 
     @property
     def own_vocabulary(self) -> int | None:
-        """Tokens of its own output head, R, each of which stands for one of the target's.
+        """R, rows of its own output head, each of which stands for one token of the target.
 
         None: it drafts through the target's head, whole or restricted to a draft vocabulary.
         """
@@ -53,17 +57,23 @@ class TargetInterface:
 
     @property
     def cache(self) -> Cache:
-        """Where it keeps what it has read."""
+        """Where its keys and values are."""
         return "pages"
 
 
-class OwnTokens(nn.Module):
-    """The embedding and the output head that a part brings itself; each may be None.
+class DrafterTokens(nn.Module):
+    """The embedding and output head that an autoregressive part brings itself; each may be None.
 
     Attributes:
-        embedding: Of the target's V tokens.
-        rows: Of the output head, [R, d].
-        tokens: The target's token that each row stands for, ascending, int64 [R].
+        embedding: Embedding of the target's V tokens.
+        rows: Rows of the output head, [R, d].
+        tokens: The target's token of each row, ascending, int64 [R].
+
+    Args:
+        hidden_size: d.
+        vocab_size: V.
+        embeds: Whether there is an embedding.
+        count: R; None: there is no output head.
     """
 
     tokens: Tensor | None
@@ -76,16 +86,20 @@ class OwnTokens(nn.Module):
 
     @classmethod
     def of(cls, part: TargetInterface) -> Self | None:
-        """Return those of a part; None: both are the target's."""
+        """Build those of a configuration; None where embedding and output head are the target's."""
         if not part.has_own_embedding and part.own_vocabulary is None:
             return None
         return cls(part.hidden_size, part.vocab_size, part.has_own_embedding, part.own_vocabulary)
 
     def check_tokens(self, path: Path, vocab_size: int) -> None:
-        """Check that every row stands for another token of the target, in their order.
+        """Check that the rows stand for different tokens of the target, in ascending order.
+
+        Args:
+            path: The file of the weights, for the error.
+            vocab_size: V.
 
         Raises:
-            MTPCError: Otherwise; it names the file of the weights.
+            MTPCError: Otherwise.
         """
         if self.tokens is None:
             return
@@ -97,38 +111,48 @@ class OwnTokens(nn.Module):
 class AutoregressivePart(nn.Module, ABC):
     """Layers with attention that are applied once for each draft token.
 
-    own: what they do not share with the target; None: they share both its embedding and its output head.
+    The caller keeps the KV cache: each `forward` appends its T positions.
+
+    Attributes:
+        own: Embedding and output head that it does not share with the target; None: it shares both. The name is part of
+            the names of tensors in checkpoints.
     """
 
-    own: OwnTokens | None
+    own: DrafterTokens | None
 
     @abstractmethod
     def inputs(self, embeddings: Tensor, previous: Tensor) -> Tensor:
-        """Return what the layers read of each position, [..., d].
+        """Project what the layers read at each position.
 
         Args:
-            embeddings: Of the token after it, [..., d].
-            previous: Its state, [..., d]: the target's (see `TargetInterface.state_below`), or that of the draft step
-                before.
+            embeddings: Embedding of the token after the position, [..., d].
+            previous: State of the position, [..., d]: the target's (see `TargetInterface.state_below`), or that of the
+                previous draft step.
+
+        Returns:
+            [..., d].
         """
 
     @abstractmethod
     def forward(
         self, embeddings: Tensor, previous: Tensor, positions: Tensor, mask: Tensor | None = None, cache: Any = None
     ) -> Tensor:
-        """Return the states after one draft step, [B, T, d].
+        """Run one draft step.
 
         Args:
             embeddings: [B, T, d], see `inputs`.
-            previous: [B, T, d].
+            previous: [B, T, d], see `inputs`.
             positions: int64 [B, T].
-            mask: bool [B or 1, 1, T, S], which of the S keys (those in the cache come first) a position attends to;
-                None, where no key is in the cache: those up to itself; where T is 1: all.
-            cache: Of transformers; takes up the T new keys and values.
+            mask: bool [B or 1, 1, T, S], which of the S keys (cached ones first) a position attends to. None: causal
+                where the cache is empty, all keys where T is 1.
+            cache: A cache of transformers, which gets the T new keys and values.
+
+        Returns:
+            States after the step, [B, T, d].
         """
 
     def head(self, target: SharedHead) -> SharedHead:
-        """Return the embedding and the output head that it drafts with, given the target's."""
+        """Return the embedding and output head that it drafts with, given the target's."""
         if self.own is None:
             return target
         embedding = target.embedding if self.own.embedding is None else self.own.embedding.weight

@@ -1,4 +1,4 @@
-"""The kinds of rotary embeddings, with the keys that each needs: those that transformers and both engines know."""
+"""Rotary embedding types and their keys, as transformers and both engines read them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from mtpc.files.config_model import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Factor = Annotated[float, Field(ge=1, allow_inf_nan=False)]
-POSITIONS = 1 << 24  # at most: engines hold a sine and a cosine of each
-Positions = Annotated[int, Field(ge=1, le=POSITIONS)]
+MAX_POSITIONS = 1 << 24  # engines store a sine and a cosine of each position
+Positions = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 
 
-class Default(Strict):
-    """Rotated by base and position alone."""
+class DefaultRope(Strict):
+    """Unscaled rotary embedding."""
 
     rope_type: Literal["default"]
     rope_theta: Positive
 
 
-class Scaled(Strict):
-    """Stretched as a whole, or from some length on."""
+class ScaledRope(Strict):
+    """Positions scaled by one factor, always ("linear") or beyond the trained length ("dynamic")."""
 
     rope_type: Literal["linear", "dynamic"]
     rope_theta: Positive
     factor: Factor
 
 
-class Yarn(Strict):
-    """Stretched by frequency."""
+class YarnRope(Strict):
+    """YaRN: scaled by frequency."""
 
     rope_type: Literal["yarn"]
     rope_theta: Positive
@@ -44,8 +44,8 @@ class Yarn(Strict):
     truncate: bool | None = None
 
 
-class Llama3(Strict):
-    """Stretched by frequency, as Llama 3.1 is."""
+class Llama3Rope(Strict):
+    """Scaled by frequency as in Llama 3.1."""
 
     rope_type: Literal["llama3"]
     rope_theta: Positive
@@ -56,7 +56,7 @@ class Llama3(Strict):
 
 
 class LongRope(Strict):
-    """Stretched by a factor for each frequency."""
+    """Scaled by one factor per frequency."""
 
     rope_type: Literal["longrope"]
     rope_theta: Positive
@@ -67,12 +67,12 @@ class LongRope(Strict):
     attention_factor: Positive | None = None
 
 
-KINDS: TypeAdapter[Strict] = TypeAdapter(
-    Annotated[Default | Scaled | Yarn | Llama3 | LongRope, Field(discriminator="rope_type")]
+ROPE_CONFIGS: TypeAdapter[Strict] = TypeAdapter(
+    Annotated[DefaultRope | ScaledRope | YarnRope | Llama3Rope | LongRope, Field(discriminator="rope_type")]
 )
 
 
 def check_rope(values: dict[str, Any]) -> dict[str, Any]:
-    """The keys as they are: transformers and the engines read them by their names."""
-    KINDS.validate_python(values)
+    """Validate ``rope_parameters`` and return them unchanged."""
+    ROPE_CONFIGS.validate_python(values)
     return values

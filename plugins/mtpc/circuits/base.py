@@ -1,15 +1,15 @@
-"""What every circuit can do; the kinds differ in how their latent variables hang together.
+"""What every circuit computes; the circuit types differ in how their latent variables depend on each other.
 
-Notation: B batch, n window, R rank (components per position), V vocabulary.  A circuit object holds
-the structure only; its parameters come with each call, because a head computes them from the hidden
-state.  Three primitives per kind carry everything else:
+Notation: B batch, n window, R rank (components per position), V vocabulary, P prefixes of one request.
+x_i is the token at position i of the window and z_i its component.
+A circuit object holds only the structure. Its parameters come with each call, because a head computes them from the
+hidden state (MTPC paper, arXiv 2511.11346, section 3.3). Each type implements three primitives:
 
 - ``beliefs``: log q(z_i = j, x_<i), the component of each position jointly with the tokens before it;
-- ``start`` and ``advance``: q(z_i = j | x_<i) one token at a time, for any number of prefixes side by side;
+- ``start`` and ``advance``: q(z_i = j | x_<i) one token at a time, for any number of prefixes in parallel;
 - ``condition_sums``: the sum weights given the first token.
 
-No operation synchronises with the host or depends on values in its shapes, so each can be captured
-in a CUDA graph.
+No operation synchronizes with the host or depends on values in its shapes, so each can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -21,95 +21,161 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtpc.circuits.params import CircuitParams, normalise, token_evidence
+from mtpc.circuits.params import CircuitParams, normalize_log, token_evidence
 from mtpc.draw import draw
 
-# What the tokens so far say of the latent variables, for P prefixes of a row: tensors [B, P, R], as many as the kind
-# needs at a position.  The last is the belief of the position that comes next, log q(z_i = j | x_<i) up to a constant
-# of the prefix.
+# The posterior of the latent variables after P prefixes of each request: tensors [B, P, R], as many as the circuit type
+# needs at a position. The last is the belief of the next position, log q(z_i = j | x_<i) up to a constant per prefix.
 State = tuple[Tensor, ...]
 
 
 class Circuit(nn.Module, ABC):
-    """A smooth, decomposable, normalised circuit over a window of n tokens (MTPC paper, section 3.1)."""
+    """A smooth, decomposable, normalized circuit over a window of n tokens (MTPC paper, section 3.1, equation 3).
+
+    To draft, call `start` once, then `conditional` and `advance` in turn for the positions 0..n - 2.
+
+    Attributes:
+        kind: Name in a drafter's configuration.
+        max_rank: The largest R; None: any.
+        is_chain: Whether summing out the last tokens leaves the leading parameters unchanged.
+        window: n.
+        rank: R.
+    """
 
     kind: ClassVar[str]
-    most_components: ClassVar[int | None] = None  # R at most; None: any number
-    is_chain: ClassVar[bool] = True  # summing out the last tokens leaves the leading parameters as they are
+    max_rank: ClassVar[int | None] = None  # None: any
+    is_chain: ClassVar[bool] = True  # whether summing out the last tokens leaves the leading parameters unchanged
 
     def __init__(self, window: int, rank: int) -> None:
         super().__init__()
         self.window = window
         self.rank = rank
 
-    # Primitives of a kind
+    # Primitives of a circuit type
 
     @abstractmethod
     def sum_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of ``CircuitParams.sums`` without the batch axis; the last axis is normalised."""
+        """Return the shapes of ``CircuitParams.sums`` without the batch axis; the last axis is normalized."""
 
     @abstractmethod
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
-        """Sum weights of the circuit given the first token; first: log phi_1j(x_1) [B, R]."""
+        """Return the sum weights of the circuit given the first token.
+
+        Args:
+            sums: Log sum weights, [B, ...] each, of `sum_shapes`.
+            first: log phi_1j(x_1), [B, R].
+
+        Returns:
+            Log sum weights of the same shapes.
+        """
 
     @abstractmethod
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
-        """Log q(z_i = j, x_<i): evidence [B, n, R] = log phi_ij(x_i) -> [B, n, R]."""
+        """Compute log q(z_i = j, x_<i) for all positions.
+
+        Args:
+            sums: Log sum weights, [B, ...] each, of `sum_shapes`.
+            evidence: log phi_ij(x_i), [B, n, R].
+
+        Returns:
+            [B, n, R].
+        """
 
     @abstractmethod
     def start(self, params: CircuitParams) -> State:
-        """The state of the empty prefix (P = 1), at the first position."""
+        """Return the state of the empty prefix (P = 1), at the first position."""
 
     @abstractmethod
     def advance(self, sums: tuple[Tensor, ...], position: int, state: State, evidence: Tensor) -> State:
-        """The state after one more token of each prefix, at position + 1.
+        """Return the state after one more token of each prefix, at position + 1.
 
-        position: that of the token, counted from 0 and not the last; evidence: log phi_j of the token there, [B, P, R].
-        Time O(P R) for FF and CP, O(P R^2) for HMM, and for BTree a number of times that is 2 on average.
+        Time O(P R) for FF and CP, O(P R^2) for HMM. For BTree a call takes a number of O(P R^2) steps that is 2 on
+        average.
+
+        Args:
+            sums: Log sum weights, [B, ...] each, of `sum_shapes`.
+            position: Position of the token, from 0 to n - 2.
+            state: The state at this position.
+            evidence: log phi_j of the token, [B, P, R].
         """
 
     def leading_sums(self, sums: tuple[Tensor, ...], window: int) -> tuple[Tensor, ...]:
-        """Of a chain: the sum weights of its first positions, as all others are summed out.
+        """Return the sum weights of a chain's first positions, with all later positions summed out.
 
-        sums: tensors whose first axes are those of `sum_shapes`.
+        Args:
+            sums: Tensors whose first axes are those of `sum_shapes`.
+            window: Positions to keep.
         """
         return sums
 
     def conditional(self, state: State, probs: Tensor) -> Tensor:
-        """q(x_i = v | x_<i) after one prefix a row, [B, V]; probs: phi_ij(v), [B, R, V]."""
+        """Return q(x_i = v | x_<i) for one prefix per request.
+
+        Args:
+            state: The state at position i, with P = 1.
+            probs: phi_ij(v), [B, R, V].
+
+        Returns:
+            [B, V].
+        """
         return (state[-1].softmax(-1) @ probs)[:, 0]
 
-    # Operations.  Drafting goes from left to right as `sample` and `greedy` do, but need not hold all leaves at once
-    # (see `mtpc.parallel.joint`); all others are for scores, for training and for anyone who asks a circuit.
+    # Operations. Drafting goes from left to right like `sample` and `greedy`, but need not hold all leaves at once (see
+    # `mtpc.parallel.joint`). The other operations are for evaluation, training and tests.
 
     def prefix_log_probs(self, params: CircuitParams, x: Tensor) -> Tensor:
-        """Log q(x_1..x_i) for i = 1..n: x int64 [B, n] -> [B, n].
+        """Compute log q(x_1..x_i) for i = 1..n.
 
-        Time O(n R) for FF and CP, O(n R^2) for HMM and BTree; memory likewise.
+        Time and memory O(n R) for FF and CP, O(n R^2) for HMM and BTree.
+
+        Args:
+            params: Of B circuits.
+            x: int64 [B, n].
+
+        Returns:
+            [B, n].
         """
         params = params.upcast()
         evidence = token_evidence(params.leaves, x)
         return torch.logsumexp(self.beliefs(params.sums, evidence) + evidence, -1)
 
     def log_prob(self, params: CircuitParams, x: Tensor) -> Tensor:
-        """Log q(x_1..x_n): x int64 [B, n] -> [B].  Cost as `prefix_log_probs`."""
+        """Compute log q(x_1..x_n), at the cost of `prefix_log_probs`.
+
+        Args:
+            params: Of B circuits.
+            x: int64 [B, n].
+
+        Returns:
+            [B].
+        """
         return self.prefix_log_probs(params, x)[:, -1]
 
     def conditionals(self, params: CircuitParams, x: Tensor) -> Tensor:
-        """Log q(x_i = v | x_<i) over the vocabulary, all positions in one pass: [B, n, V].
+        """Compute log q(x_i = v | x_<i) over the vocabulary for all positions in one pass.
 
-        x int64 [B, n]; x_n is not read.  A prefix of probability zero gives -inf everywhere.
-        Time and memory O(n R V), on top of `prefix_log_probs`.
+        A prefix of probability zero gives -inf everywhere.
+        Time and memory O(n R V), in addition to `prefix_log_probs`.
+
+        Args:
+            params: Of B circuits.
+            x: int64 [B, n]; x_n is not read.
+
+        Returns:
+            [B, n, V].
         """
         params = params.upcast()
-        weights = normalise(self.beliefs(params.sums, token_evidence(params.leaves, x)))
+        weights = normalize_log(self.beliefs(params.sums, token_evidence(params.leaves, x)))
         return torch.logsumexp(weights[..., None] + params.leaves, 2)
 
     def condition(self, params: CircuitParams, first: Tensor) -> CircuitParams:
-        """The circuit of q(. | x_1 = first), exact and of the same kind: its first token is certain.
+        """Return the circuit of q(. | x_1 = first), exact and of the same type; its first token has probability 1.
 
-        first: int64 [B], of positive probability.  Time O(R) for CP and HMM, O(R^2 log n) for BTree,
-        plus the copy of the leaves.
+        Time O(R) for CP and HMM, O(R^2 log n) for BTree, plus a copy of the leaves.
+
+        Args:
+            params: Of B circuits.
+            first: int64 [B], tokens of positive probability.
         """
         params = params.upcast()
         sums = self.condition_sums(params.sums, token_evidence(params.leaves[:, :1], first[:, None])[:, 0])
@@ -119,28 +185,42 @@ class Circuit(nn.Module, ABC):
         return CircuitParams(torch.cat([certain, params.leaves[:, 1:]], 1), sums)
 
     def sample(self, params: CircuitParams, noise: Tensor) -> Tensor:
-        """A sample of whole windows: int64 [B, n].
+        """Sample whole windows, each token from its exact conditional with all components summed out.
 
-        noise: uniforms in [0, 1), [B, n], one for each token; equal noise gives equal samples.  Each token is drawn
-        from its exact conditional, all components summed out.  Cost as `greedy`.
+        This is the sequential scheme of Basharin et al. 2025 (CP tensor decomposition, equations 11 to 13) for any
+        circuit. Unlike sampling the latent variables (MTPC paper, algorithm 1) it gives the conditionals that
+        verification needs.
+
+        Args:
+            params: Of B circuits.
+            noise: Uniforms in [0, 1), [B, n], one per token. Equal noise gives equal samples.
+
+        Returns:
+            int64 [B, n].
         """
         return self._left_to_right(params, lambda probs, position: draw(probs, noise[:, position]))
 
     def greedy(self, params: CircuitParams, first: Tensor | None = None) -> Tensor:
-        """Left-to-right argmax of the exact conditionals: int64 [B, n]; ``first`` [B] fixes x_1.
+        """Choose the argmax of each exact conditional from left to right.
 
-        The mode of a mixture is intractable.  This approximation is the one that fits verification: a
-        greedy verifier accepts a prefix, so each token is the most probable one after those before it,
-        with all later positions and all components summed out.  The other usual approximation,
-        max-product over components and tokens jointly, needs fewer steps but drafts tokens that are
-        likely only under one component.  n dependent steps; time O(n R V) and O(n R^2) for HMM, BTree.
+        The mode of a mixture is intractable. This approximation fits verification: a greedy verifier accepts a prefix,
+        so each token is the most probable one after those before it, with later positions and all components summed
+        out. Max-product over components and tokens jointly needs fewer steps, but drafts tokens that are likely only
+        under one component. Here n dependent steps take O(n R V), plus O(n R^2) for HMM and BTree.
+
+        Args:
+            params: Of B circuits.
+            first: int64 [B], fixes x_1. None: x_1 is chosen as well.
+
+        Returns:
+            int64 [B, n].
         """
         return self._left_to_right(params, lambda probs, _: probs.argmax(-1), first)
 
     def _left_to_right(
         self, params: CircuitParams, choose: Callable[[Tensor, int], Tensor], first: Tensor | None = None
     ) -> Tensor:
-        """Tokens as they are chosen from q(x_i | x_<i), [B, V], and the position."""
+        """Return tokens int64 [B, n]; ``choose`` maps q(x_i | x_<i), [B, V], and the position i to tokens."""
         params = params.upcast()
         state, tokens = self.start(params), []
         for position in range(self.window):

@@ -1,4 +1,4 @@
-"""BTree: a balanced binary tree of latent variables (MTPC paper, equation BTree)."""
+"""BTree: a balanced binary tree of latent variables (MTPC paper, section 3.2, equation BTree)."""
 
 from __future__ import annotations
 
@@ -8,37 +8,53 @@ import torch
 from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
-from mtpc.circuits.params import CircuitParams, normalise
+from mtpc.circuits.params import CircuitParams, normalize_log
 
 
 @dataclass(frozen=True)
-class Child:
-    """One side of an internal node: a leaf (position of the window) or another internal node."""
+class TreeChild:
+    """One side of an internal node.
+
+    Attributes:
+        index: Position of the window for a leaf, else the number of an internal node.
+        is_leaf: Whether the child is a leaf.
+    """
 
     index: int
     is_leaf: bool
 
 
 @dataclass(frozen=True)
-class Node:
-    """An internal node with a latent variable; ``parent`` is -1 at the root."""
+class BinaryTreeNode:
+    """An internal node, which has one latent variable.
+
+    Attributes:
+        parent: Number of the parent node, -1 at the root.
+        level: Depth, 0 at the root.
+        children: Left and right child; a single leaf where n = 1.
+    """
 
     parent: int
     level: int
-    children: tuple[Child, ...]
+    children: tuple[TreeChild, ...]
 
 
 @dataclass(frozen=True)
-class Turn:
-    """A step of the way from the root to a leaf: an internal node, and on which of its sides (0, 1) the leaf lies."""
+class PathStep:
+    """One step of the path from the root to a leaf.
+
+    Attributes:
+        node: Number of an internal node.
+        side: Which side of it the leaf is on: 0 left, 1 right.
+    """
 
     node: int
     side: int
 
 
-def plan_tree(window: int) -> list[Node]:
-    """Internal nodes in breadth-first order; leaves [lo, hi) are split at lo + ceil((hi - lo) / 2)."""
-    nodes: list[Node] = []
+def plan_tree(window: int) -> list[BinaryTreeNode]:
+    """Return the internal nodes in breadth-first order; leaves [lo, hi) are split at lo + ceil((hi - lo) / 2)."""
+    nodes: list[BinaryTreeNode] = []
     queue = [(0, window, -1, 0)]  # lo, hi, parent, level
     while queue:
         lo, hi, parent, level = queue.pop(0)
@@ -46,21 +62,21 @@ def plan_tree(window: int) -> list[Node]:
         children = []
         for left, right in ((lo, middle), (middle, hi)):
             if right - left == 1:
-                children.append(Child(left, True))
+                children.append(TreeChild(left, True))
             elif right - left > 1:
                 queue.append((left, right, len(nodes), level + 1))
-                children.append(Child(len(nodes) + len(queue), False))
-        nodes.append(Node(parent, level, tuple(children)))
+                children.append(TreeChild(len(nodes) + len(queue), False))
+        nodes.append(BinaryTreeNode(parent, level, tuple(children)))
     return nodes
 
 
-def paths_to_leaves(nodes: list[Node]) -> list[tuple[Turn, ...]]:
-    """The way from the root to each position of the window, from left to right."""
+def paths_to_leaves(nodes: list[BinaryTreeNode]) -> list[tuple[PathStep, ...]]:
+    """Return the path from the root to each position of the window, from left to right."""
 
-    def below(node: int, above: tuple[Turn, ...]) -> list[tuple[Turn, ...]]:
+    def below(node: int, above: tuple[PathStep, ...]) -> list[tuple[PathStep, ...]]:
         paths = []
         for side, child in enumerate(nodes[node].children):
-            here = (*above, Turn(node, side))
+            here = (*above, PathStep(node, side))
             paths += [here] if child.is_leaf else below(child.index, here)
         return paths
 
@@ -68,11 +84,11 @@ def paths_to_leaves(nodes: list[Node]) -> list[tuple[Turn, ...]]:
 
 
 class BinaryTree(Circuit):
-    """n - 1 latent variables in about log2 n levels, for any window.
+    """n - 1 latent variables on about log2 n levels, for any window.
 
-    sums: (root [B, R], inner [B, n - 2, R, R]); inner[b, k - 1, a, c] is the log-probability that internal
-    node k is in state c when its parent is in state a.  A leaf's component is the latent variable of the
-    node above it.  With n = 1 the root is the component of the only leaf and ``inner`` is empty.
+    The sums are (root [B, R], inner [B, n - 2, R, R]). inner[b, k - 1, a, c] is the log-probability that internal node
+    k is in state c when its parent is in state a. The component of a leaf is the latent variable of the node above it.
+    With n = 1 the root is the component of the only leaf, and ``inner`` is empty.
     """
 
     kind = "btree"
@@ -105,15 +121,16 @@ class BinaryTree(Circuit):
         self.register_buffer(name, torch.tensor(index, dtype=torch.int64), persistent=False)
 
     def _level(self, inner: Tensor, depth: int) -> Tensor:
-        """The weights of one level below the root: inner [B, n - 2, R, R] -> [B, F, R, R]."""
+        """Return the weights of one level below the root: inner [B, n - 2, R, R] -> [B, F, R, R]."""
         level = self.levels[depth]
         return inner[:, level[0] - 1 : level[-1]]
 
     def sum_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the root's and the inner nodes' weights."""
         return ((self.rank,), (max(self.window - 2, 0), self.rank, self.rank))
 
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
-        """An upward pass over the tokens and a downward pass of what lies to the left, a step per level."""
+        """Compute beliefs in an upward pass of likelihoods and a downward pass, one step per level."""
         root, inner = sums
         if self.window == 1:
             return root[:, None]
@@ -134,18 +151,19 @@ class BinaryTree(Circuit):
         return torch.cat(beliefs, 1)[:, self.leaf_positions]
 
     def start(self, params: CircuitParams) -> State:
+        """Return the state at the first leaf: the beliefs of the nodes on its path."""
         root, inner = params.sums
         return self._descend(inner, [root[:, None]], root[:, None], self.paths[0][1:])
 
     def advance(self, sums: tuple[Tensor, ...], position: int, state: State, evidence: Tensor) -> State:
-        """From leaf to leaf: up while a subtree ends with the token, then down the right side of the node above.
+        """Move from leaf to leaf: up while a subtree ends with the token, then down the right side of the node above.
 
-        Beside the belief, the state keeps a tensor for each node between the root and the leaf: what is known of the
-        node's state from outside its subtree where the leaf lies on the left, and what its left side says of it where
-        the leaf lies on the right.
+        Besides the belief, the state keeps one tensor for each node between the root and the leaf.
+        Where the leaf is on the left, it is the belief of the node from outside its subtree.
+        Where the leaf is on the right, it is the likelihood of the node's left side given the node's state.
         """
         inner, path, kept = sums[1], self.paths[position], list(state[:-1])
-        depth, message = len(path) - 1, evidence  # of the tokens of the subtree that ends here, given the node above it
+        depth, message = len(path) - 1, evidence  # log-likelihood of the subtree that ends here, given the node above
         while path[depth].side == 1:
             below = (kept.pop() + message)[:, :, None]  # [B, P, 1, R]
             message = torch.logsumexp(inner[:, path[depth].node - 1, None] + below, -1)
@@ -153,29 +171,30 @@ class BinaryTree(Circuit):
         belief = kept.pop() + message
         return self._descend(inner, [*kept, message], belief, self.paths[position + 1][depth + 1 :])
 
-    def _descend(self, inner: Tensor, kept: list[Tensor], belief: Tensor, path: tuple[Turn, ...]) -> State:
-        """Down to the first leaf of a subtree."""
-        for turn in path:
-            belief = torch.logsumexp(belief[..., None] + inner[:, turn.node - 1, None], 2)
+    def _descend(self, inner: Tensor, kept: list[Tensor], belief: Tensor, path: tuple[PathStep, ...]) -> State:
+        """Go down to the first leaf of a subtree."""
+        for step in path:
+            belief = torch.logsumexp(belief[..., None] + inner[:, step.node - 1, None], 2)
             kept.append(belief)
         return (*kept, belief)
 
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
-        """Tilt the nodes above the first leaf, from the bottom up, by what their state says of it."""
+        """Reweight the nodes above the first leaf, from the bottom up, by the likelihood of the first token."""
         root, inner = sums
         spine = [level[0] for level in self.levels if self._above_first(level[0])]
         rows = list(inner.unbind(1))
         for index in reversed(spine[1:]):
             joint = rows[index - 1] + first[:, None]
             first = torch.logsumexp(joint, -1)
-            rows[index - 1] = normalise(joint)
+            rows[index - 1] = normalize_log(joint)
         conditioned = torch.stack(rows, 1) if rows else inner
         return torch.log_softmax(root + first, -1), conditioned
 
     def _above_first(self, index: int) -> bool:
+        """Return whether a node is on the path from the root to the first leaf."""
         while index > 0:
             parent = self.nodes[index].parent
-            if self.nodes[parent].children[0] != Child(index, False):
+            if self.nodes[parent].children[0] != TreeChild(index, False):
                 return False
             index = parent
         return True

@@ -10,19 +10,20 @@ from mtpc.circuits.params import CircuitParams
 
 
 class HiddenMarkov(Circuit):
-    """Contextual and inhomogeneous: every step has a transition matrix of its own.
+    """A contextual, inhomogeneous hidden Markov model: each position has its own transition matrix.
 
-    sums: (initial [B, R], transitions [B, n - 1, R, R]) with transitions[b, i, a, c] the log-probability
-    that position i + 2 is in state c when position i + 1 is in state a.
+    The sums are (initial [B, R], transitions [B, n - 1, R, R]). transitions[b, i, a, c] is the log-probability that
+    position i + 1 is in state c when position i is in state a, with positions counted from 0.
     """
 
     kind = "hmm"
 
     def sum_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the initial distribution and of the transition matrices."""
         return ((self.rank,), (self.window - 1, self.rank, self.rank))
 
     def beliefs(self, sums: tuple[Tensor, ...], evidence: Tensor) -> Tensor:
-        """Along the chain, in n - 1 dependent steps."""
+        """Compute the forward messages of the chain, in n - 1 dependent steps."""
         initial, transitions = sums
         beliefs = [initial]
         for position in range(self.window - 1):
@@ -31,17 +32,23 @@ class HiddenMarkov(Circuit):
         return torch.stack(beliefs, 1)
 
     def start(self, params: CircuitParams) -> State:
+        """Return the initial distribution as the state."""
         return (params.sums[0][:, None],)
 
     def advance(self, sums: tuple[Tensor, ...], position: int, state: State, evidence: Tensor) -> State:
-        """In the space of probabilities: a product.  A component lost to underflow makes no token that can be drawn."""
+        """Filter by the token, then apply one transition, as a product of probabilities.
+
+        A component lost to underflow gives no token that can be drawn.
+        """
         filtered = (state[0] + evidence).softmax(-1)  # [B, P, R]
         return ((filtered @ sums[1][:, position].exp()).log(),)
 
     def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
+        """Return the posterior of the first state given the first token; transitions stay unchanged."""
         initial, transitions = sums
         return torch.log_softmax(initial + first, -1), transitions
 
     def leading_sums(self, sums: tuple[Tensor, ...], window: int) -> tuple[Tensor, ...]:
+        """Return the initial distribution and the first window - 1 transitions."""
         initial, transitions = sums
         return initial, transitions[: window - 1]

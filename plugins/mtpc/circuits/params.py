@@ -1,4 +1,4 @@
-"""The parameters of a circuit: leaf distributions and sum weights, in log space."""
+"""Circuit parameters in log space: leaf distributions and sum weights."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torch import Tensor
 
 
 class CircuitParams(NamedTuple):
-    """Normalised log-parameters of a batch of circuits (MTPC paper, section 3.3).
+    """Normalized log-parameters of a batch of circuits (MTPC paper, section 3.3).
 
-    leaves: [B, n, R, V], log phi_ij(v): the token distribution of position i under component j.
-    sums: log weights, normalised over their last axis; their number and shapes are the circuit's
-    (`Circuit.sum_shapes`).
+    Attributes:
+        leaves: [B, n, R, V], log phi_ij(v): the token distribution of position i under component j.
+        sums: Log sum weights, normalized over their last axis. `Circuit.sum_shapes` states their number and shapes.
     """
 
     leaves: Tensor
     sums: tuple[Tensor, ...]
 
     def upcast(self) -> CircuitParams:
-        """Half-precision parameters as float32, in which every operation computes; others as they are."""
+        """Return half-precision parameters as float32, in which every operation computes, and others unchanged."""
         return CircuitParams(_upcast(self.leaves), tuple(_upcast(weights) for weights in self.sums))
 
 
@@ -29,13 +29,18 @@ def _upcast(tensor: Tensor) -> Tensor:
 
 
 def temper(params: CircuitParams, temperature: Tensor) -> CircuitParams:
-    """Raise every leaf and sum distribution to the power 1/T and renormalise it.
+    """Raise every leaf and sum distribution to the power 1/T and renormalize it.
 
-    This is a circuit of the same structure, so it is sampled and evaluated exactly; it is not the
-    tempered joint q(x)^(1/T), which is intractable for a mixture.  The reference for heads, which scale their logits
-    before they normalise them and so save a pass.
+    The result is a circuit of the same structure, so it is sampled and evaluated exactly.
+    It is not the tempered joint q(x)^(1/T), which is intractable for a mixture.
+    This is the reference: heads scale their logits before they normalize them, which saves a pass.
 
-    temperature: [B], positive.
+    Args:
+        params: Of B circuits.
+        temperature: [B], positive.
+
+    Returns:
+        Circuit parameters of the same shapes.
     """
     params = params.upcast()
 
@@ -47,20 +52,32 @@ def temper(params: CircuitParams, temperature: Tensor) -> CircuitParams:
 
 
 def token_evidence(leaves: Tensor, x: Tensor) -> Tensor:
-    """Log phi_ij(x_i): leaves [B, n, R, V], x int64 [B, n] -> [B, n, R]."""
+    """Return log phi_ij(x_i), the evidence of tokens about the components.
+
+    Args:
+        leaves: [B, n, R, V].
+        x: int64 [B, n].
+
+    Returns:
+        [B, n, R].
+    """
     index = x[:, :, None, None].expand(-1, -1, leaves.shape[2], 1)
     return leaves.gather(3, index).squeeze(3)
 
 
-def before(evidence: Tensor) -> Tensor:
-    """Exclusive cumulative sum over the window: the log-probability of the tokens before each position.
-
-    evidence: [B, n, R] -> [B, n, R].
-    """
+def exclusive_cumsum(evidence: Tensor) -> Tensor:
+    """Return the log-probability of the tokens before each position: [B, n, R] -> [B, n, R]."""
     return torch.cat([torch.zeros_like(evidence[:, :1]), evidence[:, :-1].cumsum(1)], 1)
 
 
-def normalise(weights: Tensor) -> Tensor:
-    """Log weights normalised over the last axis; a row without mass stays -inf instead of NaN."""
+def normalize_log(weights: Tensor) -> Tensor:
+    """Normalize log weights over the last axis.
+
+    Args:
+        weights: [..., R].
+
+    Returns:
+        [..., R]. A row without mass stays -inf instead of NaN.
+    """
     total = torch.logsumexp(weights, -1, keepdim=True)
     return weights - torch.where(total == -torch.inf, torch.zeros_like(total), total)

@@ -1,1 +1,1 @@
-"""How many tokens a step drafts: what steps cost, the choice between lengths, and who makes it."""
+"""Draft length: the cost of decoding steps, the choice between lengths, and the controller that makes it."""

@@ -1,7 +1,9 @@
-"""How long the drafts of a batch are: as long as what they bring is worth the time that they take.
+"""Draft lengths of a batch that bring the most tokens for their time.
 
-This is worked out between two steps of a model, where what is done at all counts, not how often: so it is plain
-arithmetic on few numbers, those of tokens that may be worth it.
+This runs on the host between two target forward passes, where each call costs more than each number.
+It is therefore plain arithmetic on a few numbers, those of tokens that may be worth drafting.
+
+Costs are relative to a step of one request without a draft; rates are tokens per unit of cost.
 """
 
 from __future__ import annotations
@@ -13,16 +15,25 @@ from typing import NamedTuple
 
 from mtpc.draft_length.cost import StepCost
 
-# Of each request's draft, the chances that each of its tokens is accepted with all before it: they fall.
-Chances = Sequence[Sequence[float]]
-Best = tuple[float, list[float]]  # see `Prices.best`
+# By request: the probability that each draft token is accepted with all before it, in falling order.
+Probabilities = Sequence[Sequence[float]]
+BestDrafts = tuple[float, list[float]]  # rate and probabilities; see `BatchCosts.best`
 
 
-class Prices:
-    """What steps of so many requests take, at hand.
+class BatchCosts:
+    """Costs of decoding steps at one batch size, computed once.
 
-    plain: one without drafts.  drafted: by drafted tokens in all, from none to one more than ``most``.  drafting: the
-    drafter's own draft.
+    Attributes:
+        cost: Costs of decoding steps.
+        rows: Requests of the batch.
+        plain: Cost of a step without drafts.
+        drafting: Cost of the drafter's own draft.
+        drafted: Cost of a step by the number of draft tokens in all requests, from 0 to one more than ``most``.
+
+    Args:
+        cost: Costs of decoding steps.
+        rows: Requests of the batch.
+        most: Draft tokens of all requests at most.
     """
 
     def __init__(self, cost: StepCost, rows: int, most: int) -> None:
@@ -31,35 +42,46 @@ class Prices:
         self.drafted = [self.plain, *cost.verify(rows, most + 1).tolist()]
         self._least = min(after - before for before, after in pairwise(self.drafted))
 
-    def undrafted_rate(self, spent: float) -> float:
-        """Tokens of a step without drafts, over what it takes."""
+    def plain_rate(self, spent: float) -> float:
+        """Return tokens per cost of a step without drafts.
+
+        Args:
+            spent: Cost of what was already drafted in this step.
+        """
         return self.rows / (self.plain + spent)
 
-    def best(self, reached: Chances, spent: float = 0.0, trust: float = 1.0) -> Best:
-        """The most tokens for the time that any drafts bring, and the chances of their tokens, the largest first.
+    def best(self, reached: Probabilities, spent: float = 0.0, correction: float = 1.0) -> BestDrafts:
+        """Choose the draft tokens with the highest rate.
 
-        spent: what the step has cost already.  trust: what part of chances counts.  With lengths k_b a step brings
-        B + sum_b sum_{i <= k_b} reached[b][i] tokens, and what it takes depends on sum_b k_b alone: the best set of any
-        size is that of the largest chances, which are prefixes of the rows.  A token whose chance is not worth what the
-        cheapest one takes, even in a step without drafts, is in no such set.
+        With lengths k_b a step brings B + sum_b sum_{i <= k_b} reached[b][i] tokens; its cost depends on sum_b k_b.
+        The best set of any size therefore consists of the largest probabilities, which are prefixes of the rows.
+        A probability below what the cheapest token costs, at the rate without drafts, is in no such set.
+
+        Args:
+            reached: Probability that each draft token is accepted with all before it, by request.
+            spent: Cost of what was already drafted in this step.
+            correction: Factor on the probabilities; see `AcceptanceCorrection`.
+
+        Returns:
+            The rate, and the probabilities of the chosen tokens, the largest first.
         """
-        rate, brings, drafts = self.undrafted_rate(spent), float(self.rows), 0
-        least = rate * self._least / trust
+        rate, brings, drafts = self.plain_rate(spent), float(self.rows), 0
+        least = rate * self._least / correction
         likely = sorted([chance for row in reached for chance in row if chance > least], reverse=True)
         for count, chance in enumerate(likely, start=1):
-            brings += trust * chance
+            brings += correction * chance
             now = brings / (self.drafted[count] + spent)
             if now > rate:
                 rate, drafts = now, count
         return rate, likely[:drafts]
 
     @cached_property
-    def of_each_token(self) -> list[float]:
-        """What each drafted token of a request alone adds, where some are drafted.
+    def cost_by_token(self) -> list[float]:
+        """What each draft token of a single request adds to the cost, if some are drafted.
 
-        Where tokens that come after it add less, it adds the mean with as many of these as make that least.
+        Where later tokens add less, this is the mean over as many of these as make it smallest.
         """
-        no_token = self.drafted[1] - (self.cost.read(2) - self.cost.read(1))  # a step with drafts, of none
+        no_token = self.drafted[1] - (self.cost.read(2) - self.cost.read(1))  # a step with drafts of length 0
         times = [no_token, *self.drafted[1:-1]]
         return [
             min((times[end] - time) / (end - begin) for end in range(begin + 1, len(times)))
@@ -67,30 +89,53 @@ class Prices:
         ]
 
 
-class Lengths(NamedTuple):
-    """of: drafted tokens of each request.  rate: tokens that such a step brings, over what it takes."""
+class ChosenLengths(NamedTuple):
+    """Chosen draft lengths of a batch.
+
+    Attributes:
+        of: Draft tokens of each request.
+        rate: Tokens per cost of such a step.
+    """
 
     of: list[int]
     rate: float
 
 
 def best_lengths(
-    reached: Chances, prices: Prices, spent: float = 0.0, worth: float = 1.0, trust: float = 1.0
-) -> Lengths:
-    """The lengths of a batch's drafts that bring the most tokens for the time; see `Prices.best`.
+    reached: Probabilities, costs: BatchCosts, spent: float = 0.0, min_gain: float = 1.0, correction: float = 1.0
+) -> ChosenLengths:
+    """Choose the draft lengths of a batch that bring the most tokens for their time; see `BatchCosts.best`.
 
-    worth: how many times as much a step with drafts must bring as one without, or there are none.
+    Args:
+        reached: Probability that each draft token is accepted with all before it, by request.
+        costs: Costs at this batch size.
+        spent: Cost of what was already drafted in this step.
+        min_gain: Rate that drafts must reach, relative to a step without; otherwise all lengths are 0.
+        correction: Factor on the probabilities.
+
+    Returns:
+        The lengths and their rate.
     """
-    return lengths_of(reached, prices.best(reached, spent, trust), prices.undrafted_rate(spent), worth)
+    return lengths_of(reached, costs.best(reached, spent, correction), costs.plain_rate(spent), min_gain)
 
 
-def lengths_of(reached: Chances, best: Best, undrafted: float, worth: float) -> Lengths:
-    """`best_lengths`, where `Prices.best` and the rate of a step without drafts are known."""
+def lengths_of(reached: Probabilities, best: BestDrafts, plain_rate: float, min_gain: float) -> ChosenLengths:
+    """Return the lengths for a set of tokens that `BatchCosts.best` chose.
+
+    Args:
+        reached: Probability that each draft token is accepted with all before it, by request.
+        best: The chosen tokens and their rate.
+        plain_rate: Rate of a step without drafts.
+        min_gain: Rate that drafts must reach, relative to ``plain_rate``; otherwise all lengths are 0.
+
+    Returns:
+        The lengths and their rate.
+    """
     rate, chosen = best
-    if not chosen or rate < worth * undrafted:
-        return Lengths([0] * len(reached), undrafted)
+    if not chosen or rate < min_gain * plain_rate:
+        return ChosenLengths([0] * len(reached), plain_rate)
     least, lengths = chosen[-1], []
-    ties = chosen.count(least)  # of equal ones the first rows' first
+    ties = chosen.count(least)  # of equal probabilities, those of the first rows are taken
     for row in reached:
         length = 0
         for chance in row:
@@ -99,53 +144,74 @@ def lengths_of(reached: Chances, best: Best, undrafted: float, worth: float) -> 
             ties -= chance == least
             length += 1
         lengths.append(length)
-    return Lengths(lengths, rate)
+    return ChosenLengths(lengths, rate)
 
 
-class Common(NamedTuple):
-    """length: of all drafts of a batch.  rate: tokens that such a step brings, over what it takes."""
+class ChosenCommonLength(NamedTuple):
+    """Chosen length of all drafts of a batch.
+
+    Attributes:
+        length: Draft tokens of each request.
+        rate: Tokens per cost of such a step.
+    """
 
     length: int
     rate: float
 
 
 def best_common_length(
-    foreseen: Chances,
+    reached: Probabilities,
     longest: int,
-    prices: Prices,
+    costs: BatchCosts,
     spent: Sequence[float],
-    worth: float = 1.0,
-    trust: float = 1.0,
+    min_gain: float = 1.0,
+    correction: float = 1.0,
     shortest: int = 1,
-) -> Common:
-    """As `best_lengths`, where all drafts of a batch have one length, 0 where no draft is worth it.
+) -> ChosenCommonLength:
+    """Choose one length for all drafts of a batch; 0 if no length is worth it.
 
-    spent: by length, 0 to the longest, what drafting has cost then.  shortest: the least that a draft may have.
+    Args:
+        reached: Probability that each draft token is accepted with all before it, by request.
+        longest: Draft tokens at most.
+        costs: Costs at this batch size.
+        spent: Cost of drafting by length, from 0 to ``longest``.
+        min_gain: Rate that drafts must reach, relative to a step without.
+        correction: Factor on the probabilities.
+        shortest: Draft tokens at least.
+
+    Returns:
+        The length and its rate.
     """
-    rows, brings = prices.rows, float(prices.rows)
+    rows, brings = costs.rows, float(costs.rows)
     best, most = 0, 0.0
     for length in range(1, longest + 1):
-        brings += trust * sum(row[length - 1] for row in foreseen if len(row) >= length)
-        rate = brings / (prices.drafted[rows * length] + spent[length])
+        brings += correction * sum(row[length - 1] for row in reached if len(row) >= length)
+        rate = brings / (costs.drafted[rows * length] + spent[length])
         if length >= shortest and rate > most:
             best, most = length, rate
-    undrafted = prices.undrafted_rate(spent[0])
-    return Common(best, most) if most >= worth * undrafted else Common(0, undrafted)
+    plain_rate = costs.plain_rate(spent[0])
+    return ChosenCommonLength(best, most) if most >= min_gain * plain_rate else ChosenCommonLength(0, plain_rate)
 
 
-def least_chance(best: Best, longest: int, prices: Prices) -> list[float]:
-    """What chances to be reached make tokens worth their verification, where the best of what is foreseen is this.
+def least_chance(best: BestDrafts, longest: int, costs: BatchCosts) -> list[float]:
+    """Return the probability of being reached that makes a token worth its verification.
 
-    By place in a draft, 1 to the longest; above 1 where nothing is worth it.  prices: by which that is the best.
+    Drafts that were sampled may be cut where they fall below it: it is known before they are sampled.
+    Whether a token is verified must depend neither on the token itself nor on any token after it.
+    For a single request the cost of a token depends on its position, for a batch on the number of all draft tokens.
 
-    Drafts that are drawn may be cut where they fall below it, for it is known before they are: whether a token is
-    judged must not depend on which it is, nor on what was drawn after it.  Of one request the token's own place says
-    what it takes, of many how many there are of all.
+    Args:
+        best: The best drafts by predicted acceptance; see `BatchCosts.best`.
+        longest: Draft tokens at most.
+        costs: Costs by which these are the best.
+
+    Returns:
+        The probability by position, from 1 to ``longest``; above 1 where no draft is worth it.
     """
     rate, chosen = best
     if not chosen:
         return [2.0] * longest
-    if prices.rows == 1:
-        return [rate * time for time in prices.of_each_token[:longest]]
+    if costs.rows == 1:
+        return [rate * time for time in costs.cost_by_token[:longest]]
     drafts = len(chosen)
-    return [rate * (prices.drafted[drafts + 1] - prices.drafted[drafts])] * longest
+    return [rate * (costs.drafted[drafts + 1] - costs.drafted[drafts])] * longest

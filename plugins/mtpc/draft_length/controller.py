@@ -1,4 +1,4 @@
-"""How long the drafts of each decoding step are, for all requests of a batch, on the host of any engine."""
+"""Draft lengths of each decoding step for all requests of a batch, on the host of any engine."""
 
 from __future__ import annotations
 
@@ -7,38 +7,54 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
+from mtpc.draft_length.acceptance_correction import AcceptanceCorrection
 from mtpc.draft_length.budget import DraftBudget
-from mtpc.draft_length.choice import Best, Chances, Prices, best_common_length, best_lengths, least_chance, lengths_of
+from mtpc.draft_length.choice import (
+    BatchCosts,
+    BestDrafts,
+    Probabilities,
+    best_common_length,
+    best_lengths,
+    least_chance,
+    lengths_of,
+)
 from mtpc.draft_length.cost import StepCost
 from mtpc.draft_length.request import DraftedRequest
-from mtpc.draft_length.trust import Trust
 from mtpc.prompt_lookup.mixture import Copied
-from mtpc.prompt_lookup.request import CopyRequest, Proposal, beside_drafter
-from mtpc.prompt_lookup.store import Store
+from mtpc.prompt_lookup.request import CopyRequest, Proposal, batch_proposals
+from mtpc.prompt_lookup.store import OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 
-WORTH = 1.05  # what drafting must bring in a batch, times a step without drafts: the best of many estimates is too good
-KNOWN = 64  # batch sizes whose prices are kept, for greedy batches and others
+# Rate that drafting must reach in a batch, relative to a step without: the best of many estimates is overestimated.
+MIN_GAIN = 1.05
+MAX_CACHED = 64  # batch sizes whose costs are kept, greedy and sampled batches separately
 
-Way = Sequence[int]  # how many tokens the drafter drafts itself where each draft is to have so many, from none on
+DrafterTokens = Sequence[int]  # tokens that the drafter drafts itself, by the length of the draft, from 0 on
 
 
 class DraftLengths:
-    """Chooses the lengths of a batch's drafts, so that a step brings the most tokens for its time.
+    """Chooses draft lengths so that a decoding step brings the most tokens for its time.
 
-    One decoding step: `begin`; `add` for each request; then, where drafts may have any length, `plan` before the
-    drafter drafts and `cut` after it, or, where all have one length, `common_length` before and `drafted` after.
-    `copied` may be called from `add` on.  `forget` ends requests.
+    One decoding step: call `begin`, then `add` for each request.
+    Where drafts may have any length, call `plan` before the drafter drafts and `cut` after it.
+    Where all drafts have one length, call `common_length` before it, then `drafted` or `drafted_trees`.
+    `copied` may be called from `add` on.  Call `forget` when requests finish.
 
-    Lossless: whether a drawn token is verified is decided by what was known before it was drawn.
+    Lossless: whether a sampled token is verified depends only on what was known before it was sampled.
+
+    Attributes:
+        cost: Costs of decoding steps; may be replaced before the first step.
+        correction: Correction of predicted acceptance.
+        requests: State of requests by name.
+        reached: After `cut`: probability that each draft token is accepted with all before it, by request.
 
     Args:
         budget: Tokens that the drafter drafts itself.
         longest: Tokens of a draft at most.
-        cost: What steps cost.
-        table: Chances of prompt lookup, and how well the drafter's confidence predicts acceptance.
-        store: Earlier answers that may be copied; None: a request's own text alone.
-        requests: Where requests are kept, by name; None: until `forget`.
+        cost: Costs of decoding steps.
+        table: Probabilities of prompt lookup, and corrections of the drafter's confidence.
+        store: Earlier outputs that may be copied; None: a request's own text only.
+        requests: Mapping that keeps the state of requests by name; None: a dictionary, until `forget`.
         copies: Whether prompt lookup drafts as well.
     """
 
@@ -48,49 +64,57 @@ class DraftLengths:
         longest: int,
         cost: StepCost,
         table: CopyTable,
-        store: Store | None = None,
+        store: OutputStore | None = None,
         requests: MutableMapping[Any, DraftedRequest] | None = None,
         copies: bool = True,
     ) -> None:
         self.budget, self.longest, self.table, self.store, self.copies = budget, longest, table, store, copies
-        self.cost, self.trust = cost, Trust()
+        self.cost, self.correction = cost, AcceptanceCorrection()
         self.requests: MutableMapping[Any, DraftedRequest] = {} if requests is None else requests
-        self._prices: dict[tuple[bool, int], Prices] = {}
+        self._batch_costs: dict[tuple[bool, int], BatchCosts] = {}
         self.begin()
 
     def forget(self, gone: Collection[Hashable]) -> None:
-        """Drop requests that are finished."""
+        """Drop finished requests and keep their outputs for prompt lookup.
+
+        Args:
+            gone: Names of the requests.
+        """
         for name in gone:
             request = self.requests.pop(name)
             if self.store is not None and request.copy is not None:
-                self.store.add(request.tenant, request.copy.answer)
+                self.store.add(request.tenant, request.copy.output)
 
     def begin(self, greedy: bool = True) -> None:
-        """Begin a step of requests that all have a temperature of 0, or do not."""
+        """Begin a decoding step.
+
+        Args:
+            greedy: Whether all requests have a temperature of 0.
+        """
         self.greedy = greedy
-        self.batch: list[DraftedRequest | None] = []  # None: it gets no draft
-        self.proposals: list[Proposal] = []  # what each would copy
-        self.reached: Chances = []  # of each draft, the chances that its tokens are accepted with those before
+        self.batch: list[DraftedRequest | None] = []  # None: the request gets no draft
+        self.proposals: list[Proposal] = []  # of prompt lookup, one for each request
+        self.reached: Probabilities = []
         self._reached: list[tuple[list[float], list[float]]] | None = None
-        self._best: dict[tuple[int, int], Best] = {}
+        self._best: dict[tuple[int, int], BestDrafts] = {}
         self._planned = 0
 
     def add(
         self,
         name: Hashable,
         text: Callable[[], Sequence[int]],
-        said: Sequence[int],
+        emitted: Sequence[int],
         waiting: bool,
         tenant: str | None = None,
     ) -> None:
         """Add the next request of the batch.
 
         Args:
-            name: Of the request.
-            text: Its tokens until now, without ``said``; called where the request is new.
-            said: What the target has just emitted.
-            waiting: Whether it gets no draft in this step.
-            tenant: Whose request it is; None: nobody's, so that it shares nothing with others.
+            name: Name of the request.
+            text: Returns its tokens so far, without ``emitted``; called if the request is new.
+            emitted: Tokens that the target has just emitted.
+            waiting: Whether the request gets no draft in this step.
+            tenant: Tenant whose outputs it may copy; None: it shares nothing.
         """
         if name not in self.requests:
             before = () if self.store is None else self.store.of(tenant)
@@ -99,191 +123,229 @@ class DraftLengths:
         request = self.requests[name]
         if waiting:
             self.batch.append(None)
-            self.proposals.append(Proposal.none(self.longest))
+            self.proposals.append(Proposal.empty(self.longest))
             return
         if request.predicted is not None:
-            self.trust.learn(request.predicted, max(0, len(said) - 1))
+            self.correction.learn(request.predicted, max(0, len(emitted) - 1))
             request.predicted = None
-        request.said(said)
+        request.observe(emitted)
         self.batch.append(request)
-        nothing = Proposal.none(self.longest)
+        nothing = Proposal.empty(self.longest)
         self.proposals.append(nothing if request.copy is None else request.copy.propose(self.longest))
 
     def copied(self, count: int) -> Copied:
-        """Return the first tokens of what may be copied beside the drafter, in the host's memory."""
-        return beside_drafter(self.proposals, count)
+        """Return the tokens that prompt lookup proposes, with their mixture weights, in the host's memory.
+
+        Args:
+            count: Tokens of each request.
+        """
+        return batch_proposals(self.proposals, count)
 
     def plan(self, longest: int) -> int:
-        """Return how many tokens the drafter is to draft for each request of this step; 0: none is worth its time."""
+        """Return how many tokens the drafter should draft for each request of this step; 0: none is worth its time.
+
+        Args:
+            longest: Tokens of a draft in this step.
+        """
         choices = self.budget.choices(longest)
         if len(choices) == 1 or self._all_copied:
             return 0
-        rates = [self._best_of(own, longest)[0] for own in choices]
+        rates = [self._best_of(by_drafter, longest)[0] for by_drafter in choices]
         best = max(rates[1:])
-        if best > self._worth * rates[0]:
+        if best > self._min_gain * rates[0]:
             self._planned = choices[rates.index(best, 1)]
         return self._planned
 
     def cut(
-        self, tokens: list[list[int]], peaks: list[list[float]], longest: int, alone: Sequence[bool]
+        self, tokens: list[list[int]], confidences: list[list[float]], longest: int, independent: Sequence[bool]
     ) -> list[list[int]]:
-        """Return each request's draft, as long as is worth it; one that was all copied goes on being copied.
+        """Cut each request's draft to the length that is worth verifying.
+
+        A draft that equals what prompt lookup proposes continues with further proposed tokens.
 
         Args:
-            tokens: The drafter's of each request, as many of all; none where it did not draft.
-            peaks: Its probability of the most probable token at each of these places; empty: it states none.
+            tokens: The drafter's tokens of each request, equally many; empty if it did not draft.
+            confidences: The drafter's largest probability at each of these positions; empty: it states none.
             longest: Tokens of a draft in this step.
-            alone: Whose draft must not depend on the others of the batch.
+            independent: Which drafts must not depend on other requests of the batch: those with a seed.
+
+        Returns:
+            The draft tokens of each request.
         """
-        own = len(tokens[0])
-        if own:
-            chances = self._chances(peaks, own)
-            drafts = list(self._going_on(tokens, chances, own, longest))
+        by_drafter = len(tokens[0])
+        if by_drafter:
+            chances = self._chances(confidences, by_drafter)
+            drafts = list(self._with_copies(tokens, chances, by_drafter, longest))
             reached = [list(accumulate(draft.chances, mul)) for draft in drafts]
-            ends = self._ends(reached, own, longest)
+            ends = self._ends(reached, by_drafter, longest)
         else:
-            drafts, reached = self.proposals, self._foreseen(0, longest)
-            ends = lengths_of(reached, self._best_of(0, longest), self.prices.undrafted_rate(0.0), self._worth).of
-        for row in [row for row, one in enumerate(alone) if one]:
-            ends[row] = self._end_alone(row, reached[row], own, longest)
+            drafts, reached = self.proposals, self._predicted(0, longest)
+            ends = lengths_of(reached, self._best_of(0, longest), self.batch_costs.plain_rate(0.0), self._min_gain).of
+        for row in [row for row, one in enumerate(independent) if one]:
+            ends[row] = self._independent_end(row, reached[row], by_drafter, longest)
         for row, (request, end) in enumerate(zip(self.batch, ends, strict=True)):
-            if request is not None and own:
-                request.drafted(tokens[row][:end], chances[row][:end] if peaks else [])
-        self._predict(reached, ends)
+            if request is not None and by_drafter:
+                request.drafted(tokens[row][:end], chances[row][:end] if confidences else [])
+        self._record_predictions(reached, ends)
         self.reached = reached
         return [draft.tokens[:end] for draft, end in zip(drafts, ends, strict=True)]
 
-    def common_length(self, longest: int, ways: Sequence[Way], shortest: int = 1) -> tuple[Way, int]:
-        """Return how drafts of one length are made, and that length, chosen before the drafter drafts; 0: no drafts.
+    def common_length(
+        self, longest: int, ways: Sequence[DrafterTokens], shortest: int = 1
+    ) -> tuple[DrafterTokens, int]:
+        """Choose how drafts of one length are made, and that length, before the drafter drafts.
 
         Args:
             longest: Tokens of a draft in this step.
-            ways: In which drafts may be made; the first counts where there are none.
-            shortest: Tokens of a draft at least: all those of a tree.
+            ways: Each maps a draft length to the tokens that the drafter drafts for it; the first is used without
+                drafts.
+            shortest: Tokens of a draft at least; all those of a tree.
+
+        Returns:
+            The chosen way, and the length; 0: no drafts.
         """
         best_way, best_length, best_rate = ways[0], 0, 0.0
         for way in ways:
-            own = way[longest]
-            spent = [self._spent(tokens) for tokens in way[: longest + 1]]
+            by_drafter = way[longest]
+            spent = [self._drafting_time(tokens) for tokens in way[: longest + 1]]
             found = best_common_length(
-                self._foreseen(own, longest), longest, self.prices, spent, self._worth, self._trusted, shortest
+                self._predicted(by_drafter, longest),
+                longest,
+                self.batch_costs,
+                spent,
+                self._min_gain,
+                self._correction_factor,
+                shortest,
             )
             if found.rate > best_rate:
                 best_way, (best_length, best_rate) = way, found
-        self._predict(self._foreseen(best_way[longest], longest), [best_length] * len(self.batch))
+        self._record_predictions(self._predicted(best_way[longest], longest), [best_length] * len(self.batch))
         return best_way, best_length
 
-    def drafted(self, drafts: Sequence[list[int]], own: int) -> None:
-        """Remember the drafts of one length, of which the drafter has drafted so many tokens each."""
+    def drafted(self, drafts: Sequence[list[int]], by_drafter: int) -> None:
+        """Record drafts of one common length.
+
+        Args:
+            drafts: Draft tokens of each request.
+            by_drafter: How many of them the drafter drafted.
+        """
         for request, tokens in zip(self.batch, drafts, strict=True):
             if request is not None:
-                request.drafted(tokens[:own], [])
+                request.drafted(tokens[:by_drafter], [])
 
     def drafted_trees(self, depth: int) -> None:
-        """Remember that the drafts of the batch are trees of such a depth."""
+        """Record that the drafts of the batch are trees.
+
+        Args:
+            depth: Depth of the trees.
+        """
         for request in self.batch:
             if request is not None:
                 request.drafted_tree(depth)
 
     @property
-    def prices(self) -> Prices:
-        """What steps of this batch cost."""
-        return self._prices_of(len(self.batch))
+    def batch_costs(self) -> BatchCosts:
+        """Costs at this batch size."""
+        return self._batch_costs_of(len(self.batch))
 
-    def _prices_of(self, requests: int) -> Prices:
+    def _batch_costs_of(self, requests: int) -> BatchCosts:
         key = self.greedy, requests
-        if key not in self._prices:
-            if len(self._prices) >= KNOWN:
-                self._prices.clear()
-            self._prices[key] = Prices(self.cost.of(self.greedy), requests, requests * self.longest)
-        return self._prices[key]
+        if key not in self._batch_costs:
+            if len(self._batch_costs) >= MAX_CACHED:
+                self._batch_costs.clear()
+            self._batch_costs[key] = BatchCosts(self.cost.of(self.greedy), requests, requests * self.longest)
+        return self._batch_costs[key]
 
     @property
     def _all_copied(self) -> bool:
-        """Whether every token that the drafter might draft is as likely where it is copied."""
+        """Whether each token that the drafter might draft is at least as likely to be accepted if it is copied."""
         return self.copies and all(
             request is None or min(copied.chances[: self.budget.tokens]) >= request.rate
             for request, copied in zip(self.batch, self.proposals, strict=True)
         )
 
     @property
-    def _worth(self) -> float:
-        return WORTH if len(self.batch) > 1 else 1.0
+    def _min_gain(self) -> float:
+        return MIN_GAIN if len(self.batch) > 1 else 1.0
 
     @property
-    def _trusted(self) -> float:
-        """What part of predicted acceptance counts: of one request all, as nothing is chosen among requests."""
-        return self.trust.factor if len(self.batch) > 1 else 1.0
+    def _correction_factor(self) -> float:
+        """Factor on predicted acceptance; 1 for a single request, as nothing is selected among requests."""
+        return self.correction.factor if len(self.batch) > 1 else 1.0
 
-    def _spent(self, own: int) -> float:
-        """What it costs the drafter to draft so many tokens for each request."""
-        return self.prices.drafting * self.budget.share(own)
+    def _drafting_time(self, by_drafter: int) -> float:
+        """Return the cost of drafting this many tokens for each request."""
+        return self.batch_costs.drafting * self.budget.share(by_drafter)
 
-    def _foreseen(self, own: int, longest: int) -> list[list[float]]:
-        """Chances that tokens are reached, before the drafter drafts so many of them."""
+    def _predicted(self, by_drafter: int, longest: int) -> list[list[float]]:
+        """Return predicted probabilities that tokens are reached, if the drafter drafts this many of them."""
         if self._reached is None:
             rows = zip(self.batch, self.proposals, strict=True)
             self._reached = [
-                ([], []) if request is None else request.foreseen(proposal.chances, self.budget.tokens)
+                ([], []) if request is None else request.predict_acceptance(proposal.chances, self.budget.tokens)
                 for request, proposal in rows
             ]
-        return [[*drafted[:own], *copied[own:longest]] for drafted, copied in self._reached]
+        return [[*drafted[:by_drafter], *copied[by_drafter:longest]] for drafted, copied in self._reached]
 
-    def _best_of(self, own: int, longest: int) -> Best:
-        """The best drafts of which the drafter drafts so many tokens itself, by what is foreseen."""
-        if (own, longest) not in self._best:
-            self._best[own, longest] = self.prices.best(self._foreseen(own, longest), self._spent(own), self._trusted)
-        return self._best[own, longest]
+    def _best_of(self, by_drafter: int, longest: int) -> BestDrafts:
+        """Return the best drafts by predicted acceptance, if the drafter drafts this many tokens."""
+        if (by_drafter, longest) not in self._best:
+            self._best[by_drafter, longest] = self.batch_costs.best(
+                self._predicted(by_drafter, longest), self._drafting_time(by_drafter), self._correction_factor
+            )
+        return self._best[by_drafter, longest]
 
-    def _ends(self, reached: Chances, own: int, longest: int) -> list[int]:
-        """Where drafts end that the drafter has drafted, whose time is spent already: any gain is worth it."""
+    def _ends(self, reached: Probabilities, by_drafter: int, longest: int) -> list[int]:
+        """Return the lengths of drafts after drafting; its time is spent, so any gain is worth it."""
         if self.greedy:
-            return best_lengths(reached, self.prices, self._spent(own), trust=self._trusted).of
-        least = least_chance(self._best_of(self._planned or own, longest), longest, self.prices)
-        return [_judged(row, least, self._trusted) for row in reached]
+            return best_lengths(
+                reached, self.batch_costs, self._drafting_time(by_drafter), correction=self._correction_factor
+            ).of
+        least = least_chance(self._best_of(self._planned or by_drafter, longest), longest, self.batch_costs)
+        return [_likely_length(row, least, self._correction_factor) for row in reached]
 
-    def _end_alone(self, row: int, reached: Sequence[float], own: int, longest: int) -> int:
-        """Where the draft of a request ends, whatever the others of its batch are."""
-        prices = self._prices_of(1)
-        spent = prices.drafting * self.budget.share(own)
-        if self.greedy or not own:
-            return best_lengths([reached], prices, spent).of[0]
-        foreseen = self._foreseen(own, longest)[row]
-        return _judged(reached, least_chance(prices.best([foreseen], spent), longest, prices))
+    def _independent_end(self, row: int, reached: Sequence[float], by_drafter: int, longest: int) -> int:
+        """Return the length of a draft that must not depend on other requests of the batch."""
+        batch_costs = self._batch_costs_of(1)
+        spent = batch_costs.drafting * self.budget.share(by_drafter)
+        if self.greedy or not by_drafter:
+            return best_lengths([reached], batch_costs, spent).of[0]
+        predicted = self._predicted(by_drafter, longest)[row]
+        return _likely_length(reached, least_chance(batch_costs.best([predicted], spent), longest, batch_costs))
 
-    def _predict(self, reached: Chances, ends: Sequence[int]) -> None:
-        """Remember what the drafts of a batch are expected to bring."""
-        self.trust.step()
+    def _record_predictions(self, reached: Probabilities, ends: Sequence[int]) -> None:
+        """Record how many tokens of each draft are predicted to be accepted."""
+        self.correction.step()
         if len(self.batch) > 1:
             for request, row, end in zip(self.batch, reached, ends, strict=True):
                 if request is not None and end:
                     request.predicted = sum(row[:end])
 
-    def _chances(self, peaks: list[list[float]], own: int) -> list[list[float]]:
-        """Chances of the drafter's tokens, by its confidence or, where it states none, by what was accepted before."""
-        if not peaks:
-            return [[] if request is None else [request.rate] * own for request in self.batch]
+    def _chances(self, confidences: list[list[float]], by_drafter: int) -> list[list[float]]:
+        """Return acceptance probabilities of the drafter's tokens, from its confidence or from the acceptance rate."""
+        if not confidences:
+            return [[] if request is None else [request.rate] * by_drafter for request in self.batch]
         return [
-            [] if request is None else self.table.of_drafter(row, request.confidence.value, self.greedy)
-            for request, row in zip(self.batch, peaks, strict=True)
+            [] if request is None else self.table.of_drafter(row, request.confidence.offset, self.greedy)
+            for request, row in zip(self.batch, confidences, strict=True)
         ]
 
-    def _going_on(
-        self, tokens: list[list[int]], chances: list[list[float]], own: int, longest: int
+    def _with_copies(
+        self, tokens: list[list[int]], chances: list[list[float]], by_drafter: int, longest: int
     ) -> Iterator[Proposal]:
-        """The drafter's tokens, and what is copied after them where all of them were."""
-        for request, draft, likely, copied in zip(self.batch, tokens, chances, self.proposals, strict=True):
+        """Yield the drafter's tokens, followed by proposed tokens where prompt lookup proposes the same ones."""
+        for request, draft, probabilities, copied in zip(self.batch, tokens, chances, self.proposals, strict=True):
             if request is None:
                 yield Proposal([], [])
-            elif draft == copied.tokens[:own] and copied.chances[0]:
-                yield Proposal(copied.tokens[:longest], [*likely, *copied.chances[own:longest]])
+            elif draft == copied.tokens[:by_drafter] and copied.chances[0]:
+                yield Proposal(copied.tokens[:longest], [*probabilities, *copied.chances[by_drafter:longest]])
             else:
-                yield Proposal(draft, likely)
+                yield Proposal(draft, probabilities)
 
 
-def _judged(reached: Sequence[float], least: Sequence[float], trust: float = 1.0) -> int:
-    """How many tokens of a draft are likely enough to be reached, up to the first that is not."""
-    for place, (chance, enough) in enumerate(zip(reached, least, strict=False)):
-        if not chance or trust * chance < enough:
-            return place
+def _likely_length(reached: Sequence[float], least: Sequence[float], correction: float = 1.0) -> int:
+    """Return how many tokens of a draft are likely enough to be reached, up to the first that is not."""
+    for position, (chance, enough) in enumerate(zip(reached, least, strict=False)):
+        if not chance or correction * chance < enough:
+            return position
     return len(reached)

@@ -1,4 +1,4 @@
-"""What steps of an engine cost, by requests and by tokens: a table that is timed once while the engine starts."""
+"""Costs of decoding steps by requests and by tokens: a table that is measured once while the engine starts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -15,15 +15,15 @@ Point = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1 << 20)], Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]],
     Field(strict=False),
 ]
-MOST_POINTS = 64  # of a curve
+MOST_POINTS = 64
 Curve = Annotated[tuple[Point, ...], Field(min_length=1, max_length=MOST_POINTS, strict=False)]
 
 
 class StepCost(BaseModel):
     """Costs of decoding steps, relative to a step of one request without a draft.
 
-    A curve is a list of points.  It is straight between them, level before the first one, and continues after the last
-    as before it, or level where it falls there.
+    A curve is a list of points with linear interpolation.  It is constant before the first point.  After the last one
+    it continues with its last slope, or constant if that is negative.
 
     Attributes:
         plain: A step without drafts, by requests.
@@ -31,14 +31,14 @@ class StepCost(BaseModel):
             without the drafter's time.  In a larger batch, drafts add the same amount per token.
         drafting: The drafter's own time, by requests.
         sampled: The same three curves for batches in which a request has a temperature above 0; without it they cost
-            the same.
+            the same as greedy ones.
         fixed: Read in older files and ignored.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    # Where nothing is stated: of a chat model of 135 M parameters on two cores of a CPU, in steps of a server that can
-    # draft.  Up to five or six tokens take as long as one, but for two, whose products of matrices suit no kernel.
+    # Defaults: measured for a chat model of 135 M parameters on two CPU cores, in a server with a drafter.
+    # Up to 5 or 6 tokens take as long as 1, except for 2, for which the CPU has no fast kernel.
     plain: Curve = ((1, 1.0), (4, 1.0), (16, 1.73))
     verifying: Curve = (
         (1, 1.0), (2, 1.13), (3, 1.0), (5, 1.01), (6, 1.04), (7, 1.16), (11, 1.33), (20, 1.87), (64, 4.1)
@@ -55,55 +55,69 @@ class StepCost(BaseModel):
         if any(not seconds for _, seconds in (*self.plain, *self.verifying)):
             raise ValueError("plain and verifying must be above 0")
         if self.sampled is not None and self.sampled.sampled is not None:
-            raise ValueError("sampled must not hold sampled itself")
+            raise ValueError("sampled must not contain another 'sampled' table")
         return self
 
     @property
     def summary(self) -> str:
-        """What a reader of the log is told: how much longer steps of more tokens take, and drafting."""
+        """One log line: the cost of steps by tokens, and of drafting by requests."""
         steps = ", ".join(f"{tokens}: {times:.2f}" for tokens, times in self.verifying)
         drafts = ", ".join(f"{requests}: {times:.2f}" for requests, times in self.drafting)
-        return f"decoding steps cost, by tokens, {steps}; drafting costs, by requests, {drafts}"
+        return f"relative cost of a decoding step by tokens: {steps}; of drafting by requests: {drafts}"
 
     def of(self, greedy: bool) -> StepCost:
-        """Of a batch all of whose requests have a temperature of 0, or of another."""
+        """Return the costs of a batch.
+
+        Args:
+            greedy: Whether all requests have a temperature of 0.
+        """
         return self if greedy or self.sampled is None else self.sampled
 
     def step(self, rows: int, drafts: int) -> float:
-        """One of a batch with so many drafted tokens in all, drafting apart."""
-        return float(self.verify(rows, drafts)[-1] if drafts else _along(self.plain, rows, 1)[0])
+        """Return the cost of a step, without the drafter's time.
+
+        Args:
+            rows: Requests of the batch.
+            drafts: Draft tokens of all requests.
+        """
+        return float(self.verify(rows, drafts)[-1] if drafts else _interpolated(self.plain, rows, 1)[0])
 
     def draft(self, rows: int) -> float:
-        """The drafter's own draft of so many requests."""
-        return float(_along(self.drafting, rows, 1)[0])
+        """Return the cost of the drafter's own draft for this many requests."""
+        return float(_interpolated(self.drafting, rows, 1)[0])
 
     def read(self, tokens: int) -> float:
-        """``verifying`` at a number of tokens."""
-        return float(_along(self.verifying, tokens, 1)[0])
+        """Return ``verifying`` at a number of tokens."""
+        return float(_interpolated(self.verifying, tokens, 1)[0])
 
     def verify(self, rows: int, most: int) -> np.ndarray:
-        """Steps of a batch with 1 to so many drafted tokens, float64 [most]: never less than one without."""
+        """Return the costs of steps with 1 to ``most`` draft tokens, float64 [most]; never below a step without drafts.
+
+        Args:
+            rows: Requests of the batch.
+            most: Draft tokens of all requests at most.
+        """
         return _verify(self, rows, most)
 
 
-# Where nothing is measured or given: the costs above, and those of steps that draw their tokens.
-MEASURED = StepCost(
+# Used if costs are neither measured nor set: the defaults above, and those of steps at a temperature above 0.
+DEFAULT_COSTS = StepCost(
     sampled=StepCost(
         verifying=((1, 1.0), (2, 1.12), (3, 1.0), (6, 1.0), (7, 1.09), (11, 1.21), (20, 1.8), (64, 4.1)),
         drafting=((1, 0.27), (16, 1.1)),
     ),
 )
-# Where every draft is to be as long as it can be.
-FREE = StepCost(plain=((1, 1.0),), verifying=((1, 1.0),), drafting=((1, 0.0),))
+# Used if draft length does not adapt: every draft is as long as possible.
+FREE_DRAFTS = StepCost(plain=((1, 1.0),), verifying=((1, 1.0),), drafting=((1, 0.0),))
 
 
 @lru_cache(maxsize=64)
-def _along(curve: Curve, first: int, count: int) -> np.ndarray:
-    """A curve at so many successive numbers."""
+def _interpolated(curve: Curve, first: int, count: int) -> np.ndarray:
+    """Return a curve at ``count`` successive numbers."""
     at, (places, values) = np.arange(first, first + count), np.array(curve).T
     beyond = 0.0
     if len(curve) > 1:
-        rise = max(0.0, values[-1] - values[-2])  # one that falls would come to nothing, or to less
+        rise = max(0.0, values[-1] - values[-2])  # a falling curve would reach 0
         beyond = rise / (places[-1] - places[-2]) * (at - places[-1]).clip(0)
     return np.asarray(np.interp(at, places, values) + beyond)
 
@@ -112,43 +126,68 @@ def _along(curve: Curve, first: int, count: int) -> np.ndarray:
 def _verify(cost: StepCost, rows: int, most: int) -> np.ndarray:
     """See `StepCost.verify`."""
     plain, any_drafts = cost.step(rows, 0), cost.read(1) - cost.step(1, 0)
-    read = _along(cost.verifying, rows, most + 1)
+    read = _interpolated(cost.verifying, rows, most + 1)
     return np.maximum(plain + any_drafts + read[1:] - read[0], plain)
 
 
-TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)  # of the steps that are timed
-NEEDED = 16  # tokens: steps of as many are timed however long they take
-REQUESTS = (1, 4, 16)  # for which the drafter is timed
-ROUNDS, BUDGET = 4, 4.0  # how often each is timed at most, and seconds after which no more is
+MEASURED_TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)  # of the steps that are timed
+ALWAYS_MEASURED = 16  # tokens: steps of as many are timed however long they take
+MEASURED_REQUESTS = (1, 4, 16)  # for which the drafter is timed
+ROUNDS, MAX_SECONDS = 4, 6.0  # how often each is timed at most, and seconds after which no more is
+
+Call = Callable[[int], object]
 
 
-def measured(
-    step: Callable[[int], object],
-    draft: Callable[[int], object] | None,
+class Sampling(NamedTuple):
+    """What a step at a temperature above 0 does after the target's forward pass, each called with a number.
+
+    Attributes:
+        sample: Draws the next tokens of so many requests without drafts.
+        verify: Verifies the draft of one request, so many tokens with the one after it, by rejection sampling.
+        draft: Draws the whole drafts of so many requests; None: the drafter has none of its own.
+    """
+
+    sample: Call
+    verify: Call
+    draft: Call | None
+
+
+def measure_costs(
+    step: Call,
+    draft: Call | None,
     most_tokens: int,
     most_requests: int,
+    sampling: Sampling | None = None,
     agree: Callable[[float], float] = lambda seconds: seconds,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepCost:
-    """Time an engine's steps, each in several rounds, of which the fastest counts: a machine that is busy is slow.
+    """Measure an engine's decoding steps, each in several rounds of which the fastest counts.
+
+    Other processes can only slow a step down, so the minimum is the best estimate.
 
     Args:
-        step: Runs the target for so many tokens, of a request each, and makes their logits.
-        draft: Runs the drafter's whole draft for so many requests; None: it has none of its own.
-        most_tokens: That a step may have.
-        most_requests: That a batch may have.
-        agree: Makes all ranks take the first one's seconds, so that all call ``step`` as often.
-        clock: In seconds.
+        step: Runs the target for so many tokens, of a request each, and computes their logits.
+        draft: Runs the drafter's whole greedy draft for so many requests; None: it has none of its own.
+        most_tokens: Largest number of tokens of a step.
+        most_requests: Largest number of requests of a batch.
+        sampling: What sampled steps do beyond; None: they cost the same.
+        agree: Makes all ranks take the first one's seconds, so that all run ``step`` equally often.
+        clock: Returns seconds.
 
     Returns:
-        The table, in steps of one token.  Beyond its last point it goes on as before it.
+        The table, in steps of one token.  Beyond its last point it continues as before it.
     """
-    calls = [(step, size) for size in TOKENS if size <= most_tokens]
-    drafts = [] if draft is None else [(draft, size) for size in REQUESTS if size <= most_requests]
-    best, spent = dict[tuple[Callable[[int], object], int], float](), 0.0
+    tokens = [size for size in MEASURED_TOKENS if size <= most_tokens]
+    requests = [size for size in MEASURED_REQUESTS if size <= most_requests]
+    calls = [(each, size) for each in (draft, sampling and sampling.draft) if each is not None for size in requests]
+    calls += [(step, size) for size in tokens]
+    if sampling is not None:
+        calls += [(sampling.sample, size) for size in tokens if size <= most_requests]
+        calls += [(sampling.verify, size) for size in tokens if size > 1]
+    best, spent = dict[tuple[Call, int], float](), 0.0
     for number in range(1 + ROUNDS):  # the first round prepares what is needed, and counts where there is no other
-        for call, size in [*drafts, *calls]:
-            if spent > BUDGET and (number or size > NEEDED):
+        for call, size in calls:
+            if spent > MAX_SECONDS and (number or size > ALWAYS_MEASURED):
                 continue
             begun = clock()
             call(size)
@@ -156,6 +195,17 @@ def measured(
             spent += seconds
             best[call, size] = seconds if number < 2 else min(best[call, size], seconds)
     unit = best[step, 1]
-    curve = tuple((size, best[step, size] / unit) for size in TOKENS if (step, size) in best)
-    drafting = tuple((size, best[call, size] / unit) for call, size in drafts)
-    return StepCost(plain=curve, verifying=curve, drafting=drafting or ((1, 0.0),))
+
+    def curve(*parts: Call, level: Curve = ()) -> Curve:
+        """Times of parts that follow each other, at the sizes at which all were timed."""
+        sizes = [size for size in MEASURED_TOKENS if all((part, size) in best for part in parts)]
+        return level + tuple((size, sum((best[part, size] for part in parts), 0.0) / unit) for size in sizes)
+
+    nothing: Curve = ((1, 0.0),)
+    greedy = StepCost(plain=curve(step), verifying=curve(step), drafting=curve(draft) if draft else nothing)
+    if sampling is None:
+        return greedy
+    plain = curve(step, sampling.sample)
+    drafting = curve(sampling.draft) if sampling.draft else nothing
+    sampled = StepCost(plain=plain, verifying=curve(step, sampling.verify, level=plain[:1]), drafting=drafting)
+    return greedy.model_copy(update={"sampled": sampled})

@@ -1,1 +1,1 @@
-"""Directories on disk, read strictly: configurations in JSON, weights in safetensors, what a target must be."""
+"""Files on disk, read strictly: configurations in JSON, weights in safetensors, sizes of a target."""

@@ -1,4 +1,4 @@
-"""config.json of a drafter checkpoint, read strictly: the drafter's own section decides what every other key must be."""
+"""``config.json`` of a drafter checkpoint, read strictly: the drafter's own section determines all other keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared, shown
+from mtpc.files.config_model import short_repr, validated
 from mtpc.files.json_file import is_folder, read_json
 
 FORMAT_VERSION = 1
@@ -18,9 +18,16 @@ Section = TypeVar("Section", bound=BaseModel)
 
 
 def read_config_file(folder: Path | str) -> dict[str, Any]:
-    """What ``config.json`` of a directory holds.
+    """Return the contents of ``config.json`` in a directory.
 
-    Errors: `MTPCError` for what is no directory, or holds no such file that can be read.
+    Args:
+        folder: The directory.
+
+    Returns:
+        The JSON object.
+
+    Raises:
+        MTPCError: The directory does not exist, or its ``config.json`` cannot be read.
     """
     if not is_folder(folder):
         raise MTPCError(f"{folder} is not a directory; a drafter checkpoint holds config.json and model.safetensors.")
@@ -30,26 +37,39 @@ def read_config_file(folder: Path | str) -> dict[str, Any]:
 def read_section(
     folder: Path, name: str, kind: type[Section], whole: Callable[[Section], dict[str, Any]], title: str
 ) -> Section:
-    """The section ``name`` of ``config.json``; the other keys must be those of ``whole``, the file as it is written.
+    """Read the section of a draft method in ``config.json`` and check all other keys against it.
 
-    These are compared by hand: what they must be is no type and no range, but what the section says.
+    The other keys are compared by value: they are determined by the section, not by types and ranges.
 
-    Errors: `MTPCError` with one sentence that names the file, the key, what was found and what was expected.
+    Args:
+        folder: The drafter checkpoint.
+        name: Key of the section.
+        kind: Model that declares the section.
+        whole: Returns the complete file for a section, as it is written.
+        title: Name of the draft method with its article, for an error.
+
+    Returns:
+        The section.
+
+    Raises:
+        MTPCError: A key is missing, unknown or wrong; the message states the file, the key, its value and the rule.
     """
     path, values = Path(folder) / "config.json", read_config_file(folder)
     if not isinstance(values.get(name), dict):
         raise MTPCError(f"{path} has no section {name!r}, so it does not describe {title}.")
-    own = dict(values[name])
-    version = own.pop("version", None)
+    section = dict(values[name])
+    version = section.pop("version", None)
     if not _same(version, FORMAT_VERSION):
-        raise MTPCError(f"{path}: {name}.version is {shown(version)}, but this release reads version {FORMAT_VERSION}.")
-    config = declared(kind, own, f"the section {name!r} of {path}")
+        raise MTPCError(
+            f"{path}: {name}.version is {short_repr(version)}, but this release reads version {FORMAT_VERSION}."
+        )
+    config = validated(kind, section, f"the section {name!r} of {path}")
     expected = whole(config)
     for key, value in values.items():
         if key not in expected:
-            raise MTPCError(f"{path}: unknown key {shown(key)}; expected {', '.join(expected)}.")
+            raise MTPCError(f"{path}: unknown key {short_repr(key)}; expected {', '.join(expected)}.")
         if key != name and not _same(value, expected[key]):
-            raise MTPCError(f"{path}: {key} is {shown(value)}, but {shown(expected[key])} was expected.")
+            raise MTPCError(f"{path}: {key} is {short_repr(value)}, but {short_repr(expected[key])} was expected.")
     for key in expected:
         if key not in values:
             raise MTPCError(f"{path}: the key {key!r} is missing.")
@@ -57,7 +77,7 @@ def read_section(
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Whether values out of JSON are equal, of one type each; a whole number will do where any number would."""
+    """Whether two JSON values are equal and of the same type; an integer may stand for a float."""
     if isinstance(expected, dict):
         same_keys = isinstance(found, dict) and found.keys() == expected.keys()
         return same_keys and all(_same(found[key], value) for key, value in expected.items())

@@ -1,4 +1,4 @@
-"""What a file or an option may hold is declared as a pydantic model; what is wrong with it becomes one sentence."""
+"""Files and options are declared as pydantic models; a violation becomes one sentence."""
 
 from __future__ import annotations
 
@@ -16,34 +16,50 @@ Value = TypeVar("Value")
 
 
 class Strict(BaseModel):
-    """Nothing but the keys that are declared, each of its own type; it does not change any more."""
+    """A pydantic model that accepts declared keys only, each of its exact type, and is immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def declared(model: type[Declared], values: Any, name: str) -> Declared:
-    """Values out of JSON as the model that declares them; ``name`` stands for them in an error.
+def validated(model: type[Declared], values: Any, name: str) -> Declared:
+    """Validate JSON values by the model that declares them.
 
-    Errors: `MTPCError` for values that the model does not allow: the first of them.
+    Args:
+        model: The model.
+        values: Values out of JSON.
+        name: Name of the values, for an error.
+
+    Returns:
+        The validated model.
+
+    Raises:
+        MTPCError: The first value that the model does not allow.
     """
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        at, reason = _told(error, values, model)
+        at, reason = _describe(error, values, model)
         raise MTPCError(f"{name} is wrong{f' at {at}' if at else ''}: {reason}.") from None
 
 
-def declared_json(kind: type[Value], text: bytes, expected: str) -> Value:
-    """The value that JSON states which somebody else may have written; numbers are no strings.
+def validated_json(kind: type[Value], text: bytes, expected: str) -> Value:
+    """Validate JSON text from outside by a type; strings do not count as numbers.
 
-    expected: the beginning of an error, which ends with what is wrong and where.
+    Args:
+        kind: The type, anything that pydantic can validate.
+        text: The JSON in UTF-8.
+        expected: Beginning of an error; where and what is wrong is appended.
 
-    Errors: `MTPCError` for anything else: bytes that are no UTF-8, no JSON, too deep, or not what the type declares.
+    Returns:
+        The validated value.
+
+    Raises:
+        MTPCError: The text is not UTF-8 or JSON, is nested too deeply, or is not of the type.
     """
     try:
         value: Value = _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]  # a type can be hashed
     except ValidationError as error:
-        at, reason = _told(error, _read(text), kind)
+        at, reason = _describe(error, _read(text), kind)
         raise MTPCError(f"{expected}: {f'at {at}, ' if at else ''}{reason}.") from None
     return value
 
@@ -54,15 +70,19 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _read(text: bytes) -> Any:
-    """Nothing where it cannot be read."""
+    """Return parsed JSON; None if it cannot be parsed."""
     try:
         return from_json(text)
     except ValueError:
         return None
 
 
-def shown(value: Any) -> str:
-    """A value in an error, on one line and shortened."""
+def short_repr(value: Any) -> str:
+    """Return a value for an error message, shortened and on one line.
+
+    Args:
+        value: Any value.
+    """
     return " ".join(_SHORT.repr(value).split())
 
 
@@ -71,44 +91,45 @@ _SHORT.maxstring = _SHORT.maxother = 80
 _SHORT.maxlevel = 2
 
 
-def _told(error: ValidationError, values: Any, kind: Any) -> tuple[str, str]:
-    """Where the first thing is that is wrong, or nothing where that is the whole, and what is wrong."""
+def _describe(error: ValidationError, values: Any, kind: Any) -> tuple[str, str]:
+    """Return where the first violation is (empty for the whole value) and what is wrong."""
     first = error.errors()[0]
-    place = _place(values, first)
-    return shown(".".join(map(str, place))) if place else "", _reason(kind, first, place)
+    position = _position(values, first)
+    return short_repr(".".join(map(str, position))) if position else "", _reason(kind, first, position)
 
 
-def _place(values: Any, error: ErrorDetails) -> list[str | int]:
-    """The keys that lead to what is wrong, without what pydantic adds of its own: the kinds of a union."""
-    place: list[str | int] = []
+def _position(values: Any, error: ErrorDetails) -> list[str | int]:
+    """Return the keys that lead to a violation, without those that pydantic adds for members of a union."""
+    position: list[str | int] = []
     for key in error["loc"]:
         try:
             values, inside = values[key], True
         except (LookupError, TypeError):
             inside = False
         if inside or (error["type"] in ("missing", "extra_forbidden") and key == error["loc"][-1]):
-            place.append(key)
-    return place
+            position.append(key)
+    return position
 
 
-def _reason(kind: Any, error: ErrorDetails, place: list[str | int]) -> str:
-    """What was found, and what is allowed."""
-    about, said = error.get("ctx", {}), error["msg"].replace(" after validation", "")
+def _reason(kind: Any, error: ErrorDetails, position: list[str | int]) -> str:
+    """Return what was found and what is allowed."""
+    context, message = error.get("ctx", {}), error["msg"].replace(" after validation", "")
     match error["type"]:
         case "missing":
-            return f"the key {shown(place[-1])} is missing"
+            return f"the key {short_repr(position[-1])} is missing"
         case "union_tag_not_found":
-            return f"the key {about['discriminator']} is missing"
+            return f"the key {context['discriminator']} is missing"
         case "union_tag_invalid":
-            return f"its {about['discriminator']} is {shown(about['tag'])}, but should be of {about['expected_tags']}"
+            allowed = context["expected_tags"]
+            return f"its {context['discriminator']} is {short_repr(context['tag'])}, but should be one of {allowed}"
         case "extra_forbidden":
-            fields = getattr(kind, "model_fields", {}) if len(place) == 1 else {}
+            fields = getattr(kind, "model_fields", {}) if len(position) == 1 else {}
             keys = ", ".join(field.alias or name for name, field in fields.items())
-            return f"unknown key {shown(place[-1])}{f'; the keys are {keys}' if keys else ''}"
+            return f"unknown key {short_repr(position[-1])}{f'; the keys are {keys}' if keys else ''}"
         case "model_type":
-            return f"it is {shown(error['input'])}, but should be an object of JSON"
+            return f"it is {short_repr(error['input'])}, but should be a JSON object"
         case "value_error":
-            return str(about["error"]).rstrip(".")
-    if said.startswith("Input should"):
-        return f"it is {shown(error['input'])}, but {said.removeprefix('Input ')}"
-    return said[:1].lower() + said[1:]
+            return str(context["error"]).rstrip(".")
+    if message.startswith("Input should"):
+        return f"it is {short_repr(error['input'])}, but {message.removeprefix('Input ')}"
+    return message[:1].lower() + message[1:]

@@ -1,4 +1,4 @@
-"""The folder of a drafter or target that the user named, by its path or by its id on the Hugging Face Hub."""
+"""The folder of a drafter or target that the user named by its path or by its id on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 def is_hub_id(name: Path | str) -> bool:
-    """Return whether a name can only mean a repository on the Hub: ``owner/name``, where no such folder exists."""
+    """Return whether a name can only mean a repository on the Hub: ``owner/name``, where no such folder exists.
+
+    Args:
+        name: A path or an id.
+    """
     return _ID.fullmatch(str(name)) is not None and not is_folder(name)
 
 
@@ -50,6 +54,6 @@ def _snapshot(name: str, revision: str | None, files: tuple[str, ...]) -> Path:
     except errors.LocalEntryNotFoundError:
         offline = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the Hub cannot be reached"
         reason = f"{offline}, and {revision or 'its main branch'} is not complete in the cache {constants.HF_HUB_CACHE}"
-    except Exception as error:  # whatever the network leads to
+    except Exception as error:  # any network failure
         reason = first_line(error)
     raise MTPCError(f"{name} is neither a folder nor available from the Hugging Face Hub: {reason}.")

@@ -1,4 +1,4 @@
-"""JSON in a file: what every config.json, index, vocabulary and provenance.json must be, whoever wrote it."""
+"""Reads JSON files, whoever wrote them: ``config.json``, indexes, vocabularies, ``provenance.json``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from pydantic_core import from_json
 
 from mtpc.errors import MTPCError
 
-LARGEST = 1 << 26  # bytes of a file
+MAX_BYTES = 1 << 26  # of a JSON file
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object.
+    """Read a JSON object from a file.
 
-    Errors: `MTPCError` as `read_any`, or for a file that holds something else.
+    Args:
+        path: The file.
+
+    Returns:
+        The object.
+
+    Raises:
+        MTPCError: The file cannot be read (see `read_any`) or does not contain an object.
     """
     values = read_any(path)
     if not isinstance(values, dict):
@@ -25,14 +32,21 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_any(path: Path) -> Any:
-    """Whatever a file of JSON holds; nested too deeply to be read is no JSON either.
+    """Read any JSON value from a file.
 
-    Errors: `MTPCError` for a file that is missing, none, too large or not JSON.
+    Args:
+        path: The file.
+
+    Returns:
+        The value.
+
+    Raises:
+        MTPCError: The file is missing, not a regular file, too large, not JSON, or nested too deeply.
     """
     check_file(path)
     try:
-        if path.stat().st_size > LARGEST:
-            raise MTPCError(f"{path} is larger than {LARGEST >> 20} MiB, which no JSON file here is.")
+        if path.stat().st_size > MAX_BYTES:
+            raise MTPCError(f"{path} is larger than {MAX_BYTES >> 20} MiB, the limit for JSON files.")
         return from_json(path.read_bytes())
     except OSError as error:
         raise MTPCError(f"{path} cannot be read: {error.strerror}.") from None
@@ -41,22 +55,37 @@ def read_any(path: Path) -> Any:
 
 
 def check_file(path: Path) -> None:
-    """Errors: `MTPCError` where there is nothing of this name, or what is no file: reading a pipe would never end."""
+    """Check that a path is a regular file, as reading a pipe would never end.
+
+    Args:
+        path: The path.
+
+    Raises:
+        MTPCError: The path does not exist, is not a file, or cannot be accessed.
+    """
     try:
         if path.is_file():
             return
-    except OSError as error:  # a name that is too long, a folder that may not be entered
+    except OSError as error:  # the name is too long or a folder is not accessible
         raise MTPCError(f"{path} cannot be read: {error.strerror}.") from None
-    raise MTPCError(f"{path} is no file, or a link to none." if is_there(path) else f"{path} is missing.")
+    raise MTPCError(f"{path} is not a file, or is a broken link." if is_there(path) else f"{path} is missing.")
 
 
 def is_there(path: Path) -> bool:
-    """Whether a directory has an entry of this name, also one that is no file, or a link that leads nowhere."""
+    """Return whether a path exists, even as a broken link or something other than a file.
+
+    Args:
+        path: The path.
+    """
     return os.path.lexists(path)
 
 
 def is_folder(path: Path | str) -> bool:
-    """Whether it is a directory that can be looked at; no name is too long to be asked."""
+    """Return whether a path is an accessible directory; a name of any length is allowed.
+
+    Args:
+        path: The path.
+    """
     try:
         return Path(path).is_dir()
     except (OSError, ValueError):

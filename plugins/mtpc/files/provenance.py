@@ -1,4 +1,4 @@
-"""Provenance: what made a file, with what, from what, beside every result and checkpoint."""
+"""Provenance stored with every result and checkpoint: command, commit, versions, hardware and sources."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ def _versions() -> dict[str, str]:
 
 
 def commit_of(source: Path) -> str:
-    """The commit that a source file is of, with ``+changes`` when its work tree differs.
+    """Return the git commit of a source file, with ``+changes`` if its work tree differs.
 
-    "unknown" where git does not track the file: a repository around an installed package, say that of a user whose
-    virtual environment lies in it, tells nothing of it.
+    The result is "unknown" if git does not track the file.  A repository around an installed package, for example one
+    that contains a user's virtual environment, is unrelated to the package.
+
+    Args:
+        source: The source file.
     """
 
     def git(*arguments: str) -> str:
@@ -54,7 +57,7 @@ def _processor() -> str:
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, usable cores and, where there is one, the GPU."""
+    """Return the processor, the usable cores and, if there is one, the GPU."""
     import os
 
     import torch
@@ -66,7 +69,11 @@ def hardware() -> dict[str, Any]:
 
 
 def collect(**facts: Any) -> dict[str, Any]:
-    """Command, commit, versions, hardware and time, with ``facts`` (seeds, data digests, results) added."""
+    """Return command, commit, versions, hardware and time.
+
+    Args:
+        **facts: Further facts to add: seeds, data digests, results.
+    """
     import mtpc
 
     return {
@@ -82,14 +89,23 @@ def collect(**facts: Any) -> dict[str, Any]:
 
 
 def write(folder: Path, **facts: Any) -> None:
-    """Write ``provenance.json`` into ``folder``."""
+    """Write ``provenance.json`` into a folder.
+
+    Args:
+        folder: The folder.
+        **facts: Further facts to add; see `collect`.
+    """
     (folder / "provenance.json").write_text(json.dumps(collect(**facts), indent=2) + "\n")
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """``provenance.json`` of a directory; empty where there is none.
+    """Return ``provenance.json`` of a folder; empty if there is none.
 
-    Errors: `MTPCError` when the file is there but is not a JSON object.
+    Args:
+        folder: The folder.
+
+    Raises:
+        MTPCError: The file is not a JSON object.
     """
     path = folder / "provenance.json"
     return read_json(path) if is_there(path) else {}

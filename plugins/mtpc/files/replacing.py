@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, whoever reads or writes them at the same time."""
+"""Files that are written completely or not at all, even if several processes read or write them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from secrets import token_hex
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a file to write, which then takes the place of ``path`` in one step.
+    """Yield a temporary file to write, which then replaces ``path`` atomically.
 
-    No other process writes it: several may replace the same file at once.  Where writing fails, ``path`` stays as it
-    was and nothing is left beside it.
+    Several processes may replace the same file at once.  If writing fails, ``path`` is unchanged and the temporary file
+    is removed.
+
+    Args:
+        path: The file to replace.
+
+    Yields:
+        Path of the temporary file, in the same folder.
     """
     unfinished = path.with_name(f"{path.name}.{token_hex(4)}.new")
     try:

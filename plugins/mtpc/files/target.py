@@ -1,4 +1,4 @@
-"""What a drafter must fit of the target that is served."""
+"""Sizes of the served target that a drafter must match."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mtpc.errors import MTPCError
 
-# The upper ends are beyond any model; what fits in memory is told from all sizes together (`mtpc.memory`).
+# Upper bounds are above every model; `mtpc.memory` checks whether all sizes together fit in memory.
 HiddenSize = Annotated[int, Field(ge=1, le=1 << 17)]
 VocabSize = Annotated[int, Field(ge=1, le=1 << 22)]
 Heads = Annotated[int, Field(ge=1, le=1 << 12)]
@@ -18,15 +18,21 @@ Heads = Annotated[int, Field(ge=1, le=1 << 12)]
 
 @dataclass(frozen=True)
 class Target:
-    """The sizes of a target."""
+    """The sizes of a target.
+
+    Attributes:
+        hidden_size: Width d of its hidden states.
+        vocab_size: Number of its tokens, V.
+        layers: Number of its layers; None: unknown.
+    """
 
     hidden_size: int
     vocab_size: int
-    layers: int | None = field(default=None, compare=False)  # None: unknown
+    layers: int | None = field(default=None, compare=False)
 
 
 class TargetKeys(BaseModel):
-    """What is said of a target's size in its config.json, if it is said there, among many other keys."""
+    """Size keys of a target's ``config.json``; each is optional, and other keys are ignored."""
 
     model_config = ConfigDict(strict=True)
 
@@ -38,19 +44,30 @@ class TargetKeys(BaseModel):
     num_key_value_heads: Heads | None = None
 
 
-class Fitted(Protocol):
-    """A configuration that says what target it is for."""
+class TargetSizes(Protocol):
+    """A configuration with the sizes of its target."""
 
     @property
-    def hidden_size(self) -> int: ...
+    def hidden_size(self) -> int:
+        """Width d of the target's hidden states."""
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Number of the target's tokens, V."""
 
 
-def check_target(folder: Path, config: Fitted, target: Target) -> None:
-    """Errors: `MTPCError` when the drafter was made for another hidden size or vocabulary."""
+def check_target(folder: Path, config: TargetSizes, target: Target) -> None:
+    """Check that a drafter was trained for the target's hidden size and vocabulary size.
+
+    Args:
+        folder: The drafter checkpoint, for an error.
+        config: Configuration of the drafter.
+        target: Sizes of the target.
+
+    Raises:
+        MTPCError: A size differs.
+    """
     for name in ("hidden_size", "vocab_size"):
-        own, size = getattr(config, name), getattr(target, name)
-        if own != size:
-            raise MTPCError(f"{folder} was trained for a target with {name} {own}, but the target has {size}.")
+        expected, size = getattr(config, name), getattr(target, name)
+        if expected != size:
+            raise MTPCError(f"{folder} was trained for a target with {name} {expected}, but the target has {size}.")

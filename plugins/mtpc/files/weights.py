@@ -1,4 +1,4 @@
-"""The files of a drafter checkpoint beside its configuration: model.safetensors, read strictly, and provenance.json."""
+"""Weights and provenance of a drafter checkpoint: ``model.safetensors``, read strictly, and ``provenance.json``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,18 @@ WEIGHTS = "model.safetensors"
 
 
 def read_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    """All tensors of ``model.safetensors``, checked against the keys and shapes of ``expected``.
+    """Read ``model.safetensors`` and check it against the expected tensors.
 
-    Errors: `MTPCError` for a file that is missing or damaged, a key that is missing or unknown, a wrong
-    shape or type, or a value that is not finite.
+    Args:
+        folder: The drafter checkpoint.
+        expected: Tensors of the right shapes and kinds, by name; their values are ignored.
+
+    Returns:
+        The stored tensors by name, on the CPU.
+
+    Raises:
+        MTPCError: The file is missing or damaged, a tensor is missing or unknown, has another shape or type, or has
+            values that are not finite.
     """
     path = Path(folder) / WEIGHTS
     check_file(path)
@@ -40,7 +48,17 @@ def read_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]
 
 
 def check_tensor(path: Path, name: str, tensor: Tensor, expected: Tensor) -> None:
-    """Errors: `MTPCError` for another shape, another kind of number, or a value that is not finite."""
+    """Check the shape, type and values of a tensor.
+
+    Args:
+        path: File of the tensor, for an error.
+        name: Name of the tensor, for an error.
+        tensor: The tensor.
+        expected: A tensor of the right shape and kind.
+
+    Raises:
+        MTPCError: The shape or type differs, or a value is not finite.
+    """
     if tensor.shape != expected.shape:
         shapes = f"{list(tensor.shape)}, but config.json makes it {list(expected.shape)}"
         raise MTPCError(f"{path}: the tensor {name!r} has shape {shapes}.")
@@ -54,7 +72,16 @@ def check_tensor(path: Path, name: str, tensor: Tensor, expected: Tensor) -> Non
 
 
 def check_type(path: Path, name: str, tensor: Tensor) -> None:
-    """Errors: `MTPCError` for a tensor that is no dense one of floating-point numbers."""
+    """Check that a tensor is dense and of a floating-point type of at least 16 bits.
+
+    Args:
+        path: File of the tensor, for an error.
+        name: Name of the tensor, for an error.
+        tensor: The tensor.
+
+    Raises:
+        MTPCError: The tensor is sparse, quantized, without values, or of another type.
+    """
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         raise MTPCError(f"{path}: the tensor {name!r} is sparse, quantized or without values, but must be dense.")
     if not tensor.is_floating_point() or tensor.itemsize < 2:
@@ -63,7 +90,14 @@ def check_type(path: Path, name: str, tensor: Tensor) -> None:
 
 
 def write_directory(folder: Path, config: dict[str, Any], weights: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """config.json, the weights in bfloat16, whole numbers as they are, and provenance.json with ``facts``."""
+    """Write a drafter checkpoint: ``config.json``, ``model.safetensors`` and ``provenance.json``.
+
+    Args:
+        folder: The folder to write; it is created if necessary.
+        config: Contents of ``config.json``.
+        weights: Tensors by name; floating-point ones are stored in bfloat16, others as they are.
+        facts: Provenance to store.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     stored = {

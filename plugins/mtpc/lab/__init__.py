@@ -1,1 +1,1 @@
-"""The lab: what a person runs to make, measure and prove drafters.  It imports the serving floor, never the reverse."""
+"""Tools to train, measure and prove drafters; they import the serving packages of `mtpc`, never the reverse."""

@@ -1,4 +1,4 @@
-"""The terminal, as every command prints to it."""
+"""The terminal output of every command."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def console() -> Console:
-    """A terminal that shows names, paths and texts as they are: what is in brackets or colons is no markup."""
+    """Return a terminal that prints text as it is, without markup in brackets or emoji in colons."""
     return Console(markup=False, emoji=False)
 
 
 def progress_on(terminal: Console) -> Progress:
-    """Bars of what takes long: what it is, how much of it is done, since when and for how much longer."""
+    """Return progress bars with description, count, elapsed and remaining time.
+
+    Args:
+        terminal: Where the bars are shown, while the returned context is active.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, TimeRemainingColumn(), console=terminal)

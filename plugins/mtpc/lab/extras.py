@@ -1,15 +1,18 @@
-"""The extras of this distribution that hold what only the command line uses."""
+"""The extras of this distribution that install what only the command line needs."""
 
 from __future__ import annotations
 
 TRAINING = {"gguf", "tokenizers", "transformers"}
 
 
-def missing(error: ModuleNotFoundError) -> str:
-    """Return a sentence that names the extra with a missing package.
+def missing_extra(error: ModuleNotFoundError) -> str:
+    """Return a sentence that names the extra that installs a missing package.
+
+    Args:
+        error: The error of the failed import.
 
     Raises:
-        ModuleNotFoundError: The given one, for a module of this distribution.
+        ModuleNotFoundError: The given error again, where the module is one of this distribution.
     """
     package = (error.name or "").partition(".")[0]
     if package in ("", "mtpc", "vllm_mtpc", "sglang_mtpc"):

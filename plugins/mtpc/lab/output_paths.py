@@ -1,4 +1,4 @@
-"""Whether something can be written, tried before the work that it is the result of; nothing is left behind."""
+"""Checks before the work starts that its output can be written; nothing is left behind."""
 
 from __future__ import annotations
 
@@ -12,15 +12,29 @@ from mtpc.errors import MTPCError
 
 
 def try_folder(folder: Path) -> None:
-    """Errors: `MTPCError` for a folder that files cannot be written into, or that cannot be made."""
+    """Check that files can be written into a folder, which need not exist yet.
+
+    Args:
+        folder: The folder; missing parents are created and removed again.
+
+    Raises:
+        MTPCError: The folder cannot be created or written into.
+    """
     with _refusing(folder), _made(folder), tempfile.TemporaryFile(dir=folder):
         pass
 
 
 def try_file(file: Path) -> None:
-    """Errors: `MTPCError` for a file that cannot be written, in a folder that is made if need be."""
+    """Check that a file can be written; an existing file is not changed.
+
+    Args:
+        file: The file; missing folders are created and removed again.
+
+    Raises:
+        MTPCError: The file cannot be written, or its folder cannot be created.
+    """
     with _refusing(file):
-        path = Path(os.path.realpath(file))  # where links lead, also those to nothing
+        path = Path(os.path.realpath(file))  # resolves links, also broken ones
         if path.is_file() or path.is_dir() or path.is_char_device():
             with path.open("ab"):
                 return
@@ -33,12 +47,12 @@ def _refusing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise MTPCError(f"{path} cannot be written: {error.strerror}; name another place.") from None
+        raise MTPCError(f"{path} cannot be written: {error.strerror}; choose another path.") from None
 
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """A folder that is there; what of it was not is taken away afterwards."""
+    """Create a folder for a while; what did not exist before is removed afterwards."""
     made: list[Path] = []
     try:
         for each in (*reversed(folder.parents), folder):

@@ -1,4 +1,4 @@
-"""A table of text: for the terminal, and as Markdown."""
+"""A table of text, for the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from rich.table import Table as RichTable
 
 
 class Table(NamedTuple):
-    """Cells by row; the first column of a row says what it is of."""
+    """A table of text cells.
+
+    Attributes:
+        title: Title above the table.
+        columns: Column headings.
+        rows: Cells by row; the first cells name what the row is about.
+    """
 
     title: str
     columns: list[str]
     rows: list[list[str]]
 
     def to_rich(self) -> RichTable:
-        """For the terminal."""
+        """Return the table for the terminal."""
         table = RichTable(title=self.title, box=SIMPLE, title_justify="left", padding=0)
         for column in self.columns:
             table.add_column(escape(column), justify="right", overflow="fold")
@@ -26,7 +32,7 @@ class Table(NamedTuple):
         return table
 
     def to_markdown(self) -> str:
-        """For a README."""
+        """Return the table as Markdown, with the title in bold above it."""
         lines = [self.columns, ["---:"] * len(self.columns), *self.rows]
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         return f"**{self.title}**\n\n{body}\n"

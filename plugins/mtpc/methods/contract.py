@@ -1,8 +1,9 @@
-"""What a draft method provides, and what every drafter of it can be asked: the contract.
+"""The contract of a draft method and of its drafters.
 
-A drafter has an autoregressive part, which engines run step by step, and a parallel part, drafted in one shot after it; each may
-be empty, and where both are, all drafts are copied.  Adapters, `mtpc inspect` and the benchmark know these two and
-never a draft method's name: they find a draft method in the registry (`mtpc.methods`) and ask it.
+A drafter has an autoregressive part, which engines run step by step, and a parallel part, drafted in one pass after it.
+Either may be empty. Where both are, every draft token comes from prompt lookup.
+Adapters, `mtpc inspect` and the benchmarks use this contract and never a draft method's name. They look draft methods
+up in the registry (`mtpc.methods`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mtpc.methods.drafter import Drafter
     from mtpc.parallel.part import ParallelPart
 
-# Keys that the engines' model configuration reads of a drafter without an autoregressive part.
+# Keys of config.json that the engines' model configuration needs for a drafter without an autoregressive part.
 PARALLEL_KEYS: dict[str, Any] = {
     "model_type": "llama",
     "num_hidden_layers": 0,
@@ -29,23 +30,23 @@ PARALLEL_KEYS: dict[str, Any] = {
     "intermediate_size": 1,
     "max_position_embeddings": 1 << 20,
 }
-STORED_PARTS = {"autoregressive": "serial", "parallel": "window"}  # prefixes of tensors in a checkpoint of version 1
-STATE_KEY = "eagle_aux_hidden_state_layer_ids"  # vLLM's: the target's states that it hands over, each below a layer
+STORED_PARTS = {"autoregressive": "serial", "parallel": "window"}  # prefixes of tensor names in checkpoints
+STATE_KEY = "eagle_aux_hidden_state_layer_ids"  # vLLM's key for the target layers whose inputs a drafter reads
 
 
 class DrafterConfig(Protocol):
-    """What the configuration of any drafter says: a `Strict` model whose fields are the keys of its section."""
+    """The configuration of any drafter: a `Strict` model whose fields are the keys of its section in config.json."""
 
     def model_dump(self) -> dict[str, Any]:
-        """The keys and their values."""
+        """Return the keys and their values."""
 
     @property
     def hidden_size(self) -> int:
-        """D of the target."""
+        """Hidden size d of the target."""
 
     @property
     def vocab_size(self) -> int:
-        """V of the target."""
+        """Vocabulary size V of the target."""
 
     @property
     def autoregressive(self) -> AutoregressiveConfig | None:
@@ -53,47 +54,56 @@ class DrafterConfig(Protocol):
 
     @property
     def draft_steps(self) -> int | None:
-        """s, drafts of the autoregressive part; 0 without one, None: as many as are asked for."""
+        """s, draft tokens of the autoregressive part. 0 without one; None: as many as are requested."""
 
     @property
     def num_drafts(self) -> int:
-        """K, drafts of a step unless the user says otherwise."""
+        """K, draft tokens per verification step unless the user sets it."""
 
     @property
     def own_drafts(self) -> int:
-        """How many of these are the two parts'; 0: every one is prompt lookup's."""
+        """Draft tokens of the two parts; 0: every draft token comes from prompt lookup."""
 
     @property
     def max_drafts(self) -> int:
-        """Drafts of a step at most, no more than `mtpc.draft.MOST`."""
+        """The largest K, at most `mtpc.draft.MAX_DRAFTS`."""
 
 
 class ParallelOnly:
-    """What the configuration of a drafter says that has no autoregressive part."""
+    """Configuration defaults of a drafter without an autoregressive part."""
 
     @property
     def autoregressive(self) -> None:
-        """There is none."""
+        """There are no draft layers."""
         return
 
     @property
     def draft_steps(self) -> int:
-        """None."""
+        """There are no autoregressive draft steps."""
         return 0
 
 
 class DraftMethod(ABC):
-    """A kind of drafter.  One object of each is in the registry."""
+    """A type of drafter. The registry has one object of each.
 
-    name: ClassVar[str]  # of its section in config.json, and on the command line
-    title: ClassVar[str]  # "an MTPC drafter"
-    summary: ClassVar[str]  # one line for a user who chooses
-    architecture: ClassVar[str]  # in config.json; engines know their model classes by it
-    algorithm: ClassVar[str]  # the name in SGLang
-    config: ClassVar[type[Any]]  # a `DrafterConfig`
+    Attributes:
+        name: Its section in config.json, and its name on the command line.
+        title: Description with article, such as "an MTPC drafter", for messages.
+        summary: One line for a user who chooses a method.
+        architecture: The model class in config.json, which engines register.
+        algorithm: The name for SGLang's ``--speculative-algorithm``.
+        config: A `DrafterConfig`.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    summary: ClassVar[str]
+    architecture: ClassVar[str]
+    algorithm: ClassVar[str]
+    config: ClassVar[type[Any]]
 
     def to_json(self, config: DrafterConfig) -> dict[str, Any]:
-        """The whole of config.json: what engines read, and the drafter's own section."""
+        """Return the whole config.json: the keys that engines read, and the drafter's section."""
         if config.autoregressive is None:
             sizes = {"hidden_size": config.hidden_size, "vocab_size": config.vocab_size}
             layers = {**PARALLEL_KEYS, **sizes, "head_dim": config.hidden_size}
@@ -106,19 +116,29 @@ class DraftMethod(ABC):
         return {**engine, **layers, self.name: {"version": FORMAT_VERSION, **config.model_dump()}}
 
     def read_config(self, folder: Path) -> Any:
-        """Read and check ``config.json``: a `DrafterConfig` of this draft method.
+        """Read and check ``config.json``.
 
-        Errors: `MTPCError` with one sentence that names the file, the key, what was found and what was expected.
+        Args:
+            folder: The drafter checkpoint.
+
+        Returns:
+            A `DrafterConfig` of this draft method.
+
+        Raises:
+            MTPCError: With the file, the key, the value and what was expected.
         """
         return read_section(folder, self.name, self.config, self.to_json, self.title)
 
     def describes(self, values: Mapping[str, Any]) -> bool:
-        """Whether a ``config.json`` says that it is such a drafter."""
+        """Return whether the content of a ``config.json`` is that of such a drafter."""
         named = values.get("architectures")
         return self.name in values or (isinstance(named, list) and self.architecture in named)
 
     def autoregressive(self, config: Any) -> AutoregressivePart | None:
-        """The untrained autoregressive part of a drafter; None: it has none.  Only here are its layers imported."""
+        """Build the untrained autoregressive part; None: the drafter has none.
+
+        transformers is imported only here.
+        """
         if config.autoregressive is None:
             return None
         from mtpc.autoregressive.layer import DraftLayers
@@ -126,7 +146,7 @@ class DraftMethod(ABC):
         return DraftLayers(config.autoregressive)
 
     def parallel(self, config: Any) -> ParallelPart | None:
-        """The untrained parallel part of a drafter; None: it has none."""
+        """Build the untrained parallel part; None: the drafter has none."""
         return None
 
     def tensor_name(self, name: str) -> str:
@@ -136,4 +156,4 @@ class DraftMethod(ABC):
 
     @abstractmethod
     def facts(self, drafter: Drafter) -> dict[str, str]:
-        """What `mtpc inspect` tells of a drafter beside its parts, by name."""
+        """Return what `mtpc inspect` prints about a drafter besides its parts, by name."""

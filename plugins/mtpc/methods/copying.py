@@ -1,4 +1,4 @@
-"""Prompt lookup alone: neither an autoregressive part nor a parallel part with weights (section "copying")."""
+"""Prompt lookup alone: a drafter without weights (section "copying" of config.json)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mtpc.draft import MOST, Draft, DraftContext, Mode, certain
+from mtpc.draft import MAX_DRAFTS, Draft, DraftContext, Mode, one_hot
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict
 from mtpc.files.target import HiddenSize, VocabSize
@@ -20,32 +20,39 @@ if TYPE_CHECKING:
     from mtpc.methods.drafter import Drafter
 
 
-class CopyingConfig(ParallelOnly, Strict):
-    """What is drafted, and for which target."""
+class PromptLookupConfig(ParallelOnly, Strict):
+    """The keys of a prompt lookup drafter.
 
-    hidden_size: HiddenSize  # d of the target, which engines ask for
-    vocab_size: VocabSize  # V of the target
-    num_drafts: Annotated[int, Field(ge=1, le=MOST)] = 10  # K, drafts of a step unless the user says otherwise
+    Attributes:
+        hidden_size: d of the target, which engines require.
+        vocab_size: V of the target.
+        num_drafts: K, draft tokens per verification step unless the user sets it.
+    """
+
+    hidden_size: HiddenSize
+    vocab_size: VocabSize
+    num_drafts: Annotated[int, Field(ge=1, le=MAX_DRAFTS)] = 10
 
     @property
     def own_drafts(self) -> int:
-        """None: there is no part that drafts."""
+        """No part drafts: every draft token comes from prompt lookup."""
         return 0
 
     @property
     def max_drafts(self) -> int:
-        """As many as are ever copied."""
-        return MOST
+        """The largest K: a match can be of any length."""
+        return MAX_DRAFTS
 
 
 class PromptLookupPart(ParallelPart):
-    """What would be copied, for certain: where the drafter has no part, the mixture has no other component.
+    """Drafts prompt lookup's tokens with one-hot distributions, without any other mixture component.
 
-    How long a draft is worth verifying is decided elsewhere (`mtpc.draft_length`).  Where there is nothing to copy the
-    drafts are token 0, which a target may accept as any other.
+    `mtpc.draft_length` decides how many of them are worth verifying.
+    Where there is no match the draft tokens are 0, which the target may accept like any other.
     """
 
-    follows_autoregressive: ClassVar[bool] = False  # beside layers, prompt lookup is a setting of the engine
+    # Together with draft layers, prompt lookup is a setting of the engine.
+    follows_autoregressive: ClassVar[bool] = False
 
     def __init__(self, vocab_size: int, num_drafts: int) -> None:
         super().__init__()
@@ -53,7 +60,7 @@ class PromptLookupPart(ParallelPart):
 
     @property
     def max_drafts(self) -> int:
-        """As many as its drafter drafts unless the user says otherwise; a text can be gone on with for longer."""
+        """K of the drafter's configuration; prompt lookup itself can propose more."""
         return self.num_drafts
 
     @property
@@ -63,43 +70,48 @@ class PromptLookupPart(ParallelPart):
 
     def draft(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
         mode: Mode,
         copying: Copying | None = None,
     ) -> Draft:
-        """See `ParallelPart.draft`; the distributions are one-hot, and the peaks are the chances that copying goes on."""
+        """See `ParallelPart.draft`; distributions are one-hot, and confidences are prompt lookup's probabilities."""
         if copying is None:
-            tokens = known.tokens.new_zeros(len(known.tokens), num_drafts)
+            tokens = context.tokens.new_zeros(len(context.tokens), num_drafts)
             chances = torch.zeros(tokens.shape, device=tokens.device)
         else:
             tokens, chances = (rest[:, :num_drafts] for rest in copying.rest()[:2])
-        return Draft(tokens, None if mode == "greedy" else certain(tokens, self.vocab_size), chances)
+        return Draft(tokens, None if mode == "greedy" else one_hot(tokens, self.vocab_size), chances)
 
-    def log_probs(self, known: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
-        """Errors: `MTPCError`, as without the text before it a token has no probability here."""
-        raise MTPCError(
-            "a drafter that only copies has no distribution of its own; `mtpc bench` measures what it drafts."
-        )
+    def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+        """Reject the call: without the text before it a token has no probability here.
 
-    def likeliest(self, known: DraftContext, tokens: Tensor) -> Tensor:
-        return self.draft(known, None, None, tokens.shape[1], "greedy").tokens
+        Raises:
+            MTPCError: Always.
+        """
+        raise MTPCError("a prompt lookup drafter has no distribution of its own: measure it with `mtpc bench`.")
+
+    def most_probable_tokens(self, context: DraftContext, tokens: Tensor) -> Tensor:
+        """Return the tokens that are drafted without a match."""
+        return self.draft(context, None, None, tokens.shape[1], "greedy").tokens
 
 
-class CopyingAlone(DraftMethod):
-    """Neither part: the component that copies (see `mtpc.prompt_lookup`) has no other beside it."""
+class PromptLookupOnly(DraftMethod):
+    """Prompt lookup (see `mtpc.prompt_lookup`) without another mixture component."""
 
     name = "copying"
-    title = "a copying drafter"
-    summary = "no trained part: what the request's own text went on with before"
+    title = "a prompt lookup drafter"
+    summary = "no trained part: copies what followed the same tokens earlier in the request"
     architecture = "EagleCopyingForCausalLM"
     algorithm = "COPYING"
-    config = CopyingConfig
+    config = PromptLookupConfig
 
-    def parallel(self, config: CopyingConfig) -> ParallelPart:
+    def parallel(self, config: PromptLookupConfig) -> ParallelPart:
+        """Build the part, which has no weights."""
         return PromptLookupPart(config.vocab_size, config.num_drafts)
 
     def facts(self, drafter: Drafter) -> dict[str, str]:
-        return {"drafts": f"at most {drafter.config.num_drafts}, copied from the request's own text"}
+        """Return the number of draft tokens."""
+        return {"drafts": f"at most {drafter.config.num_drafts}, copied from the request's text"}

@@ -1,4 +1,4 @@
-"""A drafter of any draft method: its autoregressive part, its parallel part, and how both are read from and written to a directory."""
+"""A drafter of any draft method, and its checkpoint: reading, checking and writing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from mtpc.draft import MOST
+from mtpc.draft import MAX_DRAFTS
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import shown
+from mtpc.files.config_model import short_repr
 from mtpc.files.target import Target, check_target
 from mtpc.files.weights import WEIGHTS, read_weights, write_directory
-from mtpc.memory import must_fit
+from mtpc.memory import check_drafter_memory
 from mtpc.methods import DrafterConfig, DraftMethod, method_of
 from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 
 
 class Drafter(nn.Module):
-    """The two parts of a drafter; each may be None."""
+    """The two parts of a drafter.
+
+    Attributes:
+        method: The draft method.
+        config: Its configuration.
+        autoregressive: The autoregressive part, or None.
+        parallel: The parallel part, or None.
+    """
 
     def __init__(self, method: DraftMethod, config: DrafterConfig) -> None:
         super().__init__()
@@ -38,38 +45,46 @@ class Drafter(nn.Module):
 
     @classmethod
     def planned(cls, method: DraftMethod, config: DrafterConfig, name: str) -> Self:
-        """One without memory: its tensors have names and shapes.  name: of what asks for it, for the error.
+        """Build a drafter on the device "meta": its tensors have names and shapes but no memory.
 
-        Errors: `MTPCError` for one that the machine has no memory for, and see `check_parts`.
+        Args:
+            method: The draft method.
+            config: Its configuration.
+            name: What describes the drafter, for the error.
+
+        Returns:
+            A drafter that fits into the memory of this machine.
+
+        Raises:
+            MTPCError: Where the machine has too little memory, or the parts do not fit together (see `check_parts`).
         """
         with torch.device("meta"):
             drafter = cls(method, config)
         drafter.check_parts(name)
         numbers = [parameter.numel() for parameter in drafter.parameters()]
         if config.autoregressive is not None:
-            numbers.append(
-                config.autoregressive.max_position_embeddings * config.autoregressive.head_dim
-            )  # its rotary embedding
+            rotary = config.autoregressive.max_position_embeddings * config.autoregressive.head_dim
+            numbers.append(rotary)
         if drafter.parallel is not None:
             numbers.append(math.prod(drafter.parallel.leaf_shape))
-        must_fit(sum(numbers), name)
+        check_drafter_memory(sum(numbers), name)
         return drafter
 
     def check_parts(self, name: str) -> None:
-        """Check that both parts fit together; a method of another distribution may bring any.
+        """Check that both parts fit together; a method of another package may have any.
 
         Args:
-            name: Of what asks for the drafter, for the error.
+            name: What describes the drafter, for the error.
 
         Raises:
-            MTPCError: With the first rule that they break.
+            MTPCError: With the first rule that is broken.
         """
         config, autoregressive, parallel = self.config, self.autoregressive is not None, self.parallel
         steps, owns = config.draft_steps, config.own_drafts > 0
         behind = 0 if steps is None or parallel is None else config.max_drafts - steps
         rules = {
             "has neither an autoregressive part nor a parallel part": not autoregressive and parallel is None,
-            "states draft steps, but has no autoregressive part": not autoregressive and steps != 0,
+            "has draft steps, but no autoregressive part": not autoregressive and steps != 0,
             "has an autoregressive part, which must draft at least one token": autoregressive and steps == 0,
             "has a parallel part that needs an autoregressive part before it": (
                 not autoregressive and parallel is not None and parallel.reads_autoregressive
@@ -86,49 +101,82 @@ class Drafter(nn.Module):
                 raise MTPCError(f"{name} cannot be served: {self.method.title} {rule}.")
 
     def split(self, num_drafts: int) -> tuple[int, int]:
-        """How many of K drafts are the autoregressive part's, and how many the parallel part's."""
+        """Return how many of K draft tokens are the autoregressive part's, and how many the parallel part's."""
         return split_drafts(self.config, num_drafts)
 
     def head(self, target: SharedHead) -> SharedHead:
-        """The embedding and the output head that it drafts with, given the target's."""
+        """Return the embedding and output head that it drafts with, given the target's."""
         return target if self.autoregressive is None else self.autoregressive.head(target)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights by their names in ``model.safetensors``."""
+        """Return the weights by their names in ``model.safetensors``."""
         return {self.method.tensor_name(name): tensor for name, tensor in self.state_dict().items()}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Take over weights by these names; there must be no more and no fewer."""
+        """Load weights by their names in ``model.safetensors``.
+
+        Args:
+            tensors: Exactly the tensors of `tensors`, no more and no fewer.
+        """
         self.load_state_dict({name: tensors[self.method.tensor_name(name)] for name in self.state_dict()})
 
 
 def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
-    """How many of K drafts are the autoregressive part's, and how many the parallel part's."""
+    """Split K draft tokens between the parts.
+
+    Args:
+        config: Of the drafter.
+        num_drafts: K.
+
+    Returns:
+        Draft tokens of the autoregressive part and of the parallel part.
+    """
     steps = num_drafts if config.draft_steps is None else min(config.draft_steps, num_drafts)
     return steps, num_drafts - steps
 
 
 def draft_budget(config: DrafterConfig, num_drafts: int, copies: bool) -> DraftBudget:
-    """Which of K draft tokens are the drafter's own: with prompt lookup those that it was made for."""
+    """Return how many of K draft tokens each part drafts; prompt lookup drafts the rest.
+
+    Args:
+        config: Of the drafter.
+        num_drafts: K.
+        copies: Whether prompt lookup is on. The drafter then drafts at most the tokens that it was trained for.
+
+    Returns:
+        The budget of the drafter's own tokens.
+    """
     tokens = min(config.own_drafts, num_drafts) if copies else num_drafts
     return DraftBudget(tokens, split_drafts(config, tokens)[0])
 
 
 def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path | str, copies: bool = False) -> None:
-    """Whether a drafter drafts so many tokens in a step.
+    """Check a number of draft tokens per verification step.
 
-    setting: what the user sets the number with, for the error.  copies: whether more tokens than it drafts are copied,
-    `MOST` at most.
+    Args:
+        config: Of the drafter.
+        drafts: The user's value.
+        setting: Name of the setting, for the error.
+        drafter: The drafter checkpoint, for the error.
+        copies: Whether prompt lookup is on, which allows up to `MAX_DRAFTS`.
 
-    Errors: `MTPCError` for what is no whole number, or none that the drafter allows.
+    Raises:
+        MTPCError: For a value that is not a whole number, or one that the drafter does not allow.
     """
-    most = MOST if copies else config.max_drafts
+    most = MAX_DRAFTS if copies else config.max_drafts
     if type(drafts) is not int or not 1 <= drafts <= most:
-        raise MTPCError(f"{setting} is {shown(drafts)}, but with {drafter} it must be a whole number from 1 to {most}.")
+        raise MTPCError(
+            f"{setting} is {short_repr(drafts)}, but with {drafter} it must be a whole number from 1 to {most}."
+        )
 
 
 def check_state(folder: Path, config: DrafterConfig, target: Target) -> None:
     """Check that the target has the hidden state that a drafter reads.
+
+    Args:
+        folder: The drafter checkpoint, for the error.
+        config: Of the drafter.
+        target: The target.
 
     Raises:
         MTPCError: Where it has too few layers.
@@ -136,7 +184,7 @@ def check_state(folder: Path, config: DrafterConfig, target: Target) -> None:
     below = None if config.autoregressive is None else config.autoregressive.state_below
     if below is not None and target.layers is not None and not 1 <= below < target.layers:
         raise MTPCError(
-            f"{folder} reads the state below layer {below} of its target, but this one has layers 0 to "
+            f"{folder} reads the state below layer {below} of its target, but this target has layers 0 to "
             f"{target.layers - 1}."
         )
 
@@ -144,23 +192,26 @@ def check_state(folder: Path, config: DrafterConfig, target: Target) -> None:
 def draft_vocabularies(
     values: Mapping[str, Any], folder: Path, config: DrafterConfig, tokenizer: str | None = None
 ) -> DraftVocabularies | None:
-    """Return the draft vocabularies of an autoregressive part; None: it drafts every token that its head has.
+    """Open the draft vocabularies of an autoregressive part.
 
     Args:
         values: The user's settings, see `open_vocabularies`.
-        folder: Of the drafter.
+        folder: The drafter checkpoint.
         config: Of the drafter.
         tokenizer: The target's, see `open_vocabularies`.
 
+    Returns:
+        The draft vocabularies; None where the drafter scores every token that its head has.
+
     Raises:
-        MTPCError: For settings of a drafter with an output head of its own, and see `open_vocabularies`.
+        MTPCError: For settings of a drafter with its own output head, and see `open_vocabularies`.
     """
     if config.autoregressive is None:
         return None
     if config.autoregressive.own_vocabulary is None:
         return open_vocabularies(values, folder, config.vocab_size, tokenizer)
     if values:
-        raise MTPCError(f"a draft vocabulary is made of the target's output head, but {folder} has its own.")
+        raise MTPCError(f"a draft vocabulary restricts the target's output head, but {folder} has its own.")
     return None
 
 
@@ -171,10 +222,20 @@ def load_drafter(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Drafter:
-    """Read a drafter checkpoint strictly; ``target``, where given, must fit.
+    """Read a drafter checkpoint strictly.
 
-    Errors: `MTPCError` (see `mtpc.methods.method_of`, `DraftMethod.read_config`, `check_target`, `check_state` and
-    `read_weights`).
+    Args:
+        folder: The drafter checkpoint.
+        target: Checked against the drafter where it is given.
+        dtype: Of the weights.
+        device: Of the weights.
+
+    Returns:
+        The drafter in evaluation mode, without gradients.
+
+    Raises:
+        MTPCError: For a wrong configuration or wrong weights, or a target that does not fit. See
+            `mtpc.methods.method_of`, `DraftMethod.read_config`, `check_target`, `check_state` and `read_weights`.
     """
     folder = Path(folder)
     method = method_of(folder)
@@ -192,5 +253,11 @@ def load_drafter(
 
 
 def save_drafter(folder: Path, drafter: Drafter, facts: dict[str, Any]) -> None:
-    """Write a drafter checkpoint, weights in bfloat16; ``facts`` go into provenance.json."""
+    """Write a drafter checkpoint, with weights in bfloat16.
+
+    Args:
+        folder: The new checkpoint.
+        drafter: The drafter.
+        facts: Written to provenance.json.
+    """
     write_directory(folder, drafter.method.to_json(drafter.config), drafter.tensors(), facts)

@@ -1,4 +1,4 @@
-"""MTPC: a probabilistic circuit over the target's state, no autoregressive part (section "mtpc" of config.json)."""
+"""MTPC (arXiv 2511.11346): a probabilistic circuit over the target's state (section "mtpc" of config.json)."""
 
 from __future__ import annotations
 
@@ -14,47 +14,50 @@ if TYPE_CHECKING:
 
 
 class MTPCConfig(ParallelOnly, CircuitConfig):
-    """See `CircuitConfig`: nothing but a window."""
+    """The keys of an MTPC drafter, see `CircuitConfig`."""
 
     @property
     def max_drafts(self) -> int:
-        """The window without the target's own token."""
+        """The window without x_{t+1}."""
         return self.window - 1
 
     @property
     def own_drafts(self) -> int:
-        """All."""
+        """No draft token needs prompt lookup."""
         return self.num_drafts
 
     @property
     def num_drafts(self) -> int:
-        """As many as there can be."""
+        """The largest K."""
         return self.max_drafts
 
 
 class MTPC(DraftMethod):
-    """Probabilistic circuits (FF, CP, HMM, BTree), MTPC paper."""
+    """Probabilistic circuits: FF, CP, HMM or BTree (MTPC paper, section 3.2)."""
 
     name = "mtpc"
     title = "an MTPC drafter"
-    summary = "circuits over a window of tokens, in one shot"
+    summary = "circuits over a window of tokens, drafted in one pass"
     architecture = "EagleMTPCForCausalLM"
     algorithm = "MTPC"
     config = MTPCConfig
 
     def parallel(self, config: MTPCConfig) -> ParallelPart:
+        """Build the untrained circuit part."""
         return CircuitPart(config)
 
     def tensor_name(self, name: str) -> str:
+        """Return the tensor's name without the name of the part."""
         return name.removeprefix("parallel.")
 
     def facts(self, drafter: Drafter) -> dict[str, str]:
+        """Return circuit type and sizes."""
         config = drafter.config
         assert isinstance(config, MTPCConfig)
         return {
             "circuit": config.circuit,
-            "window n": f"{config.window} tokens: the target's own next token and {config.max_drafts} drafts",
-            "target's own token": "an input of the trunk" if config.token_input else "evidence of the circuit",
+            "window n": f"{config.window} tokens: the target's next token and {config.max_drafts} draft tokens",
+            "target's next token": "an input of the trunk" if config.token_input else "evidence of the circuit",
             "rank R": str(config.rank),
             "leaves": config.leaves,
         }

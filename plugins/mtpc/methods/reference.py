@@ -1,4 +1,4 @@
-"""The plain loop that engines' drafts must equal: an autoregressive part, then a parallel part, without an engine."""
+"""The reference implementation of drafting, without an engine; the engines' drafts must equal its drafts."""
 
 from __future__ import annotations
 
@@ -6,21 +6,32 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concatenated
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concat_positions
 from mtpc.draw import at_temperature, choose
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.trees import Limits, grow
-from mtpc.parallel.completed import completed
+from mtpc.methods.trees import TreeLimits, grow_levels
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.target_head.shared import SharedHead
 
 
-class Session:
-    """What a drafter knows of B texts of equal length, and drafts that go on from there.
+class ReferenceDrafter:
+    """Drafts for B texts of equal length, with the state that an engine would keep.
 
-    The cache of the autoregressive part holds one entry for each position whose state the target has computed and whose next
-    token is known.  Entries of drafts are made on the way and dropped again: what becomes of a draft is the target's to
-    say.  head: the target's embedding and output head, read by an autoregressive part only, unless it has its own.
+    Call `draft` or `draft_tree` after each verification step with the positions that the target has computed since.
+    The cache of the autoregressive part has one entry for each position whose state and next token are known. Entries
+    of draft tokens are dropped again at the end of each call, because only the target decides which tokens are
+    accepted.
+
+    Attributes:
+        drafter: The drafter.
+        head: The embedding and output head that it drafts with.
+        cache: Keys and values of the autoregressive part.
+        length: Positions in the cache.
+
+    Args:
+        drafter: The drafter.
+        head: The target's embedding and output head. Only an autoregressive part reads them, unless it has its own.
     """
 
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
@@ -37,29 +48,36 @@ class Session:
         noise: Tensor | None = None,
         copied: Copied | None = None,
     ) -> Draft:
-        """Take up new positions and draft K tokens after the last of them.
+        """Process new positions and draft K tokens after the last of them.
 
-        hidden: [B, m, d], the target's states of the m positions after those taken up before: after its final norm, or
-        those that the autoregressive part reads (`TargetInterface.state_below`).
-        following: int64 [B, m], the token after each; the last is the one that the target has just emitted.
-        temperature: [B]; None drafts greedily, with no probabilities.  noise: float64 [B, K], uniforms in [0, 1), one
-        for each draft; needed with a temperature.  copied: at least K tokens that may be copied instead of drafted.
+        Args:
+            hidden: [B, m, d], the target's states of the m new positions: after its final norm, or those that the
+                autoregressive part reads (`TargetInterface.state_below`).
+            following: int64 [B, m], the token after each position; the last is the one that the target has just
+                sampled.
+            num_drafts: K.
+            temperature: [B]; 0 is greedy. None: all are greedy, and no probabilities are returned.
+            noise: float64 [B, K], uniforms in [0, 1), one per draft token. Needed with a temperature.
+            copied: Prompt lookup's proposal of at least K tokens, which is mixed in. None: no prompt lookup.
+
+        Returns:
+            K draft tokens and their distributions.
         """
         autoregressive, parallel = self.drafter.split(num_drafts)
-        known = DraftContext.of_target(hidden[:, -1], following[:, -1])
+        context = DraftContext.of_target(hidden[:, -1], following[:, -1])
         copying = None if copied is None else Copying.begin(copied)
         drafts: list[Draft] = []
         if self.drafter.autoregressive is not None:
-            known, draft, copying = self._autoregressive(
-                hidden, following, known, autoregressive, temperature, noise, copying
+            context, draft, copying = self._autoregressive(
+                hidden, following, context, autoregressive, temperature, noise, copying
             )
             drafts.append(draft)
         if parallel:
             assert self.drafter.parallel is not None  # part of the contract: K is no more than the drafter can draft
             rest = None if noise is None else noise[:, autoregressive:]
-            known, mode = self._completed(known), self._mode(temperature)
-            drafts.append(self.drafter.parallel.draft(known, temperature, rest, parallel, mode, copying))
-        return concatenated(drafts) if drafts else Draft(following[:, :0], None)
+            context, mode = self._with_head_inputs(context), self._mode(temperature)
+            drafts.append(self.drafter.parallel.draft(context, temperature, rest, parallel, mode, copying))
+        return concat_positions(drafts) if drafts else Draft(following[:, :0], None)
 
     def draft_tree(
         self,
@@ -71,20 +89,31 @@ class Session:
         *,
         depth: int | None = None,
     ) -> TreeDraft:
-        """Take up new positions, as `draft` does, and draft a tree of N nodes after the last of them.
+        """Process new positions as `draft` does, and draft a tree of N nodes after the last of them.
 
-        Without an autoregressive part it is the window's (`ParallelPart.draft_tree`).  With one, the autoregressive part goes on from
-        ``max_children`` prefixes of each level (N by default), and the window grows under the last of them; see
-        `mtpc.parallel.beams`.  temperature: [B], at 0 and where it is None 1: only the order of probabilities counts.
-        depth: tokens of one path at most, as many as can be drafted by default.
+        Without an autoregressive part the tree is the parallel part's (`ParallelPart.draft_tree`). With one, each
+        autoregressive level continues ``max_children`` prefixes, and the parallel part's levels are added under the
+        last of them. See `mtpc.parallel.beams`.
 
-        Errors: `MTPCError` where the limits leave no room for N nodes.
+        Args:
+            hidden: See `draft`.
+            following: See `draft`.
+            size: N, nodes of the tree.
+            temperature: [B]; 0, or None for all, counts as 1: only the order of probabilities counts.
+            max_children: Most children of a node, N by default.
+            depth: Most tokens of one path, as many as can be drafted by default.
+
+        Returns:
+            A tree of N nodes.
+
+        Raises:
+            MTPCError: Where the limits allow fewer than N nodes.
         """
         if self.drafter.autoregressive is None:
             assert self.drafter.parallel is not None  # a drafter has a part
-            known = self._completed(DraftContext.of_target(hidden[:, -1], following[:, -1]))
-            return self.drafter.parallel.draft_tree(known, temperature, size, max_children, depth=depth)
-        known = DraftContext.of_target(hidden[:, -1], following[:, -1])
+            context = self._with_head_inputs(DraftContext.of_target(hidden[:, -1], following[:, -1]))
+            return self.drafter.parallel.draft_tree(context, temperature, size, max_children, depth=depth)
+        context = DraftContext.of_target(hidden[:, -1], following[:, -1])
         self.length += hidden.shape[1]
 
         def step(states: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
@@ -92,35 +121,35 @@ class Session:
             return self._step(states[:, None], tokens[:, None])[:, 0]
 
         first, deepest = self._step(hidden, following)[:, -1], self.drafter.config.max_drafts
-        limits = Limits.of(size, deepest if depth is None else min(depth, deepest), max_children)
-        growth = grow(self.drafter, self.head, known, first, step, limits, temperature)
+        limits = TreeLimits.of(size, deepest if depth is None else min(depth, deepest), max_children)
+        growth = grow_levels(self.drafter, self.head, context, first, step, limits, temperature)
         rows = len(self.cache.layers[0].keys)
         self.cache.reorder_cache(torch.arange(0, rows, rows // len(first), device=first.device))
-        shorten(self.cache, self.length)
+        truncate_cache(self.cache, self.length)
         return growth.tree(size)
 
     def _mode(self, temperature: Tensor | None) -> Mode:
-        """Of a batch."""
+        """Return the mode of a batch."""
         if temperature is None:
             return "greedy"
         return "sampled" if bool((temperature > 0).all()) else "mixed"
 
-    def _completed(self, known: DraftContext) -> DraftContext:
-        """With what only some windows read."""
+    def _with_head_inputs(self, context: DraftContext) -> DraftContext:
+        """Add inputs and head for a parallel part that reads them."""
         assert self.drafter.parallel is not None
         if not self.drafter.parallel.reads_autoregressive:
-            return known
-        assert self.drafter.autoregressive is not None  # part of the contract: such a window goes on from one
-        return completed(known, self.drafter.autoregressive, self.head)
+            return context
+        assert self.drafter.autoregressive is not None  # part of the contract: it follows an autoregressive part
+        return with_head_inputs(context, self.drafter.autoregressive, self.head)
 
     def _autoregressive(
-        self, hidden: Tensor, following: Tensor, known: DraftContext, steps: int, temperature: Tensor | None,
+        self, hidden: Tensor, following: Tensor, context: DraftContext, steps: int, temperature: Tensor | None,
         noise: Tensor | None, copying: Copying | None,
     ) -> tuple[DraftContext, Draft, Copying | None]:  # fmt: skip
-        """What is known after so many steps, their draft, and how copying stands."""
+        """Run the draft steps; return the context after them, their draft and prompt lookup's state."""
         self.length += hidden.shape[1]
         state = self._step(hidden, following)[:, -1:]
-        states, tokens, probs, peaks = [known.states], [known.tokens], [], []
+        states, tokens, probs, confidences = [context.states], [context.tokens], [], []
         for step in range(steps):
             if step:
                 state = self._step(state, tokens[-1])
@@ -129,22 +158,22 @@ class Session:
             if copying is None:
                 token, q = self.head.tokens_of(choose(q, temperature, uniforms)), self.head.spread(q)
             else:
-                own = self.head.spread(q)
-                q = copying.mixed(own)
+                drafter = self.head.spread(q)
+                q = copying.mixed(drafter)
                 token = choose(q, temperature, uniforms)
-                copying = copying.drafted(token, copying.of(own))
-                peaks.append(q.amax(1))
+                copying = copying.drafted(token, copying.drafter_probability(drafter))
+                confidences.append(q.amax(1))
             if temperature is not None:
                 probs.append(q)
             states.append(state)
             tokens.append(token[:, None])
-        shorten(self.cache, self.length)
-        known = DraftContext(torch.cat(states, 1), torch.cat(tokens, 1))
-        stated, largest = (torch.stack(rows, 1) if rows else None for rows in (probs, peaks))
-        return known, Draft(known.tokens[:, 1:], stated, largest), copying
+        truncate_cache(self.cache, self.length)
+        context = DraftContext(torch.cat(states, 1), torch.cat(tokens, 1))
+        stated, largest = (torch.stack(rows, 1) if rows else None for rows in (probs, confidences))
+        return context, Draft(context.tokens[:, 1:], stated, largest), copying
 
     def _step(self, previous: Tensor, tokens: Tensor) -> Tensor:
-        """One application of the layer to m positions after those in the cache: [B, m, d]."""
+        """Apply the layers to m positions after those in the cache: [B, m, d]."""
         assert self.drafter.autoregressive is not None
         before, new = self.cache.get_seq_length(), tokens.shape[1]
         positions = torch.arange(before, before + new, device=tokens.device)
@@ -153,7 +182,14 @@ class Session:
         return self.drafter.autoregressive(embeddings, previous, positions[None], seen[None, None], self.cache)
 
 
-def shorten(cache: DynamicCache, length: int) -> None:
-    """Keep at most the first entries of a cache; `crop` takes no number of these from transformers 5.24 on."""
+def truncate_cache(cache: DynamicCache, length: int) -> None:
+    """Keep at most the first entries of a cache.
+
+    From transformers 5.24 on `crop` only takes the number of entries to drop.
+
+    Args:
+        cache: Changed in place.
+        length: Entries to keep.
+    """
     if (surplus := cache.get_seq_length() - length) > 0:
         cache.crop(-surplus)

@@ -1,4 +1,4 @@
-"""Trees of both parts of a drafter, level by level, whoever keeps what the autoregressive part has read."""
+"""Draft trees of both parts, level by level; the caller keeps the autoregressive part's KV cache."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from torch import Tensor
 from mtpc.draft import DraftContext
 from mtpc.draw import at_temperature
 from mtpc.methods.drafter import Drafter
-from mtpc.parallel.beams import Growth
-from mtpc.parallel.completed import completed
+from mtpc.parallel.beams import BeamTree
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 
-# One more step of the autoregressive part: the states [B k, d] of k prefixes of each text, their last tokens int64 [B k], and
-# which of the rows of the step before each goes on from, int64 [B k] -> the states after it, [B k, d].
-Step = Callable[[Tensor, Tensor, Tensor], Tensor]
+# One more draft step. Arguments: the states [B k, d] of k prefixes of each text, their last tokens int64 [B k], and the
+# row of the previous step that each continues, int64 [B k]. Result: the states after the step, [B k, d].
+DraftStep = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-class Limits(NamedTuple):
-    """Of a tree.  depth: tokens of one path.
+class TreeLimits(NamedTuple):
+    """Limits of a draft tree.
 
-    beams: prefixes of a level that the autoregressive part goes on from, and children of a node.  nodes: of a level of the
-    window that are kept.
+    Attributes:
+        depth: Most tokens of one path.
+        beams: Prefixes of a level that the autoregressive part continues, and most children of a node.
+        nodes: Nodes that are kept of each level of the parallel part.
     """
 
     depth: int
@@ -33,23 +35,32 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, size: int, depth: int, max_children: int | None) -> Self:
-        """As wide as a tree of ``size`` nodes can use where nothing is said."""
+        """Return limits as wide as a tree of ``size`` nodes can use, where ``max_children`` is None."""
         return cls(min(size, depth), max_children or size, size)
 
 
-def grow(
+def grow_levels(
     drafter: Drafter,
     head: SharedHead,
-    known: DraftContext,
+    context: DraftContext,
     states: Tensor,
-    step: Step,
-    limits: Limits,
+    step: DraftStep,
+    limits: TreeLimits,
     temperature: Tensor | None,
-) -> Growth:
-    """The levels of a tree after each of B texts: those of the autoregressive part, and under its last beams the window's.
+) -> BeamTree:
+    """Grow the levels of a tree after each of B texts: the autoregressive part's, then the parallel part's.
 
-    known: what is without an autoregressive part, see `DraftContext.of_target`.  states: after the first draft step, [B, d].
-    temperature: [B], at 0 and where it is None 1: only the order of the probabilities counts.
+    Args:
+        drafter: With an autoregressive part.
+        head: The embedding and output head that it drafts with.
+        context: The context without an autoregressive part, see `DraftContext.of_target`.
+        states: After the first draft step, [B, d].
+        step: Runs a further draft step, see `DraftStep`.
+        limits: Depth and width.
+        temperature: [B]; 0, or None for all, counts as 1: only the order of the probabilities counts.
+
+    Returns:
+        The levels; `BeamTree.tree` chooses the nodes.
     """
     autoregressive, depth = drafter.split(limits.depth)
     requests, beams = len(states), min(limits.beams, len(head.rows))
@@ -58,27 +69,27 @@ def grow(
     growth, rows = None, torch.arange(requests, device=states.device)
     for _ in range(autoregressive):
         if growth is not None:
-            states = step(states, known.tokens[:, -1], rows)
+            states = step(states, context.tokens[:, -1], rows)
         log_q = at_temperature(head.logits(states), _of_rows(temperature, states)).log()
         if growth is None:
-            growth = Growth.begin(log_q, beams, head)
+            growth = BeamTree.begin(log_q, beams, head)
         else:
-            growth = growth.widened(log_q.unflatten(0, (requests, -1)), beams, head)
+            growth = growth.with_level(log_q.unflatten(0, (requests, -1)), beams, head)
         before = len(states) // requests
         rows = (growth.beams.parents + before * torch.arange(requests, device=states.device)[:, None]).flatten()
         states = states[rows]
-        tokens = torch.cat([known.tokens[rows], growth.beams.tokens.view(-1, 1)], 1)
-        known = DraftContext(torch.cat([known.states[rows], states[:, None].to(known.states.dtype)], 1), tokens)
+        tokens = torch.cat([context.tokens[rows], growth.beams.tokens.view(-1, 1)], 1)
+        context = DraftContext(torch.cat([context.states[rows], states[:, None].to(context.states.dtype)], 1), tokens)
     assert growth is not None  # a drafter with an autoregressive part drafts one token with it at least
     if not depth:
         return growth
     assert drafter.autoregressive is not None and drafter.parallel is not None
     if drafter.parallel.reads_autoregressive:
-        known = completed(known, drafter.autoregressive, head)
-    heat = _of_rows(temperature, states)
-    return drafter.parallel.continued(growth, known, heat, depth, limits.beams, limits.nodes)
+        context = with_head_inputs(context, drafter.autoregressive, head)
+    beam_temperature = _of_rows(temperature, states)
+    return drafter.parallel.extend_tree(growth, context, beam_temperature, depth, limits.beams, limits.nodes)
 
 
 def _of_rows(temperature: Tensor | None, rows: Tensor) -> Tensor | None:
-    """Of each row, as many for each text."""
+    """Repeat each text's temperature for its beams."""
     return None if temperature is None else temperature.repeat_interleave(len(rows) // len(temperature))

@@ -1,5 +1,6 @@
-"""What an operator watches of drafters, beside the engine's own counters and on the same page of metrics.
+"""Metrics of drafters, on the same page as the engine's own.
 
-It is counted where the host knows it anyway, in numbers that only grow, and handed to `prometheus_client`, which both
-engines use, once a second by a thread: no step waits for it, and no device.
+Values are counted where the host knows them anyway.
+A thread passes them to `prometheus_client`, which both engines use, once per second: no decoding step and no device
+waits for it.
 """

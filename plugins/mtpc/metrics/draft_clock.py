@@ -1,4 +1,4 @@
-"""Measures what drafting costs inside an engine, where `mtpc bench` or a page of metrics asks for it."""
+"""Measures drafting time inside an engine, for ``mtpc bench`` and the metrics page."""
 
 from __future__ import annotations
 
@@ -20,34 +20,50 @@ from mtpc.files.replacing import replacing
 VARIABLE = "MTPC_DRAFT_TIMES"
 WRITE_EVERY = 0.2  # seconds
 
-
-Mark = float | torch.cuda.Event  # when something was, in seconds or on the GPU
-Laps = list[tuple[str | None, Mark]]  # what was over, and when; None: the call's begin, or its end
+Mark = float | torch.cuda.Event  # a time in seconds, or on the GPU
+Laps = list[tuple[str | None, Mark]]  # parts and when they ended; None: start or end of the call
 
 
 class DraftClock:
-    """A context manager around each drafting call; it does nothing unless a file is named or metrics are watched.
+    """A context manager around each drafting call; it does nothing unless a file is named or metrics are on.
 
-    The file holds ``{"drafts": calls, "seconds": time inside them, "parts": seconds by the name of a part}``,
-    replaced whole at most every `WRITE_EVERY` seconds and when the process ends.  On a GPU, times are those of events
-    on its stream.  A later call reads them, once they have happened: no call waits for the GPU.
+    Inside a call, `lap` ends the part that has just run.
+
+    The file contains ``{"drafts": calls, "seconds": time inside them, "parts": seconds by part}``.
+    It is replaced at most every `WRITE_EVERY` seconds and when the process ends.
+    On a GPU, times are those of events on its stream, which a later call reads once they have happened.
+    No call waits for the GPU.
+
+    Attributes:
+        on: Whether anything is measured.
+        drafts: Number of calls.
+        seconds: Time inside calls, seconds.
+        parts: Seconds by part.
+
+    Args:
+        file: File to write; None: none.
+        device: Device that drafts.
+        metered: Whether metrics are on.
     """
 
     def __init__(self, file: Path | None, device: torch.device | str = "cpu", metered: bool = False) -> None:
         self.file, self.on, self.cuda = file, metered or file is not None, torch.device(device).type == "cuda"
         self.drafts, self.seconds, self.parts = 0, 0.0, dict[str, float]()
         self.written = 0.0
-        self.laps: Laps = []  # of the call that is under way; empty: none is
-        self.ended = deque[tuple[int, Laps]]()  # drafts and laps that the GPU may still be busy with
+        self.laps: Laps = []  # of the present call; empty outside calls
+        self.ended = deque[tuple[int, Laps]]()  # drafts and laps that the GPU may not have finished
         if file is not None:
             atexit.register(self._finish)
 
     @classmethod
     def from_environment(cls, device: torch.device | str, *ranks: int | None, metered: bool = False) -> DraftClock:
-        """The clock that ``MTPC_DRAFT_TIMES`` asks for.
+        """Return the clock that the variable ``MTPC_DRAFT_TIMES`` configures.
 
-        ranks: of this process, tensor-parallel and data-parallel; only where all are 0 (or None) is a file written.
-        metered: whether metrics are watched.
+        Args:
+            device: Device that drafts.
+            *ranks: Ranks of this process, tensor-parallel and data-parallel; a file is written only if all are 0 or
+                None.
+            metered: Whether metrics are on.
         """
         name = os.environ.get(VARIABLE)
         return cls(Path(name) if name and not any(ranks) else None, device, metered)
@@ -57,7 +73,11 @@ class DraftClock:
             self.laps = [(None, self._now())]
 
     def lap(self, part: str) -> None:
-        """Inside a call: what has passed since its start or its last lap was this part."""
+        """Assign the time since the start of the call or the last lap to a part.
+
+        Args:
+            part: Name of the part that has run.
+        """
         if self.laps:
             self.laps.append((part, self._now()))
 
@@ -68,7 +88,7 @@ class DraftClock:
 
     @contextmanager
     def resumed(self) -> Iterator[None]:
-        """Around what belongs to a draft that is counted already: its seconds are added."""
+        """Measure further work of a draft that is already counted: only its seconds are added."""
         self.__enter__()
         try:
             yield
@@ -86,7 +106,7 @@ class DraftClock:
             self.write()
 
     def _read(self) -> None:
-        """Count the calls that the GPU is done with."""
+        """Count the calls that the GPU has finished."""
         while self.ended and _is_over(self.ended[0][1][-1][1]):
             self._add(*self.ended.popleft())
 
@@ -112,7 +132,7 @@ class DraftClock:
         return event
 
     def write(self) -> None:
-        """Replace the file by the present figures."""
+        """Replace the file with the present values."""
         assert self.file is not None
         with replacing(self.file) as unfinished:
             unfinished.write_text(json.dumps({"drafts": self.drafts, "seconds": self.seconds, "parts": self.parts}))
@@ -124,6 +144,6 @@ def _is_over(mark: Mark) -> bool:
 
 def _seconds(before: Mark, after: Mark) -> float:
     if isinstance(before, float) or isinstance(after, float):
-        assert isinstance(before, float) and isinstance(after, float)  # of one clock
+        assert isinstance(before, float) and isinstance(after, float)  # both from one clock
         return after - before
     return before.elapsed_time(after) / 1000

@@ -1,4 +1,4 @@
-"""Hands counts to `prometheus_client`, now and then."""
+"""Passes counts to `prometheus_client` once per second."""
 
 from __future__ import annotations
 
@@ -11,34 +11,37 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from mtpc.files.replacing import replacing
 from mtpc.metrics.draft_clock import DraftClock
-from mtpc.metrics.tally import Counting, Totals
+from mtpc.metrics.tally import TallySource, Totals
 
-EVERY = 1.0  # seconds
+EVERY = 1.0  # seconds between exports
 VOCABULARY, POSITION, PART = "vocabulary", "position", "part"
-# The metrics by their names, to which Prometheus adds "_total": what they count, and by what.
+# Metrics by name, to which Prometheus adds "_total": description and labels.
 METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mtpc_drafts": ("Drafts that were verified, by draft vocabulary.", (VOCABULARY,)),
-    "mtpc_draft_tokens": ("Drafted tokens that were verified.", (VOCABULARY, POSITION)),
-    "mtpc_accepted_tokens": ("Drafted tokens that were accepted.", (VOCABULARY, POSITION)),
+    "mtpc_draft_tokens": ("Draft tokens that were verified.", (VOCABULARY, POSITION)),
+    "mtpc_accepted_tokens": ("Draft tokens that were accepted.", (VOCABULARY, POSITION)),
     "mtpc_requests": ("Requests that began with this draft vocabulary.", (VOCABULARY,)),
-    "mtpc_vocabulary_changes": ("Requests that went over to this draft vocabulary.", (VOCABULARY,)),
-    "mtpc_drafting_calls": ("Times that a batch was drafted for.", ()),
-    "mtpc_drafting_seconds": ("Time in which batches were drafted for.", ()),
-    "mtpc_drafting_part_seconds": ("Time in which a part of the drafter drafted.", (PART,)),
+    "mtpc_vocabulary_changes": ("Requests that changed to this draft vocabulary.", (VOCABULARY,)),
+    "mtpc_drafting_calls": ("Drafting calls, one per batch.", ()),
+    "mtpc_drafting_seconds": ("Time inside drafting calls.", ()),
+    "mtpc_drafting_part_seconds": ("Time inside drafting calls, by part of the drafter.", (PART,)),
 }
-Key = tuple[str, tuple[str, ...]]  # of a metric and its labels' values
+Key = tuple[str, tuple[str, ...]]  # name of a metric and values of its labels
 
 
 class Exporter:
-    """Counts of one engine on their way to a page of metrics.
+    """Exports the counts of one engine: call `start` once; `update` may be called directly instead.
 
-    labels: of all of its metrics.  clock: of the drafting; tally: of the drafts; None: that is not counted.
-    page: the file that shows the metrics where another process serves the page; None: `prometheus_client` sees to that,
-    as with ``PROMETHEUS_MULTIPROC_DIR``.
+    Args:
+        labels: Labels of all metrics.
+        clock: Drafting time; None: it is not exported.
+        tally: Counts of drafts; None: they are not exported.
+        page: File to write the metrics to, where another process serves the page; None: `prometheus_client` does that,
+            for example with ``PROMETHEUS_MULTIPROC_DIR``.
     """
 
     def __init__(
-        self, labels: Mapping[str, str], clock: DraftClock | None, tally: Counting | None, page: Path | None
+        self, labels: Mapping[str, str], clock: DraftClock | None, tally: TallySource | None, page: Path | None
     ) -> None:
         self.labels, self.clock, self.tally, self.page = dict(labels), clock, tally, page
         self.registry = CollectorRegistry()
@@ -46,13 +49,13 @@ class Exporter:
             name: Counter(name, what, [*self.labels, *by], registry=self.registry)
             for name, (what, by) in METRICS.items()
         }
-        self.shown: dict[Key, float] = {}
-        for name in () if tally is None else tally.names:  # from 0 on: Prometheus sees no first step from nothing
+        self.exported: dict[Key, float] = {}
+        for name in () if tally is None else tally.names:  # start at 0: Prometheus ignores the first value of a series
             for metric in ("mtpc_drafts", "mtpc_requests", "mtpc_vocabulary_changes"):
                 self.counters[metric].labels(*self.labels.values(), name)
 
     def start(self) -> None:
-        """Do so in a thread, which ends with the process."""
+        """Export in a daemon thread."""
         threading.Thread(target=self._run, name="mtpc-metrics", daemon=True).start()
 
     def _run(self) -> None:
@@ -61,19 +64,19 @@ class Exporter:
             waiting.wait(EVERY)
 
     def update(self) -> bool:
-        """Show the counts of now; returns whether there is still a place to show them."""
-        new = {key: value for key, value in self._counts().items() if value > self.shown.get(key, 0)}
+        """Export the present counts; return whether there is still a place to export to."""
+        new = {key: value for key, value in self._counts().items() if value > self.exported.get(key, 0)}
         for (name, values), value in new.items():
             counter = self.counters[name].labels(*self.labels.values(), *values)
-            counter.inc(value - self.shown.get((name, values), 0))
-        self.shown |= new
+            counter.inc(value - self.exported.get((name, values), 0))
+        self.exported |= new
         return self.page is None or (not new and self.page.exists()) or self._write(self.page)
 
     def _write(self, page: Path) -> bool:
         try:
             with replacing(page) as unfinished:
                 unfinished.write_bytes(generate_latest(self.registry))
-        except OSError:  # the server has gone, and its folder with it
+        except OSError:  # the server has ended and removed its folder
             return False
         return True
 
@@ -91,11 +94,11 @@ class Exporter:
 
 
 def _named(names: tuple[str, ...], totals: Totals) -> Iterator[tuple[Key, int]]:
-    """What to add to which metrics; positions are numbered from 0, as vLLM's are."""
+    """Yield amounts to add to metrics; positions are numbered from 0, as in vLLM."""
     for (number, drafted, accepted), count in totals.drafts.items():
         name = names[number]
         yield ("mtpc_drafts", (name,)), count
-        yield from ((("mtpc_draft_tokens", (name, str(place))), count) for place in range(drafted))
-        yield from ((("mtpc_accepted_tokens", (name, str(place))), count) for place in range(accepted))
+        yield from ((("mtpc_draft_tokens", (name, str(position))), count) for position in range(drafted))
+        yield from ((("mtpc_accepted_tokens", (name, str(position))), count) for position in range(accepted))
     for (before, after), count in totals.moves.items():
         yield ("mtpc_requests" if before is None else "mtpc_vocabulary_changes", (names[after],)), count

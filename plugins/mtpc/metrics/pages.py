@@ -1,4 +1,4 @@
-"""Shows on one process's page of metrics what other processes have written into files."""
+"""Adds metrics that other processes have written to files to this process's metrics page."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from prometheus_client.registry import Collector
 
 
 class Pages(Collector):
-    """The metrics of all files ``*.prom`` of a folder, read whenever the page is."""
+    """A collector of all files ``*.prom`` in a folder, read for each scrape.
+
+    Args:
+        folder: The folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def describe(self) -> list[Metric]:
-        """Nothing is known of them before."""
+        """Return no metrics: none are known in advance."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Each metric once, with what all files have of it."""
+        """Yield each metric once, with the samples of all files."""
         metrics: dict[str, Metric] = {}
         for file in sorted(self.folder.glob("*.prom")):
             for metric in text_string_to_metric_families(file.read_text()):

@@ -1,4 +1,4 @@
-"""What became of drafts, by draft vocabulary, where the host knows it."""
+"""Counts of drafts by draft vocabulary, kept on the host."""
 
 from __future__ import annotations
 
@@ -8,41 +8,59 @@ from typing import NamedTuple, Protocol
 
 
 class Totals(NamedTuple):
-    """Counts since the start; vocabularies are given by their numbers.
+    """Counts since the start; vocabularies are given by number.
 
-    drafts: by vocabulary, tokens that were verified and tokens that were accepted.
-    moves: of requests from one vocabulary to another; None: from none, as they began.
+    Attributes:
+        drafts: Number of drafts by vocabulary, verified tokens and accepted tokens.
+        moves: Number of requests by vocabulary before and after a change; None before: the request began.
     """
 
     drafts: Mapping[tuple[int, int, int], int]
     moves: Mapping[tuple[int | None, int], int]
 
 
-class Counting(Protocol):
-    """Whatever tells its totals, to a thread of its own; names: of the draft vocabularies."""
+class TallySource(Protocol):
+    """A source of counts that another thread may read.
+
+    Attributes:
+        names: Names of the draft vocabularies, by number.
+    """
 
     names: tuple[str, ...]
 
     def totals(self) -> Totals:
-        """The counts so far."""
+        """Return the counts so far."""
 
 
 class Tally:
-    """Counts of a batch at a time; names: of the draft vocabularies."""
+    """Counts of verified drafts and chosen vocabularies.
+
+    Args:
+        names: Names of the draft vocabularies, by number.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self.drafts = Counter[tuple[int, int, int]]()
         self.moves = Counter[tuple[int | None, int]]()
 
-    def verified(self, drafts: Iterable[tuple[int, int, int]]) -> None:
-        """Of each draft: its vocabulary, how many of its tokens were verified, and how many accepted."""
+    def count_drafts(self, drafts: Iterable[tuple[int, int, int]]) -> None:
+        """Count drafts.
+
+        Args:
+            drafts: For each draft: its vocabulary, verified tokens and accepted tokens.
+        """
         self.drafts.update(drafts)
 
-    def chose(self, before: Sequence[int | None], after: Sequence[int]) -> None:
-        """Of each request: its vocabulary until now, and from now on."""
+    def count_choices(self, before: Sequence[int | None], after: Sequence[int]) -> None:
+        """Count changes of the draft vocabulary.
+
+        Args:
+            before: Vocabulary of each request until now; None: the request is new.
+            after: Vocabulary of each request from now on.
+        """
         self.moves.update(move for move in zip(before, after, strict=True) if move[0] != move[1])
 
     def totals(self) -> Totals:
-        """The counts so far: copies of whole dictionaries, which nobody changes meanwhile."""
+        """Return copies of the counts so far."""
         return Totals(dict(self.drafts), dict(self.moves))

@@ -1,1 +1,1 @@
-"""The parallel part of a drafter: a joint distribution over tokens, drafted in one shot, as a chain or a tree."""
+"""The parallel part of a drafter: a joint distribution over several tokens, drafted in one pass."""

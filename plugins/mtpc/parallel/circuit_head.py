@@ -1,4 +1,4 @@
-"""The whole head: hidden state in, circuit parameters out."""
+"""The head of a circuit: from the hidden state to circuit parameters (MTPC paper, section 3.3)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ IDENTITY_BIAS = 4.0
 
 
 class Trunk(nn.Module):
-    """A residual layer in front of the head: h + W2 silu(W1 h + E x), x the target's own token where it is an input.
+    """A residual layer in front of the head: h + W2 silu(W1 h + E x), with x = x_{t+1} where the token is an input.
 
-    The token costs one row of a table and no multiplication.
+    The token costs one row lookup and no multiplication.
     """
 
     def __init__(self, hidden_size: int, size: int, vocab_size: int | None = None) -> None:
@@ -27,15 +27,15 @@ class Trunk(nn.Module):
         self.token = None if vocab_size is None else nn.Embedding(vocab_size, size)
 
     def forward(self, hidden: Tensor, token: Tensor) -> Tensor:
-        """Hidden [B, d], token int64 [B] -> [B, d]."""
+        """Map hidden [B, d] and token int64 [B] to [B, d]."""
         inner = self.up(hidden)
         if self.token is not None:
             inner = inner + self.token(token)
         return hidden + self.down(F.silu(inner))
 
     @torch.no_grad()
-    def initialise(self) -> None:
-        """The layer starts as the identity."""
+    def initialize(self) -> None:
+        """Initialize as the identity."""
         self.up.weight.normal_(std=self.up.in_features**-0.5)
         self.down.weight.zero_()
         if self.token is not None:
@@ -43,7 +43,7 @@ class Trunk(nn.Module):
 
 
 class CircuitHead(nn.Module):
-    """Maps the target's hidden state, and its own next token where configured, to the parameters of a circuit."""
+    """Maps the target's hidden state, and x_{t+1} where configured, to the parameters of a circuit."""
 
     def __init__(self, config: CircuitConfig, circuit: Circuit) -> None:
         super().__init__()
@@ -57,25 +57,36 @@ class CircuitHead(nn.Module):
         self.sums = SumHead(circuit.sum_shapes(), d, config.sum_features) if circuit.sum_shapes() else None
 
     def states(self, hidden: Tensor, token: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """What the leaves are made of, position by position, [B, n, ...], and unnormalised sums, float32.
+        """Compute what the leaves are made of, and the sums.
 
-        hidden: [B, d] after the target's final norm; token: int64 [B], x_{t+1}, read where it is an input.
+        Args:
+            hidden: [B, d], after the target's final norm.
+            token: int64 [B], x_{t+1}; read where the configuration has ``token_input``.
+
+        Returns:
+            Leaf states by position, [B, n, ...], and unnormalized sums, float32.
         """
         features = hidden if self.trunk is None else self.trunk(hidden, token)
         sums = self.sums(features) if self.sums is not None else ()
         return self.leaves.states(features), tuple(weights.float() for weights in sums)
 
     def logits(self, hidden: Tensor, token: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Unnormalised leaves [B, n, R, V] and sums, float32, of what `states` reads."""
+        """Compute unnormalized leaves [B, n, R, V] and sums, float32, from the inputs of `states`."""
         states, sums = self.states(hidden, token)
         return self.leaves.logits(states, slice(None)).float(), sums
 
     def forward(self, hidden: Tensor, token: Tensor, temperature: Tensor | None = None) -> CircuitParams:
-        """Circuit parameters, see `logits`; a temperature [B] > 0 tempers them as `mtpc.circuits.temper` does."""
-        return normalised(*self.logits(hidden, token), temperature)
+        """Compute circuit parameters.
+
+        Args:
+            hidden: See `states`.
+            token: See `states`.
+            temperature: [B], positive; tempers the parameters like `mtpc.circuits.temper`. None: 1.
+        """
+        return to_circuit_params(*self.logits(hidden, token), temperature)
 
     def leading(self, circuit: Circuit, window: int) -> dict[str, Tensor]:
-        """The weights of the first positions of a chain alone, by their names; the trunk's are of none."""
+        """Return the weights of a chain's first positions by name. The trunk's weights belong to no position."""
         parts = {"leaves": self.leaves.leading(window)}
         if self.sums is not None:
             parts["sums"] = self.sums.leading(circuit, window)
@@ -84,21 +95,34 @@ class CircuitHead(nn.Module):
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     @torch.no_grad()
-    def initialise(self, unembedding: Tensor) -> None:
-        """Start of training; unembedding [V, d] is the target's own head, as which the leaves of x_{t+1} start."""
+    def initialize(self, unembedding: Tensor) -> None:
+        """Initialize for training.
+
+        Args:
+            unembedding: [V, d], the target's output head, which the leaves of x_{t+1} start from.
+        """
         if self.trunk is not None:
-            self.trunk.initialise()
-        self.leaves.initialise(unembedding, own_first=self.trunk is None or self.trunk.token is None)
+            self.trunk.initialize()
+        self.leaves.initialize(unembedding, first_from_target=self.trunk is None or self.trunk.token is None)
         if self.sums is not None:
-            self.sums.initialise(IDENTITY_BIAS)
+            self.sums.initialize(IDENTITY_BIAS)
 
 
-def normalised(leaves: Tensor, sums: tuple[Tensor, ...], temperature: Tensor | None = None) -> CircuitParams:
-    """Circuit parameters from the logits of a head, at a temperature [B] > 0 where one is given."""
+def to_circuit_params(leaves: Tensor, sums: tuple[Tensor, ...], temperature: Tensor | None = None) -> CircuitParams:
+    """Normalize a head's logits to circuit parameters.
+
+    Args:
+        leaves: Unnormalized, [B, n, R, V].
+        sums: Unnormalized, see `Circuit.sum_shapes`.
+        temperature: [B], positive. None: 1.
+
+    Returns:
+        Log-parameters.
+    """
     leaves, *sums_at = (torch.log_softmax(tempered(weights, temperature), -1) for weights in (leaves, *sums))
     return CircuitParams(leaves, tuple(sums_at))
 
 
 def tempered(logits: Tensor, temperature: Tensor | None) -> Tensor:
-    """Logits [B, ...] over a temperature [B] > 0 where one is given."""
+    """Divide logits [B, ...] by a temperature [B] > 0, where one is given."""
     return logits if temperature is None else logits / temperature.view(-1, *[1] * (logits.ndim - 1))

@@ -1,4 +1,4 @@
-"""A circuit as the parallel part of a drafter: what is known in, a draft with its distributions out."""
+"""A circuit as the parallel part of a drafter (draft method MTPC)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from mtpc.parallel.joint import JointPart
 
 
 class CircuitPart(JointPart):
-    """A circuit and the head that parameterises it; it reads the last state that is known and the token it predicted.
+    """A circuit and the head that parameterizes it, from the last state and the token after it.
 
-    The window predicts x_{t+1}..x_{t+n} from h_t.  When an engine drafts, the target has already sampled
-    x_{t+1}: it is evidence.  The circuit is conditioned on it exactly and x_{t+2}..x_{t+n} are drafted, so
-    no bonus token is lost and no second forward pass is needed (beyond algorithm 2 of the MTPC paper).
-    With ``token_input`` the head reads x_{t+1} itself, and its circuit is the law of x_{t+2}..x_{t+n} given it.
-    Behind an autoregressive part the same holds of its last state and the draft that this predicted.
+    The circuit is a distribution over x_{t+1}..x_{t+n} given h_t. When an engine drafts, the target has already sampled
+    x_{t+1}, so it is evidence: the circuit is conditioned on it exactly, and x_{t+2}..x_{t+n} are drafted.
+    No bonus token is lost and no second forward pass is needed (unlike algorithm 2 of the MTPC paper).
+    With ``token_input`` the head reads x_{t+1}, and its circuit is the distribution of x_{t+2}..x_{t+n} given it.
+    Behind an autoregressive part the same holds for its last state and its last draft token.
+
+    Attributes:
+        config: Sizes and circuit type.
+        circuit: The structure.
+        head: The weights.
     """
 
     def __init__(self, config: CircuitConfig) -> None:
@@ -30,25 +35,28 @@ class CircuitPart(JointPart):
         self.head = CircuitHead(config, self.circuit)
 
     @property
-    def given(self) -> int:
-        """Tokens of the circuit's window that are evidence: 1, the target's own, or 0 where the head reads it."""
+    def num_evidence(self) -> int:
+        """Tokens of the circuit's window that are evidence: 1 (x_{t+1}), or 0 where the head reads it."""
         return self.config.circuit_window - self.max_drafts
 
     @property
     def max_drafts(self) -> int:
-        """Tokens one draft can hold: the window without the target's own token."""
+        """Most tokens of one draft: the window without x_{t+1}."""
         return self.config.window - 1
 
     @property
     def leaf_shape(self) -> tuple[int, int, int]:
-        """Of the distributions over tokens that one draft of one row mixes: [n, R, V]."""
+        """Shape of the leaves of one request: (n, R, V)."""
         return self.config.circuit_window, self.config.rank, self.vocab_size
 
     def shortened(self, num_drafts: int) -> Self:
-        """A window with the same distribution of its first ``num_drafts`` tokens that computes no more than these.
+        """Return a part with the same distribution of its first tokens that computes only these.
 
-        The positions after them are summed out of the circuit, exactly: a chain (FF, CP, HMM) keeps its leading
-        parameters. A BTree, whose tree depends on the window, stays as it is.
+        Later positions are summed out of the circuit exactly: a chain (FF, CP, HMM) keeps its leading parameters.
+        A BTree, whose tree depends on the window, is returned unchanged.
+
+        Args:
+            num_drafts: Draft tokens to keep.
         """
         window = num_drafts + 1
         if window == self.config.window or not self.circuit.is_chain:
@@ -58,8 +66,10 @@ class CircuitPart(JointPart):
         short.head.load_state_dict(self.head.leading(self.circuit, short.circuit.window))
         return short.requires_grad_(like.requires_grad).train(self.training)
 
-    def states(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return self.head.states(known.states[:, -1], known.tokens[:, -1])
+    def states(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """See `JointPart.states`."""
+        return self.head.states(context.states[:, -1], context.tokens[:, -1])
 
-    def leaves(self, known: DraftContext, states: Tensor, positions: slice) -> Tensor:
+    def leaves(self, context: DraftContext, states: Tensor, positions: slice) -> Tensor:
+        """See `JointPart.leaves`."""
         return self.head.leaves.logits(states, positions).float()

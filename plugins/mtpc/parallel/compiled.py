@@ -1,4 +1,4 @@
-"""Drafting for one request on a CPU, where a small operation costs more to call than to compute."""
+"""Compiled drafting for batch size 1 on a CPU, where operator overhead exceeds computation."""
 
 from __future__ import annotations
 
@@ -20,19 +20,26 @@ ARGUMENTS = frozenset({"states", "tokens", "temperature", "noise", "num_drafts",
 
 
 def has_compiler() -> bool:
-    """Whether torch can compile for the CPU of this machine: it needs a C++ compiler."""
+    """Return whether torch can compile for this machine's CPU, which needs a C++ compiler."""
     return any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
 
 
 def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
-    """`ParallelPart.draft` for a batch of one, compiled where there `has_compiler`, again for every new kind of argument.
+    """Return `ParallelPart.draft` for batch size 1, compiled where there is a compiler.
 
-    A bfloat16 window draws from a copy of itself with int8 weights: not quite the same distribution, but the one that
-    the draft states.  In float32 the draft is the window's own.  The window must not change afterwards: the compiled
-    code looks only at its arguments.
+    It is compiled again for every new combination of argument types.
+    A bfloat16 part drafts with a copy that has int8 weights. Its distribution differs slightly, and the draft contains
+    the distribution that its tokens were drawn from. A float32 part drafts with its own weights. The part must not
+    change afterwards: the compiled code only checks its arguments.
+
+    Args:
+        parallel: The parallel part.
+
+    Returns:
+        A function with the signature of `ParallelPart.draft`.
     """
     first = next(parallel.parameters(), None)
-    if first is None or parallel.reads_autoregressive:  # nothing is computed, or much of it is not the window's own
+    if first is None or parallel.reads_autoregressive:  # no weights, or most of the work is in the target's head
         return parallel.draft
     if first.dtype == torch.bfloat16:
         parallel = deepcopy(parallel)
@@ -40,8 +47,8 @@ def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
     if not has_compiler():
         return parallel.draft
 
-    # The guards go by the names of these arguments, whatever those of a method that stands in for `ParallelPart.draft`,
-    # and the tensors of tuples are arguments of their own: guards on what a tuple holds go by other names.
+    # Guards are filtered by these argument names, so they are fixed here, whatever names an override of
+    # `ParallelPart.draft` uses. Tensors of tuples are separate arguments: guards on a tuple's items have other names.
     def flat(
         states: Tensor,
         tokens: Tensor,
@@ -61,7 +68,7 @@ def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
     compiled = torch.compile(flat, dynamic=False, options={"guard_filter_fn": _of_arguments})
 
     def draft(
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
@@ -70,7 +77,7 @@ def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
     ) -> Draft:
         copied, chances, weight = (None, None, None) if copying is None else copying.rest()
         drafted: Draft = compiled(
-            known.states, known.tokens, temperature, noise, num_drafts, mode, copied, chances, weight
+            context.states, context.tokens, temperature, noise, num_drafts, mode, copied, chances, weight
         )
         return drafted
 
@@ -78,5 +85,5 @@ def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
 
 
 def _of_arguments(guards: Sequence[Any]) -> list[bool]:
-    """Of the conditions to check before each call, those on the arguments: the rest cost more than the draft's sums."""
+    """Keep only the guards on the arguments: checking the others takes longer than the draft itself."""
     return [guard.name in ARGUMENTS for guard in guards]

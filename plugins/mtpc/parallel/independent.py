@@ -1,4 +1,4 @@
-"""Heads in parallel as the parallel part of a drafter: what its autoregressive part has seen in, a draft out (Gumiho)."""
+"""Parallel heads behind an autoregressive part (draft method Gumiho)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from mtpc.parallel.sums import SumHead
 
 
 class IndependentPart(JointPart):
-    """A circuit over n tokens, whose leaves are distributions of the target's own output head.
+    """A circuit over n tokens whose leaves are distributions of the target's output head.
 
-    Every position has a head that reads what the autoregressive part's last step has read and what a further step would read:
-    the projections of (state, draft) of the last two places.  The drafts of the autoregressive part are thereby known to it.
-    With "ff" the positions are independent (Gumiho paper, equation 10); with any other circuit they know of each other,
-    and each conditional is exact.
+    Every position has a head that reads cat(o_{t+1}, o_{t+2}): the input projections of the last two positions (Gumiho
+    paper, section 3.3, equations 8 to 10). The autoregressive part's draft tokens are therefore conditioned on.
+    With "ff" the positions are independent, as in the paper. With any other circuit they depend on each other, and each
+    conditional is exact.
+
+    Args:
+        config: Sizes and circuit type.
+        hidden_size: d of the target.
+        vocab_size: V of the target.
+        eps: Epsilon of the norm behind the heads; None: there is no norm.
     """
 
     reads_autoregressive: ClassVar[bool] = True
 
     def __init__(self, config: ParallelConfig, hidden_size: int, vocab_size: int, eps: float | None) -> None:
-        """eps: of the norm behind the heads; None: there is none."""
         super().__init__()
         self.config, self.vocab_size, self.sizes = config, vocab_size, (hidden_size, eps)
         n, rank = config.positions, config.rank
@@ -41,40 +46,46 @@ class IndependentPart(JointPart):
 
     @property
     def max_drafts(self) -> int:
-        """One of each head."""
+        """One token of each head."""
         return self.config.positions
 
     @property
     def leaf_shape(self) -> tuple[int, int, int]:
-        """Of the distributions over tokens that one draft of one row mixes: [n, R, V]."""
+        """Shape of the leaves of one request: (n, R, V)."""
         return self.config.positions, self.config.rank, self.vocab_size
 
-    def states(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
-        assert known.inputs is not None  # part of the contract, see `reads_autoregressive`
-        inputs = known.inputs[:, -2:].flatten(1)
+    def states(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """See `JointPart.states`."""
+        assert context.inputs is not None  # part of the contract, see `reads_autoregressive`
+        inputs = context.inputs[:, -2:].flatten(1)
         states = self.heads(inputs)
         whole: Tensor = states[:, :, None] if self.components is None else self.components(states)
         if isinstance(self.norm, nn.RMSNorm):
             whole = self.norm(whole.to(self.norm.weight.dtype))
         return whole, () if self.sums is None else tuple(weights.float() for weights in self.sums(inputs))
 
-    def leaves(self, known: DraftContext, states: Tensor, positions: slice) -> Tensor:
-        assert known.head is not None  # part of the contract
-        return known.head.logits(states)
+    def leaves(self, context: DraftContext, states: Tensor, positions: slice) -> Tensor:
+        """See `JointPart.leaves`."""
+        assert context.head is not None  # part of the contract
+        return context.head.logits(states)
 
     @torch.no_grad()
-    def initialise(self, norm: Tensor) -> None:
-        """Start of training; norm: [d], the weights of the target's own, which its output head expects."""
-        self.heads.initialise()
+    def initialize(self, norm: Tensor) -> None:
+        """Initialize for training.
+
+        Args:
+            norm: [d], weights of the target's final norm, which its output head expects.
+        """
+        self.heads.initialize()
         if self.components is not None:
-            self.components.initialise()
+            self.components.initialize()
         if self.sums is not None:
-            self.sums.initialise(IDENTITY_BIAS)
+            self.sums.initialize(IDENTITY_BIAS)
         if isinstance(self.norm, nn.RMSNorm):
             self.norm.weight.copy_(norm)
 
     def shortened(self, num_drafts: int) -> Self:
-        """A window of the first tokens alone: a chain keeps its leading parameters, a BTree stays as it is."""
+        """Return a part of the first tokens only: a chain keeps its leading parameters, a BTree stays unchanged."""
         if num_drafts == self.config.positions or not self.circuit.is_chain:
             return self
         like, (size, eps) = next(self.parameters()), self.sizes
@@ -82,8 +93,8 @@ class IndependentPart(JointPart):
         weights = self.state_dict()
         for name, module in self.named_modules():
             if isinstance(module, StackedLinear):
-                for own in ("weight", "bias"):
-                    weights[f"{name}.{own}"] = weights[f"{name}.{own}"][:num_drafts]
+                for tensor in ("weight", "bias"):
+                    weights[f"{name}.{tensor}"] = weights[f"{name}.{tensor}"][:num_drafts]
         if self.sums is not None:
             weights |= {f"sums.{name}": value for name, value in self.sums.leading(self.circuit, num_drafts).items()}
         short.load_state_dict(weights)

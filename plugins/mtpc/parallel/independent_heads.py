@@ -1,4 +1,4 @@
-"""Heads in parallel: a network for each position, all of them from the same inputs (Gumiho paper, section 3.3)."""
+"""Parallel heads: one MLP per position, all with the same input (Gumiho paper, section 3.3, equation 10)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from torch import Tensor, nn
 
 
 class StackedLinear(nn.Module):
-    """A linear layer for each of n positions, in one product.  weight: [n, out, in]; bias: [n, out]."""
+    """A linear layer for each of n positions, computed in one batched product.
+
+    Attributes:
+        weight: [n, out, in].
+        bias: [n, out].
+    """
 
     def __init__(self, positions: int, size: int, out: int) -> None:
         super().__init__()
@@ -16,20 +21,20 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(positions, out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, n, in] -> [B, n, out]."""
+        """Map [B, n, in] to [B, n, out]."""
         return torch.baddbmm(self.bias[:, None], x.transpose(0, 1), self.weight.transpose(1, 2)).transpose(0, 1)
 
     @torch.no_grad()
-    def initialise(self, scale: float = 1.0) -> None:
-        """Start of training: outputs of the variance of the inputs, times ``scale``."""
+    def initialize(self, scale: float = 1.0) -> None:
+        """Initialize so that outputs have the variance of the inputs, times ``scale`` squared."""
         self.weight.normal_(std=scale * self.weight.shape[2] ** -0.5)
         self.bias.zero_()
 
 
 class ParallelHeads(nn.Module):
-    """MLPs of one layer that halves, x -> silu(W x + b), and residual ones, x -> x + silu(W x + b).
+    """One MLP per position: x -> silu(W x + b), which halves the width, then residual x -> x + silu(W x + b).
 
-    The paper's appendix C has five of the latter; which activation is where, its published code says.
+    Appendix C of the Gumiho paper has five residual layers. The place of the activations is that of its published code.
     """
 
     def __init__(self, positions: int, size: int, blocks: int) -> None:
@@ -39,25 +44,25 @@ class ParallelHeads(nn.Module):
         self.blocks = nn.ModuleList([StackedLinear(positions, size, size) for _ in range(blocks)])
 
     def forward(self, both: Tensor) -> Tensor:
-        """States of every position from two inputs side by side: [B, 2 d] -> [B, n, d]."""
+        """Map two concatenated inputs to the states of every position: [B, 2 d] -> [B, n, d]."""
         x = F.silu(self.reduce(both[:, None].expand(-1, self.positions, -1)))
         for block in self.blocks:
             x = x + F.silu(block(x))
         return x
 
     @torch.no_grad()
-    def initialise(self) -> None:
-        """Start of training: residual layers that add little."""
-        self.reduce.initialise(2.0)
+    def initialize(self) -> None:
+        """Initialize with residual layers that add little."""
+        self.reduce.initialize(2.0)
         for block in self.blocks:
             assert isinstance(block, StackedLinear)
-            block.initialise(0.5)
+            block.initialize(0.5)
 
 
 class Components(nn.Module):
-    """What each of R components of a circuit makes of the state of a position: f + c_j + B_j silu(A f).
+    """The state of each of R components of a circuit at a position with state f: f + c_j + B_j silu(A f).
 
-    The components differ in what they add; with B and c at zero all say the same.
+    With B and c at zero all components are equal.
     """
 
     def __init__(self, positions: int, rank: int, size: int, features: int) -> None:
@@ -67,12 +72,12 @@ class Components(nn.Module):
         self.up = StackedLinear(positions, features, rank * size)  # its bias is c
 
     def forward(self, states: Tensor) -> Tensor:
-        """[B, n, d] -> [B, n, R, d]."""
+        """Map [B, n, d] to [B, n, R, d]."""
         return states[:, :, None] + self.up(F.silu(self.down(states))).unflatten(2, self.shape[1:])
 
     @torch.no_grad()
-    def initialise(self) -> None:
-        """Start of training: components that differ a little, or none would ever learn to."""
-        self.down.initialise()
-        self.up.initialise(0.1)
+    def initialize(self) -> None:
+        """Initialize with components that differ a little: equal ones would get equal gradients."""
+        self.down.initialize()
+        self.up.initialize(0.1)
         self.up.bias.normal_(std=0.1)

@@ -1,4 +1,4 @@
-"""A joint distribution over a window as a circuit, whatever makes its parameters: what is known in, a draft out."""
+"""Drafting from a joint distribution over a window of tokens, given as a circuit."""
 
 from __future__ import annotations
 
@@ -11,193 +11,222 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtpc.circuits import Circuit, CircuitParams
-from mtpc.circuits.params import normalise, token_evidence
-from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, batched
-from mtpc.draw import choose, stated
-from mtpc.parallel.beams import Growth
-from mtpc.parallel.circuit_head import normalised, tempered
+from mtpc.circuits.params import normalize_log, token_evidence
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concat_requests
+from mtpc.draw import choose, renormalized
+from mtpc.parallel.beams import BeamTree
+from mtpc.parallel.circuit_head import tempered, to_circuit_params
 from mtpc.parallel.part import ParallelPart, in_parts
 from mtpc.parallel.tree import grow_tree
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.target_head.shared import Head
 
-# Numbers of the leaves that are made at once: of all rows and positions where there are no more, else of one position
-# and some rows.  With one component they are no larger than the draft itself, and all are made at once.
-PART = 1 << 23
+# Leaf probabilities that are computed at once: all where there are no more, else those of one position and some
+# requests. With one component they are as large as the draft itself and are always computed at once.
+MAX_LEAVES = 1 << 23
 
 
 class JointPart(ParallelPart):
-    """Drafts and scores with a circuit.
+    """A parallel part that drafts and scores with a circuit.
 
-    Its leaves are over all tokens, or over the rows of the output head that it drafts through (`DraftContext.head`), which
-    may be those of a draft vocabulary; what is drafted and stated is over all tokens.
+    Its leaves are over all tokens, or over the rows of the output head that it drafts through (`DraftContext.head`),
+    which may be those of a draft vocabulary. Draft tokens and their distributions are always over all tokens.
+
+    Attributes:
+        circuit: The structure.
     """
 
     circuit: Circuit
     drafts_trees: ClassVar[bool] = True
 
     @abstractmethod
-    def states(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """What the leaves are made of, [B, n, ...], and unnormalised sums of the circuit, float32."""
+    def states(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Compute what the leaves are made of, [B, n, ...], and the circuit's unnormalized sums, float32."""
 
     @abstractmethod
-    def leaves(self, known: DraftContext, states: Tensor, positions: slice) -> Tensor:
-        """Unnormalised leaves of some positions from their states: [B, p, R, tokens or rows of the head], float32."""
+    def leaves(self, context: DraftContext, states: Tensor, positions: slice) -> Tensor:
+        """Compute the unnormalized leaves of some positions.
 
-    def logits(self, known: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Unnormalised leaves [B, n, R, tokens or rows of the head] and sums of the circuit, float32."""
-        states, sums = self.states(known)
-        return self.leaves(known, states, slice(None)), sums
+        Args:
+            context: As for `states`.
+            states: Leaf states of these positions, [B, p, ...].
+            positions: Which positions of the window they are.
+
+        Returns:
+            float32 [B, p, R, V], or the head's rows instead of V.
+        """
+
+    def logits(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Compute unnormalized leaves [B, n, R, V or the head's rows] and the circuit's sums, float32."""
+        states, sums = self.states(context)
+        return self.leaves(context, states, slice(None)), sums
 
     def draft(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
         mode: Mode,
         copying: Copying | None = None,
     ) -> Draft:
-        """See `ParallelPart.draft`; where leaves are large, rows are drafted in parts (see `PART`)."""
+        """See `ParallelPart.draft`; where leaves are large, some requests are drafted at a time (see `MAX_LEAVES`)."""
         if mode == "greedy":
             temperature = noise = None
-        rows, most = len(known.tokens), max(1, PART // math.prod(self.leaf_shape[1:]))
+        rows, most = len(context.tokens), max(1, MAX_LEAVES // math.prod(self.leaf_shape[1:]))
         if rows <= most or self.circuit.rank == 1:
-            return self._draft(known, temperature, noise, num_drafts, copying)
+            return self._draft(context, temperature, noise, num_drafts, copying)
         drafts = []
         for part in in_parts(rows, most):
-            heat, uniforms = (None if each is None else each[part] for each in (temperature, noise))
+            some_temperature, some_noise = (None if each is None else each[part] for each in (temperature, noise))
             copied = None if copying is None else copying.of_rows(part)
-            drafts.append(self._draft(known.of_rows(part), heat, uniforms, num_drafts, copied))
-        return batched(drafts)
+            drafts.append(self._draft(context.of_rows(part), some_temperature, some_noise, num_drafts, copied))
+        return concat_requests(drafts)
 
     def _draft(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
         copying: Copying | None,
     ) -> Draft:
-        """One token after the other: the row q(x_i | x_<i), the token from this very row, and what it says of the rest.
+        """Draft token by token: compute q(x_i | x_<i), draw the token from it, then advance the circuit's state.
 
-        With copying a row is the mixture with what would be copied.
+        With prompt lookup the distribution is the mixture with the copied token.
         """
-        rows, given, last = _Rows(known.head), known.tokens[:, -1:], self.given + num_drafts
-        heat = None if temperature is None else temperature.masked_fill(temperature <= 0, 1.0)
-        made, sums = self.states(known)
-        sums = tuple(tempered(weights, heat).log_softmax(-1) for weights in sums)
+        rows, given, last = _HeadRows(context.head), context.tokens[:, -1:], self.num_evidence + num_drafts
+        positive_temperature = None if temperature is None else temperature.masked_fill(temperature <= 0, 1.0)
+        leaf_states, sums = self.states(context)
+        sums = tuple(tempered(weights, positive_temperature).log_softmax(-1) for weights in sums)
 
         def leaves(start: int, end: int) -> Tensor:
-            """Of some positions, unnormalised: [B, p, R, V]."""
-            return tempered(self.leaves(known, made[:, start:end], slice(start, end)), heat)
+            """Compute unnormalized leaves of some positions, [B, p, R, V]."""
+            return tempered(self.leaves(context, leaf_states[:, start:end], slice(start, end)), positive_temperature)
 
-        state = self.circuit.start(CircuitParams(made, sums))
-        if self.given:
+        state = self.circuit.start(CircuitParams(leaf_states, sums))
+        if self.num_evidence:
             state = self.circuit.advance(sums, 0, state, token_evidence(leaves(0, 1).log_softmax(-1), given))
-        # What is drawn has a component that is likely to make it; what is copied need not: then they stay in logs.
+        # A drawn token is likely under some component; a copied one may underflow in all, so its leaves stay in logs.
         softmax = Tensor.softmax if copying is None else Tensor.log_softmax
-        at_once = self.circuit.rank == 1 or len(given) * last * math.prod(self.leaf_shape[1:]) <= PART
-        whole = softmax(leaves(self.given, last), -1) if at_once else None
+        at_once = self.circuit.rank == 1 or len(given) * last * math.prod(self.leaf_shape[1:]) <= MAX_LEAVES
+        whole = softmax(leaves(self.num_evidence, last), -1) if at_once else None
         tokens: list[Tensor] = []
         drawn: list[Tensor] = []
-        for drafted, position in enumerate(range(self.given, last)):
+        for drafted, position in enumerate(range(self.num_evidence, last)):
             here = softmax(leaves(position, position + 1), -1) if whole is None else whole[:, drafted, None]
             uniforms = None if noise is None else noise[:, drafted]
             if copying is None:
-                row = stated(self.circuit.conditional(state, here[:, 0]))
+                row = renormalized(self.circuit.conditional(state, here[:, 0]))
                 choice = choose(row, temperature, uniforms)
                 token, evidence = rows.tokens(choice), token_evidence(here, choice[:, None]).log()
             else:
-                own = rows.spread(stated(self.circuit.conditional(state, here[:, 0].exp())))  # [B, V]
-                row = copying.mixed(own)
+                drafter = rows.spread(renormalized(self.circuit.conditional(state, here[:, 0].exp())))  # [B, V]
+                row = copying.mixed(drafter)
                 token = choose(row, temperature, uniforms)
-                copying, evidence = copying.drafted(token, copying.of(own)), rows.evidence(here, token[:, None])[0]
+                copying, evidence = (
+                    copying.drafted(token, copying.drafter_probability(drafter)),
+                    rows.evidence(here, token[:, None])[0],
+                )
             tokens.append(token)
             drawn.append(row)
             if position + 1 < last:
                 state = self.circuit.advance(sums, position, state, evidence)
-            del here  # before the next are made
+            del here  # free it before the next position's
         del whole
-        peaks = None if copying is None else torch.stack([row.amax(1) for row in drawn], 1)
+        confidences = None if copying is None else torch.stack([row.amax(1) for row in drawn], 1)
         if temperature is None:
-            return Draft(torch.stack(tokens, 1), None, peaks)
+            return Draft(torch.stack(tokens, 1), None, confidences)
         probs = torch.stack(drawn, 1)
-        return Draft(torch.stack(tokens, 1), rows.spread(probs) if copying is None else probs, peaks)
+        return Draft(torch.stack(tokens, 1), rows.spread(probs) if copying is None else probs, confidences)
 
-    def log_probs(self, known: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
-        params, text, evidence, possible = self._along(known, tokens, temperature)
+    def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+        """See `ParallelPart.log_probs`."""
+        params, text, evidence, possible = self._along(context, tokens, temperature)
         if not conditioned:
-            evidence[:, : self.given] = 0.0
+            evidence[:, : self.num_evidence] = 0.0
         prefixes = torch.logsumexp(self.circuit.beliefs(params.sums, evidence) + evidence, -1)  # [B, n]
         conditionals = torch.diff(prefixes, dim=1, prepend=torch.zeros_like(prefixes[:, :1]))
         kept = conditionals[:, : text.shape[1]].masked_fill(~possible, -torch.inf)
-        return kept[:, self.given :]
+        return kept[:, self.num_evidence :]
 
-    def likeliest(self, known: DraftContext, tokens: Tensor) -> Tensor:
-        params, text, evidence, _ = self._along(known, tokens, 1.0)
-        weights = normalise(self.circuit.beliefs(params.sums, evidence)).exp()[:, :, None]  # [B, n, 1, R]
-        places = range(self.given, text.shape[1])  # one by one: of all tokens together they would take much memory
+    def most_probable_tokens(self, context: DraftContext, tokens: Tensor) -> Tensor:
+        """See `ParallelPart.most_probable_tokens`."""
+        params, text, evidence, _ = self._along(context, tokens, 1.0)
+        weights = normalize_log(self.circuit.beliefs(params.sums, evidence)).exp()[:, :, None]  # [B, n, 1, R]
+        places = range(self.num_evidence, text.shape[1])  # one by one: all positions together would take much memory
         rows = [(weights[:, place] @ params.leaves[:, place].exp()).argmax(-1) for place in places]
-        return _Rows(known.head).tokens(torch.cat(rows, 1))
+        return _HeadRows(context.head).tokens(torch.cat(rows, 1))
 
     def _along(
-        self, known: DraftContext, tokens: Tensor, temperature: float
+        self, context: DraftContext, tokens: Tensor, temperature: float
     ) -> tuple[CircuitParams, Tensor, Tensor, Tensor]:
-        """The circuit, the text of its window as far as it is known, and both that `_Rows.evidence` returns for it."""
-        token, (leaves, sums) = known.tokens[:, -1], self.logits(known)
-        params = normalised(leaves, sums, leaves.new_full((len(leaves),), temperature))
-        text = torch.cat([token[:, None], tokens], 1)[:, 1 - self.given :]
-        # What comes after a token does not count for its conditional, so any may follow a shorter text.
+        """Return the circuit, the known tokens of its window, and both results of `_HeadRows.evidence` for them."""
+        token, (leaves, sums) = context.tokens[:, -1], self.logits(context)
+        params = to_circuit_params(leaves, sums, leaves.new_full((len(leaves),), temperature))
+        text = torch.cat([token[:, None], tokens], 1)[:, 1 - self.num_evidence :]
+        # Later tokens do not change a conditional, so a shorter text is padded with no evidence.
         rest = params.leaves.shape[1] - text.shape[1]
-        evidence, possible = _Rows(known.head).evidence(params.leaves[:, : text.shape[1]], text)
+        evidence, possible = _HeadRows(context.head).evidence(params.leaves[:, : text.shape[1]], text)
         return params, text, F.pad(evidence, (0, 0, 0, rest)), possible
 
     def draft_tree(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         size: int,
         max_children: int | None = None,
         *,
         depth: int | None = None,
     ) -> TreeDraft:
-        token = known.tokens[:, -1]  # [B]
+        """See `ParallelPart.draft_tree`."""
+        token = context.tokens[:, -1]  # [B]
         if temperature is not None:
             temperature = temperature.masked_fill(temperature <= 0, 1.0)
-        params = normalised(*self.logits(known), temperature)
+        params = to_circuit_params(*self.logits(context), temperature)
         depth = self.max_drafts if depth is None else min(depth, self.max_drafts)
-        tree = grow_tree(self.circuit, params, token if self.given else None, size, depth, max_children)
-        return tree._replace(tokens=_Rows(known.head).tokens(tree.tokens))
+        tree = grow_tree(self.circuit, params, token if self.num_evidence else None, size, depth, max_children)
+        return tree._replace(tokens=_HeadRows(context.head).tokens(tree.tokens))
 
-    def continued(
-        self, growth: Growth, known: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
-    ) -> Growth:
-        params, given = normalised(*self.logits(known), temperature), known.tokens[:, -1] if self.given else None
-        return growth.continued(self.circuit, params, known.head, depth, children, nodes, given)
+    def extend_tree(
+        self, growth: BeamTree, context: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
+    ) -> BeamTree:
+        """See `ParallelPart.extend_tree`."""
+        params, given = (
+            to_circuit_params(*self.logits(context), temperature),
+            context.tokens[:, -1] if self.num_evidence else None,
+        )
+        return growth.with_parallel_levels(self.circuit, params, context.head, depth, children, nodes, given)
 
 
-class _Rows:
-    """Between the last axis of the leaves and all tokens: the rows of a head, or where there is none the same."""
+class _HeadRows:
+    """Maps between the last axis of the leaves and all tokens; the identity where there is no head."""
 
     def __init__(self, head: Head | None) -> None:
         self.head = head
 
     def tokens(self, rows: Tensor) -> Tensor:
-        """The tokens of rows, int64 of any shape."""
+        """Return the tokens of rows, int64 of any shape."""
         return rows if self.head is None else self.head.tokens_of(rows)
 
     def spread(self, probs: Tensor) -> Tensor:
-        """Over all tokens: [..., rows] -> [..., V]."""
+        """Scatter probabilities of rows over all tokens: [..., rows] -> [..., V]."""
         return probs if self.head is None else self.head.spread(probs)
 
     def evidence(self, leaves: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Evidence of tokens int64 [B, n] about the components, [B, n, R], and whether they are possible, bool [B, n].
+        """Return the tokens' evidence about the components, and whether they are possible.
 
-        A token that no component can draft, as a copied one outside of the draft vocabulary, is evidence of nothing:
-        counted as impossible in all components, it would leave no distribution of what follows.
+        A token that no component can draft, such as a copied one outside of the draft vocabulary, is no evidence at
+        all. Counted as impossible under all components it would leave no distribution for the next position.
+
+        Args:
+            leaves: Log-probabilities, [B, n, R, rows].
+            tokens: int64 [B, n].
+
+        Returns:
+            Evidence [B, n, R] and possibility, bool [B, n].
         """
-        places = tokens if self.head is None or self.head.places is None else self.head.places[tokens]
+        places = tokens if self.head is None or self.head.index_by_token is None else self.head.index_by_token[tokens]
         found = token_evidence(leaves, places.clamp_min(0))
         possible = (places >= 0) & (found.amax(-1) > -torch.inf)
         return torch.where(possible[..., None], found, 0.0), possible

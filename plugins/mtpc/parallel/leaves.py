@@ -1,4 +1,4 @@
-"""From the hidden state to the leaf distributions of a circuit (MTPC paper, section 3.3)."""
+"""Leaf distributions of a circuit from the hidden state (MTPC paper, section 3.3)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 
 class TableLeaves(nn.Module):
-    """The paper's unembedding tensor: one table per position and component.
+    """The unembedding tensor of the MTPC paper: one table per position and component.
 
-    n R V d parameters, all of them read for every draft; meant for byte vocabularies and large targets.
+    It has n R V d parameters, all read for every draft, so it suits byte vocabularies.
     """
 
     def __init__(self, window: int, rank: int, vocab_size: int, hidden_size: int) -> None:
@@ -19,32 +19,37 @@ class TableLeaves(nn.Module):
         self.weight = nn.Parameter(torch.zeros(window, rank, vocab_size, hidden_size))
 
     def states(self, features: Tensor) -> Tensor:
-        """What each position's logits are made of: features [B, d] -> [B, n, d], all alike."""
+        """Repeat the features for each position: [B, d] -> [B, n, d]."""
         return features[:, None].expand(-1, self.shape[0], -1)
 
     def logits(self, states: Tensor, positions: slice) -> Tensor:
-        """Leaf logits of some positions p, from their states: [B, p, d] -> [B, p, R, V]."""
+        """Compute leaf logits of some positions p from their states: [B, p, d] -> [B, p, R, V]."""
         weight = self.weight[positions]
         return F.linear(states[:, 0], weight.flatten(0, 2)).view(-1, *weight.shape[:3])
 
     def leading(self, window: int) -> dict[str, Tensor]:
-        """The weights of the first positions alone, by their names."""
+        """Return the weights of the first positions by name."""
         return {"weight": self.weight[:window]}
 
     @torch.no_grad()
-    def initialise(self, unembedding: Tensor, own_first: bool = True) -> None:
-        """The first position, where it is x_{t+1}, starts as the target's own head ([V, d]); the rest flat."""
+    def initialize(self, unembedding: Tensor, first_from_target: bool = True) -> None:
+        """Initialize for training.
+
+        Args:
+            unembedding: [V, d], the target's output head.
+            first_from_target: Whether the first position is x_{t+1} and starts as the target's output head.
+        """
         self.weight.normal_(std=0.02)
-        if own_first:
+        if first_from_target:
             self.weight[0] += unembedding
 
 
 class SharedLeaves(nn.Module):
-    """Leaves that share one unembedding of m features: a low-rank form of the paper's tensor.
+    """Leaves that share one unembedding of m features: a low-rank form of the MTPC paper's tensor.
 
-    The features of position i and component j are W_i e + c_ij + M_j B_i e: what the position expects, a
-    constant of the component, and what the component makes of k further features of the position.
-    n (m + k) d + R m (k + n) + V m parameters instead of n R V d.
+    The features of position i and component j are W_i e + c_ij + M_j B_i e: a term of the position, a constant, and
+    what the component makes of k further features of the position. n (m + k) d + R m (k + n) + V m parameters instead
+    of n R V d.
     """
 
     def __init__(
@@ -65,25 +70,25 @@ class SharedLeaves(nn.Module):
         self.unembedding = nn.Parameter(torch.zeros(vocab_size, leaf_features))
 
     def states(self, features: Tensor) -> Tensor:
-        """What each component's logits are made of: features [B, d] -> [B, n, R, m]."""
+        """Compute the features of each component: [B, d] -> [B, n, R, m]."""
         window, _, _ = self.shape
         position, mixed = self.project(features).view(-1, window, sum(self.split)).split(self.split, -1)
         leaf = F.linear(mixed, self.component).view(-1, *self.shape)  # [B, n, R, m]
         return leaf + position[:, :, None] + self.offset
 
     def logits(self, states: Tensor, positions: slice) -> Tensor:
-        """Leaf logits of some positions p, from their states: [B, p, R, m] -> [B, p, R, V]."""
+        """Compute leaf logits of some positions p from their states: [B, p, R, m] -> [B, p, R, V]."""
         return F.linear(states, self.unembedding)
 
     def leading(self, window: int) -> dict[str, Tensor]:
-        """As in `TableLeaves`: the projection and the offsets are of positions, all else is shared by them."""
+        """Return the weights of the first positions by name; only projection and offsets are per position."""
         project = self.project.weight.unflatten(0, (self.shape[0], -1))  # [n, m + k, d]
-        own = {"project.weight": project[:window].flatten(0, 1), "offset": self.offset[:window]}
-        return {**self.state_dict(), **own}
+        leading = {"project.weight": project[:window].flatten(0, 1), "offset": self.offset[:window]}
+        return {**self.state_dict(), **leading}
 
     @torch.no_grad()
-    def initialise(self, unembedding: Tensor, own_first: bool = True) -> None:
-        """As in `TableLeaves`; the first position starts as the best rank-m form of the target's own head."""
+    def initialize(self, unembedding: Tensor, first_from_target: bool = True) -> None:
+        """Initialize as `TableLeaves` does; the first position starts as the best rank-m form of the output head."""
         left, scale, right = torch.linalg.svd(unembedding.float(), full_matrices=False)
         m = min(self.split[0], len(scale))
         self.unembedding.normal_(std=0.02)
@@ -91,7 +96,7 @@ class SharedLeaves(nn.Module):
         weight = self.project.weight.view(self.shape[0], sum(self.split), -1)
         weight.normal_(std=self.project.in_features**-0.5)
         weight[:, : self.split[0]] *= 0.1
-        if own_first:
+        if first_from_target:
             weight[0, :m] = scale[:m, None].sqrt() * right[:m]
         self.component.normal_(std=0.3 * self.split[1] ** -0.5)
         self.offset.normal_(std=0.3)

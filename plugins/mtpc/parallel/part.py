@@ -1,4 +1,4 @@
-"""What a parallel part is: the contract between a window and the adapters, sessions and scorers that draft with it."""
+"""The contract of a parallel part, between the adapters, the reference implementation and the scorers that use it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from torch import Tensor, nn
 
 from mtpc.draft import Draft, DraftContext, Mode, TreeDraft
 from mtpc.errors import MTPCError
-from mtpc.memory import STATED
-from mtpc.parallel.beams import Growth
+from mtpc.memory import MAX_PROBS
+from mtpc.parallel.beams import BeamTree
 from mtpc.prompt_lookup.mixture import Copying
 
-NO_TREES = "this drafter's parallel part drafts chains, no trees."
+NO_TREES = "this drafter cannot draft trees: its parallel part drafts chains only."
 
 
 def in_parts(rows: int, most: int) -> Iterator[slice]:
-    """Slices of so many rows, none longer than ``most``, of lengths as equal as may be."""
+    """Yield slices of at most ``most`` of ``rows`` rows, of lengths as equal as possible."""
     size = math.ceil(rows / math.ceil(rows / most))
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
 class ParallelPart(nn.Module, ABC):
-    """A joint distribution over the tokens after those that are known, conditioned exactly on these.
+    """A joint distribution over the tokens after a context, conditioned exactly on every token of it.
+
+    It is stateless: each call gets the whole `DraftContext`.
 
     Attributes:
         vocab_size: V.
-        reads_autoregressive: Whether it needs `DraftContext.inputs` and `DraftContext.head`, hence an autoregressive part before it.
-        follows_autoregressive: Whether it can stand behind an autoregressive part.
-        drafts_trees: Whether it has `draft_tree` and, behind an autoregressive part, `continued`.
+        reads_autoregressive: Whether it needs `DraftContext.inputs` and `DraftContext.head`, hence an autoregressive
+            part before it.
+        follows_autoregressive: Whether it can follow an autoregressive part.
+        drafts_trees: Whether it implements `draft_tree` and, behind an autoregressive part, `extend_tree`.
     """
 
     vocab_size: int
@@ -42,86 +45,116 @@ class ParallelPart(nn.Module, ABC):
     @property
     @abstractmethod
     def max_drafts(self) -> int:
-        """Tokens one draft can hold."""
+        """Most tokens of one draft."""
 
     @property
-    def given(self) -> int:
-        """Tokens that its own distribution begins with and that are evidence: 1, the last that is known, or 0."""
+    def num_evidence(self) -> int:
+        """First tokens of its distribution that are evidence: 1, the last token of the context, or 0."""
         return 0
 
     @property
     @abstractmethod
     def leaf_shape(self) -> tuple[int, int, int]:
-        """Of the distributions over tokens that one draft of one row mixes: positions, components, V."""
+        """Shape of the leaf distributions that one draft of one request mixes: (positions, components, V)."""
 
     @abstractmethod
     def draft(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         noise: Tensor | None,
         num_drafts: int,
         mode: Mode,
         copying: Copying | None = None,
     ) -> Draft:
-        """Draft ``num_drafts`` <= max_drafts tokens after those that are known.
+        """Draft tokens after the context.
 
-        copying: what would be copied instead of them, at least as many tokens; None: the window alone drafts.
-        temperature: float32 [B].  noise: float64 [B, K], uniforms in [0, 1), one for each draft.  mode: "sampled" when
-        every temperature is positive, "greedy" when none is (then temperature and noise may be None), "mixed"
-        otherwise.  Shapes are static and nothing waits for the host.
+        Shapes are static and nothing waits for the host.
+
+        Args:
+            context: States and tokens of B requests.
+            temperature: float32 [B]; 0 is greedy. May be None where ``mode`` is "greedy".
+            noise: float64 [B, K], uniforms in [0, 1), one per draft token. May be None where ``mode`` is "greedy".
+            num_drafts: K, at most `max_drafts`.
+            mode: "sampled" where every temperature is positive, "greedy" where none is, else "mixed".
+            copying: Prompt lookup's proposal of at least K tokens, which is mixed in. None: no prompt lookup.
+
+        Returns:
+            K draft tokens with the exact distributions that they were drawn from.
         """
 
     def parts(self, rows: int, num_drafts: int) -> Iterator[slice]:
-        """The rows to draft at a time, no more than `STATED` probabilities of drafts."""
-        return in_parts(rows, max(1, STATED // (num_drafts * self.vocab_size)))
+        """Return which requests to draft at a time, so that there are at most `MAX_PROBS` draft probabilities."""
+        return in_parts(rows, max(1, MAX_PROBS // (num_drafts * self.vocab_size)))
 
     @abstractmethod
-    def log_probs(self, known: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
-        """Log q(x_i | known, x_<i) of the tokens x after those that are known, as they would be drafted: [B, k].
+    def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
+        """Compute log q(x_i | context, x_<i) of the tokens after the context, as they would be drafted.
 
-        tokens: int64 [B, k], k <= max_drafts.  temperature: positive.  conditioned: False leaves out what is evidence
-        (see `given`), which is summed out instead: what a drafter that ignores it would do.
+        Args:
+            context: States and tokens of B requests.
+            tokens: int64 [B, k], k <= max_drafts.
+            temperature: Positive.
+            conditioned: Whether to condition on the evidence (see `num_evidence`). False sums it out, as a drafter that
+                ignores it would.
+
+        Returns:
+            [B, k].
         """
 
     @abstractmethod
-    def likeliest(self, known: DraftContext, tokens: Tensor) -> Tensor:
-        """The most probable token at the place of each, given those before it: int64 [B, k], as for `log_probs`.
+    def most_probable_tokens(self, context: DraftContext, tokens: Tensor) -> Tensor:
+        """Return the most probable token at each position, given the tokens before it.
 
-        Up to the first that is another than the text's they are the greedy draft.
+        Up to the first mismatch with ``tokens`` these are the greedy draft.
+
+        Args:
+            context: States and tokens of B requests.
+            tokens: int64 [B, k], k <= max_drafts.
+
+        Returns:
+            int64 [B, k].
         """
 
     def draft_tree(
         self,
-        known: DraftContext,
+        context: DraftContext,
         temperature: Tensor | None,
         size: int,
         max_children: int | None = None,
         *,
         depth: int | None = None,
     ) -> TreeDraft:
-        """Draft a tree of ``size`` nodes after the tokens that are known, the most probable continuations.
+        """Draft a tree of the most probable continuations; `mtpc.verify.tree` verifies it.
 
-        temperature: float32 [B]; rows at 0, and all where it is None, are drafted at temperature 1: only the order of
-        the probabilities counts.  depth: tokens of one path at most, max_drafts by default.  max_children, cost and
-        errors: see `mtpc.parallel.tree.grow_tree`.  Verified by the rules of `mtpc.verify.tree`.
+        Args:
+            context: States and tokens of B requests.
+            temperature: float32 [B]. Requests at 0, and all where it is None, are drafted at temperature 1: only the
+                order of the probabilities counts.
+            size: N, nodes of the tree.
+            max_children: Most children of a node; None: any number. See `mtpc.parallel.tree.grow_tree`.
+            depth: Most tokens of one path, max_drafts by default.
 
-        Errors: `MTPCError` where it drafts no trees.
+        Raises:
+            MTPCError: Where it drafts no trees, or the limits allow fewer than N nodes.
         """
         raise MTPCError(NO_TREES)
 
-    def continued(
-        self, growth: Growth, known: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
-    ) -> Growth:
-        """Return the tree of an autoregressive part with this part's levels under its beams.
+    def extend_tree(
+        self, growth: BeamTree, context: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
+    ) -> BeamTree:
+        """Add this part's levels to the tree of an autoregressive part, under its beams.
 
         Args:
             growth: The autoregressive part's levels, and the k beams of each of B requests.
-            known: What is known under each beam, [B k] rows; with `reads_autoregressive` also what that needs.
-            temperature: Positive, float32 [B k]; None: 1.
+            context: The context of each beam, [B k] rows; with `reads_autoregressive` also inputs and head.
+            temperature: float32 [B k], positive; None: 1.
             depth: Levels to add, at most max_drafts.
-            children: Of a node at most.
-            nodes: Kept of each level, over all beams of a request.
+            children: Most children of a node.
+            nodes: Nodes that are kept of each level, over all beams of a request.
+
+        Returns:
+            The extended tree.
 
         Raises:
             MTPCError: Where it drafts no trees.
@@ -129,5 +162,5 @@ class ParallelPart(nn.Module, ABC):
         raise MTPCError(NO_TREES)
 
     def shortened(self, num_drafts: int) -> Self:
-        """A window with the same distribution of its first tokens that computes no more than these, where it can."""
+        """Return a part with the same distribution of its first tokens that computes only these, where it can."""
         return self

@@ -1,9 +1,10 @@
-"""Drafts as a tree: the most probable continuations under the circuit, grown by probability.
+"""Draft trees of the most probable continuations under a circuit.
 
-The expected number of accepted drafts under the draft distribution is the sum of the probabilities q(x_1..x_d) of the
-nodes of the tree, so the best tree of N nodes holds the N most probable prefixes.  A prefix is at least as probable as
-what continues it, so these form a tree without further care, and because the conditionals of a circuit are exact,
-their probabilities are known as the tree grows (the dynamic trees of Li et al. 2024, EAGLE-2, have to estimate them).
+The expected number of accepted draft tokens is the sum of q(x_1..x_d) over the nodes of the tree, under the draft
+distribution. So the best tree of N nodes has the N most probable prefixes.
+A prefix is at least as probable as its continuations, so these prefixes form a tree.
+The conditionals of a circuit are exact, so their probabilities are known while the tree grows. EAGLE-2 (Li et al. 2024)
+has to estimate them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from mtpc.errors import MTPCError
 
 
 class Level(NamedTuple):
-    """Candidates of one depth, [B, P] each.
+    """Candidates of one depth.
 
-    parents: index into the level above.  scores: log q of the prefix, at most that of its parent.
+    Attributes:
+        tokens: int64 [B, P], the last token of each prefix.
+        parents: int64 [B, P], the index in the level above.
+        scores: [B, P], log q of each prefix, at most that of its parent.
     """
 
     tokens: Tensor
@@ -33,12 +37,21 @@ class Level(NamedTuple):
 
 
 def level_widths(size: int, depth: int, vocabulary: int, max_children: int | None = None) -> list[int]:
-    """How many candidates of each depth can be among the `size` most probable prefixes: [number of levels].
+    """Return how many candidates of each depth can be among the ``size`` most probable prefixes.
 
-    A node at depth i has i - 1 ancestors that are in the tree as well, so no more than size - i + 1 nodes of that
-    depth are.
+    A node at depth i has i - 1 ancestors in the tree, so at most size - i + 1 nodes have that depth.
 
-    Errors: `MTPCError` where a limit is not positive, or where the limits leave no room for `size` nodes.
+    Args:
+        size: N, nodes of the tree.
+        depth: Most tokens of a path.
+        vocabulary: V.
+        max_children: Most children of a node; None: any number.
+
+    Returns:
+        The width of each level.
+
+    Raises:
+        MTPCError: Where a limit is not positive, or the limits allow fewer than N nodes.
     """
     limits = {"size": size, "depth": depth, "max_children": max_children}
     for name, limit in limits.items():
@@ -63,17 +76,26 @@ def grow_tree(
     depth: int,
     max_children: int | None = None,
 ) -> TreeDraft:
-    """The `size` most probable prefixes of at most `depth` tokens of each circuit, given its first token.
+    """Grow the tree of the most probable prefixes of each circuit.
 
-    params: of B circuits.  token: int64 [B], the first token of the window where it is evidence, or None.
-    max_children: children that a node may have at most; the tree is then the best one of that kind, and with 1 and
-    size <= depth it is the greedy chain.
+    Level by level, with static shapes and without synchronization with the host.
+    Each level takes O(N R V) for the conditionals and O(N V) for their largest, in addition to `Circuit.advance` for N
+    prefixes; memory is O(N (V + R^2)). Ties are broken like in `torch.topk`.
 
-    Level by level, without synchronisation with the host and with shapes that depend on the arguments' alone.  For N
-    nodes time is O(N R V) a level for the conditionals and O(N V) for their largest, on top of `Circuit.advance` for N
-    prefixes; memory O(N (V + R^2)).  Ties are broken as `torch.topk` does.
+    Args:
+        circuit: Structure of the circuits.
+        params: Of B circuits.
+        token: int64 [B], the first token of the window where it is evidence, or None.
+        size: N, nodes of the tree.
+        depth: Most tokens of a path.
+        max_children: Most children of a node; the tree is then the best one under this limit. With 1 and size <= depth
+            it is the greedy chain. None: any number.
 
-    Errors: `MTPCError`, see `level_widths`.
+    Returns:
+        The tree, with tokens as indices of the leaves' last axis.
+
+    Raises:
+        MTPCError: Where the limits do not fit, see `level_widths`.
     """
     params = params.upcast()
     probs = params.leaves.exp()
@@ -83,7 +105,7 @@ def grow_tree(
         position = 1
     widths = level_widths(size, depth, probs.shape[3], max_children)
     levels: list[Level] = []
-    scores = probs.new_zeros(len(probs), 1)  # of the level above
+    scores = probs.new_zeros(len(probs), 1)  # scores of the level above
     for room in widths:
         if levels:
             state = _continue(circuit, params, position, state, levels[-1])
@@ -94,18 +116,21 @@ def grow_tree(
 
 
 def _best_children(belief: Tensor, probs: Tensor, scores: Tensor, room: int, max_children: int | None) -> Level:
-    """The `room` most probable continuations of P prefixes: belief [B, P, R], probs [B, R, V], scores [B, P]."""
+    """Return the ``room`` most probable continuations of P prefixes.
+
+    ``belief`` is [B, P, R], ``probs`` [B, R, V] and ``scores`` [B, P].
+    """
     weights = torch.softmax(belief, -1).nan_to_num(0.0)  # an impossible prefix has impossible continuations
     count = min(max_children or room, room, probs.shape[2])
     conditionals, tokens = (weights @ probs).topk(count)  # [B, P, count]
-    # No rounding may make a child more probable than its parent: the order by score is to be that of a tree.
+    # Rounding must not make a child more probable than its parent: parents have to come first by score.
     joint = (scores[..., None] + conditionals.log()).minimum(scores[..., None]).flatten(1)
     best, index = joint.topk(room)
     return Level(tokens.flatten(1).gather(1, index), index // count, best)
 
 
 def _continue(circuit: Circuit, params: CircuitParams, position: int, state: State, level: Level) -> State:
-    """The states of a level's nodes, from those of the level above: one prefix each instead of one each parent."""
+    """Return the states of a level's nodes from those of the level above: one per node instead of one per parent."""
     leaves = params.leaves[:, position : position + 1].expand(-1, level.tokens.shape[1], -1, -1)  # [B, P, R, V]
     inherited = tuple(
         tensor.gather(1, level.parents[..., None].expand(-1, -1, tensor.shape[2])) for tensor in state
@@ -114,7 +139,17 @@ def _continue(circuit: Circuit, params: CircuitParams, position: int, state: Sta
 
 
 def best_nodes(levels: Sequence[Level], size: int) -> TreeDraft:
-    """The best of all levels.  A stable sort keeps parents, which stand in earlier levels, before equal children."""
+    """Return the tree of the best nodes of all levels.
+
+    A stable sort keeps parents, which are in earlier levels, before children of equal score.
+
+    Args:
+        levels: Candidates of each depth, the first level first.
+        size: N, at most the number of candidates.
+
+    Returns:
+        A tree of N nodes.
+    """
     scores = torch.cat([level.scores for level in levels], 1)  # [B, M]
     ranked, order = scores.sort(dim=1, descending=True, stable=True)
     kept = order[:, :size]  # [B, N]
@@ -122,7 +157,7 @@ def best_nodes(levels: Sequence[Level], size: int) -> TreeDraft:
     offsets = [sum(widths[:i]) - widths[i - 1] for i in range(1, len(levels))]  # where the level above starts
     above = [level.parents + offset for level, offset in zip(levels[1:], offsets, strict=True)]
     parents = torch.cat([torch.full_like(levels[0].parents, -1), *above], 1).gather(1, kept)
-    rank = torch.empty_like(scores, dtype=torch.int64)  # of a candidate in the tree; read for those that are kept
+    rank = torch.empty_like(scores, dtype=torch.int64)  # index in the tree of each candidate; read for kept ones only
     rank = rank.scatter(1, kept, torch.arange(size, device=kept.device).expand_as(kept))
     tokens = torch.cat([level.tokens for level in levels], 1).gather(1, kept)
     parents = torch.where(parents < 0, parents, rank.gather(1, parents.clamp_min(0)))

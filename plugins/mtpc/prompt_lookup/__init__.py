@@ -1,1 +1,1 @@
-"""Copying as a component of the joint: the text goes on as it went on before, or as the drafter says."""
+"""Prompt lookup as a component of the draft distribution: the text continues as before, or as the drafter drafts."""

@@ -1,4 +1,4 @@
-"""What one request has said and how well copying has done in it, on the host."""
+"""Prompt lookup of one request on the host."""
 
 from __future__ import annotations
 
@@ -8,76 +8,98 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
+from mtpc.prompt_lookup.calibration import Calibration
 from mtpc.prompt_lookup.match import History
-from mtpc.prompt_lookup.mixture import Copied, doubted
-from mtpc.prompt_lookup.shift import Shift
-from mtpc.prompt_lookup.store import BREAK
+from mtpc.prompt_lookup.mixture import Copied, mixture_weight
+from mtpc.prompt_lookup.store import SEPARATOR
 from mtpc.prompt_lookup.table import CopyTable
 
 
 class Proposal(NamedTuple):
-    """tokens: what would be copied next.  chances: of each, as many; see `mtpc.prompt_lookup.mixture.Copied`."""
+    """Tokens that prompt lookup proposes for one request.
+
+    Attributes:
+        tokens: Proposed tokens.
+        chances: Probability that copying continues to each of them; see `mtpc.prompt_lookup.mixture.Copied`.
+    """
 
     tokens: list[int]
     chances: list[float]
 
     @classmethod
-    def none(cls, count: int) -> Self:
-        """So many tokens without a chance."""
+    def empty(cls, count: int) -> Self:
+        """Return a proposal of this many tokens with probability 0."""
         return cls([0] * count, [0.0] * count)
 
 
-def beside_drafter(proposals: Iterable[Proposal], count: int) -> Copied:
-    """The first so many tokens of each row, and what they weigh beside a drafter."""
-    first = [(each.tokens[:count], [doubted(chance) for chance in each.chances[:count]]) for each in proposals]
+def batch_proposals(proposals: Iterable[Proposal], count: int) -> Copied:
+    """Return the proposals of a batch with their mixture weights.
+
+    Args:
+        proposals: Proposal of each request, of at least ``count`` tokens.
+        count: Tokens to take of each.
+
+    Returns:
+        Tokens and weights in the host's memory, [B, count].
+    """
+    first = [(each.tokens[:count], [mixture_weight(chance) for chance in each.chances[:count]]) for each in proposals]
     tokens, weights = zip(*first, strict=True)
     arrays = np.array(tokens, dtype=np.int64), np.array(weights, dtype=np.float32)
     return Copied(*map(torch.from_numpy, arrays))
 
 
 class CopyRequest:
-    """The text of a request, which only grows, and how the table's chances are corrected in it.
+    """A request's growing text, and the calibration of copying probabilities in it.
 
-    before: what stands before the prompt and may be copied as well, see `mtpc.prompt_lookup.store`.
+    In each step, `append` the emitted tokens, then `propose`.
+
+    Attributes:
+        table: Probabilities by length of the match.
+        calibration: Correction of these in this request.
+
+    Args:
+        table: Probabilities by length of the match.
+        prompt: Token ids of the prompt.
+        before: Earlier outputs that may be copied as well; see `mtpc.prompt_lookup.store`.
     """
 
     def __init__(self, table: CopyTable, prompt: Sequence[int], before: Sequence[int] = ()) -> None:
-        self.table, self.shift = table, Shift()
+        self.table, self.calibration = table, Calibration()
         self._history = History([*before, *prompt])
-        self._begins, self._answer = len(before), len(before) + len(prompt)
+        self._prompt_start, self._output_start = len(before), len(before) + len(prompt)
         self._proposed: Proposal | None = None
 
     @property
     def text(self) -> list[int]:
         """Prompt and output."""
-        return self._history.tokens[self._begins :]
+        return self._history.tokens[self._prompt_start :]
 
     @property
-    def answer(self) -> list[int]:
-        """What was said after the prompt."""
-        return self._history.tokens[self._answer :]
+    def output(self) -> list[int]:
+        """Tokens after the prompt."""
+        return self._history.tokens[self._output_start :]
 
     @property
-    def said(self) -> int:
-        """How many tokens were said after the prompt."""
-        return len(self._history.tokens) - self._answer
+    def output_length(self) -> int:
+        """Number of tokens after the prompt."""
+        return len(self._history.tokens) - self._output_start
 
     def append(self, tokens: Sequence[int]) -> None:
-        """What the target has said since the last proposal."""
+        """Append emitted tokens and learn from the last proposal."""
         if self._proposed is not None:
-            self.shift.learn(tokens, *self._proposed)
+            self.calibration.learn(tokens, *self._proposed)
             self._proposed = None
         self._history.append(tokens)
 
     def propose(self, count: int) -> Proposal:
-        """So many tokens that the text would go on with."""
+        """Return a proposal of ``count`` tokens."""
         match = self._history.longest_match(self.table.longest)
         if not match.length:
-            return Proposal.none(count)
+            return Proposal.empty(count)
         tokens = self._history.continuation(match, count)
-        chances = self.shift.corrected(self.table.along(match.length, count))
-        if match.start < self._begins and BREAK in tokens:  # in answers before this one
-            end = tokens.index(BREAK)
-            tokens[end:], chances[end:] = Proposal.none(count - end)
+        chances = self.calibration.corrected(self.table.after_match(match.length, count))
+        if match.start < self._prompt_start and SEPARATOR in tokens:  # in earlier outputs
+            end = tokens.index(SEPARATOR)
+            tokens[end:], chances[end:] = Proposal.empty(count - end)
         self._proposed = Proposal(tokens, chances)
         return self._proposed

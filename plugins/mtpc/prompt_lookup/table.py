@@ -1,4 +1,4 @@
-"""How likely it is that a text which is as it was before goes on as it did: by the length of the match."""
+"""Probabilities that a repeated text continues as before, by the length of the match, and their file."""
 
 from __future__ import annotations
 
@@ -9,30 +9,46 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from mtpc.files.config_model import Strict, declared
+from mtpc.files.config_model import Strict, validated
 from mtpc.files.json_file import is_there, read_json
-from mtpc.prompt_lookup.shift import shifted
+from mtpc.prompt_lookup.calibration import calibrated
 
-FILE = "copying.json"  # of a drafter checkpoint
-# Of SmolLM2-135M-Instruct along 48,000 tokens of its answers, greedy and at T = 0.8; for a directory without a `FILE`.
+FILE = "copying.json"  # in a drafter checkpoint
+# For checkpoints without `FILE`: SmolLM2-135M-Instruct along 48,000 tokens of its outputs, greedy and at T = 0.8.
 COMMON = (0.22, 0.49, 0.62, 0.66, 0.70, 0.75, 0.78, 0.80, 0.83, 0.83, 0.84, 0.85, 0.86, 0.87, 0.88, 0.96)
-TYPICAL = (0.6, 0.6)  # of drafters whose directory does not say
-# What is drawn from a flat distribution is accepted more often than its most probable token would be, from a peaked one
-# less often: of both drafters that ship, so far does the logit of the largest probability count.
-SLOPE = (1.0, 0.5)
-Chance = Annotated[float, Field(gt=0, lt=1)]
+DEFAULT_TYPICAL = (0.6, 0.6)  # for checkpoints without `typical`
+# Factors on the logit of the drafter's largest probability, measured for both drafters that ship.  Tokens drawn from a
+# flat distribution are accepted more often than its largest probability, from a peaked one less often.
+DEFAULT_SLOPE = (1.0, 0.5)
+Probability = Annotated[float, Field(gt=0, lt=1)]
 Slope = Annotated[float, Field(gt=0, le=2)]
 
 
-class Chances(Strict):
-    """A `FILE`, as `mtpc train copying` writes it: beside the chances it may say how they were found."""
+class CopyingFile(Strict):
+    """The contents of ``copying.json``, as ``mtpc train copying`` writes it.
 
-    chances: list[Chance] = Field(min_length=1, max_length=256)
+    Attributes:
+        chances: Probability that the next token is copied, by the number of matching tokens, from 1 on.
+        own: Added to the logits of the drafter's probabilities in greedy requests, by position in the draft.
+        copied: Added to the logits of copying probabilities, by position in the draft.
+        own_sampled: As `own`, for requests with a temperature above 0.
+        slope: Factors on the logits of the drafter's probabilities: greedy requests, others.
+        typical: Acceptance rate of the drafter's tokens where all before them were accepted: greedy requests, others.
+        counts: By the number of matching tokens: how often the text continued as before, and how often it matched.
+        arguments: Arguments of the command that wrote the file.
+        provenance: How the file was made.
+        own_from: How `own` was measured.
+        copied_from: How `copied` was measured.
+        own_sampled_from: How `own_sampled` was measured.
+        typical_from: How `typical` was measured.
+    """
+
+    chances: list[Probability] = Field(min_length=1, max_length=256)
     own: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
     copied: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
     own_sampled: list[Annotated[float, Field(ge=-3, le=3)]] = Field(default=[0.0], min_length=1, max_length=256)
-    slope: Annotated[tuple[Slope, Slope], Field(strict=False)] = SLOPE
-    typical: Annotated[tuple[Chance, Chance], Field(strict=False)] = TYPICAL
+    slope: Annotated[tuple[Slope, Slope], Field(strict=False)] = DEFAULT_SLOPE
+    typical: Annotated[tuple[Probability, Probability], Field(strict=False)] = DEFAULT_TYPICAL
     counts: list[list[int]] | None = None
     arguments: dict[str, Any] | None = None
     provenance: dict[str, Any] | None = None
@@ -44,67 +60,94 @@ class Chances(Strict):
 
 @dataclass(frozen=True)
 class CopyTable:
-    """chances: of the next token, by the number of tokens that match, from 1 on; longer matches are as the last.
+    """Probabilities of prompt lookup, and corrections of the drafter's confidence.
 
-    own: what is added to the logits of the drafter's own probabilities, by place in its draft; further places are as
-    the last.  A drafter may be too sure or not sure enough, and what was right before is more often right again.
-    own_sampled: the same of requests that are not greedy.  slope: by what the logits are multiplied before, of both.
-    copied: what is added to the logits of chances of copies.  typical: how often a token of the drafter's own is
-    accepted where those before it were, of greedy requests and of others.
+    A list by length or by position extends to all further ones with its last value.  A drafter may be overconfident or
+    underconfident, and tokens after accepted ones are accepted more often.
+
+    Attributes:
+        chances: Probability of the next token by the number of matching tokens, from 1 on.
+        own: Added to the logits of the drafter's probabilities in greedy requests, by position.
+        copied: Added to the logits of copying probabilities, by position.
+        own_sampled: As ``own``, for requests with a temperature above 0.
+        slope: Factors on the logits before ``own`` and ``own_sampled`` are added.
+        typical: Acceptance rate of the drafter's tokens where those before were accepted: greedy requests, others.
     """
 
     chances: tuple[float, ...] = COMMON
     own: tuple[float, ...] = (0.0,)
     copied: tuple[float, ...] = (0.0,)
     own_sampled: tuple[float, ...] = (0.0,)
-    slope: tuple[float, float] = SLOPE
-    typical: tuple[float, float] = TYPICAL
+    slope: tuple[float, float] = DEFAULT_SLOPE
+    typical: tuple[float, float] = DEFAULT_TYPICAL
     _along: dict[tuple[int, int], list[float]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """That of a drafter checkpoint.
+        """Read the table of a drafter checkpoint; defaults without a file.
 
-        Errors: `MTPCError` for a file that holds none.
+        Args:
+            folder: The drafter checkpoint.
+
+        Raises:
+            MTPCError: The file does not contain a table.
         """
         file = folder / FILE
         if not is_there(file):
             return cls()
-        stated = declared(Chances, read_json(file), str(file))
+        content = validated(CopyingFile, read_json(file), str(file))
         return cls(
-            tuple(stated.chances),
-            tuple(stated.own),
-            tuple(stated.copied),
-            tuple(stated.own_sampled),
-            stated.slope,
-            stated.typical,
+            tuple(content.chances),
+            tuple(content.own),
+            tuple(content.copied),
+            tuple(content.own_sampled),
+            content.slope,
+            content.typical,
         )
 
     @property
     def longest(self) -> int:
-        """Tokens of a match that tell anything."""
+        """Longest match that the table distinguishes."""
         return len(self.chances)
 
-    def of_drafter(self, chances: Sequence[float], shift: float = 0.0, greedy: bool = True) -> list[float]:
-        """The drafter's largest probabilities along its draft, corrected; shift: added to all logits besides."""
-        return [self.at_place(place, chance, shift, greedy) for place, chance in enumerate(chances)]
+    def of_drafter(self, chances: Sequence[float], offset: float = 0.0, greedy: bool = True) -> list[float]:
+        """Return corrected acceptance probabilities of the drafter's tokens.
 
-    def at_place(self, place: int, chance: float, shift: float, greedy: bool) -> float:
-        """`of_drafter` of one of them, the first at 0."""
+        Args:
+            chances: The drafter's largest probability at each position of its draft.
+            offset: Added to all logits as well; see `mtpc.prompt_lookup.calibration.Calibration`.
+            greedy: Whether the request has a temperature of 0.
+        """
+        return [self.at_position(position, chance, offset, greedy) for position, chance in enumerate(chances)]
+
+    def at_position(self, position: int, chance: float, offset: float, greedy: bool) -> float:
+        """Return `of_drafter` of one position.
+
+        Args:
+            position: Position in the draft, from 0.
+            chance: The drafter's largest probability there.
+            offset: Added to the logit as well.
+            greedy: Whether the request has a temperature of 0.
+        """
         own = self.own if greedy else self.own_sampled
-        return shifted(chance, own[min(place, len(own) - 1)] + shift, self.slope[not greedy])
+        return calibrated(chance, own[min(position, len(own) - 1)] + offset, self.slope[not greedy])
 
-    def along(self, length: int, count: int) -> list[float]:
-        """r_1..r_m of so many tokens after a match: each that is copied makes the match one longer."""
+    def after_match(self, length: int, count: int) -> list[float]:
+        """Return the copying probabilities r_1..r_m after a match; each copied token makes the match longer.
+
+        Args:
+            length: Matching tokens; 0: there is no match.
+            count: Number of probabilities, m.
+        """
         key = min(length, self.longest), count
         if key not in self._along:
-            of_match = filled(self.chances[length - 1 :] or self.chances[-1:], count) if length else [0.0] * count
+            of_match = padded(self.chances[length - 1 :] or self.chances[-1:], count) if length else [0.0] * count
             self._along[key] = [
-                shifted(chance, shift) for chance, shift in zip(of_match, filled(self.copied, count), strict=True)
+                calibrated(chance, offset) for chance, offset in zip(of_match, padded(self.copied, count), strict=True)
             ]
         return self._along[key]
 
 
-def filled(values: Sequence[float], count: int) -> list[float]:
-    """The first so many; further ones are as the last."""
+def padded(values: Sequence[float], count: int) -> list[float]:
+    """Return this many values, repeating the last one."""
     return [*values[:count], *[values[-1]] * (count - len(values))]

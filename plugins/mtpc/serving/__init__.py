@@ -1,1 +1,1 @@
-"""What both engines' adapters share."""
+"""Code that both engines' adapters share."""

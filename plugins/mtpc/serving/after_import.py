@@ -13,7 +13,7 @@ Action = Callable[[ModuleType], None]
 
 
 class _Watcher(MetaPathFinder):
-    """Steps in when ``name`` is first imported, and then leaves ``sys.meta_path``."""
+    """Acts when ``name`` is first imported, then removes itself from ``sys.meta_path``."""
 
     def __init__(self, name: str, action: Action) -> None:
         self.name, self.action = name, action
@@ -38,7 +38,12 @@ class _Watcher(MetaPathFinder):
 
 
 def after_import(name: str, action: Action) -> None:
-    """Call ``action(module)`` after the module ``name`` has been imported; now, if it already is."""
+    """Call a function with a module once it is imported; immediately if it already is.
+
+    Args:
+        name: Full name of the module.
+        action: Function to call with the module.
+    """
     if name in sys.modules:
         action(sys.modules[name])
     else:

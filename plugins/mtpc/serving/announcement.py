@@ -1,4 +1,4 @@
-"""The one line in an engine's log that says what drafts."""
+"""The start-up line in an engine's log that describes the drafter."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from mtpc.methods.contract import DraftMethod
 
 
 class Shares(NamedTuple):
-    """How many tokens of a draft come from where.
+    """How many draft tokens come from which part.
 
-    copied: beyond the drafter's own.
+    Attributes:
+        autoregressive: Tokens of the autoregressive part.
+        parallel: Tokens of the parallel part.
+        copied: Tokens of prompt lookup beyond the drafter's.
     """
 
     autoregressive: int
@@ -19,15 +22,20 @@ class Shares(NamedTuple):
     copied: int = 0
 
 
-def announced(folder: Path, method: DraftMethod, shares: Shares, vocabularies: str, *more: str) -> str:
-    """The line.
+def startup_line(folder: Path, method: DraftMethod, shares: Shares, vocabularies: str, *more: str) -> str:
+    """Return the start-up line: checkpoint, draft method, draft tokens, draft vocabularies and size of the weights.
 
-    vocabularies: what is drafted from.  more: what else there is to say.
+    Args:
+        folder: The drafter checkpoint.
+        method: Its draft method.
+        shares: Draft tokens by part.
+        vocabularies: Description of the draft vocabularies.
+        *more: Further facts for the end of the line.
     """
     named = {
         "by its autoregressive part": shares.autoregressive,
         "by its parallel part": shares.parallel,
-        "copied beyond those": shares.copied,
+        "by prompt lookup": shares.copied,
     }
     parts = ", ".join(f"{count} {what}" for what, count in named.items() if count)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
@@ -35,7 +43,7 @@ def announced(folder: Path, method: DraftMethod, shares: Shares, vocabularies: s
         f"{folder} is {method.title} and drafts up to {sum(shares[:3])} tokens",
         parts,
         vocabularies,
-        f"its file of weights is of {size / 1e6:.1f} MB",
+        f"weights {size / 1e6:.1f} MB",
         *more,
     ]
     return f"{'; '.join(facts)}."

@@ -1,4 +1,4 @@
-"""One line of an adapter's table of what it touches in its engine, checked against the engine that is installed."""
+"""Integration points of an adapter, each checked against the installed engine."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from importlib import import_module
 from inspect import Parameter
 from typing import NamedTuple
 
-from mtpc.serving.finding import Finding
+from mtpc.serving.check_result import CheckResult
 
-Lookup = Callable[[str, str], list[Parameter]]  # parameters of a module's function; raises `LookupError`
+Lookup = Callable[[str, str], list[Parameter]]  # (module, function) -> parameters; raises `LookupError`
 BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 BY_KEYWORD = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class IntegrationPoint(NamedTuple):
-    """One function of an engine and the parameters that the adapter counts on.
+    """One function of an engine, and the parameters that the adapter relies on.
 
-    parameters: the names that it begins with and then, after a lone ``*``, those that are passed by keyword, anywhere.
-    how: decides what else there may be.
+    Attributes:
+        group: Group of integration points that are checked together.
+        module: Module of the function.
+        function: Its name, with its class if it has one.
+        parameters: Names of its first parameters and then, after a lone ``*``, those passed by keyword, in any order.
+        how: How the adapter uses it, which decides what other parameters are allowed:
 
-    - called: by us.  Further parameters must have defaults.
-    - read: called or built by the engine; we read what it leaves.  Anything else.
-    - wrapped, hooked, extended (a subclass overrides it): our function passes on all that it is given.  Anything else.
-    - replaced: our function takes exactly these and does not pass on others.  Nothing else.
+            - called: The adapter calls it.  Further parameters must have defaults.
+            - read: The engine calls or builds it and the adapter reads the result.  Any others are allowed.
+            - wrapped, hooked, extended: The adapter's function passes all arguments on.  Any others are allowed.
+            - replaced: The adapter's function takes exactly these parameters.  No others are allowed.
+        why: What the adapter needs it for.
     """
 
     group: str
@@ -35,7 +40,11 @@ class IntegrationPoint(NamedTuple):
     why: str
 
     def problem(self, lookup: Lookup | None = None) -> str | None:
-        """What is wrong with this line, if anything; lookup: where, None: in the installed engine."""
+        """Return a description of the mismatch; None if there is none.
+
+        Args:
+            lookup: Returns the parameters of a module's function; None: inspect the installed engine.
+        """
         try:
             found = (lookup or installed)(self.module, self.function)
         except LookupError as error:
@@ -46,6 +55,7 @@ class IntegrationPoint(NamedTuple):
         return f"{self.function} of {self.module} takes ({got}) where ({self.parameters}) is expected"
 
     def _holds(self, found: list[Parameter]) -> bool:
+        """Whether the parameters that were found satisfy this integration point."""
         leading, star, keywords = (part.split() for part in self.parameters.partition("*"))
         if self.how == "replaced":
             return not star and [one.name for one in found] == leading
@@ -59,9 +69,17 @@ class IntegrationPoint(NamedTuple):
 
 
 def installed(module: str, function: str) -> list[Parameter]:
-    """The parameters of a function of an installed module.
+    """Return the parameters of a function of an installed module.
 
-    Errors: `LookupError` where it cannot be used.
+    Args:
+        module: Full name of the module.
+        function: Name of the function, with its class if it has one.
+
+    Returns:
+        Its parameters.
+
+    Raises:
+        LookupError: The module or function cannot be imported or inspected.
     """
     try:
         found: object = import_module(module)
@@ -73,16 +91,30 @@ def installed(module: str, function: str) -> list[Parameter]:
         raise LookupError(str(error)) from error
 
 
-def sentences(table: Iterable[IntegrationPoint], mend: str) -> Iterator[str]:
-    """One sentence for each line that does not hold in the installed engine; ``mend`` says what to do about it."""
-    return (f"{problem}; {mend}." for line in table if (problem := line.problem()))
+def mismatches(table: Iterable[IntegrationPoint], fix: str) -> Iterator[str]:
+    """Yield one sentence for each integration point that the installed engine does not satisfy.
+
+    Args:
+        table: Integration points to check.
+        fix: How to fix a mismatch, without a period.
+    """
+    return (f"{problem}; {fix}." for line in table if (problem := line.problem()))
 
 
-def findings(engine: str, table: Iterable[IntegrationPoint], mend: str) -> list[Finding]:
-    """Every line of a table, for `mtpc doctor`."""
+def check_results(engine: str, table: Iterable[IntegrationPoint], fix: str) -> list[CheckResult]:
+    """Check every integration point for ``mtpc doctor``.
+
+    Args:
+        engine: Name of the engine.
+        table: Integration points to check.
+        fix: How to fix a mismatch, without a period.
+
+    Returns:
+        One result for each integration point.
+    """
     lines = []
     for line in table:
         problem = line.problem()
-        detail, advice = (problem, f"{mend.capitalize()}.") if problem else (f"{line.how}: {line.why}", "")
-        lines.append(Finding(f"{engine}: {line.function}", problem is None, detail, advice))
+        detail, advice = (problem, f"{fix.capitalize()}.") if problem else (f"{line.how}: {line.why}", "")
+        lines.append(CheckResult(f"{engine}: {line.function}", problem is None, detail, advice))
     return lines

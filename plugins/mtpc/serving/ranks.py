@@ -1,8 +1,9 @@
-"""Whether all tensor-parallel ranks draft with the same files and the same version of this package.
+"""Checks that all tensor-parallel ranks draft with the same files and the same version of this package.
 
-Ranks on several machines read a directory each.  Where these differ, ranks draft different tokens, write keys and
-values of different texts, and nobody would notice.  So each says what it drafts with before it drafts; and of what each
-measures for itself, all take what the first one found.
+Ranks on several machines read separate directories.
+If these differ, ranks draft different tokens and write keys and values of different texts, without an error.
+So ranks exchange fingerprints of their files before they draft.
+Values that each rank measures itself are replaced by those of the first rank.
 """
 
 from __future__ import annotations
@@ -22,79 +23,101 @@ from mtpc.files.weights import WEIGHTS
 from mtpc.prompt_lookup.table import FILE
 from mtpc.vocabulary.settings import parse_settings
 
-WAIT = timedelta(minutes=10)  # for ranks that are still loading
-PIECE, PIECES = 1 << 12, 1 << 12  # of a file: bytes, and how many there are of a large one
+TIMEOUT = timedelta(minutes=10)  # for ranks that are still loading
+SAMPLE_BYTES, SAMPLES = 1 << 12, 1 << 12  # bytes of a sample, and samples of a large file
 MISSING = "missing"
 PACKAGE = "mtpc-plugins"
 
 
-def drafting_with(folder: Path, vocabulary: Mapping[str, Any]) -> dict[str, str]:
-    """What this rank says: the version of this package, and digests of the files that it drafts with.
+def drafter_fingerprints(folder: Path, vocabulary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the version of this package and digests of the files that this rank drafts with.
 
-    folder: of the drafter.  vocabulary: what the user says of the draft vocabulary, see `parse_settings`.
+    Args:
+        folder: The drafter checkpoint.
+        vocabulary: The user's settings of the draft vocabulary; see `parse_settings`.
+
+    Returns:
+        Digests by file, and the version under `PACKAGE`.
     """
     files = [folder / name for name in ("config.json", WEIGHTS, FILE)]
     if (parsed := parse_settings(vocabulary, folder)) is not None:
         files.append(parsed[0])
-    # By their names, as each machine may keep the drafter elsewhere: one from the Hub is in a cache.
+    # Files are compared by name: each machine may have the checkpoint in another folder, such as the Hub's cache.
     named = {f"{file.name} of the drafter" if file.parent == folder else str(file): digest(file) for file in files}
     return {PACKAGE: __version__} | named
 
 
 def digest(file: Path) -> str:
-    """Of a file's size and content; of more than 16 MiB only of pieces of 4 KiB, spread evenly over it.
+    """Return a digest of a file's size and content; of more than 16 MiB, only 4 KiB samples spread evenly are read.
 
-    That takes a fraction of a second for a drafter of any size.  A training changes every tensor, and so what the
-    pieces hold; of a few numbers that were changed by hand it may see nothing.
+    This takes a fraction of a second for a drafter of any size.
+    Training changes every tensor, so the samples differ; a change of a few numbers by hand may not be detected.
+
+    Args:
+        file: The file; a missing one gives `MISSING`.
     """
     found = hashlib.sha256()
     try:
         size = file.stat().st_size
         found.update(str(size).encode())
         with file.open("rb") as stream:
-            for start in range(0, size, max(PIECE, size // PIECES)):
+            for start in range(0, size, max(SAMPLE_BYTES, size // SAMPLES)):
                 stream.seek(start)
-                found.update(stream.read(PIECE))
+                found.update(stream.read(SAMPLE_BYTES))
     except OSError:
         return MISSING
     return found.hexdigest()
 
 
 def check_ranks(group: dist.ProcessGroup, folder: Path, vocabulary: Mapping[str, Any]) -> None:
-    """Whether all ranks of a group of processes that speak gloo draft with the same; each of them asks.
+    """Check that all ranks draft with the same files and version; every rank must call this.
 
-    Errors: `MTPCError` on every rank for what is not the same, and for a rank that says nothing in time: one without
-    the plugin.
+    Args:
+        group: Gloo process group of the ranks.
+        folder: The drafter checkpoint.
+        vocabulary: The user's settings of the draft vocabulary; see `parse_settings`.
+
+    Raises:
+        MTPCError: Ranks differ, or a rank did not answer in time, for example one without the plugin.
     """
-    own = drafting_with(folder, vocabulary)
-    said: list[dict[str, str]] = [{}] * dist.get_world_size(group)
+    mine = drafter_fingerprints(folder, vocabulary)
+    reported: list[dict[str, str]] = [{}] * dist.get_world_size(group)
     try:
-        dist.monitored_barrier(group, timeout=WAIT, wait_all_ranks=True)
-        dist.all_gather_object(said, own, group)
+        dist.monitored_barrier(group, timeout=TIMEOUT, wait_all_ranks=True)
+        dist.all_gather_object(reported, mine, group)
     except RuntimeError as error:
         raise MTPCError(
-            f"not all {len(said)} tensor-parallel ranks have said what they draft with: the machine of each needs this "
-            f"package, where nothing may leave its plugin out ({first_line(error)})."
+            f"not all {len(reported)} tensor-parallel ranks reported their drafter files in time: install mtpc-plugins "
+            f"on every machine and enable its plugin there ({first_line(error)})."
         ) from None
-    compare(said)
+    check_equal(reported)
 
 
 def of_first_rank(group: dist.ProcessGroup, values: tuple[float, ...]) -> tuple[float, ...]:
-    """What the first rank of a group of processes that speak gloo has measured; each of them asks."""
-    told = torch.tensor(values, dtype=torch.float64)
-    dist.broadcast(told, dist.get_global_rank(group, 0), group)
-    return tuple(told.tolist())
+    """Return the first rank's values on all ranks; every rank must call this.
 
-
-def compare(said: Sequence[Mapping[str, str]]) -> None:
-    """What each rank says must be what the first one does.
-
-    Errors: `MTPCError` with the ranks that differ.
+    Args:
+        group: Gloo process group of the ranks.
+        values: This rank's values.
     """
-    for what in dict.fromkeys(what for each in said for what in each):
-        values = [each.get(what, MISSING)[:12] for each in said]
+    shared = torch.tensor(values, dtype=torch.float64)
+    dist.broadcast(shared, dist.get_global_rank(group, 0), group)
+    return tuple(shared.tolist())
+
+
+def check_equal(reported: Sequence[Mapping[str, str]]) -> None:
+    """Check that all ranks reported what the first one did.
+
+    Args:
+        reported: Fingerprints by rank.
+
+    Raises:
+        MTPCError: The ranks that differ.
+    """
+    for item in dict.fromkeys(item for rank_report in reported for item in rank_report):
+        values = [rank_report.get(item, MISSING)[:12] for rank_report in reported]
         if others := [f"{value} on rank {rank}" for rank, value in enumerate(values) if value != values[0]]:
             raise MTPCError(
-                f"tensor-parallel ranks would draft different tokens: {what} is {values[0]} on rank 0, but "
-                f"{', '.join(others)}; all of them need the same."
+                f"tensor-parallel ranks would draft different tokens: {item} is {values[0]} on rank 0, but "
+                f"{', '.join(others)}; install the same files and version everywhere."
             )

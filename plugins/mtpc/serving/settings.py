@@ -1,4 +1,4 @@
-"""What a user of either engine says of drafting; each adapter adds what only its engine has."""
+"""Settings of drafting in either engine; each adapter adds those that only its engine has."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ COPY, ADAPTIVE, COST = "copy", "adaptive", "step_cost"
 
 
 class DraftSettings(VocabularyChoice):
-    """The settings.
+    """Settings of drafting.
 
     Attributes:
         copy_: Whether to mix prompt lookup into every draft; by default only for a checkpoint that does nothing else.
         adaptive: Whether draft lengths adapt, where drafts may have any length; false: always draft K tokens.
-        step_cost: Costs of decoding steps, see below; without it they are timed while the engine starts.
+        step_cost: Costs of decoding steps, see below; without it they are measured while the engine starts.
     """
 
     copy_: Annotated[bool | None, Field(alias=COPY)] = None
@@ -28,7 +28,7 @@ class DraftSettings(VocabularyChoice):
 
     @property
     def vocabulary_values(self) -> dict[str, Any]:
-        """What is said of the draft vocabulary, see `mtpc.vocabulary.settings.open_vocabularies`."""
+        """Settings of the draft vocabulary; see `mtpc.vocabulary.settings.open_vocabularies`."""
         return self.model_dump(include=set(VocabularyChoice.model_fields), exclude_unset=True)
 
     def copies(self, always: bool, name: str) -> bool:
@@ -36,11 +36,11 @@ class DraftSettings(VocabularyChoice):
 
         Args:
             always: Whether the drafter does nothing else.
-            name: Of the settings, for a sentence.
+            name: Name of the settings, for an error.
 
         Raises:
-            MTPCError: Such a drafter is told not to.
+            MTPCError: ``copy`` is false for a drafter that does nothing else.
         """
         if always and self.copy_ is False:
-            raise MTPCError(f"the {COPY!r} of {name} is false, but the drafter does nothing else.")
+            raise MTPCError(f"the {COPY!r} of {name} must not be false: this drafter does nothing else.")
         return always if self.copy_ is None else self.copy_

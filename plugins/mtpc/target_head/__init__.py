@@ -1,1 +1,1 @@
-"""The target's embedding and output head as drafters use them: whole, rows of draft vocabularies, a sample of rows."""
+"""The target's embedding and output head as drafters use them: whole, or the rows of draft vocabularies only."""

@@ -1,4 +1,4 @@
-"""A draft's logits where every request of a batch drafts from a vocabulary of its own."""
+"""Draft logits where every request of a batch may have a different draft vocabulary."""
 
 from __future__ import annotations
 
@@ -9,20 +9,29 @@ import torch
 from torch import Tensor
 
 from mtpc.draw import draw_mixed, draw_tokens, most_probable
-from mtpc.target_head.rows import ALONE, Ranks, Rows
-from mtpc.target_head.shared import Head, places
-from mtpc.to_device import sent
+from mtpc.target_head.rows import SINGLE_RANK, HeadRows, Ranks
+from mtpc.target_head.shared import Head, index_by_token
+from mtpc.to_device import copy_to_device
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 
 class DraftLogits:
-    """The output head's rows of every draft vocabulary, and logits over the whole vocabulary made of them.
+    """Output head rows of all draft vocabularies, and logits over the whole vocabulary computed from them.
 
-    A token that cannot be drafted has the logit -inf, hence the probability 0 in the distribution that the drafts are
-    drawn from and that the verifier sees: lossless at any temperature.
+    A token outside a request's draft vocabulary has the logit -inf, hence probability 0.
+    Tokens are drawn from that distribution and the verifier receives it, so drafting is lossless at any temperature.
 
-    shard: of the target's output head, this rank's, [V / count, d]; only rows of it are kept, unless requests may draft
-    from all tokens.  whole: makes logits of all tokens, states [n, d] -> [n, V]; None: from the shards.
+    Every method takes hidden states [n, d] and the vocabulary number of each row, int64 [n]; None: vocabulary 0.
+    Numbers are best kept on the CPU: there rows are grouped without waiting for the device.
+    Only vocabularies in use are computed, and only for their rows.
+
+    Attributes:
+        vocab_size: V of the target.
+        names: Names of the draft vocabularies, by number.
+        ids: Tokens of each vocabulary, ascending, int64 [R].
+        rows: Output head rows of each vocabulary but the one of all tokens.
+        index_by_token: Index in ``ids`` of every token, int64 [V], -1 where it is missing; one for each vocabulary.
+        whole: Computes logits of all tokens, [n, d] -> [n, V]; None where no request can draft from all tokens.
     """
 
     def __init__(
@@ -30,79 +39,101 @@ class DraftLogits:
         vocabularies: DraftVocabularies,
         shard: Tensor,
         whole: Callable[[Tensor], Tensor] | None = None,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_RANK,
     ) -> None:
+        """Gather the rows of all draft vocabularies.
+
+        Args:
+            vocabularies: Draft vocabularies of the server.
+            shard: This rank's shard of the target's output head, [V / count, d].  Only the gathered rows are kept,
+                unless requests may draft from all tokens.
+            whole: Computes logits of all tokens, [n, d] -> [n, V]; None: they are computed from the shards.
+            ranks: Tensor-parallel ranks that hold the head.
+        """
         self.vocab_size = vocabularies.vocab_size
         self.names = vocabularies.names
         self.ids = tuple(ids.to(shard.device) for ids in vocabularies.ids)  # int64 [R] of each vocabulary
         by_language = self.ids[:-1] if vocabularies.detector is not None else self.ids
-        self.rows = tuple(Rows.of(shard, ids, ranks) for ids in by_language)
-        self.places = tuple(places(ids, self.vocab_size) for ids in self.ids)
-        self.whole = None if vocabularies.detector is None else whole or Rows(shard, self.vocab_size, ranks)
+        self.rows = tuple(HeadRows.of(shard, ids, ranks) for ids in by_language)
+        self.index_by_token = tuple(index_by_token(ids, self.vocab_size) for ids in self.ids)
+        self.whole = None if vocabularies.detector is None else whole or HeadRows(shard, self.vocab_size, ranks)
 
     @property
     def summary(self) -> str:
-        """One line for a log: the draft vocabularies, their sizes and the memory of their rows."""
+        """One log line: the draft vocabularies, their sizes and the memory of their rows."""
         named = ", ".join(f"{name} ({len(ids)} tokens)" for name, ids in zip(self.names, self.ids, strict=True))
         memory = sum(rows.nbytes for rows in self.rows)
-        memory += self.whole.rounded_nbytes if isinstance(self.whole, Rows) else 0
-        return f"drafting from {named} of {self.vocab_size} tokens; the head's rows of them take {memory / 1e6:.1f} MB"
+        memory += self.whole.rounded_nbytes if isinstance(self.whole, HeadRows) else 0
+        return f"drafting from {named} of {self.vocab_size} tokens; their output head rows take {memory / 1e6:.1f} MB"
 
     def __call__(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
-        """Logits [n, V] of states [n, d], in their type.
+        """Return logits over the whole vocabulary, [n, V], in the dtype of the states.
 
-        numbers: int64 [n], the number of each row's draft vocabulary; None: the first for all.  It is best on the CPU,
-        where it groups the rows without asking the device: only those in use are computed, for their rows.
+        Args:
+            states: Hidden states, [n, d].
+            numbers: Draft vocabulary of each row, int64 [n]; None: vocabulary 0.
         """
         whole = states.new_full((len(states), self.vocab_size), -torch.inf)
-        only = self._only(numbers)
-        if only is not None:
-            return whole.index_copy_(1, self.ids[only], self._of(only, states))
+        shared = self._shared_vocabulary(numbers)
+        if shared is not None:
+            return whole.index_copy_(1, self.ids[shared], self._vocabulary_logits(shared, states))
         assert numbers is not None
-        for number, rows in groups(numbers, states.device):
-            whole[rows[:, None], self.ids[number]] = self._of(number, states[rows])
+        for number, rows in rows_by_vocabulary(numbers, states.device):
+            whole[rows[:, None], self.ids[number]] = self._vocabulary_logits(number, states[rows])
         return whole
 
     def head(self, numbers: Tensor | None = None) -> Head:
-        """What the parallel parts of these rows draft through: the rows' own draft vocabulary, if they share one.
+        """Return the head that the parallel part drafts through: one draft vocabulary, if all requests share it.
 
-        numbers: int64 [B], as above.
+        Args:
+            numbers: Draft vocabulary of each request, int64 [B]; None: vocabulary 0.
         """
-        only = self._only(numbers)
-        if only is not None:
-            return DraftHead(partial(self._of, only), self.vocab_size, self.ids[only])
+        shared = self._shared_vocabulary(numbers)
+        if shared is not None:
+            return DraftHead(partial(self._vocabulary_logits, shared), self.vocab_size, self.ids[shared])
         return DraftHead(self, self.vocab_size, numbers=numbers)
 
     def greedy(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
-        """The token of the largest logit in each row, int64 [n], without logits of the whole vocabulary.
+        """Return the token of the largest logit in each row, int64 [n], without logits of the whole vocabulary.
 
-        States and numbers as above.
+        Args:
+            states: Hidden states, [n, d].
+            numbers: Draft vocabulary of each row, int64 [n]; None: vocabulary 0.
         """
-        only = self._only(numbers)
-        if only is not None:
-            return self.ids[only][self._of(only, states).argmax(-1)]
+        shared = self._shared_vocabulary(numbers)
+        if shared is not None:
+            return self.ids[shared][self._vocabulary_logits(shared, states).argmax(-1)]
         assert numbers is not None
         tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
-        for number, rows in groups(numbers, states.device):
-            tokens[rows] = self.ids[number][self._of(number, states[rows]).argmax(-1)]
+        for number, rows in rows_by_vocabulary(numbers, states.device):
+            tokens[rows] = self.ids[number][self._vocabulary_logits(number, states[rows]).argmax(-1)]
         return tokens
 
     def drawn(
         self, states: Tensor, temperature: Tensor, uniforms: Tensor, numbers: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """`draw_tokens` from the logits of each row's vocabulary: tokens int64 [n], and probabilities float32 [n, V].
+        """Draw one token in each row with `draw_tokens`.
 
-        temperature: [n].  uniforms: float64 [n].  States and numbers as above.
+        Args:
+            states: Hidden states, [n, d].
+            temperature: Sampling temperature of each row, [n]; 0 is greedy.
+            uniforms: Uniform random numbers in [0, 1), float64 [n].
+            numbers: Draft vocabulary of each row, int64 [n]; None: vocabulary 0.
+
+        Returns:
+            Tokens, int64 [n], and the probabilities that they were drawn from, float32 [n, V].
         """
         whole = torch.zeros(len(states), self.vocab_size, device=states.device)
-        only = self._only(numbers)
-        if only is not None:
-            choice, probs = draw_tokens(self._of(only, states), temperature, uniforms)
-            return self.ids[only][choice], whole.index_copy_(1, self.ids[only], probs)
+        shared = self._shared_vocabulary(numbers)
+        if shared is not None:
+            choice, probs = draw_tokens(self._vocabulary_logits(shared, states), temperature, uniforms)
+            return self.ids[shared][choice], whole.index_copy_(1, self.ids[shared], probs)
         assert numbers is not None
         tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
-        for number, rows in groups(numbers, states.device):
-            choice, probs = draw_tokens(self._of(number, states[rows]), temperature[rows], uniforms[rows])
+        for number, rows in rows_by_vocabulary(numbers, states.device):
+            choice, probs = draw_tokens(
+                self._vocabulary_logits(number, states[rows]), temperature[rows], uniforms[rows]
+            )
             tokens[rows] = self.ids[number][choice]
             whole[rows[:, None], self.ids[number]] = probs
         return tokens, whole
@@ -116,60 +147,81 @@ class DraftLogits:
         weights: Tensor,
         numbers: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `drawn`, where one token of each row has a weight of its own; and its probability without that, [n].
+        """Draw one token in each row from the drafter's distribution mixed with prompt lookup.
 
-        copied: int64 [n], these tokens, also some that no vocabulary holds.  weights: float32 [n], see `draw_mixed`.
+        Args:
+            states: Hidden states, [n, d].
+            temperature: Sampling temperature of each row, [n]; 0 is greedy.
+            uniforms: Uniform random numbers in [0, 1), float64 [n].
+            copied: Token that prompt lookup proposes in each row, int64 [n]; it may be outside every vocabulary.
+            weights: Mixture weight of that token, float32 [n]; see `draw_mixed`.
+            numbers: Draft vocabulary of each row, int64 [n]; None: vocabulary 0.
+
+        Returns:
+            Tokens, int64 [n]; the probabilities that they were drawn from, float32 [n, V]; and the drafter's
+            probability of the proposed token, float32 [n].
         """
-        tokens, likely = torch.empty_like(copied), torch.empty_like(weights)
+        tokens, drafter_probs = torch.empty_like(copied), torch.empty_like(weights)
         whole = torch.zeros(len(states), self.vocab_size, device=states.device)
 
         def draw(number: int, rows: Tensor | slice) -> Tensor:
             ids, other = self.ids[number], copied[rows]
-            places = self.places[number][other]
-            mixed = draw_mixed(self._of(number, states[rows]), temperature[rows], uniforms[rows], places, weights[rows])
-            choice, likely[rows] = mixed.columns, mixed.likely
+            columns = self.index_by_token[number][other]
+            mixed = draw_mixed(
+                self._vocabulary_logits(number, states[rows]), temperature[rows], uniforms[rows], columns, weights[rows]
+            )
+            choice, drafter_probs[rows] = mixed.columns, mixed.drafter_probs
             tokens[rows] = torch.where(choice < len(ids), ids[choice.clamp_max(len(ids) - 1)], other)
             outside[rows] = mixed.probs[:, -1:]
             return mixed.probs[:, :-1]
 
-        outside, only = weights.new_zeros(len(states), 1), self._only(numbers)
-        if only is not None:
-            whole.index_copy_(1, self.ids[only], draw(only, slice(None)))
+        outside, shared = weights.new_zeros(len(states), 1), self._shared_vocabulary(numbers)
+        if shared is not None:
+            whole.index_copy_(1, self.ids[shared], draw(shared, slice(None)))
         else:
             assert numbers is not None
-            for number, rows in groups(numbers, states.device):
+            for number, rows in rows_by_vocabulary(numbers, states.device):
                 whole[rows[:, None], self.ids[number]] = draw(number, rows)
-        return tokens, whole.scatter_add_(1, copied[:, None], outside), likely
+        return tokens, whole.scatter_add_(1, copied[:, None], outside), drafter_probs
 
     def most_probable(
         self, states: Tensor, copied: Tensor | None, numbers: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The most probable token of each row, int64 [n], its probability, and that of another token, float32 [n].
+        """Return the most probable token of each row with its probability, and the probability of one other token.
 
-        copied: int64 [n], the other one; None: there is none.  States and numbers as above.
+        Args:
+            states: Hidden states, [n, d].
+            copied: The other token of each row, int64 [n]; None: its probability is 0.
+            numbers: Draft vocabulary of each row, int64 [n]; None: vocabulary 0.
+
+        Returns:
+            Tokens, int64 [n]; their probabilities, float32 [n]; and the probabilities of the other tokens, float32 [n].
+            All are of temperature 1.
         """
-        only = self._only(numbers)
-        if only is not None:
-            columns = None if copied is None else self.places[only][copied]
-            choice, likely, other = most_probable(self._of(only, states), columns)
-            return self.ids[only][choice], likely, other
+        shared = self._shared_vocabulary(numbers)
+        if shared is not None:
+            columns = None if copied is None else self.index_by_token[shared][copied]
+            choice, drafter_probs, other = most_probable(self._vocabulary_logits(shared, states), columns)
+            return self.ids[shared][choice], drafter_probs, other
         assert numbers is not None
         tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
-        likely, other = torch.empty(2, len(states), device=states.device)
-        for number, rows in groups(numbers, states.device):
-            columns = None if copied is None else self.places[number][copied[rows]]
-            choice, likely[rows], other[rows] = most_probable(self._of(number, states[rows]), columns)
+        drafter_probs, other = torch.empty(2, len(states), device=states.device)
+        for number, rows in rows_by_vocabulary(numbers, states.device):
+            columns = None if copied is None else self.index_by_token[number][copied[rows]]
+            choice, drafter_probs[rows], other[rows] = most_probable(
+                self._vocabulary_logits(number, states[rows]), columns
+            )
             tokens[rows] = self.ids[number][choice]
-        return tokens, likely, other
+        return tokens, drafter_probs, other
 
-    def _only(self, numbers: Tensor | None) -> int | None:
-        """The number of the vocabulary of all rows; None where they may differ."""
+    def _shared_vocabulary(self, numbers: Tensor | None) -> int | None:
+        """Return the vocabulary number that all rows share; None where rows may differ."""
         if numbers is None or len(self.ids) == 1:
             return 0
         return int(numbers) if len(numbers) == 1 else None
 
-    def _of(self, number: int, states: Tensor) -> Tensor:
-        """Logits of one vocabulary: [m, d] -> [m, R]."""
+    def _vocabulary_logits(self, number: int, states: Tensor) -> Tensor:
+        """Return logits of one vocabulary: [m, d] -> [m, R]."""
         if number == len(self.rows):
             assert self.whole is not None
             return self.whole(states).to(states.dtype)
@@ -177,10 +229,13 @@ class DraftLogits:
 
 
 class DraftHead(Head):
-    """A head that is a function.
+    """A head whose logits are computed by a function.
 
-    logits_of: states [n, d] -> [n, R]; it is told the numbers of their draft vocabularies, int64 [n], where these are
-    given of B rows, of as many states each.  ids: as of any `Head`.
+    Args:
+        logits_of: Maps states [n, d] to logits [n, R].  With ``numbers`` it also takes those of the n rows, int64 [n].
+        vocab_size: V of the target.
+        ids: Tokens of the logits, int64 [R]; None: all tokens in order.
+        numbers: Draft vocabularies of B requests, int64 [B], with equally many states each; None: one vocabulary.
     """
 
     def __init__(
@@ -193,18 +248,20 @@ class DraftHead(Head):
         self.logits_of, self.vocab_size, self.ids, self.numbers = logits_of, vocab_size, ids, numbers
 
     def logits(self, states: Tensor) -> Tensor:
+        """Return logits of states [..., d], float32 [..., R]; see `Head.logits`."""
         flat, numbers = states.flatten(0, -2), self.numbers
         numbered = () if numbers is None else (numbers.repeat_interleave(len(flat) // len(numbers)),)
         return self.logits_of(flat, *numbered).unflatten(0, states.shape[:-1]).float()
 
     def of_rows(self, rows: slice) -> DraftHead:
+        """Return the head for a slice of the batch's requests."""
         if self.numbers is None:
             return self
         return DraftHead(self.logits_of, self.vocab_size, self.ids, self.numbers[rows])
 
 
-def groups(numbers: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    """Each vocabulary in use, with its rows: int64 on the device, which nothing waits for."""
+def rows_by_vocabulary(numbers: Tensor, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    """Yield each vocabulary in use and its rows, int64 [m] on the device, without waiting for the device."""
     for number in numbers.unique().tolist():
         rows = (numbers == number).nonzero()[:, 0]
-        yield number, sent(rows, device)
+        yield number, copy_to_device(rows, device)

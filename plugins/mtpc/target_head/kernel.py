@@ -1,4 +1,4 @@
-"""Logits of a few rows of states, each of its own draft vocabulary, in one Triton kernel."""
+"""A Triton kernel for logits of a few rows of states, each with its request's draft vocabulary."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BATCH = 16  # rows of states at most: the smallest tile that a GPU multiplies
-BLOCK, PART = 32, 128  # columns of one program, and how much of a row it reads at a time
+MAX_ROWS = 16  # states at most: the smallest tile that a GPU multiplies
+BLOCK, COLUMNS_AT_ONCE = 32, 128  # head rows of one program, and how many of their numbers it reads at a time
 
 
 @triton.jit
@@ -26,12 +26,12 @@ def _logits(  # type: ignore[no-untyped-def]
     step: tl.constexpr,
 ) -> None:
     batch, columns = tl.arange(0, tile)[:, None], tl.program_id(0) * block + tl.arange(0, block)[None, :]
-    there = (batch < count) & (columns < size)
+    inside = (batch < count) & (columns < size)
     number = tl.load(numbers + batch, mask=batch < count, other=0)
-    own = tl.load(held + number * size + columns, mask=there, other=0)
-    used = tl.max(own, 0)[None, :] > 0
+    allowed = tl.load(held + number * size + columns, mask=inside, other=0)
+    used = tl.max(allowed, 0)[None, :] > 0
     sums = tl.zeros((tile, block), tl.float32)
-    if tl.max(tl.max(own, 0), 0) > 0:
+    if tl.max(tl.max(allowed, 0), 0) > 0:
         first = columns.to(tl.int64) * width
         for start in range(0, width, step):
             part = start + tl.arange(0, step)
@@ -39,18 +39,27 @@ def _logits(  # type: ignore[no-untyped-def]
             state = tl.load(states + batch * width + across, mask=(batch < count) & (across < width), other=0.0)
             row = tl.load(rows + first + down, mask=used & (down < width), other=0.0)
             sums = tl.dot(state, row, sums, input_precision="ieee")
-    value = tl.where(own > 0, sums, float("-inf")).to(logits.dtype.element_ty)
-    tl.store(logits + batch * size + columns, value, mask=there)
+    value = tl.where(allowed > 0, sums, float("-inf")).to(logits.dtype.element_ty)
+    tl.store(logits + batch * size + columns, value, mask=inside)
 
 
-def logits_of_own(states: Tensor, rows: Tensor, held: Tensor, numbers: Tensor) -> Tensor:
-    """`mtpc.target_head.union.logits_of_own` for `BATCH` rows of states at most, which must be of the rows' type.
+def logits_by_vocabulary(states: Tensor, rows: Tensor, held: Tensor, numbers: Tensor) -> Tensor:
+    """Compute `mtpc.target_head.union.logits_by_vocabulary` on a GPU.
 
-    A row that none of them may draft is not read, any other once.
+    Head rows that no request may draft are skipped; every other row is read once.
+
+    Args:
+        states: Hidden states in the dtype of ``rows``, [n, d], n at most `MAX_ROWS`.
+        rows: Output head rows, [m, d].
+        held: Which vocabulary contains the token of which row, bool [L, m].
+        numbers: Draft vocabulary of each state, int64 [n].
+
+    Returns:
+        Logits [n, m]; -inf for a token outside the request's draft vocabulary.
     """
     logits = states.new_empty(len(states), len(rows))
     _logits[(triton.cdiv(len(rows), BLOCK),)](
         states.contiguous(), rows, held.view(torch.uint8), numbers, logits,
-        len(states), len(rows), rows.shape[1], BATCH, BLOCK, PART,
+        len(states), len(rows), rows.shape[1], MAX_ROWS, BLOCK, COLUMNS_AT_ONCE,
     )  # fmt: skip
     return logits

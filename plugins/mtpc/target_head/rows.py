@@ -10,14 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtpc.target_head.int8 import Int8Linear, fits
+from mtpc.target_head.int8 import Int8Linear, fits_int8
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks that hold an output head, each as many of its rows, one rank after the other.
+    """Tensor-parallel ranks that hold an output head, equally many consecutive rows each.
 
-    number: this rank's, of ``count``.  gather: [n, m] of every rank -> [n, count * m], side by side on all ranks.
+    Attributes:
+        number: This rank's number, from 0.
+        count: Number of ranks.
+        gather: Concatenates [n, m] of every rank to [n, count * m] on all ranks.
     """
 
     number: int = 0
@@ -25,74 +28,89 @@ class Ranks:
     gather: Callable[[Tensor], Tensor] = lambda tensor: tensor
 
 
-ALONE = Ranks()
-PLAIN = (torch.float32, torch.bfloat16, torch.float16)  # FP8 is not: its numbers need their scales
-FEW = 4  # rows of states that read int8 faster than bfloat16, on an AMD EPYC: half the time for one, 0.6 for four
+SINGLE_RANK = Ranks()
+UNQUANTIZED = (torch.float32, torch.bfloat16, torch.float16)  # FP8 is not one: its numbers need their scales
+# States up to which int8 is faster than bfloat16 on an AMD EPYC: half the time for 1 row, 0.6 of it for 4.
+MAX_INT8_ROWS = 4
 
 
 def plain_weight(head: Any, hidden_size: int | None = None) -> Tensor | None:
-    """Return the weight [V, d] of an output head whose rows are logits' factors as they are, None of a quantized head.
+    """Return the weight [V, d] of an unquantized output head; None where there is none.
 
-    head: an engine's module; None: there is none.  hidden_size: d; None: any.
+    Args:
+        head: Output head module of an engine; None: there is none.
+        hidden_size: d that the weight must have; None: any.
     """
     weight = getattr(head, "weight", None)
-    if weight is None or weight.dtype not in PLAIN or hidden_size not in (None, weight.shape[-1]):
+    if weight is None or weight.dtype not in UNQUANTIZED or hidden_size not in (None, weight.shape[-1]):
         return None
     found: Tensor = weight.data
     return found
 
 
-class Rows:
-    """Rows of the head, of which every rank holds and multiplies its share: all draft from the same gathered logits.
+class HeadRows:
+    """Rows of the output head; every rank holds and multiplies its share, and all draft from the same gathered logits.
 
-    On a CPU that computes in bfloat16, up to `FEW` rows of states read the head's rows rounded to int8: half as many
-    bytes, and drafts from just these logits.
+    On a CPU with bfloat16 weights, up to `MAX_INT8_ROWS` states are multiplied by the rows rounded to int8.
+    That reads half as many bytes.
+    Tokens are drawn from these very logits, so drafting stays lossless.
 
-    share: [m, d].  size: of all ranks' shares together, without the rows that fill up the last ones.
+    Args:
+        share: This rank's rows, [m, d].
+        size: Rows of all shares together, without the padding of the last ones.
+        ranks: Tensor-parallel ranks that hold the head.
     """
 
-    def __init__(self, share: Tensor, size: int, ranks: Ranks = ALONE) -> None:
+    def __init__(self, share: Tensor, size: int, ranks: Ranks = SINGLE_RANK) -> None:
         self.share, self.size, self.ranks = share, size, ranks
-        fast = share.device.type == "cpu" and share.dtype == torch.bfloat16 and fits(share)
+        fast = share.device.type == "cpu" and share.dtype == torch.bfloat16 and fits_int8(share)
         self.rounded = Int8Linear(share) if fast else None
 
     @classmethod
-    def of(cls, shard: Tensor, ids: Tensor, ranks: Ranks = ALONE) -> Rows:
-        """Those of the tokens ``ids``, int64 [R], in their order: copies, the first of them for the first rank.
+    def of(cls, shard: Tensor, ids: Tensor, ranks: Ranks = SINGLE_RANK) -> HeadRows:
+        """Gather the rows of some tokens from all ranks.
 
-        shard: of the head, this rank's, [V / count, d].  Every rank contributes the rows that it has; in between there
-        are as many rows as tokens.
+        Args:
+            shard: This rank's shard of the head, [V / count, d].
+            ids: Tokens, int64 [R]; their rows keep this order, and the first rank gets the first of them.
+            ranks: Tensor-parallel ranks that hold the head.  Every rank must call this: each contributes the rows it
+                has.
+
+        Returns:
+            The rows, copied.
         """
         each, first = -(-len(ids) // ranks.count), ranks.number * len(shard)
         for number, wanted in enumerate(F.pad(ids - first, (0, each * ranks.count - len(ids)), value=-1).split(each)):
             elsewhere = (wanted < 0) | (wanted >= len(shard))
             held = shard[wanted.clamp(0, len(shard) - 1)].masked_fill_(elsewhere[:, None], 0)
-            held = ranks.gather(held).unflatten(1, (ranks.count, -1)).sum(1)  # all but one of them are zeros
+            held = (
+                ranks.gather(held).unflatten(1, (ranks.count, -1)).sum(1)
+            )  # one rank has the row, the others add zeros
             if number == ranks.number:
                 share = held
         return cls(share, len(ids), ranks)
 
     @property
     def nbytes(self) -> int:
-        """Of this rank's share."""
+        """Bytes of this rank's share."""
         return self.share.nbytes + self.rounded_nbytes
 
     @property
     def rounded_nbytes(self) -> int:
-        """Of what is rounded of this rank's share, 0 if nothing is."""
+        """Bytes of the int8 copy of this rank's share, 0 without one."""
         return 0 if self.rounded is None else sum(tensor.nbytes for tensor in self.rounded.buffers())
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Their logits: states [n, d] -> [n, size], in their type."""
+        """Return logits of states [n, d] in their dtype, [n, size]."""
         return self.gathered(self.of_share(states))
 
     def of_share(self, states: Tensor) -> Tensor:
-        """Logits of this rank's share: [n, d] -> [n, m]."""
-        if self.rounded is not None and len(states) <= FEW and states.dtype == torch.bfloat16:
+        """Return logits of this rank's share: [n, d] -> [n, m]."""
+        if self.rounded is not None and len(states) <= MAX_INT8_ROWS and states.dtype == torch.bfloat16:
             logits: Tensor = self.rounded(states.contiguous())
             return logits
         return F.linear(states, self.share.to(states.dtype))
 
     def gathered(self, logits: Tensor) -> Tensor:
-        """Logits of every rank's share, [n, m]: [n, size]."""
+        """Gather logits of every rank's share: [n, m] -> [n, size]."""
         return self.ranks.gather(logits)[:, : self.size]

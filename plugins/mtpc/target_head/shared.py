@@ -1,4 +1,4 @@
-"""The target's embedding and output head, as a drafter uses them: shared, never stored, whole or some rows only."""
+"""The target's embedding and output head as a drafter uses them: shared, never stored, whole or some rows only."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import torch
 from torch import Tensor
 
 
-def places(ids: Tensor, vocab_size: int) -> Tensor:
-    """Where each token is among ids, int64 [R]: int64 [V], -1 where it is not."""
+def index_by_token(ids: Tensor, vocab_size: int) -> Tensor:
+    """Return the index of every token in ``ids``, int64 [R]: int64 [V], -1 where it is missing."""
     found = ids.new_full((vocab_size,), -1)
     found[ids] = torch.arange(len(ids), device=ids.device)
     return found
 
 
 class Head(ABC):
-    """What tokens are drafted through: logits of all tokens, or of those of a draft vocabulary.
+    """An output head that tokens are drafted through, over all tokens or over a draft vocabulary.
 
-    ids: int64 [R], the tokens of the logits; None: all of them, in their order.  vocab_size: V.
+    Attributes:
+        ids: Tokens of the logits, int64 [R]; None: all tokens in order.
+        vocab_size: V of the target.
     """
 
     ids: Tensor | None
@@ -28,23 +30,35 @@ class Head(ABC):
 
     @abstractmethod
     def logits(self, states: Tensor) -> Tensor:
-        """Of the draft vocabulary: states [..., d] -> float32 [..., R]."""
+        """Return logits of the draft vocabulary, float32 [..., R].
+
+        Args:
+            states: Hidden states, [..., d].
+        """
 
     def of_rows(self, rows: slice) -> Head:
-        """The same for some rows of a batch alone."""
+        """Return the head for a slice of the batch's requests."""
         return self
 
     @cached_property
-    def places(self) -> Tensor | None:
-        """Where each token is among the rows, int64 [V]; -1 where it is not.  None: the rows are all tokens."""
-        return None if self.ids is None else places(self.ids, self.vocab_size)
+    def index_by_token(self) -> Tensor | None:
+        """Index of every token in ``ids``, int64 [V], -1 where it is missing; None: the head has all tokens."""
+        return None if self.ids is None else index_by_token(self.ids, self.vocab_size)
 
     def tokens_of(self, rows: Tensor) -> Tensor:
-        """The tokens of rows: int64 [...] in 0..R - 1 -> int64 [...]."""
+        """Return the tokens of head rows: int64 [...] in 0..R - 1 -> int64 [...]."""
         return rows if self.ids is None else self.ids[rows]
 
     def spread(self, probabilities: Tensor, empty: float = 0.0) -> Tensor:
-        """Over the whole vocabulary: [..., R] -> [..., V], with ``empty`` where a token cannot be drafted."""
+        """Expand values of the draft vocabulary to the whole vocabulary: [..., R] -> [..., V].
+
+        Args:
+            probabilities: Values of the tokens in ``ids``, [..., R].
+            empty: Value of all other tokens.
+
+        Returns:
+            Values of all tokens, [..., V].
+        """
         if self.ids is None:
             return probabilities
         whole = probabilities.new_full((*probabilities.shape[:-1], self.vocab_size), empty)
@@ -52,10 +66,12 @@ class Head(ABC):
 
 
 class SharedHead(Head):
-    """embedding: [V, d], every token's, as draft input.  rows: [R, d], the output head's rows of the draft vocabulary.
+    """The target's own embedding and output head; only the rows of a restricted vocabulary are copied.
 
-    ids: int64 [R], the tokens of these rows; None: all of them, in their order.  It holds the target's own tensors,
-    but for the rows of a restricted vocabulary, which are gathered once.
+    Args:
+        embedding: Input embedding of every token, [V, d].
+        rows: Output head rows of the draft vocabulary, [R, d].
+        ids: Tokens of these rows, int64 [R]; None: all tokens in order.
     """
 
     def __init__(self, embedding: Tensor, rows: Tensor, ids: Tensor | None = None) -> None:
@@ -64,21 +80,30 @@ class SharedHead(Head):
 
     @classmethod
     def of(cls, model: Any) -> SharedHead:
-        """The head of a causal language model of transformers."""
+        """Return the head of a causal language model of transformers."""
         return cls(model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach())
 
     def restricted(self, ids: Tensor) -> SharedHead:
-        """The same head, drafting only the tokens ``ids``, int64 [R] (paper, section 2.2, equation 3)."""
+        """Return the head restricted to some tokens (FastMTP, arXiv 2509.18362, section 2.2, equation 3).
+
+        Args:
+            ids: Tokens to keep, int64 [R].
+        """
         ids = ids.to(self.rows.device)
         return SharedHead(self.embedding, self.rows[ids], ids)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Embeddings of tokens int64 [...]: [..., d]."""
+        """Return embeddings of tokens: int64 [...] -> [..., d]."""
         return torch.nn.functional.embedding(tokens, self.embedding)
 
     def logits(self, states: Tensor) -> Tensor:
+        """Return logits of states [..., d], float32 [..., R]; see `Head.logits`."""
         return (states.to(self.rows.dtype) @ self.rows.T).float()
 
     def rows_of(self, tokens: Tensor) -> Tensor:
-        """The rows of tokens, which must all have one: the inverse of `tokens_of`; ids must be ascending."""
+        """Return the head rows of tokens: the inverse of `tokens_of`.
+
+        Args:
+            tokens: Tokens, all of the draft vocabulary, int64 [...]; ``ids`` must be ascending.
+        """
         return tokens if self.ids is None else torch.searchsorted(self.ids, tokens)

@@ -1,4 +1,4 @@
-"""Logits where shapes are static: all draft vocabularies' rows as one, of which few requests read their own alone."""
+"""Draft logits for CUDA graphs: the rows of all draft vocabularies as one set of static shape."""
 
 from __future__ import annotations
 
@@ -7,60 +7,73 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtpc.target_head.draft_logits import DraftLogits
-from mtpc.target_head.rows import ALONE, Ranks
+from mtpc.target_head.rows import SINGLE_RANK, Ranks
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
-FEW = 16  # rows of states with vocabularies of their own: a kernel's tile, and more of them have most languages
+# States up to which each drafts from its own vocabulary: the kernel's tile.  Larger batches contain most languages.
+MAX_KERNEL_ROWS = 16
 
 
 class UnionLogits(DraftLogits):
-    """A row for every token of any draft vocabulary, once; nothing asks for a value on the device.
+    """The union vocabulary's rows, each once; no method reads a value from the device.
 
-    Many rows of states are multiplied with all of it, and draft from all of it: what was computed for one request costs
-    the others nothing.  Few draft from vocabularies of their own, and read on a GPU what these hold and no more.
+    More than `MAX_KERNEL_ROWS` states are multiplied by all rows and draft from the union vocabulary.
+    Fewer draft from the vocabularies of their requests; on a GPU a kernel reads only the rows of these.
 
-    vocabularies: all of them together are fewer than all tokens; that one is drafted from by requests without language.
+    Args:
+        vocabularies: Draft vocabularies whose union has fewer tokens than the target.
+        shard: This rank's shard of the target's output head, [V / count, d].
+        ranks: Tensor-parallel ranks that hold the head.
     """
 
-    def __init__(self, vocabularies: DraftVocabularies, shard: Tensor, ranks: Ranks = ALONE) -> None:
-        together = vocabularies.together()
-        assert together is not None
-        held = torch.stack([torch.isin(together.ids[0], ids) for ids in vocabularies.ids])  # bool [L, R]
-        order = shared_out(held, ranks.count)
-        together.ids = (together.ids[0][order],)
-        super().__init__(together, shard, ranks=ranks)
+    def __init__(self, vocabularies: DraftVocabularies, shard: Tensor, ranks: Ranks = SINGLE_RANK) -> None:
+        union = vocabularies.union()
+        assert union is not None
+        held = torch.stack([torch.isin(union.ids[0], ids) for ids in vocabularies.ids])  # bool [L, R]
+        order = balanced_order(held, ranks.count)
+        union.ids = (union.ids[0][order],)
+        super().__init__(union, shard, ranks=ranks)
         (rows,), each = self.rows, len(self.rows[0].share)
         held = F.pad(held[:, order], (0, each * ranks.count - rows.size))
         self.held = held[:, ranks.number * each :][:, :each].contiguous().to(shard.device)  # of this rank's share
 
     def __call__(self, states: Tensor, numbers: Tensor | None = None) -> Tensor:
-        """Logits [n, V] of states [n, d], in their type.
+        """Return logits over the whole vocabulary, [n, V], in the dtype of the states.
 
-        numbers: int64 [n], of each row's draft vocabulary, on the device; None: all of them together.
+        Args:
+            states: Hidden states, [n, d].
+            numbers: Draft vocabulary of each row, int64 [n] on the device; None: the union vocabulary.
         """
-        if numbers is None or len(states) > FEW:
+        if numbers is None or len(states) > MAX_KERNEL_ROWS:
             return super().__call__(states)
         (rows,) = self.rows
-        of_own = logits_of_own
+        compute = logits_by_vocabulary
         if states.is_cuda and states.dtype == rows.share.dtype:
-            from mtpc.target_head.kernel import logits_of_own as of_own
-        logits = rows.gathered(of_own(states, rows.share, self.held, numbers))
+            from mtpc.target_head.kernel import logits_by_vocabulary as compute
+        logits = rows.gathered(compute(states, rows.share, self.held, numbers))
         return states.new_full((len(states), self.vocab_size), -torch.inf).index_copy_(1, self.ids[0], logits)
 
 
-def logits_of_own(states: Tensor, rows: Tensor, held: Tensor, numbers: Tensor) -> Tensor:
-    """Logits [n, m] of states [n, d] with rows [m, d], -inf for a token that is not in the vocabulary of its row.
+def logits_by_vocabulary(states: Tensor, rows: Tensor, held: Tensor, numbers: Tensor) -> Tensor:
+    """Return logits [n, m], -inf for a token outside the draft vocabulary of its row.
 
-    held: bool [L, m], which vocabulary holds which row's token.  numbers: int64 [n], of the vocabularies.
+    Args:
+        states: Hidden states, [n, d].
+        rows: Output head rows, [m, d].
+        held: Which vocabulary contains the token of which row, bool [L, m].
+        numbers: Draft vocabulary of each state, int64 [n].
     """
     return F.linear(states, rows.to(states.dtype)).masked_fill(~held[numbers], -torch.inf)
 
 
-def shared_out(held: Tensor, count: int) -> Tensor:
-    """An order of tokens, int64 [R], in which every rank's part has as many of each vocabulary, but for a few.
+def balanced_order(held: Tensor, count: int) -> Tensor:
+    """Return an order of tokens, int64 [R], that gives every rank about equally many tokens of each vocabulary.
 
-    Tokens of the same vocabularies lie together, so that what reads them in blocks reads few others.
-    held: bool [L, R], which vocabulary holds which token.  count: of the ranks.
+    Tokens of the same vocabularies are adjacent, so a kernel that reads blocks of rows reads few that it does not need.
+
+    Args:
+        held: Which vocabulary contains which token, bool [L, R].
+        count: Number of ranks.
     """
     alike = held.T.unique(dim=0, return_inverse=True)[1].argsort(stable=True)
     return torch.cat([alike[rank::count] for rank in range(count)])

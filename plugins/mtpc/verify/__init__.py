@@ -1,21 +1,20 @@
-"""Reference verification rules: a draft and the target's probabilities become tokens distributed as the target's.
+"""Reference verification rules: from draft tokens and target probabilities to tokens distributed as the target's.
 
-The reference, whether or not a part of this project calls it: where an engine's own rule is correct, that is used and
-held to the one here (`verify_greedy`, `verify_rejection`); where it has none, the one here is used (`verify_tree`,
-`mtpc.verify.filters`).
+Where an engine has a correct rule of its own, that rule is used and tested against the one here (`verify_greedy`,
+`verify_rejection`). Where it has none, the rule here is used (`verify_tree`, `mtpc.verify.filters`).
 """
 
 from mtpc.verify.acceptance import Rates, rates_from_counts, rates_from_marginal
 from mtpc.verify.greedy import verify_greedy
+from mtpc.verify.output import PADDING, VerifyOutput
 from mtpc.verify.rejection import verify_rejection
-from mtpc.verify.tree import TreeVerdict, node_depths, verify_tree, verify_tree_greedy
-from mtpc.verify.verdict import PADDING, Verdict
+from mtpc.verify.tree import TreeVerifyOutput, node_depths, verify_tree, verify_tree_greedy
 
 __all__ = [
     "PADDING",
     "Rates",
-    "TreeVerdict",
-    "Verdict",
+    "TreeVerifyOutput",
+    "VerifyOutput",
     "node_depths",
     "rates_from_counts",
     "rates_from_marginal",

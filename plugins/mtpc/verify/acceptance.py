@@ -1,4 +1,4 @@
-"""Rates of acceptance by draft position, from counts or from marginal rates."""
+"""Acceptance rates by draft position, from counts or from marginal rates."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 
 class Rates(NamedTuple):
-    """Acceptance by draft position, 1..K.
+    """Acceptance rates at draft positions 1..K.
 
-    conditional[i]: share of the drafts i + 1 that were accepted, of those whose predecessors were.
-    marginal[i]: share of all steps that accepted draft i + 1 and those before it.
-    length: acceptance length, tokens per verification step with the target's own token counted.
+    Attributes:
+        conditional: For each position, the share of draft tokens that were accepted among those whose predecessors
+            were.
+        marginal: For each position, the share of all verification steps that accepted the draft token there.
+        length: Acceptance length: mean tokens per target forward pass, the bonus token included.
     """
 
     conditional: list[float]
@@ -19,7 +21,7 @@ class Rates(NamedTuple):
     length: float
 
     def to_json(self) -> dict[str, Any]:
-        """Rounded for a report."""
+        """Return the rates rounded for a report."""
         return {
             "acceptance_length": round(self.length, 4),
             "conditional_acceptance": [round(rate, 4) for rate in self.conditional],
@@ -28,12 +30,27 @@ class Rates(NamedTuple):
 
 
 def rates_from_counts(steps: int, accepted_at: Sequence[int]) -> Rates:
-    """Rates of `steps` verification steps, `accepted_at[i]` of which accepted draft i + 1."""
+    """Compute acceptance rates from counts.
+
+    Args:
+        steps: Verification steps.
+        accepted_at: For each position, the steps that accepted the draft token there.
+
+    Returns:
+        The rates; without steps all of them are 0.
+    """
     return rates_from_marginal([count / steps if steps else 0.0 for count in accepted_at])
 
 
 def rates_from_marginal(marginal: list[float]) -> Rates:
-    """All rates, from the marginal ones."""
+    """Compute all acceptance rates from the marginal ones.
+
+    Args:
+        marginal: For each position, the share of all verification steps that accepted the draft token there.
+
+    Returns:
+        The rates.
+    """
     before = [1.0, *marginal[:-1]]
     conditional = [rate / base if base else 0.0 for rate, base in zip(marginal, before, strict=True)]
     return Rates(conditional, marginal, 1.0 + sum(marginal))

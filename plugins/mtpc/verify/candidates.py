@@ -1,8 +1,8 @@
-"""Verification among the tokens that a top-k leaves: their columns take the place of the whole vocabulary.
+"""Verification restricted to the tokens that a top-k leaves, instead of the whole vocabulary.
 
-The rules are those of `mtpc.verify.filters`, `mtpc.verify.rejection` and `mtpc.verify.tree`, with the same tokens from
-the same uniforms, but for rounding: a token beyond every top-k is neither accepted nor drawn, so nothing is sorted or
-drawn over all tokens.
+The rules are those of `mtpc.verify.filters`, `mtpc.verify.rejection` and `mtpc.verify.tree`. Up to rounding they give
+the same tokens for the same uniforms: a token outside of every top-k is neither accepted nor drawn. So nothing is
+sorted or drawn over all tokens.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mtpc.draw import draw
+from mtpc.verify.output import PADDING, VerifyOutput
 from mtpc.verify.rejection import verify_rejection
-from mtpc.verify.tree import TreeVerdict, follow
-from mtpc.verify.verdict import PADDING, Verdict
+from mtpc.verify.tree import TreeVerifyOutput, follow_choices
 
 
 class Candidates(NamedTuple):
-    """A distribution with few possible tokens.
+    """Distributions with few possible tokens.
 
-    tokens: int64 [B, ..., k], ascending.  probs: float64 [B, ..., k], 0 for one that is not possible.
+    Attributes:
+        tokens: int64 [B, ..., k], ascending.
+        probs: float64 [B, ..., k], 0 for an impossible token.
     """
 
     tokens: Tensor
@@ -32,14 +34,25 @@ class Candidates(NamedTuple):
 def candidates(
     logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, most: int, in_turn: bool = False
 ) -> Candidates:
-    """`mtpc.verify.filters.filtered` of softmax(logits / temperature) where no top_k is larger than `most`.
+    """Compute `mtpc.verify.filters.filtered` of softmax(logits / temperature) where every top_k is small.
 
-    logits: float [B, ..., V].  temperature: float [B], above 0.  top_k, top_p, min_p, in_turn: see `filtered`.  The
-    mass of all tokens, which a top_p below 1 is held against, is summed in float32.
+    The mass of all tokens, which a top_p below 1 is compared with, is summed in float32.
+
+    Args:
+        logits: float [B, ..., V].
+        temperature: float [B], positive.
+        top_k: int [B], at most ``most``.
+        top_p: float [B].
+        min_p: float [B].
+        most: k, the largest top_k.
+        in_turn: See `filtered`.
+
+    Returns:
+        k candidates of each distribution.
     """
     rows = (-1, *[1] * (logits.ndim - 1))
     temperature, top_p = temperature.view(rows), top_p.view(rows)
-    tokens = likeliest(logits, min(most, logits.shape[-1]))
+    tokens = top_tokens(logits, min(most, logits.shape[-1]))
     ranked = logits.gather(-1, tokens).double()  # [B, ..., k]
     weights = ((ranked - ranked[..., :1]) / temperature).exp()
     rank = torch.arange(tokens.shape[-1], device=tokens.device)
@@ -54,11 +67,11 @@ def candidates(
     return Candidates(tokens, (weights / weights.sum(-1, keepdim=True)).gather(-1, order))
 
 
-def likeliest(logits: Tensor, count: int) -> Tensor:
-    """The tokens of the largest logits, int64 [..., count], ranked; equal tokens rank by their number.
+def top_tokens(logits: Tensor, count: int) -> Tensor:
+    """Return the tokens of the largest logits, int64 [..., count], in order; equal logits rank by token number.
 
-    `torch.topk` takes and ranks equal values in any order, so a second one finds the lowest numbers of those at the
-    border.
+    `torch.topk` takes and ranks equal values in any order, so a second one finds the lowest token numbers among those
+    equal to the smallest.
     """
     size, rank = logits.shape[-1], torch.arange(count, device=logits.device)
     values, tokens = logits.topk(count)
@@ -72,21 +85,44 @@ def likeliest(logits: Tensor, count: int) -> Tensor:
     return tokens.gather(-1, order)
 
 
-def verify_rejection_among(
+def verify_rejection_candidates(
     drafts: Tensor, draft: Tensor, target: Candidates, accept_uniforms: Tensor, last_uniforms: Tensor
-) -> Verdict:
-    """`verify_rejection` with the target's candidates, [B, K + 1, k], after each prefix of the drafts."""
+) -> VerifyOutput:
+    """Run `verify_rejection` with candidates of the target.
+
+    Args:
+        drafts: int64 [B, K], draft tokens.
+        draft: Draft probabilities, [B, K, V].
+        target: Candidates after each prefix of the draft, [B, K + 1, k].
+        accept_uniforms: [B, K], in [0, 1).
+        last_uniforms: [B], in [0, 1).
+
+    Returns:
+        Accepted and emitted tokens.
+    """
     tokens, probs = F.pad(target.tokens, (0, 1)), F.pad(target.probs, (0, 1))  # a last column for any other draft
     columns = F.pad(target.tokens[:, :-1] == drafts[..., None], (0, 1), value=True).to(torch.uint8).argmax(-1)
-    verdict = verify_rejection(columns, draft.gather(-1, tokens[:, :-1]), probs, accept_uniforms, last_uniforms)
-    return Verdict(verdict.accepted, _at(tokens, verdict.tokens.clamp_min(0)).where(verdict.tokens != PADDING, PADDING))
+    result = verify_rejection(columns, draft.gather(-1, tokens[:, :-1]), probs, accept_uniforms, last_uniforms)
+    return VerifyOutput(
+        result.accepted, _at(tokens, result.tokens.clamp_min(0)).where(result.tokens != PADDING, PADDING)
+    )
 
 
-def verify_tree_among(tokens: Tensor, parents: Tensor, target: Candidates, uniforms: Tensor) -> TreeVerdict:
-    """`verify_tree` with the target's candidates, [B, N + 1, k], at every node."""
-    return follow(tokens, parents, _at(target.tokens, draw(target.probs, uniforms)))
+def verify_tree_candidates(tokens: Tensor, parents: Tensor, target: Candidates, uniforms: Tensor) -> TreeVerifyOutput:
+    """Run `verify_tree` with candidates of the target.
+
+    Args:
+        tokens: int64 [B, N], see `mtpc.draft.TreeDraft`.
+        parents: int64 [B, N], see `mtpc.draft.TreeDraft`.
+        target: Candidates at the root and at each node, [B, N + 1, k].
+        uniforms: [B, N + 1], in [0, 1).
+
+    Returns:
+        Accepted and emitted tokens.
+    """
+    return follow_choices(tokens, parents, _at(target.tokens, draw(target.probs, uniforms)))
 
 
 def _at(tokens: Tensor, columns: Tensor) -> Tensor:
-    """The tokens of columns: [B, N, k], int64 [B, N] -> [B, N]."""
+    """Return the tokens of columns: [B, N, k], int64 [B, N] -> [B, N]."""
     return tokens.gather(-1, columns[..., None])[..., 0]

@@ -1,6 +1,7 @@
-"""Penalties of the tokens that a text already has, for each draft by the tokens on its own path.
+"""Repetition, presence and frequency penalties for each draft token by the tokens on its own path.
 
-An engine that penalizes all drafts of a step alike changes the text: the second draft does not know of the first.
+An engine that penalizes all draft tokens of a step by the same counts changes the output: the second draft token has to
+count the first.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from mtpc.verify.tree import ancestors, node_depths
 
 
 class Penalties(NamedTuple):
-    """Of B requests, float32 [B] each, as the engines define them.
+    """Penalties of B requests, with the engines' definitions.
 
-    frequency: taken off a token's logit once for every time that the text has it.  presence: taken off once.
-    repetition: what a logit above 0 is divided by, and one below 0 multiplied with, where the text has the token.
+    Attributes:
+        frequency: float32 [B], subtracted from a token's logit once for each occurrence in the text.
+        presence: float32 [B], subtracted once where the text has the token.
+        repetition: float32 [B]. Where the text has the token, a positive logit is divided by it and a negative one
+            multiplied.
     """
 
     frequency: Tensor
@@ -26,7 +30,7 @@ class Penalties(NamedTuple):
     repetition: Tensor
 
     def of(self, logits: Tensor, counts: Tensor) -> Tensor:
-        """The logits, float32 [B, N, M], of tokens that the text has so many times, float32 [B, N or 1, M]."""
+        """Penalize logits, float32 [B, N, M], of tokens with counts in the text, float32 [B, N or 1, M]."""
         frequency, presence, repetition = (each[:, None, None] for each in self)
         there = counts > 0
         logits = logits - (frequency * counts + presence * there)
@@ -37,13 +41,18 @@ class Penalties(NamedTuple):
 def penalize(
     logits: Tensor, tokens: Tensor, parents: Tensor, counts: Tensor, penalties: Penalties, late: bool
 ) -> Tensor:
-    """The logits at every node, penalized by the text before the tree and the nodes that lead there.
+    """Penalize the logits at every node by the text before the tree and the nodes on its path.
 
-    logits: float32 [B, N + 1, V], at the tree's root and at each draft.  tokens: int64 [B, N + 1], the root and the
-    drafts.  parents: int64 [B, N], see `mtpc.draft.TreeDraft`.  counts: [B, V], how often each token is in the text
-    before the root.  late: a token counts one token later than it should, so a node does not know of itself.
+    Args:
+        logits: float32 [B, N + 1, V], at the tree's root and at each draft token.
+        tokens: int64 [B, N + 1], the root and the draft tokens.
+        parents: int64 [B, N], see `mtpc.draft.TreeDraft`.
+        counts: [B, V], how often each token occurs in the text before the root.
+        penalties: Of the B requests.
+        late: Whether counts lag by one token, as in some engines: a node then does not count its own token.
 
-    Returns: float32 [B, N + 1, V].  Only at the N + 1 tokens of the tree a request's rows differ in what is penalized.
+    Returns:
+        float32 [B, N + 1, V]. The penalized rows of a request differ only at the N + 1 tokens of its tree.
     """
     known = ancestors(parents, itself=not late)  # [B, N + 1, N + 1]
     tokens = tokens.clamp_min(0)
@@ -55,16 +64,27 @@ def penalize(
 
 
 def forbid_early_ends(logits: Tensor, parents: Tensor, ends: Tensor, missing: Tensor) -> Tensor:
-    """The logits at every node, without the tokens that would end the text too early.
+    """Mask the tokens that would end the text before its minimum length.
 
-    logits: float32 [B, N + 1, V].  parents: int64 [B, N].  ends: int64 [B, E], the tokens that end a request's text,
-    some more than once where it has fewer.  missing: int64 [B], how many tokens after the root the text must have.
+    Args:
+        logits: float32 [B, N + 1, V], at the tree's root and at each draft token.
+        parents: int64 [B, N], see `mtpc.draft.TreeDraft`.
+        ends: int64 [B, E], the tokens that end a request's text; padded with repetitions.
+        missing: int64 [B], how many tokens the text must still have after the root.
+
+    Returns:
+        float32 [B, N + 1, V], -inf at masked tokens.
     """
     early = F.pad(node_depths(parents), (1, 0)) < missing[:, None]  # [B, N + 1]
     at = ends[:, None].expand(-1, early.shape[1], -1)
     return logits.scatter(2, at, logits.gather(2, at).masked_fill(early[..., None], -torch.inf))
 
 
-def count(counts: Tensor, tokens: Tensor) -> None:
-    """Add tokens, int64 [B, M], -1 for none, to ``counts``, [B, V], in place."""
+def add_counts(counts: Tensor, tokens: Tensor) -> None:
+    """Add token counts in place.
+
+    Args:
+        counts: [B, V].
+        tokens: int64 [B, M], -1 for none.
+    """
     counts.scatter_add_(1, tokens.clamp_min(0), (tokens >= 0).to(counts.dtype))

@@ -1,7 +1,7 @@
-"""Rejection sampling, token by token (Leviathan et al. 2022, algorithm 1; MTPC paper, algorithm 3 lines 14-33).
+"""Speculative sampling, token by token (Leviathan et al. 2023, algorithm 1; MTPC paper, algorithm 3, lines 14 to 33).
 
-The emitted tokens are distributed as the target's, whatever the draft's distribution, as long as each draft was
-drawn from the distribution that is handed in with it.
+The emitted tokens are distributed as the target's for any draft distribution, provided that each draft token was drawn
+from the distribution that is passed with it.
 """
 
 from __future__ import annotations
@@ -10,40 +10,64 @@ import torch
 from torch import Tensor
 
 from mtpc.draw import draw
-from mtpc.verify.verdict import Verdict, at_drafts, emit, leading, residual
+from mtpc.verify.output import VerifyOutput, count_leading, emit, probs_of_drafts, residual
 
 
 def acceptance_probabilities(drafts: Tensor, draft: Tensor, target: Tensor) -> Tensor:
-    """min(1, p / q) at each draft, float64 [B, K]: its probability to be accepted when those before it were.
+    """Compute min(1, p / q) at each draft token: its acceptance probability once all before it are accepted.
 
-    A draft of which q states no probability above 0, or none at all (NaN), is rejected.
+    A draft token with q <= 0 or q = NaN is rejected.
+
+    Args:
+        drafts: int64 [B, K].
+        draft: Draft probabilities q, [B, K, V].
+        target: Target probabilities p, [B, K + 1, V].
+
+    Returns:
+        float64 [B, K].
     """
-    p, q = at_drafts(target, drafts).double(), at_drafts(draft, drafts).double()
+    p, q = probs_of_drafts(target, drafts).double(), probs_of_drafts(draft, drafts).double()
     return torch.where(p < q, p / q.clamp_min(torch.finfo(q.dtype).tiny), ((p > 0) & (q > 0)).to(p.dtype))
 
 
 def last_token_probabilities(draft: Tensor, target: Tensor, accepted: Tensor) -> Tensor:
-    """float64 [B, V]: what the last token is drawn from after so many acceptances, int64 [B].
+    """Compute the distribution of the last emitted token.
 
-    After a rejection the residual max(p - q, 0), normalised; after K acceptances the target's own distribution.
+    After a rejection it is the residual max(p - q, 0), normalized (Leviathan et al. 2023, section 2.3). After K
+    acceptances it is the target's distribution.
+
+    Args:
+        draft: Draft probabilities q, [B, K, V].
+        target: Target probabilities p, [B, K + 1, V].
+        accepted: int64 [B], accepted draft tokens.
+
+    Returns:
+        float64 [B, V].
     """
     rows, drafts = torch.arange(len(accepted), device=accepted.device), draft.shape[1]
-    own = target[rows, accepted].double()
+    last = target[rows, accepted].double()
     if not drafts:
-        return own
-    rejected = (accepted < drafts)[:, None]  # beyond the last draft q is zero
-    return residual(own, draft[rows, accepted.clamp_max(drafts - 1)].double() * rejected)
+        return last
+    rejected = (accepted < drafts)[:, None]  # after the last draft token q is zero
+    return residual(last, draft[rows, accepted.clamp_max(drafts - 1)].double() * rejected)
 
 
 def verify_rejection(
     drafts: Tensor, draft: Tensor, target: Tensor, accept_uniforms: Tensor, last_uniforms: Tensor
-) -> Verdict:
-    """Speculative sampling with explicit uniforms.
+) -> VerifyOutput:
+    """Verify draft tokens by speculative sampling with explicit uniforms.
 
-    drafts: int64 [B, K].  draft: probabilities [B, K, V] that each draft was drawn from (one-hot where it was
-    chosen deterministically).  target: probabilities [B, K + 1, V] after each prefix of the drafts.
-    accept_uniforms [B, K] and last_uniforms [B] lie in [0, 1).  A draft of target probability zero is never
-    accepted, also by a uniform of zero.
+    A draft token of target probability zero is never accepted, not even with a uniform of zero.
+
+    Args:
+        drafts: int64 [B, K].
+        draft: Probabilities that each draft token was drawn from, [B, K, V]; one-hot where it was deterministic.
+        target: Target probabilities after each prefix of the draft, [B, K + 1, V].
+        accept_uniforms: [B, K], in [0, 1).
+        last_uniforms: [B], in [0, 1).
+
+    Returns:
+        Accepted and emitted tokens.
     """
-    accepted = leading(accept_uniforms.double() < acceptance_probabilities(drafts, draft, target))
+    accepted = count_leading(accept_uniforms.double() < acceptance_probabilities(drafts, draft, target))
     return emit(drafts, accepted, draw(last_token_probabilities(draft, target, accepted), last_uniforms))

@@ -1,5 +1,5 @@
 """Draft vocabularies: the tokens worth drafting, ranked by how often each language uses them.
 
-FastMTP paper, section 2.2, after FR-Spec (Zhao et al. 2025): a drafter computes the output head's rows of the most
-frequent tokens only.  The verifier sees the whole vocabulary, so no text changes.
+A drafter computes only the output head rows of the most frequent tokens.  See FastMTP (arXiv 2509.18362, section 2.2)
+and FR-Spec (arXiv 2502.14856).  The verifier uses the whole vocabulary, so the output distribution does not change.
 """

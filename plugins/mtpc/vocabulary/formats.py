@@ -11,25 +11,32 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.files.json_file import check_file, read_any
-from mtpc.vocabulary.files import OwnFile, TokenCounts, TokenList
+from mtpc.vocabulary.files import RankingsFile, TokenCounts, TokenList
 from mtpc.vocabulary.ranking import Ranking, Rankings
 
 IDS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def read_rankings(path: Path, vocab_size: int, language: str = "any") -> Rankings:
-    """A file of any of the formats, checked against a vocabulary.
+    """Read a draft vocabulary file in any supported format and check it against the target's vocabulary.
 
-    language: the name for the tokens of a format that knows one language only.
+    Args:
+        path: The file: ``.json``, ``.safetensors`` or a pickle of torch.
+        vocab_size: V of the target.
+        language: Name for the tokens of a format without languages.
 
-    Errors: `MTPCError` with one sentence that names the file, what was found and what was expected.
+    Returns:
+        The rankings by language.
+
+    Raises:
+        MTPCError: The file cannot be read, has no supported format, or does not fit the target.
     """
     content = _read(path)
     always: tuple[int, ...] = ()
     if isinstance(content, dict) and "languages" in content:
-        own = declared(OwnFile, content, str(path))
+        own = validated(RankingsFile, content, str(path))
         if own.vocab_size != vocab_size:
             raise MTPCError(f"{path} ranks a vocabulary of {own.vocab_size} tokens, but the target's has {vocab_size}.")
         languages = {
@@ -51,19 +58,19 @@ def _read(path: Path) -> Any:
         return read_any(path)
     try:
         return load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-    except Exception as error:  # what torch raises over a file that is none, or another's, is of any kind
+    except Exception as error:  # torch raises exceptions of any type for damaged and foreign files
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise MTPCError(f"{path} cannot be read as a draft vocabulary: {reason.rstrip('.')}.") from None
 
 
 def _ranking(content: Any, vocab_size: int, path: Path) -> Ranking:
-    """The tokens of a format of others."""
+    """Return the tokens of a foreign format."""
     if isinstance(content, Tensor):
         content = _row(content, vocab_size, IDS, str(path)).tolist()
     if isinstance(content, list):  # FR-Spec: ids, most frequent first
-        return Ranking(tuple(declared(TokenList, content, str(path)).root))
+        return Ranking(tuple(validated(TokenList, content, str(path)).root))
     if not isinstance(content, dict):
-        raise MTPCError(f"{path} holds a {type(content).__name__}, which is no draft vocabulary.")
+        raise MTPCError(f"{path} holds a {type(content).__name__}, which is not a draft vocabulary.")
     tensors = {str(name).rsplit(".", 1)[-1]: value for name, value in content.items() if isinstance(value, Tensor)}
     if "d2t" in tensors:  # EAGLE-3: token i of the draft is token i + d2t[i] of the target
         offsets = _row(tensors["d2t"], vocab_size, IDS, f"d2t of {path}")
@@ -75,19 +82,19 @@ def _ranking(content: Any, vocab_size: int, path: Path) -> Ranking:
         return Ranking(tuple(chosen.nonzero()[:, 0].tolist()), ranked=False)
     if tensors or not content:
         raise MTPCError(f"{path} holds no list of tokens, no counts by token id, no d2t and no t2d.")
-    return _by_count(declared(TokenCounts, list(content.items()), str(path)))
+    return _by_count(validated(TokenCounts, list(content.items()), str(path)))
 
 
 def _row(tensor: Tensor, most: int, kinds: Sequence[torch.dtype], name: str) -> Tensor:
-    """A tensor as int64 [n], n at most so many: views may claim any size without any memory of it."""
+    """Return a tensor as int64 [n]; n is limited because a view may claim any size without using memory."""
     dense = tensor.layout == torch.strided and tensor.device.type == "cpu"
     if not dense or tensor.dtype not in kinds or tensor.ndim != 1 or not 0 < len(tensor) <= most:
         found = f"{list(tensor.shape)} of {tensor.dtype} ({tensor.layout})"
-        raise MTPCError(f"{name} must be 1 to {most} whole numbers in a row, but is {found}.")
+        raise MTPCError(f"{name} must be a row of 1 to {most} integers, but is {found}.")
     return tensor.to(torch.int64)
 
 
 def _by_count(counted: TokenCounts) -> Ranking:
-    """Those that occurred, most frequent first."""
+    """Return the tokens that occurred, most frequent first."""
     counts = sorted((-count, int(token)) for token, count in counted.root if count)
     return Ranking(tuple(token for _, token in counts), tuple(-count for count, _ in counts))

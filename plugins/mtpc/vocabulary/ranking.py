@@ -1,4 +1,4 @@
-"""Tokens ranked by frequency, for each language, in one file; how many of them are drafted is chosen when serving."""
+"""Tokens ranked by frequency, for each language, in one file; the number of drafted tokens is chosen when serving."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from typing import Any
 import numpy as np
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import shown
+from mtpc.files.config_model import short_repr
 
 FORMAT_VERSION = 1
-AUTO, NONE = "auto", "none"  # in place of a language: find it for each request, draft from the whole vocabulary
-ALL, TOGETHER = "all", "together"  # what requests draft from that no language suits: all tokens, or all languages'
+AUTO, NONE = "auto", "none"  # instead of a language: detect it for each request; draft from the whole vocabulary
+ALL, UNION = "all", "together"  # vocabularies for requests that fit no language: all tokens; the union vocabulary
 
 
 @dataclass(frozen=True)
 class Ranking:
     """The tokens of one language, most frequent first.
 
-    counts: how often each occurred; None where the source says no more than the order.  ranked: whether the order
-    means anything; the tokens of an unordered set can be drafted only all together.
+    Attributes:
+        tokens: Token ids.
+        counts: Occurrences of each token; None: the source states the order only.
+        ranked: Whether the order is meaningful; an unordered set can only be drafted as a whole.
     """
 
     tokens: tuple[int, ...]
@@ -34,12 +36,15 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Rankings:
-    """The rankings of a target's vocabulary by language.
+    """The rankings of a target's vocabulary, by language.
 
-    always: tokens that are part of every draft vocabulary, such as the one that ends an answer.
+    Attributes:
+        vocab_size: V of the target.
+        languages: Rankings by language name.
+        always: Tokens of every draft vocabulary, such as the end-of-sequence token.
 
-    Errors: `MTPCError` for a token outside the vocabulary, one that is listed twice, a language without a token, or one
-    that is named like a setting.
+    Raises:
+        MTPCError: A token is outside the vocabulary or listed twice, a language has no token, or its name is reserved.
     """
 
     vocab_size: int
@@ -48,12 +53,15 @@ class Rankings:
 
     def __post_init__(self) -> None:
         if not self.languages:
-            raise MTPCError("there is no language to rank tokens for.")
+            raise MTPCError("the rankings contain no language; at least one is needed.")
         for name, ranking in self.languages.items():
-            if name in (AUTO, NONE, ALL, TOGETHER) or not name.isprintable() or not name:
-                raise MTPCError(f"no language can be called {shown(name)}.")
+            if name in (AUTO, NONE, ALL, UNION) or not name.isprintable() or not name:
+                reserved = ", ".join((AUTO, NONE, ALL, UNION))
+                raise MTPCError(
+                    f"a language cannot be named {short_repr(name)}: use printable text other than {reserved}."
+                )
             if not ranking.tokens:
-                raise MTPCError(f"the ranking of {name!r} holds no token, so nothing could be drafted.")
+                raise MTPCError(f"the ranking of {name!r} contains no token, so nothing could be drafted.")
             self._check(f"the ranking of {name!r}", ranking.tokens)
             if ranking.counts is not None and len(ranking.counts) != len(ranking.tokens):
                 raise MTPCError(
@@ -63,38 +71,47 @@ class Rankings:
 
     def _check(self, what: str, tokens: tuple[int, ...]) -> None:
         if any(type(token) is not int or not 0 <= token < self.vocab_size for token in tokens):
-            raise MTPCError(f"{what} must hold token ids from 0 to {self.vocab_size - 1} and nothing else.")
+            raise MTPCError(f"{what} must contain only token ids from 0 to {self.vocab_size - 1}.")
         if len(set(tokens)) < len(tokens):
-            raise MTPCError(f"{what} holds a token twice.")
+            raise MTPCError(f"{what} contains a token twice.")
 
     def cut(self, language: str, size: int | None) -> np.ndarray:
-        """The draft vocabulary of a language: int64 [size], ascending, all its tokens for None.
+        """Return the draft vocabulary of a language.
 
-        Where the text did not hold so many, those follow that other languages use most, then those of the lowest ids,
-        which a byte-pair encoding made first because they are frequent.
+        If the ranking has fewer tokens, those that other languages use most follow, then those with the lowest ids.
+        Byte-pair encoding created the latter first because they are frequent.
 
-        Errors: `MTPCError` for an unknown language, a size out of range, or a part of an unordered set.
+        Args:
+            language: Name of a ranking.
+            size: Number of tokens; None: all that the ranking lists.
+
+        Returns:
+            Token ids, int64 [size], ascending.
+
+        Raises:
+            MTPCError: The language is unknown, the size is out of range, or the ranking has no order to cut.
         """
         if language not in self.languages:
-            raise MTPCError(f"unknown language {language!r}; there are {', '.join(self.languages)}.")
+            raise MTPCError(f"unknown language {language!r}; the file has {', '.join(self.languages)}.")
         ranking = self.languages[language]
         if not ranking.ranked or size is None:
             if size not in (None, len(ranking.tokens)):
                 raise MTPCError(
-                    f"the draft vocabulary {language!r} is an unordered set of {len(ranking.tokens)} tokens, "
-                    f"of which {size} cannot be chosen."
+                    f"the draft vocabulary {language!r} is an unordered set of {len(ranking.tokens)} tokens: "
+                    f"its size cannot be {size}; leave the size out."
                 )
             return np.array(sorted({*ranking.tokens, *self.always}), dtype=np.int64)
         if not len(self.always) <= size <= self.vocab_size or size < 1:
             raise MTPCError(
-                f"a draft vocabulary holds {max(1, len(self.always))} to {self.vocab_size} tokens, not {size}."
+                f"the size of a draft vocabulary must be {max(1, len(self.always))} to {self.vocab_size} tokens, "
+                f"not {size}."
             )
         order = np.array([*self.always, *ranking.tokens, *self._by_any_language(), *range(self.vocab_size)])
         _, first = np.unique(order, return_index=True)
         return np.sort(order[np.sort(first)[:size]]).astype(np.int64)
 
     def _by_any_language(self) -> list[int]:
-        """Tokens by their best rank in any ordered language."""
+        """Return tokens by their best rank in any ordered language."""
         best: dict[int, int] = {}
         for ranking in self.languages.values():
             for rank, token in enumerate(ranking.tokens if ranking.ranked else ()):
@@ -102,7 +119,12 @@ class Rankings:
         return sorted(best, key=lambda token: (best[token], token))
 
     def save(self, path: Path, facts: Mapping[str, Any]) -> None:
-        """Write the file; ``facts`` say where it comes from."""
+        """Write the rankings as JSON.
+
+        Args:
+            path: The file to write.
+            facts: Provenance to store with them.
+        """
         languages = {name: dataclasses.asdict(ranking) for name, ranking in self.languages.items()}
         values = {"version": FORMAT_VERSION, "vocab_size": self.vocab_size, "always": self.always}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +132,14 @@ class Rankings:
 
 
 def rank(counts: np.ndarray) -> Ranking:
-    """The tokens that occurred, most frequent first: counts int [V]; of equal counts, the lower id goes first."""
+    """Rank the tokens that occurred, most frequent first; of equal counts, the lower id comes first.
+
+    Args:
+        counts: Occurrences of every token, int [V].
+
+    Returns:
+        The ranking with its counts.
+    """
     order = np.argsort(-counts, kind="stable")
     order = order[counts[order] > 0]
     return Ranking(tuple(order.tolist()), tuple(counts[order].tolist()))

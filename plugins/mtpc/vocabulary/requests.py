@@ -1,4 +1,4 @@
-"""The draft vocabulary of each request of a server: found from its prompt, and found again as its output goes on."""
+"""The draft vocabulary of each request, detected from its prompt and again while output is generated."""
 
 from __future__ import annotations
 
@@ -10,81 +10,115 @@ import numpy as np
 from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
 
-FEW = 16  # tokens, of one text or of a batch, that are read faster one by one
-LAST = 2048  # tokens at the end of a long prompt that are read: evidence halves every few tokens
+MAX_SCALAR_TOKENS = 16  # tokens of a text or a batch up to which a loop is faster than arrays
+MAX_READ_TOKENS = 2048  # only the last tokens of a longer prompt are read: the evidence of earlier ones has decayed
 
 
-class Reading:
-    """What is known of a request: how many tokens were read, the evidence in them, and the draft vocabulary in use."""
+class LanguageState:
+    """Language detection of one request: `read` with new tokens, then `choose`, or `follow` for both.
+
+    Attributes:
+        detector: Costs of tokens by draft vocabulary.
+        tokens: Number of tokens read so far.
+        evidence: Evidence in them, float64 [N].
+        vocabulary: Number of the draft vocabulary in use; None: none is chosen yet.
+
+    Args:
+        detector: Costs of tokens by draft vocabulary.
+    """
 
     def __init__(self, detector: LanguageDetector) -> None:
         self.detector = detector
-        self.tokens, self.evidence = 0, detector.begin()  # evidence: [N]
-        self.vocabulary: int | None = None  # its number
+        self.tokens, self.evidence = 0, detector.begin()
+        self.vocabulary: int | None = None
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Take in tokens that follow those that were read."""
-        read = self.detector.read_few if len(tokens) <= FEW else self.detector.read
-        self.evidence = read(self.evidence, tokens[-LAST:])
+        """Update the evidence with tokens that follow those already read."""
+        read = self.detector.read_few if len(tokens) <= MAX_SCALAR_TOKENS else self.detector.read
+        self.evidence = read(self.evidence, tokens[-MAX_READ_TOKENS:])
         self.tokens += len(tokens)
 
     def choose(self) -> int:
-        """The number of the draft vocabulary, as the evidence stands."""
+        """Return the number of the draft vocabulary that the evidence supports."""
         self.vocabulary = self.detector.decide(self.evidence, self.vocabulary)
         return self.vocabulary
 
     def follow(self, text: Sequence[int]) -> int:
-        """The same, given the whole text so far, of which only what is new is read."""
+        """Read the new tokens at the end of a text and return the number of its draft vocabulary.
+
+        Args:
+            text: Prompt and output so far; it must only grow.
+        """
         if self.tokens < len(text):
             self.read(text[self.tokens :])
         return self.choose()
 
 
-def read_all(readings: Sequence[Reading], texts: Sequence[Sequence[int]]) -> None:
-    """`Reading.read` of what follows in every text of a batch, at once."""
-    if sum(map(len, texts)) <= FEW:
+def read_all(readings: Sequence[LanguageState], texts: Sequence[Sequence[int]]) -> None:
+    """Update all requests of a batch at once; see `LanguageState.read`.
+
+    Args:
+        readings: State of each request.
+        texts: New tokens of each request.
+    """
+    if sum(map(len, texts)) <= MAX_SCALAR_TOKENS:
         for reading, text in zip(readings, texts, strict=True):
             reading.read(text)
         return
     lengths = np.array([len(text) for text in texts])
-    texts = [text[-LAST:] for text in texts]
+    texts = [text[-MAX_READ_TOKENS:] for text in texts]
     tokens = np.array(list(zip_longest(*texts, fillvalue=-1)), np.int64).T
     evidence = np.stack([reading.evidence for reading in readings])
-    there = np.arange(tokens.shape[1]) < np.minimum(lengths, LAST)[:, None]
-    evidence = readings[0].detector.read(evidence, tokens, there)
+    valid = np.arange(tokens.shape[1]) < np.minimum(lengths, MAX_READ_TOKENS)[:, None]
+    evidence = readings[0].detector.read(evidence, tokens, valid)
     for reading, after, length in zip(readings, evidence, lengths.tolist(), strict=True):
         reading.evidence = after
         reading.tokens += length
 
 
-def choose_all(readings: Sequence[Reading], tally: Tally | None) -> list[int]:
-    """`Reading.choose` of a batch; tally: counts it, None: nobody watches."""
+def choose_all(readings: Sequence[LanguageState], tally: Tally | None) -> list[int]:
+    """Choose the draft vocabulary of each request of a batch.
+
+    Args:
+        readings: State of each request.
+        tally: Counts the choices for metrics; None: metrics are off.
+
+    Returns:
+        The vocabulary number of each request.
+    """
     before = [reading.vocabulary for reading in readings]
     chosen = [reading.choose() for reading in readings]
     if tally is not None:
-        tally.chose(before, chosen)
+        tally.count_choices(before, chosen)
     return chosen
 
 
 class RequestLanguages:
-    """The readings of requests whose whole texts are at hand, by their ids, on the host."""
+    """Language detection of requests by id, on the host: `choose` in each step, `forget` when requests finish.
+
+    Args:
+        detector: Costs of tokens by draft vocabulary.
+    """
 
     def __init__(self, detector: LanguageDetector) -> None:
         self.detector = detector
-        self.readings: dict[str, Reading] = {}
+        self.readings: dict[str, LanguageState] = {}
 
     def choose(self, request: str, tokens: Sequence[int]) -> int:
-        """The number of a request's draft vocabulary, given its prompt and output so far.
+        """Return the number of a request's draft vocabulary.
 
-        Only what is new of them is read.  A text that is shorter than before is another request's, under an id that is
-        used again.
+        Only new tokens are read.  If the text is shorter than before, the id was used again for another request.
+
+        Args:
+            request: Id of the request.
+            tokens: Its prompt and output so far.
         """
         reading = self.readings.get(request)
         if reading is None or reading.tokens > len(tokens):
-            reading = self.readings[request] = Reading(self.detector)
+            reading = self.readings[request] = LanguageState(self.detector)
         return reading.follow(tokens)
 
     def forget(self, requests: Iterable[str]) -> None:
-        """Of requests that are finished; unknown ones are passed over."""
+        """Drop finished requests; unknown ids are ignored."""
         for request in requests:
             self.readings.pop(request, None)

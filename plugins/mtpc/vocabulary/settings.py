@@ -1,4 +1,4 @@
-"""What an engine's user says of the draft vocabulary; each error is one sentence."""
+"""The user's settings of the draft vocabulary; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import Strict, declared
+from mtpc.files.config_model import Strict, validated
 from mtpc.files.json_file import is_there
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.template import read_template
 from mtpc.vocabulary.vocabularies import AUTO, NONE, DraftVocabularies, VocabularySettings
 
-OWN_FILE = "vocabulary.json"  # of a drafter checkpoint: used unless the settings say otherwise
-OWN_SIZE = 8192  # tokens drafted from of that file, likewise
-MOST = 1 << 24  # tokens of any vocabulary
+CHECKPOINT_FILE = "vocabulary.json"  # in a drafter checkpoint: used unless the user names another file
+CHECKPOINT_SIZE = 8192  # tokens per language of that file, unless the user sets a size
+MAX_SIZE = 1 << 24  # above every vocabulary
 
 
 class VocabularyChoice(Strict):
@@ -32,36 +32,44 @@ class VocabularyChoice(Strict):
     """
 
     vocabulary: Annotated[str, Field(min_length=1)] | None = None
-    size: Annotated[int, Field(ge=1, le=MOST)] | None = None
+    size: Annotated[int, Field(ge=1, le=MAX_SIZE)] | None = None
     language: Annotated[str, Field(min_length=1)] = AUTO
 
 
 def parse_settings(values: Mapping[str, Any], folder: Path) -> tuple[Path, VocabularySettings] | None:
-    """The file of rankings and how it is used; None where drafts are of the whole vocabulary.
+    """Return the file of rankings and how it is used; None: drafts use the whole vocabulary.
 
-    values: see `VocabularyChoice`.  folder: the drafter checkpoint.
+    Args:
+        values: Settings as the user typed them; see `VocabularyChoice`.
+        folder: The drafter checkpoint, which may contain ``vocabulary.json``.
 
-    Errors: `MTPCError` for what the choice does not allow, or settings without a file to apply them to.
+    Raises:
+        MTPCError: A value is not allowed, or there is no file of rankings to apply the settings to.
     """
-    said = declared(VocabularyChoice, dict(values), "the draft vocabulary")
-    own = Path(folder) / OWN_FILE
-    if said.language == NONE or not (values or is_there(own)):
+    choice = validated(VocabularyChoice, dict(values), "the draft vocabulary")
+    checkpoint_file = Path(folder) / CHECKPOINT_FILE
+    if choice.language == NONE or not (values or is_there(checkpoint_file)):
         return None
-    if said.vocabulary is not None:
-        return Path(said.vocabulary), VocabularySettings(said.size, said.language)
-    if not is_there(own):
-        raise MTPCError(f"the draft vocabulary's settings name no file, and there is no {own}.")
-    return own, VocabularySettings(said.size or OWN_SIZE, said.language)
+    if choice.vocabulary is not None:
+        return Path(choice.vocabulary), VocabularySettings(choice.size, choice.language)
+    if not is_there(checkpoint_file):
+        raise MTPCError(f"the draft vocabulary's settings need a file of rankings: name one, or add {checkpoint_file}.")
+    return checkpoint_file, VocabularySettings(choice.size or CHECKPOINT_SIZE, choice.language)
 
 
 def open_vocabularies(
     values: Mapping[str, Any], folder: Path, vocab_size: int, tokenizer: str | None = None
 ) -> DraftVocabularies | None:
-    """The draft vocabularies that the settings ask for, of a target with so many tokens; None: the whole vocabulary.
+    """Return the draft vocabularies that the settings choose; None: drafts use the whole vocabulary.
 
-    tokenizer: the target's, by its folder or name, whose chat template tells nothing of a language.
+    Args:
+        values: Settings as the user typed them; see `VocabularyChoice`.
+        folder: The drafter checkpoint.
+        vocab_size: V of the target.
+        tokenizer: Folder or name of the target's tokenizer, whose chat template is skipped in language detection.
 
-    Errors: `MTPCError`, see `parse_settings`, `read_rankings` and `DraftVocabularies`.
+    Raises:
+        MTPCError: The settings are wrong, or the file does not fit them or the target.
     """
     parsed = parse_settings(values, folder)
     if parsed is None:

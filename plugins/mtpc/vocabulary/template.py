@@ -1,4 +1,4 @@
-"""What a target's chat template says itself: it stands in every prompt, so it tells nothing of a request's language."""
+"""The target's chat template: its fixed text is in every prompt, so language detection skips it."""
 
 from __future__ import annotations
 
@@ -12,36 +12,48 @@ _CONVERSATIONS = (("user", "assistant", "user"), ("system", "user"))
 
 
 class Template(NamedTuple):
-    """pieces: what stands before, between and after what is said.  special: tokens that are no text anywhere."""
+    """Tokens of a chat template.
+
+    Attributes:
+        pieces: Token sequences before, between and after the contents of messages.
+        special: Special tokens, which are no text anywhere.
+    """
 
     pieces: tuple[tuple[int, ...], ...] = ()
     special: tuple[int, ...] = ()
 
-    def said(self, tokens: np.ndarray) -> np.ndarray:
-        """Which tokens, int64 [..., T], are not the template's, bool; a piece must be there as a whole."""
-        said: np.ndarray = (tokens[..., None] != np.array(self.special, dtype=np.int64)).all(-1)
+    def content_mask(self, tokens: np.ndarray) -> np.ndarray:
+        """Return which tokens are not the template's, bool [..., T]; a piece only counts as a whole.
+
+        Args:
+            tokens: Tokens of texts, int64 [..., T].
+        """
+        content_mask: np.ndarray = (tokens[..., None] != np.array(self.special, dtype=np.int64)).all(-1)
         for piece in self.pieces:
             places = tokens.shape[-1] - len(piece) + 1
             if places > 0:
                 elsewhere = (np.lib.stride_tricks.sliding_window_view(tokens, len(piece), -1) != piece).any(-1)
                 for number in range(len(piece)):
-                    said[..., number : number + places] &= elsewhere
-        return said
+                    content_mask[..., number : number + places] &= elsewhere
+        return content_mask
 
-    def said_of_few(self, tokens: Sequence[int]) -> list[bool]:
-        """`said` of so few tokens that arrays take longer than they do."""
-        said = [token not in self.special for token in tokens]
+    def content_mask_of_few(self, tokens: Sequence[int]) -> list[bool]:
+        """Return `content_mask` of a short text; for a few tokens this is faster than arrays."""
+        content_mask = [token not in self.special for token in tokens]
         for piece in self.pieces:
             for start in range(len(tokens) - len(piece) + 1):
                 if tuple(tokens[start : start + len(piece)]) == piece:
-                    said[start : start + len(piece)] = [False] * len(piece)
-        return said
+                    content_mask[start : start + len(piece)] = [False] * len(piece)
+        return content_mask
 
 
 def read_template(tokenizer: str) -> Template:
-    """That of a tokenizer, by its folder or name; an empty one where transformers cannot read it.
+    """Return the chat template of a tokenizer; an empty one if transformers cannot read the tokenizer.
 
-    Engines serve such tokenizers too: what the template says then counts as text.
+    Engines serve such tokenizers too; the template's tokens then count as text.
+
+    Args:
+        tokenizer: Folder or name of the tokenizer.
     """
     from transformers import AutoTokenizer
 
@@ -55,7 +67,7 @@ def read_template(tokenizer: str) -> Template:
 
 
 def _around(tokenizer: Any, roles: tuple[str, ...]) -> list[str]:
-    """What the template puts around what these say; nothing where it refuses one of them."""
+    """Return the text that the template puts around messages of these roles; empty if it refuses a role."""
     messages = [{"role": role, "content": _MARK} for role in roles]
     try:
         rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)

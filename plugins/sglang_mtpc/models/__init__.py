@@ -1,1 +1,1 @@
-"""Models that SGLang's registry is told of when FASTMTP is asked for; it imports every module of this package."""
+"""Model classes for SGLang's registry, which imports every module of this package."""

@@ -1,4 +1,4 @@
-"""The class that SGLang's model loader builds for a drafter with an autoregressive part, run by SGLang's own draft worker."""
+"""Draft model for SGLang's model loader: the draft layers of a drafter, run by SGLang's own draft worker."""
 
 from __future__ import annotations
 
@@ -18,28 +18,33 @@ from sglang.srt.models.llama import LlamaMLP
 from torch import Tensor, nn
 
 from mtpc.autoregressive.config import AutoregressiveConfig
-from mtpc.autoregressive.part import OwnTokens
+from mtpc.autoregressive.part import DrafterTokens
 from mtpc.draft import DraftContext
 from mtpc.errors import MTPCError
 from mtpc.methods import DrafterConfig, DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
-from mtpc.target_head.own import OwnLogits
-from mtpc.target_head.rows import Rows, plain_weight
+from mtpc.target_head.drafter_head import DrafterHeadLogits
+from mtpc.target_head.rows import HeadRows, plain_weight
 from mtpc.target_head.shared import Head
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import head_ranks, of_first_rank
-from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, NoHead, VocabularyHead
+from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, VocabularyHead, ZeroHead
 
 
 def attention(autoregressive: AutoregressiveConfig, config: Any, number: int) -> Any:
-    """SGLang's attention of a layer's kind; a drafter is not quantised, whatever its target.
+    """Build SGLang's attention of a layer type, unquantized even if the target is quantized.
 
-    config: of transformers, as SGLang has made it from the drafter's directory.  number: of the layer, whose keys and
-    values lie under it.
+    Args:
+        autoregressive: Configuration of the draft layers.
+        config: Configuration of transformers that SGLang made from the drafter checkpoint.
+        number: Index of the layer in the KV cache.
+
+    Returns:
+        The attention module.
     """
     rope = dict(autoregressive.rope_parameters)
     shape = {
@@ -64,12 +69,19 @@ def attention(autoregressive: AutoregressiveConfig, config: Any, number: int) ->
         from sglang.srt.models.qwen3 import Qwen3Attention
 
         built = Qwen3Attention(head_dim=autoregressive.head_dim, rms_norm_eps=autoregressive.rms_norm_eps, **shape)
-    built.o_proj.reduce_results = True  # some releases leave it to a decoder layer of their own
+    built.o_proj.reduce_results = True  # some releases leave this to their decoder layer
     return built
 
 
 class Block(nn.Module):
-    """A decoder layer.  normed: whether it begins with a norm."""
+    """A decoder layer.
+
+    Args:
+        autoregressive: Configuration of the draft layers.
+        config: As for `attention`.
+        number: As for `attention`.
+        normed: Whether the layer begins with a norm.
+    """
 
     def __init__(self, autoregressive: AutoregressiveConfig, config: Any, number: int, normed: bool) -> None:
         super().__init__()
@@ -82,7 +94,7 @@ class Block(nn.Module):
     def forward(
         self, positions: Tensor, z: Tensor, residual: Tensor | None, forward_batch: Any
     ) -> tuple[Tensor, Tensor]:
-        """What the layer adds and what it adds it to, [T, d] each, of the same of the layer before."""
+        """Return output and residual of the layer, [T, d] each, from those of the preceding layer."""
         read, residual = (self.input_layernorm(z), z) if residual is None else self.input_layernorm(z, residual)
         attended = self.self_attn(positions=positions, hidden_states=read, forward_batch=forward_batch)
         attended, residual = self.post_attention_layernorm(attended, residual)
@@ -90,21 +102,24 @@ class Block(nn.Module):
 
 
 class SGLangDraftLayers(nn.Module):
-    """`mtpc.autoregressive.layer.DraftLayers` in SGLang's layers, with keys and values in SGLang's pages.
+    """`mtpc.autoregressive.layer.DraftLayers` with SGLang's modules, whose keys and values are in SGLang's pages.
 
-    ``embed_tokens`` is its own, or the target's, put here once that is loaded.
+    Args:
+        autoregressive: Configuration of the draft layers.
+        config: As for `attention`.
+
+    Attributes:
+        embed_tokens: The drafter's own embedding, or the target's; `DraftLayersModel.share` sets the latter.
+        own: The drafter's own embedding and head rows, if it has any.
     """
 
     embed_tokens: nn.Module
 
     def __init__(self, autoregressive: AutoregressiveConfig, config: Any) -> None:
         super().__init__()
-        size, self.normed, layers = (
-            autoregressive.hidden_size,
-            autoregressive.normed,
-            range(autoregressive.num_hidden_layers),
-        )
-        self.own = OwnTokens.of(autoregressive)
+        size, layers = autoregressive.hidden_size, range(autoregressive.num_hidden_layers)
+        self.normed = autoregressive.normed
+        self.own = DrafterTokens.of(autoregressive)
         if self.own is not None and self.own.embedding is not None:
             self.embed_tokens = self.own.embedding
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
@@ -116,15 +131,15 @@ class SGLangDraftLayers(nn.Module):
         )
 
     def inputs(self, input_ids: Tensor, previous: Tensor) -> Tensor:
-        """What the layers read, [T, d]; see `DraftLayers.inputs`."""
-        dtype = self.input_proj.weight.dtype  # the target's may be another
+        """Return the input of the first layer, [T, d], see `DraftLayers.inputs`."""
+        dtype = self.input_proj.weight.dtype  # the target's may differ
         embeddings = self.token_layernorm(self.embed_tokens(input_ids).to(dtype))
         z: Tensor
         z, _ = self.input_proj(torch.cat([self.hidden_layernorm(previous.to(dtype)), embeddings], -1))
         return z
 
     def timed_pass(self, states: Tensor) -> None:
-        """Compute what takes most of a pass's time, without attention, to time it; states: [n, d]."""
+        """Run a pass without attention on dummy tokens, to time it; states: [n, d]."""
         z = self.inputs(torch.zeros(len(states), dtype=torch.int64, device=states.device), states)
         for block in self.blocks:
             attention: Any = block.self_attn
@@ -134,7 +149,7 @@ class SGLangDraftLayers(nn.Module):
             mlp(z)
 
     def forward(self, input_ids: Tensor, positions: Tensor, previous: Tensor, forward_batch: Any) -> Tensor:
-        """The states after one step, [T, d]; see `DraftLayers.forward`."""
+        """Return the states after one draft step, [T, d], see `DraftLayers.forward`."""
         z, residual = self.blocks[0](positions, self.inputs(input_ids, previous), None, forward_batch)
         for block in self.blocks[1:]:
             z, residual = block(positions, z, residual, forward_batch)
@@ -143,15 +158,28 @@ class SGLangDraftLayers(nn.Module):
 
 
 class DraftLayersModel(nn.Module):
-    """The autoregressive part with the target's embedding and output head: modules of the target, so nothing is copied."""
+    """The draft layers with the target's embedding and output head, which are shared and not copied.
+
+    SGLang's model loader creates it and calls `load_weights`.  `share` must follow once the target is loaded.  Then
+    SGLang calls it for each draft step.
+
+    Attributes:
+        lm_head: The target's output head.
+        draft_logits: Rows of the head for draft vocabularies; None: the whole vocabulary is drafted.
+        numbers: Draft vocabulary of each request, see `SGLangRequestVocabularies`.
+        defers_first_logits: Whether the logits of first draft tokens are left to `first_logits`.
+        first_candidates: First draft tokens that SGLang selects in the meantime, see `ZeroHead`.
+        mixing: Mixture with prompt lookup, only set within `in_loop`.
+        loop_states: States of the passes so far, only set within `in_loop`.
+    """
 
     lm_head: Any
-    draft_logits: DraftLogits | None = None  # None: the whole vocabulary is drafted
-    numbers: Tensor | None = None  # see `RequestVocabularies`
-    first_waits = False  # whether first drafts are left to `first_logits`
-    first_candidates = 1  # how many SGLang selects of them meanwhile, see `NoHead`
-    mixing: Mixing | None = None  # in SGLang's loop of drafts, see `in_loop`
-    kept: list[Tensor] | None = None
+    draft_logits: DraftLogits | None = None
+    numbers: Tensor | None = None
+    defers_first_logits = False
+    first_candidates = 1
+    mixing: Mixing | None = None
+    loop_states: list[Tensor] | None = None
 
     def __init__(self, config: Any, quant_config: Any = None, prefix: str = "") -> None:
         super().__init__()
@@ -162,12 +190,12 @@ class DraftLayersModel(nn.Module):
         self.logits_processor = DraftLogitsProcessor(config)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Take over the autoregressive part's tensors; the directory was checked when SGLang resolved its arguments."""
+        """Load the autoregressive part's tensors; the checkpoint was checked when SGLang resolved its arguments."""
         names, parameters = layer_names(self.method, self.drafter), dict(self.model.named_parameters())
         buffers = dict(self.model.own.named_buffers(prefix="own")) if self.model.own is not None else {}
         for name, tensor in weights:
             if name not in names:
-                continue  # of the parallel part
+                continue  # a tensor of the parallel part
             name = names[name]
             if name in buffers:
                 buffers[name].copy_(tensor)
@@ -176,98 +204,118 @@ class DraftLayersModel(nn.Module):
                 getattr(parameter, "weight_loader", default_weight_loader)(parameter, tensor)
 
     def share(self, target: Any, vocabularies: DraftVocabularies | None, numbers: Tensor | None) -> None:
-        """Use the target's embedding and head, or the part's own; gather the rows of the draft vocabularies.
+        """Share the target's embedding and head unless the drafter has its own; gather rows of draft vocabularies.
 
-        numbers: int64 [requests at most], of the draft vocabulary of each request of the batch, written before each
-        step; None: the first for all.
+        Args:
+            target: SGLang's model of the target.
+            vocabularies: Draft vocabularies; None: the whole vocabulary.
+            numbers: Buffer of each request's draft vocabulary, int64 [most requests], written before each step; None:
+                the first for all.
 
-        Errors: `MTPCError` for draft vocabularies with a head whose rows are no plain numbers.
+        Raises:
+            MTPCError: Draft vocabularies need an unquantized output head.
         """
         own = self.model.own
         if own is None or own.embedding is None:
             self.model.embed_tokens = target.model.embed_tokens
         self.lm_head = target.lm_head
         if own is not None and own.rows is not None and own.tokens is not None:
-            self.draft_logits = OwnLogits(own.rows.detach(), own.tokens, self.drafter.vocab_size, head_ranks())
+            self.draft_logits = DrafterHeadLogits(own.rows.detach(), own.tokens, self.drafter.vocab_size, head_ranks())
         if vocabularies is None:
             return
-        shard = self._shard("a draft vocabulary needs an output head that is not quantised; set its language to 'none'")
+        shard = self._shard("a draft vocabulary needs an output head that is not quantized; set its language to 'none'")
         made = DraftLogits if shard.device.type == "cpu" else UnionLogits
         self.draft_logits = made(vocabularies, shard, ranks=head_ranks())
         self.numbers = numbers
 
-    def _shard(self, otherwise: str) -> Tensor:
-        """Of the target's output head, this rank's, [V / count, d].
+    def _shard(self, message: str) -> Tensor:
+        """Return this rank's rows of the target's output head, [V / count, d].
 
-        Errors: `MTPCError`, which says ``otherwise``, for one whose rows are no plain numbers.
+        Raises:
+            MTPCError: The head is quantized; with this message.
         """
         shard = plain_weight(self.lm_head, self.drafter.hidden_size)
         if shard is None:
-            raise MTPCError(f"{otherwise}.")
+            raise MTPCError(f"{message}.")
         return shard
 
     @cached_property
-    def whole(self) -> Head:
-        """What is drafted through from all tokens."""
-        shard = self._shard(f"{self.method.title} needs an output head that is not quantised")
-        return DraftHead(Rows(shard, self.drafter.vocab_size, head_ranks()), self.drafter.vocab_size)
+    def full_head(self) -> Head:
+        """The output head over the whole vocabulary."""
+        shard = self._shard(f"{self.method.title} needs an output head that is not quantized")
+        return DraftHead(HeadRows(shard, self.drafter.vocab_size, head_ranks()), self.drafter.vocab_size)
 
     def head(self, requests: int) -> Head:
-        """What a batch of so many requests drafts through, from as many rows of states for each."""
+        """Return the head for a batch of this many requests, with equally many rows of states for each."""
         if self.draft_logits is None:
-            return self.whole
+            return self.full_head
         return self.draft_logits.head(None if self.numbers is None else self.numbers[:requests])
 
-    def completed(self, known: DraftContext, requests: int | None = None) -> DraftContext:
-        """What is known when a window drafts that goes on from the autoregressive part, with what it reads beside it.
+    def with_head_inputs(self, known: DraftContext, requests: int | None = None) -> DraftContext:
+        """Add the layer inputs and the head that a parallel part after this autoregressive part reads.
 
-        requests: of the batch; None: every row is one.
+        Args:
+            known: Draft context of the batch.
+            requests: Requests of the batch; None: each row is a request.
+
+        Returns:
+            The draft context with ``inputs`` and ``head``.
         """
         inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)
         return known._replace(inputs=inputs, head=self.head(len(known.tokens) if requests is None else requests))
 
-    def _asked(self, requests: int) -> Any:
-        """As `head`, for SGLang's ``LogitsProcessor``."""
+    def _logits_head(self, requests: int) -> Any:
+        """Return the same as `head`, for SGLang's ``LogitsProcessor``."""
         if self.draft_logits is None:
             return self.lm_head
         return VocabularyHead(self.draft_logits, None if self.numbers is None else self.numbers[:requests])
 
     @torch.no_grad()
     def first_logits(self, states: Tensor) -> Tensor:
-        """Of the first draft of each request of a batch, [B, V], where it was left out; states: the layer's, [B, d]."""
-        plainly = LogitsMetadata(ForwardMode.DECODE)
-        logits: Tensor = self.logits_processor(None, states, self._asked(len(states)), plainly).next_token_logits
+        """Compute the deferred logits of each request's first draft token, [B, V], from the layers' states [B, d]."""
+        metadata = LogitsMetadata(ForwardMode.DECODE)
+        logits: Tensor = self.logits_processor(None, states, self._logits_head(len(states)), metadata).next_token_logits
         return logits
 
     @contextmanager
     def in_loop(self, mixing: Mixing | None, keeps: bool) -> Iterator[list[Tensor]]:
-        """Let SGLang's loop draft from the model, and yield the states of its passes, [T, d] each.
+        """Prepare the model for SGLang's draft loop, which must run within this context.
 
-        mixing: with what would be copied; None: with nothing.  keeps: whether the states are kept.
+        Args:
+            mixing: Mixture with prompt lookup; None: no prompt lookup.
+            keeps: Whether to keep the states of the passes.
+
+        Yields:
+            The states of the passes so far, [T, d] each; empty unless kept.
         """
         states: list[Tensor] = []
-        self.mixing, self.kept = mixing, states if keeps else None
+        self.mixing, self.loop_states = mixing, states if keeps else None
         try:
             yield states
         finally:
-            self.mixing = self.kept = None
+            self.mixing = self.loop_states = None
 
     @torch.no_grad()
     def forward(self, input_ids: Tensor, positions: Tensor, forward_batch: Any) -> Any:
-        """SGLang's ``LogitsProcessorOutput`` of one step, with the states that go into the next.
+        """Run one draft step.
 
-        input_ids: [T], the token after each position.  positions: int64 [T].  ``hidden_states`` of the batch's
-        ``spec_info``: [T, d], the target's in the first step (`TargetInterface.state_below`), this layer's own output
-        after that.
+        Args:
+            input_ids: Token after each position, int64 [T].
+            positions: int64 [T].
+            forward_batch: SGLang's ``ForwardBatch``.  ``spec_info.hidden_states`` [T, d] are the target's in the first
+                step (see `TargetInterface.state_below`), then the output of the preceding draft step.
+
+        Returns:
+            SGLang's ``LogitsProcessorOutput``, with the states for the next step.
         """
         if self.mixing is not None:
             self.mixing.drafted(input_ids)
         states = self.model(input_ids, positions, forward_batch.spec_info.hidden_states, forward_batch)
-        if self.kept is not None:
-            self.kept.append(of_first_rank(states))
+        if self.loop_states is not None:
+            self.loop_states.append(of_first_rank(states))
         in_loop = forward_batch.forward_mode.is_decode()
-        waits = self.first_waits and not in_loop
-        head = NoHead(self.first_candidates) if waits else self._asked(forward_batch.batch_size)
+        deferred = self.defers_first_logits and not in_loop
+        head = ZeroHead(self.first_candidates) if deferred else self._logits_head(forward_batch.batch_size)
         output = self.logits_processor(input_ids, states, head, forward_batch)
         if self.mixing is not None:
             output.next_token_logits = self.mixing.logits(output.next_token_logits)
@@ -275,12 +323,20 @@ class DraftLayersModel(nn.Module):
 
 
 def layer_names(method: DraftMethod, config: DrafterConfig) -> dict[str, str]:
-    """The names in `SGLangDraftLayers` of a directory's tensors of the autoregressive part, by their names in the directory."""
+    """Return the names in `SGLangDraftLayers` of the autoregressive part's tensors, by their checkpoint names.
+
+    Args:
+        method: The draft method.
+        config: Configuration of the drafter.
+
+    Returns:
+        Names in `SGLangDraftLayers` by names in the checkpoint.
+    """
     with torch.device("meta"):
         names = Drafter(method, config).state_dict()
     autoregressive = [name for name in names if name.startswith("autoregressive.")]
     return {method.tensor_name(name): name.removeprefix("autoregressive.") for name in autoregressive}
 
 
-# SGLang finds a class by the architecture that a directory names.
+# SGLang finds a class by the architecture in the checkpoint's config.json.
 EntryClass = [type(method.architecture, (DraftLayersModel,), {}) for method in draft_methods()]

@@ -1,1 +1,1 @@
-"""Fixes of sampling with drafts that vLLM's CPU backend needs, with any drafter."""
+"""Fixes for sampling with draft tokens on vLLM's CPU backend, for every speculative method."""

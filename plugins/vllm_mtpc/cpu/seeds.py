@@ -1,7 +1,7 @@
-"""A mend for vLLM's V1 runner on a CPU: a seeded request whose prompt is read in parts ends the engine.
+"""Fix for vLLM's V1 runner on a CPU: a seeded request with chunked prefill ends the engine.
 
-Seen in vLLM 0.32, where drafts play no part in it: what is sampled before a prompt is read to its end is discarded,
-and the request's generator wound back, which generators of a CPU cannot do.  Here such rows sample without it.
+It occurs in vLLM 0.32, with and without draft tokens.  A token sampled after a chunk of a prompt is discarded, and vLLM
+rewinds the request's generator, which CPU generators do not support.  Here such requests sample without a generator.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import torch
 
 
 def install(runner: Any) -> None:
-    """Wrap ``GPUModelRunner.sample_tokens`` of the module ``runner``, if this CPU shows the fault."""
-    if not _can_wind_back():
-        runner.GPUModelRunner.sample_tokens = _sparing(runner.GPUModelRunner.sample_tokens)
+    """Wrap ``GPUModelRunner.sample_tokens`` if this torch cannot rewind a CPU generator.
+
+    Args:
+        runner: vLLM's module ``vllm.v1.worker.gpu_model_runner``.
+    """
+    if not _can_set_offset():
+        runner.GPUModelRunner.sample_tokens = _without_discarded_generators(runner.GPUModelRunner.sample_tokens)
 
 
-def _can_wind_back() -> bool:
+def _can_set_offset() -> bool:
     try:
         torch.Generator().set_offset(0)
     except RuntimeError:
@@ -27,16 +31,16 @@ def _can_wind_back() -> bool:
     return True
 
 
-def _sparing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``original``, out of whose sight the generators of rows are kept whose tokens will be discarded."""
+def _without_discarded_generators(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``original``: hide the generators of requests whose tokens will be discarded."""
 
     @functools.wraps(original)
     def sample_tokens(self: Any, *given: Any, **named: Any) -> Any:
         generators, discarded = self.input_batch.generators, self.discard_request_mask.np
-        spared = {row: generators.pop(row) for row in list(generators) if discarded[row]}
+        hidden = {row: generators.pop(row) for row in list(generators) if discarded[row]}
         try:
             return original(self, *given, **named)
         finally:
-            generators.update(spared)
+            generators.update(hidden)
 
     return sample_tokens

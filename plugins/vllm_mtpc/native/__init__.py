@@ -1,1 +1,1 @@
-"""Draft vocabularies for the draft models that vLLM runs itself."""
+"""Draft vocabularies for vLLM's own drafters: ``mtp``, ``eagle``, ``eagle3`` and ``draft_model``."""

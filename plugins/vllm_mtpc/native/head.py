@@ -1,4 +1,4 @@
-"""The output head of a draft model of vLLM's own, restricted to draft vocabularies; the model itself stays as it is."""
+"""Restricts the output head of vLLM's own draft models to draft vocabularies, without changing the models."""
 
 from __future__ import annotations
 
@@ -19,17 +19,27 @@ from vllm_mtpc.ranks import head_ranks
 
 
 class NativeHead:
-    """Logits of a draft model, each request's from its own draft vocabulary, wherever the model asks for logits.
+    """Computes a draft model's logits from the draft vocabulary of each request.
 
-    All of vLLM's draft models make them with a ``LogitsProcessor``: what that does after the product with the head, it
-    still does.  A token that cannot be drafted has the logit -inf, so vLLM draws none, and where it states what its
-    drafts were drawn from, it states 0: rejection sampling is then as lossless as before.
+    All of vLLM's draft models compute logits with a ``LogitsProcessor``.  This class replaces only its product with the
+    output head.  Tokens outside the draft vocabulary get the logit -inf, so vLLM never draws them and states
+    probability 0 for them.  Rejection sampling stays lossless.
 
-    model: its head is shared already.  vocab_size: of the target.  static: whether shapes must be the same for all
-    batches of a size, as in a CUDA graph, see `UnionLogits`.  numbers: int64 [B], of the draft vocabularies of the
-    coming logits, on the host, or where shapes are static on the device; None: the first, or all of them, for all.
+    Protocol: create it once vLLM has assigned the output head; set `numbers` before each step.
 
-    Errors: `MTPCError` for a model with another head than one of all of the target's tokens, or a quantised one.
+    Attributes:
+        numbers: int64 [B], the draft vocabulary of each request, on the host, or on the device if shapes are static.
+            None for the first vocabulary, or for the union of all if shapes are static.
+        draft_logits: Computes the logits.
+
+    Args:
+        model: vLLM's draft model.
+        vocabularies: The draft vocabularies.
+        vocab_size: The target's.
+        static: Whether shapes must depend on the batch size alone, as in a CUDA graph; see `UnionLogits`.
+
+    Raises:
+        MTPCError: The model has not exactly one output head over the target's vocabulary, or a quantized one.
     """
 
     numbers: Tensor | None = None
@@ -37,13 +47,13 @@ class NativeHead:
     def __init__(self, model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int, static: bool) -> None:
         head, modules = getattr(model, "lm_head", None), list(model.modules())
         processors = [module for module in modules if isinstance(module, LogitsProcessor)]
-        # An embedding may be the head as well; layers of a model may have heads of their own.
+        # The embedding may be the head as well, and each layer may have a head.
         heads = [module for name, module in model.named_modules() if name.endswith(("lm_head", ".head"))]
         weights = {id(getattr(module, "weight", None)) for module in heads}
         if not processors or len(weights) > 1 or not _plain(head, vocab_size):
             raise MTPCError(
-                f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantised "
-                f"and adds nothing, which {type(model).__name__} has not; set its language to 'none'."
+                f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantized "
+                f"and has no bias, unlike the one of {type(model).__name__}; set its language to 'none'."
             )
         shard: Tensor = head.weight.data  # type: ignore[union-attr]
         self.draft_logits: DraftLogits
@@ -56,21 +66,21 @@ class NativeHead:
             processor.forward = partial(self._logits, _after_the_head(processor))
 
     def _logits(self, finish: LogitsProcessor, lm_head: nn.Module, hidden_states: Tensor, *_: None) -> Tensor:
-        """Logits [n, V] of states [n, d], in the place of ``LogitsProcessor.forward``."""
+        """Replaces ``LogitsProcessor.forward``: logits [n, V] of states [n, d]."""
         logits = self.draft_logits(hidden_states, self.numbers).to(finish.head_dtype)
-        made: Tensor = finish(lm_head, logits)
-        return made if finish.soft_cap is None else made.masked_fill(logits.isneginf(), -torch.inf)
+        finished: Tensor = finish(lm_head, logits)
+        return finished if finish.soft_cap is None else finished.masked_fill(logits.isneginf(), -torch.inf)
 
 
 def _plain(head: nn.Module | None, vocab_size: int) -> bool:
-    """Whether a head has a row of plain numbers for each of so many tokens, and nothing else."""
+    """Return whether a head has an unquantized row for each token, and no bias."""
     if not isinstance(head, VocabParallelEmbedding) or head.org_vocab_size != vocab_size:
         return False
     return getattr(head, "bias", None) is None and plain_weight(head, head.embedding_dim) is not None
 
 
 def _after_the_head(processor: LogitsProcessor) -> LogitsProcessor:
-    """What a processor does with logits that are there."""
+    """Return a copy of the processor that takes logits as input."""
     finish = copy(processor)
     finish.logits_as_input = True
     return finish

@@ -1,8 +1,8 @@
-"""Draft vocabularies for the drafters that vLLM has itself: its loops run as ever, over a head that is restricted.
+"""Restricts vLLM's own drafters to draft vocabularies, on both model runners.
 
-``mtp``, ``eagle``, ``eagle3`` and ``draft_model``, on both model runners.  vLLM verifies their drafts with the
-distributions that they were drawn from (``"draft_sample_method": "probabilistic"``) or as certain ones, which is
-lossless for drafts chosen in any way; so what may be drafted is all that has to change.
+vLLM's draft loops stay as they are: only the output head changes (`NativeHead`).  vLLM verifies draft tokens with the
+distributions that they were drawn from (``"draft_sample_method": "probabilistic"``) or as certain ones.  Both are
+lossless for any choice of draft tokens.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mtpc.errors import tells
+from mtpc.errors import exits_with_message
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
-from vllm_mtpc.additional import vocabulary_values
+from vllm_mtpc.additional_config import vocabulary_values
 from vllm_mtpc.dispatch import serves
 from vllm_mtpc.settings import target_of
 
@@ -25,12 +25,20 @@ logger = logging.getLogger(f"vllm.{__name__}")
 
 
 def install_v1(base_proposer: Any) -> None:
-    """Wrap ``SpecDecodeBaseProposer.load_model``, after which embedding and head are shared."""
+    """Wrap ``SpecDecodeBaseProposer.load_model``, which assigns the target's embedding and output head.
+
+    Args:
+        base_proposer: vLLM's module ``vllm.v1.spec_decode.llm_base_proposer``.
+    """
     _after_loading(base_proposer.SpecDecodeBaseProposer, _restrict_v1)
 
 
 def install_v2(speculator: Any) -> None:
-    """Wrap ``DraftModelSpeculator.load_model`` likewise."""
+    """Wrap ``DraftModelSpeculator.load_model``, which assigns the target's embedding and output head.
+
+    Args:
+        speculator: vLLM's module ``vllm.v1.worker.gpu.spec_decode.speculator``.
+    """
     _after_loading(speculator.DraftModelSpeculator, _restrict_v2)
 
 
@@ -38,7 +46,7 @@ def _after_loading(base: Any, restrict: Any) -> None:
     load = base.load_model
 
     @functools.wraps(load)
-    @tells
+    @exits_with_message
     def load_model(self: Any, target_model: nn.Module, *others: Any, **named: Any) -> None:
         load(self, target_model, *others, **named)
         vocabularies = native_vocabularies(self.vllm_config)
@@ -49,9 +57,16 @@ def _after_loading(base: Any, restrict: Any) -> None:
 
 
 def native_vocabularies(vllm_config: Any) -> DraftVocabularies | None:
-    """The draft vocabularies that additional-config asks for; None: of our own drafters, which see to it, or of nobody.
+    """Open the draft vocabularies for vLLM's own drafter.
 
-    Errors: `MTPCError`, see `open_vocabularies`.
+    Args:
+        vllm_config: vLLM's ``VllmConfig``.
+
+    Returns:
+        The vocabularies; None if there are none, or for a drafter of this project, whose model opens them.
+
+    Raises:
+        MTPCError: See `open_vocabularies`.
     """
     values = vocabulary_values(vllm_config.additional_config)
     if not values or serves(vllm_config):
@@ -65,19 +80,19 @@ def native_vocabularies(vllm_config: Any) -> DraftVocabularies | None:
 
 
 def _restrict_v1(proposer: Any, vocabularies: DraftVocabularies) -> None:
-    """Each request drafts from the vocabulary of its language, found anew before each call of ``propose``."""
+    """Restrict the head, and choose each request's vocabulary before each call of ``propose``."""
     from vllm.distributed import get_tensor_model_parallel_rank
 
     from vllm_mtpc import metrics
-    from vllm_mtpc.v1.request_vocabularies import RequestVocabularies
+    from vllm_mtpc.v1.request_vocabularies import V1RequestVocabularies
 
-    head = _restricted(proposer, vocabularies, static=False)
-    watched = metrics.watched(get_tensor_model_parallel_rank())
-    followed = RequestVocabularies.of(vocabularies, proposer.device, watched)
-    if followed is None:
+    head = _restrict_head(proposer, vocabularies, static=False)
+    counts_metrics = metrics.enabled(get_tensor_model_parallel_rank())
+    request_vocabularies = V1RequestVocabularies.of(vocabularies, proposer.device, counts_metrics)
+    if request_vocabularies is None:
         return
-    if watched:
-        metrics.count(proposer.vllm_config, None, followed.tally)
+    if counts_metrics:
+        metrics.export(proposer.vllm_config, None, request_vocabularies.tally)
     prepare = proposer.prepare_next_token_ids_padded
 
     @functools.wraps(prepare)
@@ -90,32 +105,32 @@ def _restrict_v1(proposer: Any, vocabularies: DraftVocabularies) -> None:
         **named: Any,
     ) -> Any:
         given = sampled_token_ids, requests, gpu_input_batch, discard_request_mask
-        head.numbers = followed.follow(*given)
+        head.numbers = request_vocabularies.record_and_choose(*given)
         return prepare(*given, *others, **named)
 
     proposer.prepare_next_token_ids_padded = prepare_next_token_ids_padded
 
 
 def _restrict_v2(speculator: Any, vocabularies: DraftVocabularies) -> None:
-    """The same in shapes that CUDA graphs can hold, the requests' languages found on the device."""
-    if vocabularies.together() is None:
+    """Restrict the head with static shapes, and detect each request's language on the device."""
+    if vocabularies.union() is None:
         return
-    head = _restricted(speculator, vocabularies, static=True)
+    head = _restrict_head(speculator, vocabularies, static=True)
     if vocabularies.detector is not None:
-        _by_language(speculator, head, vocabularies)
+        _follow_languages(speculator, head, vocabularies)
 
 
-def _by_language(speculator: Any, head: Any, vocabularies: DraftVocabularies) -> None:
-    """What the requests of a speculator of vLLM's have said is read before it drafts, in a graph of its own."""
+def _follow_languages(speculator: Any, head: Any, vocabularies: DraftVocabularies) -> None:
+    """Detect the requests' languages before vLLM's speculator drafts, in a CUDA graph of its own."""
     from vllm.distributed import get_tensor_model_parallel_rank
 
     from vllm_mtpc import metrics
     from vllm_mtpc.v2.languages import DeviceLanguages
 
-    watched = metrics.watched(get_tensor_model_parallel_rank())
-    languages = DeviceLanguages(vocabularies, speculator, speculator.req_states, watched)
-    if watched:
-        metrics.count(speculator.vllm_config, None, languages.tally)
+    counts_metrics = metrics.enabled(get_tensor_model_parallel_rank())
+    languages = DeviceLanguages(vocabularies, speculator, speculator.req_states, counts_metrics)
+    if counts_metrics:
+        metrics.export(speculator.vllm_config, None, languages.tally)
     prepare, record = speculator.init_cudagraph_manager, speculator.capture
     draft, logits_of = speculator.propose, speculator.compute_draft_logits
 
@@ -166,11 +181,8 @@ def _by_language(speculator: Any, head: Any, vocabularies: DraftVocabularies) ->
     speculator.propose, speculator.compute_draft_logits = propose, compute_draft_logits
 
 
-def _restricted(drafter: Any, vocabularies: DraftVocabularies, static: bool) -> Any:
-    """The head of a drafter of vLLM's that has loaded its model.
-
-    Errors: `MTPCError`, see `vllm_mtpc.native.head.NativeHead`.
-    """
+def _restrict_head(drafter: Any, vocabularies: DraftVocabularies, static: bool) -> Any:
+    """Restrict the head of a loaded drafter; raises `MTPCError`, see `vllm_mtpc.native.head.NativeHead`."""
     from vllm_mtpc.native.head import NativeHead
 
     head = NativeHead(drafter.model, vocabularies, target_of(drafter.vllm_config.model_config).vocab_size, static)

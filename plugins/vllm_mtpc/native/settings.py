@@ -1,4 +1,4 @@
-"""What vLLM's settings must be where one of its own drafters is to draft from draft vocabularies."""
+"""Checks vLLM's settings for draft vocabularies with one of vLLM's own drafters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.settings import VocabularyChoice, open_vocabularies
 from vllm_mtpc import integration_points
-from vllm_mtpc.additional import SECTION, Section, section, vocabulary_values
+from vllm_mtpc.additional_config import SECTION, VLLMDraftSettings, draft_settings, vocabulary_values
 from vllm_mtpc.settings import check_verification, target_of
 
 METHODS = ("mtp", "eagle", "eagle3", "draft_model")
-# Settings under which a draft is not made of one row of plain logits for each request, and what each must be.
+# Settings with which a draft token does not come from one row of logits per request, and the value each must have.
 FIXED = {
     "disable_padded_drafter_batch": False,
     "parallel_drafting": False,
@@ -23,22 +23,26 @@ FIXED = {
 
 
 def check_native(speculative: Any, target: Any, additional: Any, pipeline_stages: int = 1) -> None:
-    """Check our section of additional-config against a drafter that is not ours; without the section all passes.
+    """Check the section ``mtpc`` of additional-config for one of vLLM's own drafters.
 
-    speculative: vLLM's ``SpeculativeConfig``, complete; None: nothing drafts.  target: its ``ModelConfig`` of the
-    target.
+    Args:
+        speculative: vLLM's complete ``SpeculativeConfig``; None without speculative decoding.
+        target: vLLM's ``ModelConfig`` of the target.
+        additional: vLLM's additional-config; without the section everything passes.
+        pipeline_stages: ``pipeline_parallel_size``.
 
-    Errors: `MTPCError` with one sentence.
+    Raises:
+        MTPCError: A setting is wrong, or the installed vLLM lacks an integration point.
     """
-    said = section(additional)
-    if speculative is None or not said.model_fields_set:
+    settings = draft_settings(additional)
+    if speculative is None or not settings.model_fields_set:
         return
-    name, method = f"{SECTION!r} in additional-config", speculative.method
-    for key in Section.model_fields.keys() - VocabularyChoice.model_fields.keys():
-        if key in said.model_fields_set:
-            raise MTPCError(f"the {key.rstrip('_')!r} of {name} is for drafters of this project, not for {method!r}.")
+    name, method = f"additional-config {SECTION}", speculative.method
+    for key in VLLMDraftSettings.model_fields.keys() - VocabularyChoice.model_fields.keys():
+        if key in settings.model_fields_set:
+            raise MTPCError(f"{name}.{key.rstrip('_')} is for drafters of this project, not for {method!r}: remove it.")
     if method not in METHODS or speculative.use_gemma4_mtp():
-        raise MTPCError(f"the {name} is for the methods {', '.join(METHODS)} with a head, not for {method!r}.")
+        raise MTPCError(f"{name} is for the methods {', '.join(METHODS)} with an output head, not for {method!r}.")
     vocab_size, draft = target_of(target).vocab_size, speculative.draft_model_config
     if open_vocabularies(vocabulary_values(additional), Path(draft.model), vocab_size) is None:
         return
@@ -46,12 +50,15 @@ def check_native(speculative: Any, target: Any, additional: Any, pipeline_stages
         if (value := getattr(speculative, key, expected)) != expected:
             raise MTPCError(f"{key} is {value!r}, but with a draft vocabulary it must be {expected!r}.")
     check_verification(speculative.rejection_sample_method)
-    own = getattr(draft.hf_config, "draft_vocab_size", None)
-    if own not in (None, vocab_size):
+    draft_vocab_size = getattr(draft.hf_config, "draft_vocab_size", None)
+    if draft_vocab_size not in (None, vocab_size):
         raise MTPCError(
-            f"{draft.model} drafts from {own} tokens of its own (draft_vocab_size), so the {name} must be left out."
+            f"{draft.model} has its own draft vocabulary (draft_vocab_size is {draft_vocab_size}), so {name} must be "
+            f"left out."
         )
     if pipeline_stages > 1:
-        raise MTPCError("a draft vocabulary needs the target's head, so pipeline_parallel_size must be 1.")
+        raise MTPCError(
+            f"pipeline_parallel_size must be 1, not {pipeline_stages}: a draft vocabulary needs the target's head."
+        )
     for problem in integration_points.problems(native=True):
         raise MTPCError(problem)

@@ -1,1 +1,1 @@
-"""vLLM's V1 model runner, which serves on CPUs.  This package goes when vLLM drops that runner."""
+"""Drafting on vLLM's V1 model runner, which serves on CPUs.  vLLM calls this runner deprecated."""

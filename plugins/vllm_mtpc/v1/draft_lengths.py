@@ -1,4 +1,4 @@
-"""The draft lengths of a batch on the V1 runner, whose requests' tokens are on the host."""
+"""Chooses draft lengths on the V1 runner, where sampled tokens are on the host."""
 
 from __future__ import annotations
 
@@ -9,105 +9,123 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, certain
+from mtpc.draft import Draft, one_hot
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
-from mtpc.draft_length.cost import FREE, MEASURED
+from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS
 from mtpc.prompt_lookup.mixture import Copied
-from mtpc.prompt_lookup.store import Store
+from mtpc.prompt_lookup.store import OutputStore
 from mtpc.prompt_lookup.table import CopyTable
-from vllm_mtpc.additional import TENANT, Section
+from vllm_mtpc.additional_config import TENANT, VLLMDraftSettings
 
 
 class BatchLengths:
-    """`DraftLengths` of the batch that the runner has at hand, in tensors.
+    """Connects `DraftLengths` with the tensors and requests of vLLM's V1 runner.
 
-    One step: `sampled`, then `plan`, then `cut`.
+    Protocol of a decoding step: `begin_step`, `plan`, `copied` and `cut`.
+
+    Attributes:
+        is_timed: Whether the engine times decoding steps at start-up, to replace the controller's cost.
+        controller: Chooses the lengths.
+        requests: vLLM's requests by id, to notice ids that are used again.
 
     Args:
-        budget, longest, table: See `DraftLengths`.
-        settings: Of the user.
+        budget: Draft tokens of the drafter and their draft steps, see `DraftLengths`.
+        longest: Maximum number of draft tokens, K.
+        settings: The user's.
+        table: Acceptance rates of prompt lookup.
         copies: Whether prompt lookup drafts as well.
+        device: Where drafts are verified.
     """
 
     def __init__(
         self,
         budget: DraftBudget,
         longest: int,
-        settings: Section,
+        settings: VLLMDraftSettings,
         table: CopyTable,
         copies: bool,
         device: torch.device,
     ) -> None:
-        store = None if settings.store is None else Store(settings.store)
-        self.is_timed = settings.adaptive and settings.step_cost is None  # whether steps are to be timed at start-up
-        cost = (settings.step_cost or MEASURED) if settings.adaptive else FREE
+        store = None if settings.store is None else OutputStore(settings.store)
+        self.is_timed = settings.adaptive and settings.step_cost is None
+        cost = (settings.step_cost or DEFAULT_COSTS) if settings.adaptive else FREE_DRAFTS
         self.controller, self.device = DraftLengths(budget, longest, cost, table, store, copies=copies), device
-        self.known: dict[str, Any] = {}  # vLLM's requests by name, which may be used again
+        self.requests: dict[str, Any] = {}
 
-    def sampled(
+    def begin_step(
         self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor, greedy: bool
     ) -> None:
-        """Begin a step with what the target has just emitted.
+        """Begin a step with the tokens that the target has just emitted.
 
         Args:
-            ids: The requests of the batch.
-            requests: vLLM's, all that are not finished.
+            ids: Ids of the batch's requests.
+            requests: All unfinished requests of vLLM by id.
             tokens: int [B, W], -1 where there is no token.
-            unread: bool [B], where a part of the prompt is still to come.
-            greedy: Whether every request of the batch has a temperature of 0.
+            unread: bool [B], whether a part of the prompt is still to be prefilled.
+            greedy: Whether every request of the batch has temperature 0.
         """
-        gone = [name for name, request in self.known.items() if requests.get(name) is not request]
+        gone = [name for name, request in self.requests.items() if requests.get(name) is not request]
         self.controller.forget(gone)
         for name in gone:
-            del self.known[name]
+            del self.requests[name]
         self.controller.begin(greedy)
         for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
-            request = self.known[name] = requests[name]
-            said = [token for token in row if token >= 0 and not waiting]
-            self.controller.add(name, partial(_text_of, request), said, waiting, _tenant_of(request))
+            request = self.requests[name] = requests[name]
+            emitted = [token for token in row if token >= 0 and not waiting]
+            self.controller.add(name, partial(_text_of, request), emitted, waiting, _tenant_of(request))
 
     def plan(self, longest: int, seeded: bool) -> int:
-        """Return how many tokens the drafter is to draft in this step.
+        """Return how many tokens the drafter drafts in this step.
 
         Args:
-            longest: Tokens of a draft in this step.
-            seeded: Whether a request has a seed: it drafts the same in any company.
+            longest: Maximum number of draft tokens of this step.
+            seeded: Whether a request has a seed, so that its draft must not depend on the rest of the batch.
         """
         return min(longest, self.controller.budget.tokens) if seeded else self.controller.plan(longest)
 
     def copied(self, drafts: int) -> Copied | None:
-        """Return the first tokens that would be copied, without a chance where there are none; None: none are."""
+        """Return the tokens that prompt lookup proposes.
+
+        Args:
+            drafts: Number of positions.
+
+        Returns:
+            Tokens and their probabilities, [B, drafts] both, 0 where there is no proposal; None without prompt lookup.
+        """
         if not self.controller.copies:
             return None
         return self.controller.copied(drafts).to(self.device)
 
     def cut(self, draft: Draft, longest: int, seeded: Mapping[int, Any]) -> tuple[list[list[int]], Tensor | None]:
-        """Return drafts as long as is worth it, with distributions [B, K', V].
-
-        What a draft goes on with after the drafter's tokens is copied and certain.
+        """Choose the length of each draft, and append tokens of prompt lookup.
 
         Args:
-            draft: The drafter's.
-            longest: Tokens of a draft in this step.
-            seeded: The requests with a seed, by row.
+            draft: The drafter's draft.
+            longest: Maximum number of draft tokens of this step.
+            seeded: Generators of the requests with a seed, by their index in the batch.
+
+        Returns:
+            The draft tokens of each request, and their distributions, float32 [B, K', V], where K' is the longest
+            draft; None where drafts are greedy.  Appended tokens have one-hot distributions.
         """
-        rows, own = draft.tokens.shape
-        alone = [row in seeded for row in range(rows)]
-        drafts = self.controller.cut(draft.tokens.tolist(), draft.sure, longest, alone)
+        rows, drafted = draft.tokens.shape
+        is_seeded = [row in seeded for row in range(rows)]
+        drafts = self.controller.cut(draft.tokens.tolist(), draft.host_confidences, longest, is_seeded)
         width = max(map(len, drafts))
-        if draft.probs is None or width <= own:
+        if draft.probs is None or width <= drafted:
             return drafts, None if draft.probs is None else draft.probs[:, :width]
-        added = torch.tensor([row[own:] + [0] * (width - max(own, len(row))) for row in drafts], device=self.device)
-        return drafts, torch.cat([draft.probs, certain(added, draft.probs.shape[2])], 1)
+        appended = [row[drafted:] + [0] * (width - max(drafted, len(row))) for row in drafts]
+        added = torch.tensor(appended, device=self.device)
+        return drafts, torch.cat([draft.probs, one_hot(added, draft.probs.shape[2])], 1)
 
 
 def _tenant_of(request: Any) -> str | None:
-    """Whose request vLLM's is, if its ``vllm_xargs`` say so."""
+    """Return the tenant in a request's ``vllm_xargs``."""
     tenant = (getattr(request.sampling_params, "extra_args", None) or {}).get(TENANT)
     return None if tenant is None else str(tenant)
 
 
 def _text_of(request: Any) -> list[int]:
-    """Prompt and output of vLLM's request."""
+    """Return the tokens of a request's prompt and output."""
     return [*(request.prompt_token_ids or []), *request.output_token_ids]

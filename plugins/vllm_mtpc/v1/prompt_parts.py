@@ -1,7 +1,7 @@
-"""The token after a part of a prompt, where a step reads no more of it.
+"""Corrects the next token of chunked prefills.
 
-There vLLM 0.32 hands drafters the prompt's last token instead.  Their keys and values at the end of the part would be
-those of another text, which every later draft of the request attends to.
+After a chunk of a prompt vLLM 0.32 passes drafters the prompt's last token instead of the token after the chunk.  The
+drafter's keys and values at the end of the chunk would be wrong, and every later draft of the request attends to them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,23 @@ from torch import Tensor
 
 
 def with_prompt_tokens(following: Tensor, requests: Sequence[Any], read: Sequence[int]) -> Tensor:
-    """``next_token_ids`` of vLLM's ``propose``, int32 [B], with the prompt's own where more of it is still to come.
+    """Replace the next token of each request whose prompt is not completely prefilled.
 
-    requests: vLLM's, B.  read: how much of each will have been read after this step.  Nothing is changed in place.
+    Args:
+        following: ``next_token_ids`` of vLLM's ``propose``, int32 [B]; not changed.
+        requests: vLLM's requests, B.
+        read: Tokens of each request that are in the KV cache after this step.
+
+    Returns:
+        The next tokens, int32 [B].
     """
-    parts = {
+    chunk_ends = {
         row: request.prompt_token_ids[length]
         for row, (request, length) in enumerate(zip(requests, read, strict=True))
         if length < request.num_prompt_tokens and request.prompt_token_ids is not None
     }
-    if not parts:
+    if not chunk_ends:
         return following
-    rows = torch.tensor(list(parts), device=following.device)
-    return following.index_put((rows,), torch.tensor(list(parts.values()), dtype=following.dtype, device=rows.device))
+    rows = torch.tensor(list(chunk_ends), device=following.device)
+    tokens = torch.tensor(list(chunk_ends.values()), dtype=following.dtype, device=rows.device)
+    return following.index_put((rows,), tokens)

@@ -1,4 +1,4 @@
-"""Which draft vocabulary each request of a batch uses, on the host, where tokens arrive a little later."""
+"""Chooses each request's draft vocabulary on the host, from tokens that arrive there asynchronously."""
 
 from __future__ import annotations
 
@@ -11,111 +11,168 @@ from torch import Tensor
 
 from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.requests import Reading, choose_all, read_all
+from mtpc.vocabulary.requests import LanguageState, choose_all, read_all
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
-# Steps that vLLM has under way at a time: what was sampled so many steps ago is on the host already.
-UNDER_WAY = 2
-MOST_WAITING = 64  # steps whose tokens wait to be read
+# Steps that vLLM has in flight at a time: older tokens are on the host already.
+STEPS_IN_FLIGHT = 2
+MAX_PENDING = 64  # steps whose tokens may wait to be read
 
 
-class Arrival(NamedTuple):
-    """Sampled tokens on their way to the host: int [B, W], -1 where there is none."""
+class PendingTokens(NamedTuple):
+    """Sampled tokens that are being copied to the host.
 
-    readings: tuple[Reading | None, ...]  # of the requests; None: of one that is gone
+    Attributes:
+        readings: Language evidence of each request; None for a request that is gone.
+        tokens: int [B, W], -1 where there is no token.
+        copied: Event after the copy; None on a CPU.
+        drafted: Vocabulary and number of draft tokens of each request; empty if metrics are off.
+    """
+
+    readings: tuple[LanguageState | None, ...]
     tokens: Tensor
     copied: torch.cuda.Event | None
-    drafted: list[tuple[int | None, int]]  # from which vocabulary, and how many tokens; empty: nobody watches
+    drafted: list[tuple[int | None, int]]
 
 
-class RequestVocabularies:
-    """What is read of every request, as far as the host knows its text, and the draft vocabulary that follows from it.
+class V1RequestVocabularies:
+    """Language evidence of every request, and the draft vocabulary that follows from it.
 
-    Sampled tokens are read when vocabularies are chosen, but a fixed number of steps after they were sent for, so
-    nothing waits for the device, and all tensor-parallel ranks decide the same.  On a CPU none are left out.  tally:
-    counts what became of drafts; None: nobody watches.
+    Sampled tokens are evidence a fixed number of steps after they were sampled.  So nothing waits for the device, and
+    all tensor-parallel ranks choose the same.  On a CPU they are evidence at once.
+
+    Protocol of a decoding step: `record_step`, then `choose`; or `record_and_choose`.
+
+    Attributes:
+        tally: Counts accepted draft tokens by vocabulary; None if metrics are off.
+        readings: Evidence by request id.
+        requests: vLLM's requests by id, to notice ids that are used again.
+        pending: Tokens that are not evidence yet, oldest first.
+        asynchronous: Whether tokens are copied from a GPU.
+        deferred: Arguments of `record_later`.
+
+    Args:
+        detector: Detects languages.
+        device: Where vLLM samples.
     """
 
     tally: Tally | None = None
 
     def __init__(self, detector: LanguageDetector, device: torch.device) -> None:
         self.detector = detector
-        self.readings: dict[str, Reading] = {}
-        self.known: dict[str, Any] = {}  # vLLM's requests by name, which may be used again
-        self.arrivals: deque[Arrival] = deque()
+        self.readings: dict[str, LanguageState] = {}
+        self.requests: dict[str, Any] = {}
+        self.pending: deque[PendingTokens] = deque()
         self.asynchronous = device.type != "cpu"
-        self.unheard: list[tuple[Sequence[str], Tensor]] = []
+        self.deferred: list[tuple[Sequence[str], Tensor]] = []
 
     @classmethod
     def of(
-        cls, vocabularies: DraftVocabularies | None, device: torch.device, watched: bool = False
-    ) -> RequestVocabularies | None:
-        """For vocabularies to choose from; None: there is no choice."""
+        cls, vocabularies: DraftVocabularies | None, device: torch.device, counts_metrics: bool = False
+    ) -> V1RequestVocabularies | None:
+        """Create one for the draft vocabularies.
+
+        Args:
+            vocabularies: The draft vocabularies; None for the target's whole vocabulary.
+            device: Where vLLM samples.
+            counts_metrics: Whether to count accepted draft tokens by vocabulary.
+
+        Returns:
+            The object; None if there is no choice of vocabularies.
+        """
         if vocabularies is None or vocabularies.detector is None:
             return None
         made = cls(vocabularies.detector, device)
-        if watched:
+        if counts_metrics:
             made.tally = Tally(vocabularies.names)
         return made
 
-    def follow(
+    def record_and_choose(
         self, sampled_token_ids: Tensor, requests: dict[str, Any], gpu_input_batch: Any, discard_request_mask: Tensor
     ) -> Tensor:
-        """The numbers of the coming step, int64 [B]: `hear`, then `choose`."""
-        self.hear(sampled_token_ids, requests, gpu_input_batch, discard_request_mask)
+        """Call `record_step`, then `choose`.
+
+        Args:
+            sampled_token_ids: See `record_step`.
+            requests: See `record_step`.
+            gpu_input_batch: See `record_step`.
+            discard_request_mask: See `record_step`.
+
+        Returns:
+            The number of each request's draft vocabulary, int64 [B], on the host.
+        """
+        self.record_step(sampled_token_ids, requests, gpu_input_batch, discard_request_mask)
         return self.choose(gpu_input_batch.req_ids[: len(sampled_token_ids)])
 
-    def hear(
+    def record_step(
         self,
         sampled_token_ids: Tensor,
         requests: dict[str, Any],
         gpu_input_batch: Any,
         discard_request_mask: Tensor | None = None,
     ) -> None:
-        """Take in what vLLM's runner hands its proposer.
+        """Record the tokens that vLLM's runner passes to its proposer.
 
-        sampled_token_ids: int [B, K + 1], -1 for a token that was rejected; it may be overwritten later.  requests: all
-        that are not finished.  discard_request_mask: bool [at least B], whose prompt is not read yet; None: nobody's.
+        Args:
+            sampled_token_ids: int [B, K + 1], -1 for rejected tokens; may be overwritten later.
+            requests: All unfinished requests of vLLM by id.
+            gpu_input_batch: vLLM's input batch.
+            discard_request_mask: bool [at least B], whether a part of the prompt is still to be prefilled; None for
+                no request.
         """
-        for requests_of, said_to in self.unheard:
-            self.sampled(requests_of, said_to, [0] * len(requests_of))
-        self.unheard.clear()
+        for names, tokens in self.deferred:
+            self.add_tokens(names, tokens, [0] * len(names))
+        self.deferred.clear()
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
-        self.forget([name for name, request in self.known.items() if requests.get(name) is not request])
+        self.remove_requests([name for name, request in self.requests.items() if requests.get(name) is not request])
         for name in ids:
-            if name not in self.known:
-                self.known[name] = requests[name]
-                self.begin(name, requests[name].prompt_token_ids or [])
+            if name not in self.requests:
+                self.requests[name] = requests[name]
+                self.add_request(name, requests[name].prompt_token_ids or [])
         drafted = [] if self.tally is None else list(map(len, gpu_input_batch.spec_token_ids[: len(ids)]))
-        said = (
+        emitted = (
             sampled_token_ids.clone()
             if discard_request_mask is None
             else sampled_token_ids.masked_fill(discard_request_mask[: len(ids), None], -1)
         )
-        self.sampled(ids, said, drafted)
+        self.add_tokens(ids, emitted, drafted)
 
-    def hear_later(self, requests: Sequence[str], tokens: Tensor) -> None:
-        """What a step has said that had no drafts, to requests that are known: taken in by the next `hear`.
+    def record_later(self, requests: Sequence[str], tokens: Tensor) -> None:
+        """Record the tokens of a step without draft tokens at the next `record_step`.
 
-        tokens: int [B, 1], which nobody may overwrite.
+        Args:
+            requests: Ids of known requests.
+            tokens: int [B, 1]; must not be overwritten.
         """
-        self.unheard.append((requests, tokens))
+        self.deferred.append((requests, tokens))
 
-    def begin(self, request: str, prompt: Sequence[int]) -> None:
-        """A request whose text so far is known, in place of any that had its id."""
-        self.readings[request] = Reading(self.detector)
+    def add_request(self, request: str, prompt: Sequence[int]) -> None:
+        """Add a request, in place of an earlier one with the same id.
+
+        Args:
+            request: Its id.
+            prompt: Its tokens so far.
+        """
+        self.readings[request] = LanguageState(self.detector)
         self.readings[request].read(prompt)
 
-    def forget(self, requests: Iterable[str]) -> None:
-        """Of requests that are finished or preempted."""
+    def remove_requests(self, requests: Iterable[str]) -> None:
+        """Remove requests that are finished or preempted.
+
+        Args:
+            requests: Their ids.
+        """
         for request in requests:
             self.readings.pop(request, None)
-            self.known.pop(request, None)
+            self.requests.pop(request, None)
 
-    def sampled(self, requests: Sequence[str], tokens: Tensor, drafted: Sequence[int] = ()) -> None:
-        """What the target has just said: int [B, W], -1 where there is no token.
+    def add_tokens(self, requests: Sequence[str], tokens: Tensor, drafted: Sequence[int] = ()) -> None:
+        """Add the tokens that the target has just emitted.
 
-        drafted: how many tokens were verified of each request; empty where nobody counts them.
+        Args:
+            requests: Ids of the requests.
+            tokens: int [B, W], -1 where there is no token.
+            drafted: Number of verified draft tokens of each request; empty if metrics are off.
         """
         copied, readings = None, tuple(map(self.readings.get, requests))
         vocabularies = (None if reading is None else reading.vocabulary for reading in readings)
@@ -123,31 +180,38 @@ class RequestVocabularies:
         if self.asynchronous:
             copied = torch.cuda.Event()
             copied.record()
-        self.arrivals.append(Arrival(readings, tokens, copied, list(zip(vocabularies, drafted, strict=False))))
-        if len(self.arrivals) > MOST_WAITING:
-            self.read_due()
+        self.pending.append(PendingTokens(readings, tokens, copied, list(zip(vocabularies, drafted, strict=False))))
+        if len(self.pending) > MAX_PENDING:
+            self.read_arrived()
 
-    def read_due(self) -> None:
-        """All that must have come, what several steps have said of a request at once."""
-        heard: dict[Reading, list[int]] = {}
-        while len(self.arrivals) > (UNDER_WAY if self.asynchronous else 0):
-            arrival = self.arrivals.popleft()
-            if arrival.copied is not None:
-                arrival.copied.synchronize()
-            texts = [[token for token in row if token >= 0] for row in arrival.tokens.tolist()]
-            for reading, text in zip(arrival.readings, texts, strict=True):
+    def read_arrived(self) -> None:
+        """Read all tokens that must have arrived by now."""
+        emitted: dict[LanguageState, list[int]] = {}
+        while len(self.pending) > (STEPS_IN_FLIGHT if self.asynchronous else 0):
+            step = self.pending.popleft()
+            if step.copied is not None:
+                step.copied.synchronize()
+            texts = [[token for token in row if token >= 0] for row in step.tokens.tolist()]
+            for reading, text in zip(step.readings, texts, strict=True):
                 if reading is not None:
-                    heard.setdefault(reading, []).extend(text)
+                    emitted.setdefault(reading, []).extend(text)
             if self.tally is not None:
-                self.tally.verified(
+                self.tally.count_drafts(
                     (number, drafted, len(text) - 1)
-                    for (number, drafted), text in zip(arrival.drafted, texts, strict=True)
+                    for (number, drafted), text in zip(step.drafted, texts, strict=True)
                     if number is not None and drafted and text
                 )
-        read_all(list(heard), list(heard.values()))
+        read_all(list(emitted), list(emitted.values()))
 
     def choose(self, requests: Sequence[str]) -> Tensor:
-        """The number of each request's draft vocabulary, int64 [B], on the host."""
-        self.read_due()
+        """Choose each request's draft vocabulary.
+
+        Args:
+            requests: Ids of the batch's requests.
+
+        Returns:
+            The number of each request's draft vocabulary, int64 [B], on the host.
+        """
+        self.read_arrived()
         chosen = choose_all([self.readings[request] for request in requests], self.tally)
         return torch.tensor(chosen, dtype=torch.int64, pin_memory=self.asynchronous)

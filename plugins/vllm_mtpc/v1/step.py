@@ -1,4 +1,4 @@
-"""What one step of drafting on the V1 runner needs, made once at its start; the autoregressive part adds what it drafts."""
+"""State of one decoding step's draft on the V1 runner."""
 
 from __future__ import annotations
 
@@ -8,21 +8,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, DraftContext, Mode, concatenated
+from mtpc.draft import Draft, DraftContext, Mode, concat_positions
 from mtpc.prompt_lookup.mixture import Copying
 
 
 @dataclass
-class Step:
-    """One step of a batch of B requests.
+class V1DraftStep:
+    """Draft of B requests in one decoding step.
 
-    states: the target's state of each request's last accepted token, [B, d], then that of each step of the autoregressive part.
-    tokens: the token that each of these states predicted, int64 [B]: the target's own, then the autoregressive part's drafts.
-    probs: float32 [B, V], of each autoregressive draft; none where drafts are greedy.  window: drafts of the parallel part.
-    temperature: [B].  noise: float64 [B, K], one uniform for each draft; None: greedy.
-    numbers: int64 [B], of the requests' draft vocabularies; None: the first for all.  copying: what may be copied
-    instead of drafted; None: nothing.  seeded: whether a request has a seed, and so drafts alone as in company.
-    peaks: float32 [B], the largest probability of each autoregressive draft, with copying.
+    Protocol: the proposer creates it; `draft_next` adds each token of the autoregressive part; `context` and
+    `parallel_noise` are the input of the parallel part; `drafts` joins both.
+
+    Attributes:
+        states: The target's state of each request's last accepted token, [B, d]; then the state of each draft step, if
+            a parallel part follows.
+        tokens: The token that each state predicted, int64 [B]: the target's, then the autoregressive part's.
+        autoregressive: Draft tokens of the autoregressive part.
+        parallel: Draft tokens of the parallel part.
+        mode: Whether draft tokens are sampled, greedy or either.
+        temperature: [B]; None where all requests are greedy.
+        noise: float64 [B, K], one uniform for each draft token; None for greedy drafts.
+        numbers: int64 [B], the draft vocabulary of each request; None for the first one.
+        copying: Tokens of prompt lookup, to mix into the distributions; None without prompt lookup.
+        seeded: Whether a request has a seed, so that its draft must not depend on the rest of the batch.
+        probs: Distribution of each autoregressive draft token, float32 [B, V]; empty for greedy drafts.
+        confidences: Largest probability of each autoregressive distribution, float32 [B]; only with prompt lookup.
     """
 
     states: list[Tensor]
@@ -36,10 +46,18 @@ class Step:
     copying: Copying | None = None
     seeded: bool = False
     probs: list[Tensor] = field(default_factory=list)
-    peaks: list[Tensor] = field(default_factory=list)
+    confidences: list[Tensor] = field(default_factory=list)
 
     def draft_next(self, model: Any, states: Tensor) -> Tensor:
-        """The autoregressive part's next draft, int64 [B], of states [B, d] of its layer, which a later step may overwrite."""
+        """Draft the autoregressive part's next token.
+
+        Args:
+            model: `vllm_mtpc.model.DrafterForCausalLM`.
+            states: States of its layers, [B, d]; a later draft step may overwrite them.
+
+        Returns:
+            Tokens, int64 [B].
+        """
         uniforms = None if self.noise is None else self.noise[:, len(self.tokens) - 1]
         if self.copying is not None:
             tokens = self._draft_mixed(model, states, uniforms, self.copying)
@@ -54,10 +72,10 @@ class Step:
         return tokens
 
     def _draft_mixed(self, model: Any, states: Tensor, uniforms: Tensor | None, copying: Copying) -> Tensor:
-        """The same from the mixture of copying and the autoregressive part."""
+        """Draft from the mixture of the autoregressive part and prompt lookup."""
         if uniforms is None and states.device.type == "cpu" and copying.is_over:
             tokens, peak, _ = model.most_probable(states, None, self.numbers)
-            self.peaks.append(peak)
+            self.confidences.append(peak)
             self.copying = copying.passed()
             return tokens
         if uniforms is None:
@@ -67,23 +85,30 @@ class Step:
             tokens, mixed, copied = model.drawn_mixed(states, self.temperature, uniforms, copying, self.numbers)
             peak = mixed.amax(1)
             self.probs.append(mixed)
-        self.peaks.append(peak)
+        self.confidences.append(peak)
         self.copying = copying.drafted(tokens, copied)
         return tokens
 
-    def known(self) -> DraftContext:
-        """What the window is conditioned on, once the autoregressive part has drafted."""
+    def context(self) -> DraftContext:
+        """Return what the parallel part is conditioned on.  Call it after the last `draft_next`."""
         return DraftContext(torch.stack(self.states, 1), torch.stack(self.tokens, 1))
 
     def parallel_noise(self) -> Tensor | None:
-        """The uniforms of the parallel part, float64 [B, K], one for each of its drafts."""
+        """Return the noise of the parallel part's draft tokens, float64 [B, parallel]; None for greedy drafts."""
         return None if self.noise is None else self.noise[:, self.autoregressive :]
 
     def drafts(self, parallel: Draft | None) -> Draft:
-        """Those of both parts, one after the other: [B, K] and [B, K, V]."""
+        """Join the drafts of both parts.
+
+        Args:
+            parallel: Draft of the parallel part; None if it drafts nothing.
+
+        Returns:
+            The draft: tokens [B, K] and distributions [B, K, V].
+        """
         parts = [] if parallel is None else [parallel]
         if self.autoregressive:
             probs = torch.stack(self.probs, 1) if self.probs else None
-            peaks = torch.stack(self.peaks, 1) if self.peaks else None
+            peaks = torch.stack(self.confidences, 1) if self.confidences else None
             parts.insert(0, Draft(torch.stack(self.tokens[1:], 1), probs, peaks))
-        return concatenated(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)
+        return concat_positions(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)

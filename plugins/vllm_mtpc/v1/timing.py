@@ -1,4 +1,4 @@
-"""Times the steps of vLLM's CPU runner while the engine starts, so that draft lengths are chosen by what they cost."""
+"""Times decoding steps of vLLM's CPU runner at start-up; draft lengths are chosen by these costs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 
 
 def install(module: Any) -> None:
-    """Wrap ``CPUWorker.compile_or_warm_up_model`` of the module; drafters of others are left alone."""
+    """Wrap ``CPUWorker.compile_or_warm_up_model``; other drafters are not timed.
+
+    Args:
+        module: vLLM's module ``vllm.v1.worker.cpu_worker``.
+    """
     worker = module.CPUWorker
     original = worker.compile_or_warm_up_model
 
@@ -18,6 +22,6 @@ def install(module: Any) -> None:
         drafter = getattr(self.model_runner, "drafter", None)
         if isinstance(drafter, Proposer):
             drafter.time_steps(self.model_runner)
-        return original(self, *others, **named)  # which seeds random numbers
+        return original(self, *others, **named)  # it seeds random numbers, so it comes last
 
     worker.compile_or_warm_up_model = compile_or_warm_up_model

@@ -1,1 +1,1 @@
-"""vLLM's Model Runner V2, the default on GPUs."""
+"""Drafting on vLLM's Model Runner V2, the default on GPUs."""

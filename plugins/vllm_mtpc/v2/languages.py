@@ -1,4 +1,4 @@
-"""The draft vocabularies of requests on Model Runner V2, found on the device, where their texts are."""
+"""Chooses each request's draft vocabulary on the device, for Model Runner V2."""
 
 from __future__ import annotations
 
@@ -11,45 +11,60 @@ from mtpc.metrics.slot_tally import SlotTally
 from mtpc.vocabulary.slots import SlotLanguages
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from vllm_mtpc.v2.graphs import BatchGraphs
-from vllm_mtpc.v2.new_requests import follow
+from vllm_mtpc.v2.new_requests import on_new_request
 
 
 class DeviceLanguages:
-    """`SlotLanguages` of a speculator's batches, in buffers that never move: CUDA graphs read and write them.
+    """Connects `SlotLanguages` with a speculator's batches, in buffers with fixed addresses for CUDA graphs.
 
-    speculator: vLLM's own or ours; the slots of a batch are in its ``idx_mapping``.  states: the runner's
-    ``RequestState``.  tally: counts what became of drafts, if metrics are watched.  said, rejected: int32 [B], new
-    tokens of each request, and its drafts that were rejected.
+    Protocol: `graphs` are prepared and captured with the speculator's; then `read`, then `numbers` in each step.
+
+    Attributes:
+        slots: Language evidence of each request slot.
+        tally: Counts accepted draft tokens by vocabulary; None if metrics are off.
+        num_sampled: int32 [B], tokens that each request emitted in the step.
+        num_rejected: int32 [B], draft tokens of each request that were rejected; -1 in a dummy run.
+        graphs: Captured CUDA graphs of reading.
+
+    Args:
+        vocabularies: The draft vocabularies, of several languages.
+        speculator: vLLM's or this project's; its ``idx_mapping`` has the slots of a batch.
+        states: The runner's ``RequestState``.
+        counts_metrics: Whether to count accepted draft tokens by vocabulary.
     """
 
-    def __init__(self, vocabularies: DraftVocabularies, speculator: Any, states: Any, watched: bool) -> None:
-        assert vocabularies.detector is not None  # there are languages to tell apart
+    def __init__(self, vocabularies: DraftVocabularies, speculator: Any, states: Any, counts_metrics: bool) -> None:
+        assert vocabularies.detector is not None  # there are several languages
         rows, drafts, device = speculator.max_num_reqs, speculator.num_speculative_steps, speculator.device
         self.speculator, self.states = speculator, states
         self.slots = SlotLanguages(vocabularies.detector, rows, drafts, device)
-        self.slots.tally = self.tally = SlotTally(vocabularies.names, drafts, device) if watched else None
-        self.said = torch.zeros(rows, dtype=torch.int32, device=device)
-        self.rejected = torch.full((rows,), -1, dtype=torch.int32, device=device)
+        self.slots.tally = self.tally = SlotTally(vocabularies.names, drafts, device) if counts_metrics else None
+        self.num_sampled = torch.zeros(rows, dtype=torch.int32, device=device)
+        self.num_rejected = torch.full((rows,), -1, dtype=torch.int32, device=device)
         self.graphs = BatchGraphs(speculator, "languages", self._read)
-        follow(states, self.slots.begin)
+        on_new_request(states, self.slots.begin)
 
-    def read(self, rows: int, said: Tensor, rejected: Tensor | None, eager: bool) -> None:
-        """What so many requests have said in a step.
+    def read(self, rows: int, num_sampled: Tensor, num_rejected: Tensor | None, eager: bool) -> None:
+        """Read the tokens that the requests emitted in a step.
 
-        said: int32 [at least B] tokens, and rejected: so many drafts; None: this step serves nobody, and no tally
-        counts it.  eager: see `BatchGraphs.run`.
+        Args:
+            rows: Batch size, B.
+            num_sampled: int32 [at least B], emitted tokens of each request.
+            num_rejected: int32 [at least B], rejected draft tokens of each; None in a dummy run, which is not counted.
+            eager: See `BatchGraphs.run`.
         """
-        self.said[:rows] = said[:rows]
+        self.num_sampled[:rows] = num_sampled[:rows]
         if self.tally is not None:
-            self.tally.begun |= rejected is not None
-            self.rejected[:rows] = -1 if rejected is None else rejected[:rows]
+            self.tally.begun |= num_rejected is not None
+            self.num_rejected[:rows] = -1 if num_rejected is None else num_rejected[:rows]
         self.graphs.run(rows, eager=eager)
 
     def numbers(self, rows: int) -> Tensor:
-        """Of their draft vocabularies, int64 [B]."""
+        """Return the number of each request's draft vocabulary, int64 [B]."""
         return self.slots.of(self.speculator.idx_mapping[:rows])
 
     def _read(self, rows: int) -> None:
-        """From buffers to buffers."""
+        """Read from and write to the buffers; captured in CUDA graphs."""
         texts, lengths = self.states.all_token_ids.gpu, self.states.total_len.gpu
-        self.slots.read(texts, lengths, self.speculator.idx_mapping[:rows], self.said[:rows], self.rejected[:rows])
+        slots = self.speculator.idx_mapping[:rows]
+        self.slots.read(texts, lengths, slots, self.num_sampled[:rows], self.num_rejected[:rows])

@@ -1,4 +1,4 @@
-"""Requests of Model Runner V2 as they come into their slots."""
+"""Callback for new requests of Model Runner V2."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 
-def follow(states: Any, begin: Callable[[int, list[int]], None]) -> None:
-    """Tell of every request that comes, its slot and its text: also of preempted ones, which have said something.
+def on_new_request(states: Any, begin: Callable[[int, list[int]], None]) -> None:
+    """Call a function for every request that is added, including preempted ones that return.
 
-    states: the runner's ``RequestState``.
+    Args:
+        states: The runner's ``RequestState``, whose ``add_request`` is wrapped.
+        begin: Receives the request's slot and its tokens, which include the output of a preempted request.
     """
     add = states.add_request
 

@@ -1,4 +1,4 @@
-"""What the requests of a batch would copy, on Model Runner V2, whose requests' texts are on the device."""
+"""Prompt lookup on the device, for Model Runner V2."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ from mtpc.prompt_lookup.table import CopyTable
 
 
 def texts_on_device(req_states: Any, device: torch.device) -> Tensor:
-    """The requests' texts, int32 [slots, T], moved to the device before there are any.
+    """Move the requests' tokens to the device.  Call it before there are requests.
 
-    vLLM's runner keeps them in the host's memory, unless they are read whole in every step, as they are here.
+    vLLM keeps them in host memory, but prompt lookup reads them in every step.
+
+    Args:
+        req_states: The runner's ``RequestState``, whose ``all_token_ids`` is replaced.
+        device: The device.
+
+    Returns:
+        The tokens of all slots, int32 [slots, T].
     """
     size = req_states.all_token_ids.gpu.shape
     req_states.all_token_ids = StagedWriteTensor(size, dtype=torch.int32, device=device)
@@ -26,54 +33,87 @@ def texts_on_device(req_states: Any, device: torch.device) -> Tensor:
 
 
 class DeviceCopying:
-    """Copying beside both parts of a drafter, in buffers that never move: CUDA graphs read and write them.
+    """Mixes prompt lookup with both parts of a drafter, in buffers with fixed addresses for CUDA graphs.
 
-    texts: int32 [slots, T], and lengths: int32 [slots], which the runner writes.  said: int32 [B], new tokens of each.
-    copied: [B, K + 1], at the end of which there is nothing to copy.  weight: float32 [B], see `Copying`, and
-    by_drafter: the drafter's own probability of what would be copied next, both as far as the autoregressive part has come.
+    Protocol of a step: set `num_sampled`, then `propose`.  For each token of the autoregressive part `mixed`, then
+    `drafted`.  Then `after` for the parallel part.
+
+    Attributes:
+        slots: Matches and statistics of each request slot.
+        num_sampled: int32 [B], tokens that each request emitted in the step.
+        copied: Proposed tokens and their probabilities, [B, K + 1]; the last position is empty.
+        weight: float32 [B], weight of prompt lookup at the next position, see `Copying`.
+        drafter_probs: float32 [B], the autoregressive part's probability of the next proposed token.
+
+    Args:
+        table: Calibration of prompt lookup.
+        texts: int32 [slots, T], tokens of the requests, which the runner writes.
+        lengths: int32 [slots], their number, which the runner writes.
+        rows: Maximum batch size.
+        drafts: Maximum number of draft tokens, K.
     """
 
     def __init__(self, table: CopyTable, texts: Tensor, lengths: Tensor, rows: int, drafts: int) -> None:
         self.texts, self.lengths, device = texts, lengths, texts.device
         self.slots = SlotCopying(table, len(texts), drafts, device)
-        self.said = torch.zeros(rows, dtype=torch.int32, device=device)
+        self.num_sampled = torch.zeros(rows, dtype=torch.int32, device=device)
         self.copied = Copied(
             torch.zeros(rows, drafts + 1, dtype=torch.int64, device=device),
             torch.zeros(rows, drafts + 1, dtype=torch.float32, device=device),
         )
-        self.weight, self.by_drafter = torch.zeros(2, rows, dtype=torch.float32, device=device)
+        self.weight, self.drafter_probs = torch.zeros(2, rows, dtype=torch.float32, device=device)
         self.two = torch.arange(2, device=device)
 
     def propose(self, slots: Tensor) -> None:
-        """At the beginning of a step; slots: int64 [B], -1 for padded rows."""
+        """Look up the tokens to propose, at the beginning of a step.
+
+        Args:
+            slots: int64 [B], -1 for padded rows.
+        """
         rows = len(slots)
-        proposed = self.slots.propose(self.texts, self.lengths, slots, self.said[:rows])
+        proposed = self.slots.propose(self.texts, self.lengths, slots, self.num_sampled[:rows])
         for kept, new in zip(self.copied, proposed, strict=True):
             kept[:rows, :-1] = new
         self.weight[:rows] = proposed.chances[:, 0]
 
     def mixed(self, logits: Tensor, step: Tensor, temperature: Tensor | None) -> Tensor:
-        """Logits whose softmax at these temperatures is the mixture of copying and the autoregressive part, float32 [B, V].
+        """Mix the autoregressive part's distribution with prompt lookup.
 
-        logits: the autoregressive part's own, [B, V].  step: int64 [], its number, on the device.  temperature: [B]; None: 1.
+        Args:
+            logits: The autoregressive part's, [B, V].
+            step: Number of the draft step, int64 [], on the device.
+            temperature: [B]; None for 1.
+
+        Returns:
+            Logits whose softmax at the temperature is the mixture, float32 [B, V].
         """
         copying = self._at(len(logits), step)
-        own = at_temperature(logits, temperature)
-        self.by_drafter[: len(logits)] = copying.of(own)
-        mixed = copying.mixed(own).log()
+        probs = at_temperature(logits, temperature)
+        self.drafter_probs[: len(logits)] = copying.drafter_probability(probs)
+        mixed = copying.mixed(probs).log()
         return mixed if temperature is None else mixed * torch.where(temperature > 0, temperature, 1.0)[:, None]
 
     def drafted(self, tokens: Tensor, step: Tensor) -> None:
-        """What the autoregressive part has drafted in that step, int64 [B]."""
+        """Update the weight with the tokens that were drawn from the mixture.
+
+        Args:
+            tokens: int64 [B].
+            step: Number of the draft step, int64 [], on the device.
+        """
         rows = len(tokens)
-        self.weight[:rows] = self._at(rows, step).drafted(tokens, self.by_drafter[:rows]).weight
+        self.weight[:rows] = self._at(rows, step).drafted(tokens, self.drafter_probs[:rows]).weight
 
     def after(self, autoregressive: int, rows: slice) -> Copying:
-        """How copying stands when so many drafts of the autoregressive part are there."""
+        """Return the state of prompt lookup after the autoregressive part.
+
+        Args:
+            autoregressive: Draft tokens of the autoregressive part.
+            rows: Requests of the batch to return it for.
+        """
         tokens, chances = self.copied
         return Copying(Copied(tokens[rows, autoregressive:], chances[rows, autoregressive:]), 0, self.weight[rows])
 
     def _at(self, rows: int, step: Tensor) -> Copying:
-        """Before a draft, as far as the next one needs it: in a graph only the device counts."""
-        tokens, chances = (rest[:rows].index_select(1, step + self.two) for rest in self.copied)
+        """Return its state before a draft step, whose number is on the device because a graph is the same for all."""
+        tokens, chances = (each[:rows].index_select(1, step + self.two) for each in self.copied)
         return Copying(Copied(tokens, chances), 0, self.weight[:rows])

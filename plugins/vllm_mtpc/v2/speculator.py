@@ -1,4 +1,4 @@
-"""Drafting on vLLM's Model Runner V2: the autoregressive part in vLLM's own EAGLE loop, then the parallel part in one shot."""
+"""Drafting on Model Runner V2: the autoregressive part in vLLM's EAGLE loop, then the parallel part in one pass."""
 
 from __future__ import annotations
 
@@ -14,126 +14,165 @@ from vllm.model_executor.model_loader.utils import get_draft_load_config
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.draft import DraftContext
-from mtpc.errors import tells
+from mtpc.errors import exits_with_message
 from mtpc.methods.drafter import split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import metrics
-from vllm_mtpc.additional import v2_copies
-from vllm_mtpc.dispatch import check_hands_over, drafter_of, folder_of
+from vllm_mtpc.additional_config import v2_uses_prompt_lookup
+from vllm_mtpc.dispatch import check_aux_hidden_states, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import check_ranks, of_first_rank
 from vllm_mtpc.v2.graphs import BatchGraphs
 from vllm_mtpc.v2.languages import DeviceLanguages
-from vllm_mtpc.v2.new_requests import follow
+from vllm_mtpc.v2.new_requests import on_new_request
 from vllm_mtpc.v2.prompt_lookup import DeviceCopying, texts_on_device
 
 FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
 
 
 class Speculator(EagleSpeculator):
-    """Drafts with both parts of a drafter, each of which may be missing; see `propose`.
+    """Drafts with an autoregressive part, a parallel part, or both.
 
-    What one step needs lies in buffers that never move, so that both parts can be captured in CUDA graphs, one for each
-    batch size: vLLM captures the autoregressive part, this class the parallel part and what may be copied instead.  Noise is a
-    function of the request's seed and position, so every tensor-parallel rank drafts the same from the states of the
-    first one; data-parallel ranks exchange nothing for a window, and need not agree on a shape.
+    Protocol: vLLM calls ``load_model``, `init_cudagraph_manager` and `capture` once, then `propose` in each decoding
+    step.
 
-    With a parallel part or copying ``draft_logits`` is of float32: a window's distributions rounded to bfloat16 are not
-    the ones that were drawn from.  The autoregressive part draws from logits of the cache's type, which keeps them as they are.
+    The state of a step is in buffers with fixed addresses, so that both parts can be captured in CUDA graphs, one per
+    batch size.  vLLM captures the autoregressive part; this class captures the parallel part, prompt lookup and
+    language detection.  Noise is a function of the request's seed and position, so all tensor-parallel ranks draft the
+    same tokens from the first rank's states.  Data-parallel ranks exchange nothing for a parallel part.
 
-    watched: whether metrics are shown.  first: whether this is the first tensor-parallel rank.  reads_last: whether the
-    drafter reads the target's last states; otherwise vLLM hands over those between its layers.
+    With a parallel part or prompt lookup, ``draft_logits`` is float32: distributions rounded to bfloat16 would not be
+    those that tokens were drawn from.  Otherwise the autoregressive part draws from logits of the cache's dtype.
+
+    Attributes:
+        autoregressive: Whether there is an autoregressive part.
+        autoregressive_drafts: Draft tokens of the autoregressive part.
+        parallel_drafts: Draft tokens of the parallel part.
+        copying: Prompt lookup; None if it is off.
+        languages: Chooses draft vocabularies; None if there is no choice.
+        slot_logits: Logits of the draft distributions by request slot, float32 [slots + 1, K, V].  Padded rows write to
+            the last slot.  None if vLLM's cache is used or drafts are greedy.
+        states: States that the parallel part is conditioned on, [B, s + 1, d]; see `DraftContext`.
+        tokens: Tokens that the parallel part is conditioned on, int64 [B, s + 1].
+        positions: Position of each request's last accepted token, int64 [B].
+        reads_last_state: Whether the drafter reads the target's last hidden state, not one between two layers.
+        counts_metrics: Whether this rank counts metrics.
+        is_first_rank: Whether this is the first tensor-parallel rank.
     """
 
-    watched = first = False
-    reads_last = True
+    counts_metrics = is_first_rank = False
+    reads_last_state = True
 
-    @tells
+    @exits_with_message
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
         check_ranks(vllm_config)
         settings = vllm_config.speculative_config
         (_, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
         folder = folder_of(vllm_config)
-        copies = v2_copies(vllm_config.additional_config, drafter, drafts, folder)
+        copies = v2_uses_prompt_lookup(vllm_config.additional_config, drafter, drafts, folder)
         self.autoregressive_drafts, self.parallel_drafts = split_drafts(drafter, drafts)
         probabilistic = settings.draft_sample_method == "probabilistic"
-        own_logits = bool(self.parallel_drafts) or copies
+        keeps_logits = bool(self.parallel_drafts) or copies
         plain = copy(vllm_config)
-        if own_logits:  # vLLM's own cache of logits has no room for padded rows: it is not to be made
+        if keeps_logits:  # vLLM must not allocate its cache of logits, which has no row for padding
             plain.speculative_config = copy(settings)
             plain.speculative_config.draft_sample_method = "greedy"
         super().__init__(plain, device)
         self.vllm_config, self.speculative_config, self.req_states = vllm_config, settings, req_states
         self.autoregressive = drafter.autoregressive is not None
-        self.reads_last = drafter.autoregressive is None or drafter.autoregressive.state_below is None
+        self.reads_last_state = drafter.autoregressive is None or drafter.autoregressive.state_below is None
         rows = self.max_num_reqs
         rank = get_tensor_model_parallel_rank()
-        self.first, self.watched = rank == 0, metrics.watched(rank)
-        self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.watched)
-        self.copy_graphs = BatchGraphs(self, "copies", self._find_copies)
-        self.parallel_graphs = BatchGraphs(self, "windows", self._draft_parallel)
+        self.is_first_rank, self.counts_metrics = rank == 0, metrics.enabled(rank)
+        self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.counts_metrics)
+        self.copy_graphs = BatchGraphs(self, "prompt_lookup", self._look_up)
+        self.parallel_graphs = BatchGraphs(self, "parallel_part", self._draft_parallel)
         self.languages: DeviceLanguages | None = None
         self.copying: DeviceCopying | None = None
         if copies:
             texts, lengths = texts_on_device(req_states, device), req_states.total_len.gpu
             self.copying = copying = DeviceCopying(CopyTable.of(folder), texts, lengths, rows, drafts)
-            follow(req_states, lambda slot, _: copying.slots.begin(slot))
-        self.slot_logits: Tensor | None = None  # [slots + 1, K, V]; padded rows write to the last one
-        if own_logits and probabilistic:
+            on_new_request(req_states, lambda slot, _: copying.slots.begin(slot))
+        self.slot_logits: Tensor | None = None
+        if keeps_logits and probabilistic:
             self.slot_logits = torch.zeros(rows + 1, drafts, self.vocab_size, dtype=torch.float32, device=device)
             self.draft_logits = self.slot_logits[:rows]
         if self.parallel_drafts:
-            places = self.autoregressive_drafts + 1  # what the window is conditioned on, see `DraftContext`
-            self.states = torch.zeros(rows, places, self.hidden_size, dtype=self.dtype, device=device)
-            self.tokens = torch.zeros(rows, places, dtype=torch.int64, device=device)
+            known = self.autoregressive_drafts + 1
+            self.states = torch.zeros(rows, known, self.hidden_size, dtype=self.dtype, device=device)
+            self.tokens = torch.zeros(rows, known, dtype=torch.int64, device=device)
             self.positions = torch.zeros(rows, dtype=torch.int64, device=device)
 
-    @tells
+    @exits_with_message
     def load_draft_model(
         self, target_model: nn.Module, target_attn_layer_names: set[str], *others: Any, **named: Any
     ) -> nn.Module:
-        """Load the drafter; an autoregressive part shares embedding and head of the target."""
-        if not self.reads_last:
-            check_hands_over(target_model, self.vllm_config)
+        """Load the drafter; an autoregressive part shares the target's embedding and output head.
+
+        Args:
+            target_model: vLLM's model of the target.
+            target_attn_layer_names: Passed on to vLLM.
+            others: Further arguments of vLLM's, passed on.
+            named: Further arguments of vLLM's, passed on.
+
+        Returns:
+            The drafter, `vllm_mtpc.model.DrafterForCausalLM`.
+
+        Raises:
+            MTPCError: The checkpoint is wrong, or the target cannot return the hidden state that the drafter reads.
+        """
+        if not self.reads_last_state:
+            check_aux_hidden_states(target_model, self.vllm_config)
         states = torch.zeros(1, self.hidden_size, dtype=self.dtype, device=self.device)
         self.final_norm = final_norm(target_model, states)
         if self.autoregressive:
             model = super().load_draft_model(target_model, target_attn_layer_names, *others, **named)
             model.gather_rows(static=True)
             if model.vocabularies is not None and model.vocabularies.detector is not None:
-                self.languages = DeviceLanguages(model.vocabularies, self, self.req_states, self.watched)
+                self.languages = DeviceLanguages(model.vocabularies, self, self.req_states, self.counts_metrics)
         else:
             config = self.speculative_config.apply_draft_overrides(self.vllm_config)
             load = get_draft_load_config(config)
             model = get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
-        if self.first:
+        if self.is_first_rank:
             kept = 0 if self.draft_logits is None else self.draft_logits.nbytes
             model.announce(self.vllm_config, self.copying is not None, "Model Runner V2", kept=kept)
-        if self.watched:
-            metrics.count(self.vllm_config, self.clock, None if self.languages is None else self.languages.tally)
+        if self.counts_metrics:
+            metrics.export(self.vllm_config, self.clock, None if self.languages is None else self.languages.tally)
         return model
 
     def _configure_decode_metadata_update(self, *given: Any, **named: Any) -> None:
-        """A graph of vLLM's whole draft loop has as many steps as there are drafts: too many where a window follows."""
+        """Forbid vLLM's graph of the whole draft loop where a parallel part follows: it has a step per draft token."""
         super()._configure_decode_metadata_update(*given, **named)
         self.supports_decode_metadata_update &= not self.parallel_drafts
 
     def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode, *others: Any, **named: Any) -> None:
-        """One graph of each part for each batch size, if the target's decoding steps run in graphs."""
+        """Create the managers of CUDA graphs; there are graphs only if the target's decoding steps run in graphs.
+
+        Args:
+            cudagraph_mode: The target's.
+            others: Further arguments of vLLM's, passed on.
+            named: Further arguments of vLLM's, passed on.
+        """
         if self.autoregressive:
             super().init_cudagraph_manager(cudagraph_mode, *others, **named)
         self._prepare_graphs(cudagraph_mode)
 
     def capture(self, *given: Any, **named: Any) -> None:
-        """Capture both parts for every batch size."""
+        """Capture both parts for every batch size.
+
+        Args:
+            given: Arguments of vLLM's, passed on.
+            named: Arguments of vLLM's, passed on.
+        """
         if self.autoregressive:
             super().capture(*given, **named)
         self._capture_graphs()
 
     def _graphs(self) -> list[BatchGraphs]:
-        """Those that are not vLLM's."""
+        """Return the graphs that are in use, without vLLM's."""
         used = [] if self.languages is None else [self.languages.graphs]
         used += [] if self.copying is None else [self.copy_graphs]
         return used + [self.parallel_graphs] * bool(self.parallel_drafts)
@@ -167,29 +206,43 @@ class Speculator(EagleSpeculator):
         num_speculative_tokens: int | None = None,
         **named: Any,
     ) -> Tensor:
-        """Drafted tokens, int64 [B, K]; their logits before the temperature wait in `draft_logits` [slots, K, V].
+        """Draft.  The logits before temperature are left in ``draft_logits``, [slots, K, V].
 
-        last_hidden_states: [T, d] of all scheduled tokens.  num_sampled, num_rejected: int32 [B] of this step.
-        last_sampled [slots, 1], next_prefill_tokens [lookahead, slots], temperature and seeds [slots]: by slot.
-        num_speculative_tokens: K of this step, of the `num_speculative_steps` that there is room for.
+        Args:
+            input_batch: vLLM's ``InputBatch``.
+            attn_metadata: Passed on to vLLM's loop.
+            slot_mappings: Passed on to vLLM's loop.
+            last_hidden_states: [T, d], states of all scheduled tokens.
+            aux_hidden_states: States between two layers of the target, [T, d]; None if the drafter reads the last ones.
+            num_sampled: int32 [B], tokens that each request emitted in this step.
+            num_rejected: int32 [B], draft tokens of each request that were rejected.
+            last_sampled: [slots, 1], each request's last emitted token.
+            next_prefill_tokens: [lookahead, slots], the prompt's next tokens during prefill.
+            temperature: [slots].
+            seeds: [slots].
+            dummy_run: Whether the step has no requests.
+            is_profile: Whether vLLM profiles memory, before there are graphs.
+            num_speculative_tokens: K of this step; None for ``num_speculative_steps``, the maximum.
+            named: Further arguments of vLLM's, passed on.
+
+        Returns:
+            Draft tokens, int64 [B, K].
         """
         drafts = self.num_speculative_steps if num_speculative_tokens is None else num_speculative_tokens
         autoregressive, rows = min(self.autoregressive_drafts, drafts), input_batch.num_reqs
         with self.clock:
-            # Of the states between its layers the target hands over those of one, which are read instead of the last.
+            # The target returns auxiliary states of one layer, if the drafter reads them.
             states = aux_hidden_states[0] if aux_hidden_states else self.final_norm(last_hidden_states)
             if self.copying is not None or self.languages is not None or not self.autoregressive:
                 self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
             if self.languages is not None:
                 self.languages.read(rows, num_sampled, None if dummy_run else num_rejected, eager=is_profile)
             if self.copying is not None:
-                self.copying.said[:rows] = num_sampled[:rows]
+                self.copying.num_sampled[:rows] = num_sampled[:rows]
                 self.copy_graphs.run(rows, eager=is_profile)
             if drafts > autoregressive:
                 self._begin_parallel(input_batch, states, num_sampled, num_rejected, last_sampled, next_prefill_tokens)
-            if (
-                self.autoregressive
-            ):  # also where it drafts nothing: its keys and values of these tokens are for later steps
+            if self.autoregressive:  # even without draft tokens: it must write keys and values for later steps
                 super().propose(
                     input_batch, attn_metadata, slot_mappings, states, None, num_sampled, num_rejected,
                     last_sampled, next_prefill_tokens, temperature, seeds, dummy_run=dummy_run, is_profile=is_profile,
@@ -210,21 +263,28 @@ class Speculator(EagleSpeculator):
         last_sampled: Tensor,
         next_prefill_tokens: Tensor,
     ) -> None:
-        """The target's own state and token, the first that the window is conditioned on."""
+        """Store the target's state and token, the first that the parallel part is conditioned on."""
         rows = input_batch.num_reqs
         slots = input_batch.idx_mapping[:rows]
-        last = input_batch.query_start_loc[1 : rows + 1] - 1 - num_rejected[:rows]  # last accepted token, [B]
+        last = (
+            input_batch.query_start_loc[1 : rows + 1] - 1 - num_rejected[:rows]
+        )  # index of the last accepted token, [B]
         self.states[:rows, 0] = of_first_rank(states[last])
         self.positions[:rows] = input_batch.positions[last]
-        # While a prompt is being read nothing has been sampled: the next token is the prompt's.
+        # During prefill nothing has been sampled: the next token is the prompt's.
         self.tokens[:rows, 0] = torch.where(
             num_sampled[:rows] > 0, last_sampled[slots, 0].long(), next_prefill_tokens[0, slots].long()
         )
 
     def compute_draft_logits(self, hidden_states: Tensor, spec_step_idx: int) -> Tensor:
-        """Called by vLLM's loop: logits of the autoregressive part, [B, V].
+        """Compute the autoregressive part's logits, mixed with prompt lookup; vLLM's loop calls it.
 
-        With copying they are those of the mixture at the requests' temperatures.
+        Args:
+            hidden_states: [B, d].
+            spec_step_idx: Ignored: in a CUDA graph only ``current_draft_step`` has the step's number.
+
+        Returns:
+            Logits [B, V].
         """
         rows = len(hidden_states)
         numbers = None if self.languages is None else self.languages.numbers(rows)
@@ -235,33 +295,41 @@ class Speculator(EagleSpeculator):
         return logits if self.draft_logits is None else logits.to(self.draft_logits.dtype)
 
     def sample_draft(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Tensor:
-        """Called by vLLM's loop for the next autoregressive draft, int64 [B], of states [B, d]; the window reads both later.
+        """Draft the autoregressive part's next token and keep it and its state; vLLM's loop calls it.
 
-        Where they are kept follows from the step's number on the device: in a graph no number of Python's counts.
+        The number of the draft step is read on the device, because a CUDA graph is the same for all steps.
+
+        Args:
+            hidden_states: [B, d].
+            arguments: Further arguments of vLLM's, passed on.
+            named: Further arguments of vLLM's, passed on.
+
+        Returns:
+            Tokens, int64 [B].
         """
         hidden_states = of_first_rank(hidden_states)
         tokens: Tensor = super().sample_draft(hidden_states, *arguments, **named)
         if self.copying is not None:
             self.copying.drafted(tokens, self.current_draft_step)
         if self.parallel_drafts:
-            rows, place = len(hidden_states), self.current_draft_step[None] + 1
-            self.states[:rows].index_copy_(1, place, hidden_states[:, None].to(self.dtype))
-            self.tokens[:rows].index_copy_(1, place, tokens[:, None])
+            rows, index = len(hidden_states), self.current_draft_step[None] + 1
+            self.states[:rows].index_copy_(1, index, hidden_states[:, None].to(self.dtype))
+            self.tokens[:rows].index_copy_(1, index, tokens[:, None])
         return tokens
 
-    def _find_copies(self, rows: int) -> None:
-        """From buffers to buffers: what may be copied."""
+    def _look_up(self, rows: int) -> None:
+        """Run prompt lookup, from buffers to buffers."""
         assert self.copying is not None
         self.copying.propose(self.idx_mapping[:rows])
 
     def _draft_parallel(self, rows: int) -> None:
-        """From buffers to buffers: the window's `draft_tokens` [:rows] and, by request slot, `slot_logits`."""
-        known = self.model.completed(DraftContext(self.states[:rows], self.tokens[:rows]))
+        """Run the parallel part, from buffers to ``draft_tokens`` and `slot_logits`."""
+        known = self.model.with_head_inputs(DraftContext(self.states[:rows], self.tokens[:rows]))
         for part in self.model.parallel.parts(rows, self.parallel_drafts):
             self._draft_rows(known.of_rows(part), part)
 
     def _draft_rows(self, known: DraftContext, rows: slice) -> None:
-        """`_draft_parallel` of some rows of a batch."""
+        """Run the parallel part for some requests of the batch."""
         autoregressive, parallel, drafts = self.autoregressive_drafts, self.model.parallel, self.parallel_drafts
         copying = None if self.copying is None else self.copying.after(autoregressive, rows)
         if self.slot_logits is None:
@@ -274,7 +342,7 @@ class Speculator(EagleSpeculator):
         noise = counter_uniforms(self.seeds[slots], self.positions[rows], drafts)
         draft = parallel.draft(known, temperature, noise, drafts, "mixed", copying)
         self.draft_tokens[rows, autoregressive:] = draft.tokens
-        # vLLM divides by the temperature when it reads: T log q comes back as exactly q.
+        # vLLM divides by the temperature T when it verifies, so T log q yields exactly q.
         scale = torch.where(temperature > 0, temperature, 1.0)
         logits = draft.probs.clamp_min_(FLOOR).log_().mul_(scale[:, None, None])
         self.slot_logits[:, autoregressive:].index_copy_(0, torch.where(slots < 0, self.max_num_reqs, slots), logits)

@@ -7,14 +7,14 @@ from typing import get_args
 import pytest
 
 from mtpc.autoregressive.config import AutoregressiveConfig
-from mtpc.autoregressive.kinds import LAYER_OF, Layer
-from mtpc.autoregressive.layer import PARTS
+from mtpc.autoregressive.kinds import LAYER_TYPES, LayerType
+from mtpc.autoregressive.layer import LAYER_CLASSES
 from mtpc.errors import MTPCError
 from tests.support.tiny_models import KINDS
 
 
 def test_every_kind_is_implemented_tested_and_that_of_a_target() -> None:
-    assert set(get_args(Layer)) == set(LAYER_OF.values()) == set(PARTS) == set(KINDS)
+    assert set(get_args(LayerType)) == set(LAYER_TYPES.values()) == set(LAYER_CLASSES) == set(KINDS)
 
 
 def config(heads: int, keys: int, intermediate: int) -> AutoregressiveConfig:
@@ -45,7 +45,7 @@ def test_what_ranks_cannot_share_is_one_sentence(sizes: tuple[int, int, int]) ->
     heads, keys, intermediate = sizes
     sentence = (
         f"drafter has {heads} attention heads, {keys} key-value heads and an intermediate_size of {intermediate}, "
-        "which 2 tensor-parallel ranks cannot share evenly."
+        "which 2 tensor-parallel ranks cannot split evenly."
     )
     with pytest.raises(MTPCError) as caught:
         config(*sizes).check_ranks(2, "drafter")

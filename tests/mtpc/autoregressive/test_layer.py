@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.oracles.autoregressive import Row
 from transformers import DynamicCache
 
 from mtpc.autoregressive.layer import DraftLayers
 from mtpc.target_head.shared import SharedHead
+from tests.oracles.draft_layers import Row
 from tests.support.tiny_models import KINDS, SIZE, VOCAB, draft_layers_oracle, make_fastmtp, make_layer, make_target
 
 LENGTH = 7

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mtpc.autoregressive.config import AutoregressiveConfig, layer_of
-from mtpc.autoregressive.part import OwnTokens, TargetInterface
+from mtpc.autoregressive.part import DrafterTokens, TargetInterface
 from mtpc.errors import MTPCError
 from mtpc.files.config_json import read_config_file
 from mtpc.files.target import Target
@@ -37,7 +37,7 @@ def test_by_default_everything_is_the_targets() -> None:
         and not autoregressive.has_own_embedding
     )
     assert autoregressive.cache == "pages"
-    assert OwnTokens.of(autoregressive) is None
+    assert DrafterTokens.of(autoregressive) is None
     drafter, target = EXAMPLES["fastmtp-llama"](), SharedHead.of(tiny_target())
     assert drafter.head(target) is target
     assert "eagle_aux_hidden_state_layer_ids" not in drafter.method.to_json(drafter.config)
@@ -46,7 +46,7 @@ def test_by_default_everything_is_the_targets() -> None:
 def test_an_embedding_alone_leaves_the_targets_head() -> None:
     drafter, target = EXAMPLES["subset-eagle"](), SharedHead.of(tiny_target())
     assert drafter.autoregressive is not None
-    drafter.autoregressive.own = OwnTokens(SIZE, VOCAB, embeds=True, count=None)
+    drafter.autoregressive.own = DrafterTokens(SIZE, VOCAB, embeds=True, count=None)
     restricted = target.restricted(torch.tensor([1, 3]))
     head = drafter.head(restricted)
     assert head.rows is restricted.rows and head.ids is restricted.ids
@@ -70,7 +70,9 @@ def test_the_state_that_is_read_is_named_for_the_engine(tmp_path: Path) -> None:
     assert read_config_file(folder)["eagle_aux_hidden_state_layer_ids"] == [1]
     for layers in (None, 2, 30):
         assert load_drafter(folder, Target(SIZE, VOCAB, layers)).config.autoregressive.state_below == 1
-    with pytest.raises(MTPCError, match="reads the state below layer 1 of its target, but this one has layers 0 to 0"):
+    with pytest.raises(
+        MTPCError, match="reads the state below layer 1 of its target, but this target has layers 0 to 0"
+    ):
         load_drafter(folder, Target(SIZE, VOCAB, 1))
 
 
@@ -98,5 +100,5 @@ def test_an_own_head_takes_no_draft_vocabulary(tmp_path: Path) -> None:
     config = EXAMPLES["subset-eagle"]().config
     assert draft_vocabularies({}, tmp_path, config) is None
     assert draft_vocabularies({"size": 3}, tmp_path, EXAMPLES["mtpc-ff"]().config) is None
-    with pytest.raises(MTPCError, match=r"made of the target's output head, but .* has its own\."):
+    with pytest.raises(MTPCError, match=r"restricts the target's output head, but .* has its own\."):
         draft_vocabularies({"size": 3}, tmp_path, config)

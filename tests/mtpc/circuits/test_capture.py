@@ -11,8 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mtpc.circuits import CircuitParams, temper
-from mtpc.parallel.beams import Growth
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.beams import BeamTree
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.tree import grow_tree
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import verify_tree
@@ -34,7 +34,7 @@ def draft(case: Case, params: CircuitParams, first: torch.Tensor, temperature: t
     drafted = (tokens, conditionals, circuit.greedy(params, first), circuit.log_prob(params, tokens))
     if case.window == 1:  # nothing is left to draft after the first token
         return drafted
-    tree = borrowed(grow_tree(circuit, params, first, TREE, case.window - 1), TREE // 2)
+    tree = borrow_nodes(grow_tree(circuit, params, first, TREE, case.window - 1), TREE // 2)
     target = conditionals[:, :1].exp().expand(-1, TREE + 1, -1)
     verdict = verify_tree(tree.tokens, tree.parents, target, noise[:, :1].expand(-1, TREE + 1))
     return (*drafted, *tree, *verdict)
@@ -72,10 +72,10 @@ def test_beams_and_the_windows_under_them_trace_with_fake_tensors(case: Case, de
                 torch.empty(ROWS * beams, case.window, case.rank, case.vocabulary),
                 tuple(torch.empty(ROWS * beams, *shape) for shape in shapes),
             )
-            growth = Growth.begin(torch.empty(ROWS, case.vocabulary), beams, head)
-            growth = growth.widened(torch.empty(ROWS, beams, case.vocabulary), beams, head)
-            growth = growth.continued(circuit, params, head, case.window, beams, 2 * beams)
-            tree = borrowed(growth.tree(TREE), TREE // 2)
+            growth = BeamTree.begin(torch.empty(ROWS, case.vocabulary), beams, head)
+            growth = growth.with_level(torch.empty(ROWS, beams, case.vocabulary), beams, head)
+            growth = growth.with_parallel_levels(circuit, params, head, case.window, beams, 2 * beams)
+            tree = borrow_nodes(growth.tree(TREE), TREE // 2)
     assert all(tensor.shape[0] == ROWS and tensor.device.type == device for tensor in tree)
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mtpc.draft_length.choice import Lengths, Prices, best_common_length, best_lengths, least_chance
+from mtpc.draft_length.choice import BatchCosts, ChosenLengths, best_common_length, best_lengths, least_chance
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 
 CHANCES = arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(0, 4)), elements=st.floats(0, 1))
 
@@ -25,15 +25,15 @@ def line(offset: float, token: float) -> StepCost:
     return StepCost(plain=plain, verifying=verifying)
 
 
-def best_of(reached: np.ndarray, cost: StepCost, spent: float = 0.0, worth: float = 1.0) -> Lengths:
+def best_of(reached: np.ndarray, cost: StepCost, spent: float = 0.0, min_gain: float = 1.0) -> ChosenLengths:
     """`best_lengths` of a batch, float64 [B, m]."""
-    return best_lengths(reached.tolist(), Prices(cost, *reached.shape[:1], reached.size), spent, worth)
+    return best_lengths(reached.tolist(), BatchCosts(cost, *reached.shape[:1], reached.size), spent, min_gain)
 
 
 def least_of(foreseen: np.ndarray, cost: StepCost, spent: float = 0.0) -> np.ndarray:
     """`least_chance` of a batch, float64 [m]."""
-    prices = Prices(cost, len(foreseen), foreseen.size)
-    return np.array(least_chance(prices.best(foreseen.tolist(), spent), foreseen.shape[1], prices))
+    costs = BatchCosts(cost, len(foreseen), foreseen.size)
+    return np.array(least_chance(costs.best(foreseen.tolist(), spent), foreseen.shape[1], costs))
 
 
 def rate(reached: np.ndarray, lengths: np.ndarray, offset: float, token: float, spent: float) -> float:
@@ -65,13 +65,13 @@ def test_drafts_that_turn_out_as_foreseen_are_cut_where_they_bring_most(
 
 @given(CHANCES, st.floats(0, 1), st.floats(0.01, 1), st.floats(0.05, 1))
 def test_what_is_trusted_in_part_is_as_if_it_were_less_likely(
-    chances: np.ndarray, offset: float, token: float, trust: float
+    chances: np.ndarray, offset: float, token: float, correction: float
 ) -> None:
     reached = np.cumprod(chances, axis=1)
-    prices = Prices(line(offset, token), len(reached), reached.size)
-    found = best_lengths(reached.tolist(), prices, trust=trust)
-    assert found.rate == pytest.approx(best_of(trust * reached, line(offset, token)).rate)
-    assert found.rate == pytest.approx(rate(trust * reached, np.array(found.of), offset, token, 0.0))
+    costs = BatchCosts(line(offset, token), len(reached), reached.size)
+    found = best_lengths(reached.tolist(), costs, correction=correction)
+    assert found.rate == pytest.approx(best_of(correction * reached, line(offset, token)).rate)
+    assert found.rate == pytest.approx(rate(correction * reached, np.array(found.of), offset, token, 0.0))
 
 
 def test_a_token_that_adds_nothing_is_worth_any_chance() -> None:
@@ -104,8 +104,8 @@ def test_drafts_that_bring_hardly_more_are_none() -> None:
     reached, cost = np.full((2, 3), 0.5), line(0.0, 0.3)
     better = best_of(reached, cost).rate / best_of(reached[:, :0], cost).rate
     assert better > 1
-    assert any(best_of(reached, cost, worth=0.99 * better).of)
-    none = best_of(reached, cost, worth=1.01 * better)
+    assert any(best_of(reached, cost, min_gain=0.99 * better).of)
+    none = best_of(reached, cost, min_gain=1.01 * better)
     assert not any(none.of)
     assert none.rate == best_of(reached[:, :0], cost).rate
 
@@ -133,11 +133,11 @@ def test_a_common_length_is_the_best_of_all() -> None:
     for rows, token in itertools.product((1, 3), (0.02, 0.1, 0.4, 2.0)):
         foreseen, cost = np.cumprod(rng.random((rows, 6)), axis=1), line(0.1, token)
         rates = [rate(foreseen, np.full(rows, length), 0.1, token, 0.2 * (length > 0)) for length in range(7)]
-        prices = Prices(cost, rows, 6 * rows)
-        best = best_common_length(foreseen.tolist(), 6, prices, [0.0] + [0.2] * 6)
+        costs = BatchCosts(cost, rows, 6 * rows)
+        best = best_common_length(foreseen.tolist(), 6, costs, [0.0] + [0.2] * 6)
         assert (best.length, best.rate) == (int(np.argmax(rates)), pytest.approx(max(rates)))
         alike = foreseen[:1].repeat(rows, 0)
-        common = best_common_length(alike.tolist(), 6, prices, [0.0] * 7)
+        common = best_common_length(alike.tolist(), 6, costs, [0.0] * 7)
         assert common.length * rows >= sum(best_of(alike, cost).of) - rows
 
 
@@ -152,19 +152,19 @@ def test_a_common_length_is_the_best_of_all() -> None:
         ({"verifying": [[2, 1.0], [2, 1.5]]}, "verifying must list its points by rising number"),
         ({"plain": [[1, 0.0]]}, "plain and verifying must be above 0"),
         ({"plain": [[1, 1.0], [4, 0.0], [8, 1.0]]}, "plain and verifying must be above 0"),
-        ({"sampled": {"sampled": {}}}, "sampled must not hold sampled itself"),
+        ({"sampled": {"sampled": {}}}, "sampled must not contain another 'sampled' table"),
         ({"sampled": {"plain": []}}, "costs is wrong at 'sampled.plain'"),
         ([], "costs is wrong: "),
     ],
 )
 def test_what_is_no_cost(values: object, sentence: str) -> None:
     with pytest.raises(MTPCError, match=sentence):
-        declared(StepCost, values, "costs")
+        validated(StepCost, values, "costs")
 
 
 def test_a_measured_curve_that_falls_at_its_end_never_reaches_nothing() -> None:
     cost = StepCost(plain=((1, 1.0), (2, 0.5)), verifying=((1, 1.0), (2, 0.5)), drafting=((1, 0.2), (2, 0.1)))
     for rows in (1, 2, 3, 64):
-        prices = Prices(cost, rows, 8 * rows)
-        assert min(prices.drafted) > 0 and prices.drafting > 0
-        assert prices.undrafted_rate(0.0) > 0
+        costs = BatchCosts(cost, rows, 8 * rows)
+        assert min(costs.drafted) > 0 and costs.drafting > 0
+        assert costs.plain_rate(0.0) > 0

@@ -101,12 +101,12 @@ def test_what_becomes_of_drafts_corrects_how_sure_they_are() -> None:
     right, wrong, cut = (DraftedRequest(CopyTable(), None) for _ in range(3))
     for request, drafted in ((right, [7, 8]), (wrong, [9, 8]), (cut, [])):
         request.drafted(drafted, [0.5] * len(drafted))
-        request.said([7, 8, 1])
-    assert right.confidence.value > 0 > wrong.confidence.value
+        request.observe([7, 8, 1])
+    assert right.confidence.offset > 0 > wrong.confidence.offset
     assert right.rate > TYPICAL > wrong.rate
-    assert cut.confidence.value == 0 and cut.rate == TYPICAL
-    wrong.said([1])
-    assert wrong.confidence.value < 0 and wrong.rate > TYPICAL * 0.9  # it is tried again after a while
+    assert cut.confidence.offset == 0 and cut.rate == TYPICAL
+    wrong.observe([1])
+    assert wrong.confidence.offset < 0 and wrong.rate > TYPICAL * 0.9  # it is tried again after a while
 
 
 def test_steps_with_sampled_requests_have_costs_of_their_own() -> None:

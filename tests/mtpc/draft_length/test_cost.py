@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mtpc.draft_length.cost import FREE, NEEDED, REQUESTS, TOKENS, StepCost, measured
+from mtpc.draft_length.cost import (
+    ALWAYS_MEASURED,
+    FREE_DRAFTS,
+    MEASURED_REQUESTS,
+    MEASURED_TOKENS,
+    Sampling,
+    StepCost,
+    measure_costs,
+)
 
 
 class Machine:
@@ -27,12 +35,30 @@ class Machine:
 
 def test_the_table_is_what_was_timed() -> None:
     machine = Machine(0.05)
-    cost = measured(machine.step, machine.draft, 64, 16, clock=machine)
-    assert [tokens for tokens, _ in cost.verifying] == list(TOKENS)
+    cost = measure_costs(machine.step, machine.draft, 64, 16, clock=machine)
+    assert [tokens for tokens, _ in cost.verifying] == list(MEASURED_TOKENS)
     assert [times for _, times in cost.verifying] == pytest.approx([(0.1 + 0.01 * n) / 0.11 for n, _ in cost.verifying])
-    assert cost.drafting == tuple((n, pytest.approx(0.02 * n / 0.11)) for n in REQUESTS)
+    assert cost.drafting == tuple((n, pytest.approx(0.02 * n / 0.11)) for n in MEASURED_REQUESTS)
     assert cost.plain == cost.verifying
     assert "1: 1.00" in cost.summary
+
+
+def test_sampled_steps_cost_more() -> None:
+    """Sampling takes a hundredth of a second for a request, rejection sampling three times that for a token."""
+    machine = Machine(0.05)
+
+    def pause(seconds: float) -> None:
+        machine.now += 0.05 * seconds
+
+    sampling = Sampling(lambda n: pause(0.01 * n), lambda n: pause(0.03 * n), lambda n: pause(0.05 * n))
+    greedy = measure_costs(machine.step, machine.draft, 64, 16, sampling, clock=machine)
+    cost = greedy.of(greedy=False)
+    assert greedy.plain == tuple((n, pytest.approx((0.1 + 0.01 * n) / 0.11)) for n in MEASURED_TOKENS)
+    assert cost.plain == tuple((n, pytest.approx((0.1 + 0.02 * n) / 0.11)) for n in MEASURED_TOKENS if n <= 16)
+    assert cost.verifying[1:] == tuple((n, pytest.approx((0.1 + 0.04 * n) / 0.11)) for n in MEASURED_TOKENS if n > 1)
+    assert cost.verifying[0] == cost.plain[0]  # a step without drafts is sampled
+    assert cost.drafting == tuple((n, pytest.approx(0.05 * n / 0.11)) for n in MEASURED_REQUESTS)
+    assert greedy.of(greedy=True).step(4, 4) < cost.step(4, 4)
 
 
 def test_what_interrupts_a_step_does_not_count() -> None:
@@ -45,15 +71,15 @@ def test_what_interrupts_a_step_does_not_count() -> None:
         quiet(tokens)
 
     machine.step = step  # type: ignore[method-assign]
-    cost = measured(machine.step, None, 16, 16, clock=machine)
+    cost = measure_costs(machine.step, None, 16, 16, clock=machine)
     assert [times for _, times in cost.verifying] == pytest.approx([(0.1 + 0.01 * n) / 0.11 for n, _ in cost.verifying])
 
 
 def test_a_slow_machine_times_what_is_needed_once() -> None:
     machine = Machine(40.0)
-    cost = measured(machine.step, None, 64, 16, clock=machine)
+    cost = measure_costs(machine.step, None, 64, 16, clock=machine)
     assert cost.drafting == ((1, 0.0),)
-    assert machine.calls == [tokens for tokens in TOKENS if tokens <= NEEDED]
+    assert machine.calls == [tokens for tokens in MEASURED_TOKENS if tokens <= ALWAYS_MEASURED]
     assert cost.step(8, 24) > 1.5 * cost.step(8, 0)
 
 
@@ -66,12 +92,12 @@ def test_ranks_call_as_often_as_the_first_one_says() -> None:
         told.append(seconds)
         return seconds
 
-    first = measured(slow.step, slow.draft, 64, 16, tell, slow)
-    second = measured(fast.step, fast.draft, 64, 16, lambda _: told.pop(0), fast)
+    first = measure_costs(slow.step, slow.draft, 64, 16, None, tell, slow)
+    second = measure_costs(fast.step, fast.draft, 64, 16, None, lambda _: told.pop(0), fast)
     assert first == second
     assert slow.calls == fast.calls
 
 
 def test_older_tables_are_read() -> None:
     assert StepCost.model_validate({"drafting": [[1, 0.5]], "fixed": True}).drafting == ((1, 0.5),)
-    assert FREE.step(4, 40) == FREE.step(4, 0)
+    assert FREE_DRAFTS.step(4, 40) == FREE_DRAFTS.step(4, 0)

@@ -35,7 +35,7 @@ def test_copies_say_nothing_of_the_drafter() -> None:
         batch.drafted([[4, 5, 6, 7]], own)
         (request,) = batch.requests.values()
         before = request.rate
-        request.said(said)
+        request.observe(said)
         assert request.rate == before if higher is None else (request.rate > before) == higher
 
 
@@ -46,7 +46,7 @@ def test_what_becomes_of_the_draft_of_a_request_alone_changes_no_trust(texts: li
     for row, request in batch.requests.items():
         batch.add(row, list, [99], False)
         assert request.copy.text[-1] == 99
-    assert (batch.trust.factor < 1.0) == (len(texts) > 1)
+    assert (batch.correction.factor < 1.0) == (len(texts) > 1)
 
 
 def test_a_tree_is_drafted_whole_or_not_at_all() -> None:
@@ -59,5 +59,5 @@ def test_a_tree_is_drafted_whole_or_not_at_all() -> None:
         batch.drafted_trees(3)
         (request,) = batch.requests.values()
         before = request.rate
-        request.said([1, 2, 3, 4])
+        request.observe([1, 2, 3, 4])
         assert request.rate > before

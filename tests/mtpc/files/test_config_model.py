@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import Strict, declared, shown
+from mtpc.files.config_model import Strict, short_repr, validated
 
 
 class Left(Strict):
@@ -43,12 +43,12 @@ class Both(Strict):
             "it is wrong at 'of.0.size': it is 9, but should be less than or equal to 5.",
         ),
         ({"of": [{}]}, "it is wrong at 'of.0': the key 'side' is missing."),
-        ({"of": [{"side": "up"}]}, "it is wrong at 'of.0': its 'side' is 'up', but should be of 'left', 'right'."),
+        ({"of": [{"side": "up"}]}, "it is wrong at 'of.0': its 'side' is 'up', but should be one of 'left', 'right'."),
     ],
 )
 def test_where_and_what(values: Any, sentence: str) -> None:
     with pytest.raises(MTPCError) as caught:
-        declared(Both, values, "it")
+        validated(Both, values, "it")
     assert str(caught.value) == sentence
 
 
@@ -56,5 +56,5 @@ def test_where_and_what(values: Any, sentence: str) -> None:
     "value", ["a" * 10**6, "a\nb", 10**4000, [[[["deep"] * 99] * 99] * 99], {"a": {"b": "c" * 999}}]
 )
 def test_values_are_shown_on_one_short_line(value: object) -> None:
-    assert len(shown(value)) < 1000
-    assert "\n" not in shown(value)
+    assert len(short_repr(value)) < 1000
+    assert "\n" not in short_repr(value)

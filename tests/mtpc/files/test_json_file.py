@@ -22,8 +22,8 @@ def test_what_is_no_json_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     sentences = {
         "missing": "is missing",
-        "link": "is no file, or a link to none",
-        "pipe": "is no file, or a link to none",
+        "link": "is not a file, or is a broken link",
+        "pipe": "is not a file, or is a broken link",
         "x" * 300: "cannot be read",
         "broken": "cannot be read as JSON",
     }

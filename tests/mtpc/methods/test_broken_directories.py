@@ -25,11 +25,11 @@ from mtpc.methods import draft_methods
 from mtpc.methods.contract import DraftMethod
 from mtpc.methods.drafter import load_drafter
 from mtpc.parallel.config import ParallelConfig
-from mtpc.prompt_lookup.table import FILE, Chances, CopyTable
-from mtpc.vocabulary.files import OwnFile, OwnLanguage
+from mtpc.prompt_lookup.table import FILE, CopyingFile, CopyTable
+from mtpc.vocabulary.files import RankingEntry, RankingsFile
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.ranking import Rankings
-from mtpc.vocabulary.settings import OWN_FILE
+from mtpc.vocabulary.settings import CHECKPOINT_FILE
 from tests.support.broken_values import broken
 from tests.support.random_hybrid import forget_method, register_method
 
@@ -69,10 +69,13 @@ SECTIONS: dict[str, dict[str, Any]] = {
 }
 LENGTH = {"original_max_position_embeddings": 64}
 ROPES: tuple[tuple[type[BaseModel], dict[str, Any]], ...] = (
-    (rope.Default, {"rope_type": "default"}),
-    (rope.Scaled, {"rope_type": "linear", "factor": 2.0}),
-    (rope.Yarn, {"rope_type": "yarn", "factor": 2.0, **LENGTH}),
-    (rope.Llama3, {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LENGTH}),
+    (rope.DefaultRope, {"rope_type": "default"}),
+    (rope.ScaledRope, {"rope_type": "linear", "factor": 2.0}),
+    (rope.YarnRope, {"rope_type": "yarn", "factor": 2.0, **LENGTH}),
+    (
+        rope.Llama3Rope,
+        {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LENGTH},
+    ),
     (rope.LongRope, {"rope_type": "longrope", "short_factor": [1.0] * 2, "long_factor": [1.0] * 2, **LENGTH}),
 )
 LANGUAGE = {"tokens": [3, 1], "counts": [5, 4], "ranked": True}
@@ -102,7 +105,7 @@ def whole(name: str, section: dict[str, Any]) -> dict[str, Any]:
 
 def rankings_of(folder: Path) -> Rankings:
     """A drafter's own draft vocabulary."""
-    return read_rankings(folder / OWN_FILE, VOCAB)
+    return read_rankings(folder / CHECKPOINT_FILE, VOCAB)
 
 
 def of_configs() -> Iterator[Case]:
@@ -135,12 +138,12 @@ def of_configs() -> Iterator[Case]:
 
 def of_others() -> Iterator[Case]:
     """vocabulary.json, copying.json, and a target's config.json."""
-    for what, values in broken(OwnFile, VOCABULARY):
-        yield Case(f"vocabulary: {what}", OWN_FILE, rankings_of, json.dumps(values))
-    for what, entry in broken(OwnLanguage, LANGUAGE):
+    for what, values in broken(RankingsFile, VOCABULARY):
+        yield Case(f"vocabulary: {what}", CHECKPOINT_FILE, rankings_of, json.dumps(values))
+    for what, entry in broken(RankingEntry, LANGUAGE):
         values = {**VOCABULARY, "languages": {"en": entry}}
-        yield Case(f"vocabulary: language: {what}", OWN_FILE, rankings_of, json.dumps(values))
-    for what, values in broken(Chances, CHANCES):
+        yield Case(f"vocabulary: language: {what}", CHECKPOINT_FILE, rankings_of, json.dumps(values))
+    for what, values in broken(CopyingFile, CHANCES):
         yield Case(f"copying: {what}", FILE, CopyTable.of, json.dumps(values))
     for what, values in broken(TargetKeys, TARGET):
         if what != "unknown key":
@@ -159,7 +162,7 @@ UNREADABLE = {
 }
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "drafter": (CONFIG, load_drafter),
-    "vocabulary": (OWN_FILE, rankings_of),
+    "vocabulary": (CHECKPOINT_FILE, rankings_of),
     "chances": (FILE, CopyTable.of),
     "target": (CONFIG, FrozenTarget),
 }
@@ -209,7 +212,7 @@ def test_what_is_broken_was_good(name: str, tmp_path: Path) -> None:
 
 
 def test_what_is_broken_beside_was_good(tmp_path: Path) -> None:
-    (tmp_path / OWN_FILE).write_text(json.dumps(VOCABULARY))
+    (tmp_path / CHECKPOINT_FILE).write_text(json.dumps(VOCABULARY))
     (tmp_path / FILE).write_text(json.dumps(CHANCES))
     assert rankings_of(tmp_path).cut("en", None).tolist() == [0, 1, 3]
     assert CopyTable.of(tmp_path).own == (0.25,)
@@ -244,7 +247,7 @@ NO_FILES: dict[str, Callable[[Path], object]] = {
 def test_what_is_no_file_is_not_passed_over(reader: str, what: str, tmp_path: Path) -> None:
     file, read = READERS[reader]
     NO_FILES[what](tmp_path / file)
-    assert "is no file" in assert_one_sentence(read, tmp_path, tmp_path / file)
+    assert "is not a file" in assert_one_sentence(read, tmp_path, tmp_path / file)
 
 
 @pytest.mark.parametrize("what", NO_FILES)

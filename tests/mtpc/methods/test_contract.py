@@ -18,7 +18,7 @@ from mtpc.draft import Draft
 from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.methods import draft_methods
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.oracles.drafting import DraftingOracle, along, most_probable
 from tests.support.random_hybrid import forget_method, register_method
@@ -66,7 +66,7 @@ def drafted(
 ) -> Draft:
     """Sampled drafts of some rows of five texts."""
     hidden, tokens = texts(5)
-    return Session(drafter, head).draft(
+    return ReferenceDrafter(drafter, head).draft(
         hidden[rows], tokens[rows, 1:], num_drafts, temperature[rows], noise[rows, :num_drafts]
     )
 
@@ -82,7 +82,7 @@ def test_greedy_drafts_are_those_of_the_oracle(example: str, head: SharedHead) -
     drafter = EXAMPLES[example]()
     oracle, (hidden, tokens) = DraftingOracle(drafter, head), texts(2)
     for num_drafts in range(1, most(drafter) + 1):
-        session, known = Session(drafter, head), 0
+        session, known = ReferenceDrafter(drafter, head), 0
         for part in PARTS:
             new = slice(known, known + part)
             draft = session.draft(hidden[:, new], tokens[:, 1:][:, new], num_drafts)
@@ -101,7 +101,7 @@ def test_sampled_drafts_state_the_law_of_the_oracle(example: str, head: SharedHe
     oracle, (hidden, tokens) = DraftingOracle(drafter, head), texts(2)
     temperature = torch.tensor([0.6, 1.3])
     for num_drafts in range(1, most(drafter) + 1):
-        session, known = Session(drafter, head), 0
+        session, known = ReferenceDrafter(drafter, head), 0
         for part in PARTS:
             new, noise = slice(known, known + part), uniforms(2, num_drafts)
             draft = session.draft(hidden[:, new], tokens[:, 1:][:, new], num_drafts, temperature, noise)
@@ -121,7 +121,7 @@ def test_what_is_drawn_follows_what_is_stated(example: str, head: SharedHead) ->
     drafter, temperature = EXAMPLES[example](), 0.9
     oracle, (hidden, tokens) = DraftingOracle(drafter, head), texts(1, PARTS[0])
     count = min(CELLS, most(drafter))
-    draft = Session(drafter, head).draft(
+    draft = ReferenceDrafter(drafter, head).draft(
         hidden.expand(DRAWS, -1, -1),
         tokens[:, 1:].expand(DRAWS, -1),
         count,
@@ -154,7 +154,7 @@ def test_rows_of_a_batch_do_not_touch_each_other(example: str, head: SharedHead)
         if temperature[row] > 0:
             torch.testing.assert_close(alone.probs[0], together.probs[row])
     hidden, tokens = texts(5)
-    greedy = Session(drafter, head).draft(hidden, tokens[:, 1:], num_drafts).tokens
+    greedy = ReferenceDrafter(drafter, head).draft(hidden, tokens[:, 1:], num_drafts).tokens
     assert torch.equal(together.tokens[temperature == 0], greedy[temperature == 0])
 
 
@@ -178,7 +178,9 @@ def test_a_draft_takes_as_much_noise_as_is_said(example: str, head: SharedHead) 
     hidden, tokens = texts(2)
     for num_drafts in range(1, most(drafter) + 1):
         with pytest.raises((IndexError, RuntimeError)):
-            Session(drafter, head).draft(hidden, tokens[:, 1:], num_drafts, torch.ones(2), uniforms(2, num_drafts - 1))
+            ReferenceDrafter(drafter, head).draft(
+                hidden, tokens[:, 1:], num_drafts, torch.ones(2), uniforms(2, num_drafts - 1)
+            )
 
 
 @examples
@@ -186,7 +188,7 @@ def test_a_draft_takes_as_much_noise_as_is_said(example: str, head: SharedHead) 
 def test_a_tree_of_one_child_a_node_is_the_greedy_chain(example: str, head: SharedHead) -> None:
     drafter, (hidden, tokens) = EXAMPLES[example](), texts(3)
     for size in range(1, most(drafter) + 1):
-        tree = Session(drafter, head).draft_tree(hidden, tokens[:, 1:], size, max_children=1)
-        chain = Session(drafter, head).draft(hidden, tokens[:, 1:], size)
+        tree = ReferenceDrafter(drafter, head).draft_tree(hidden, tokens[:, 1:], size, max_children=1)
+        chain = ReferenceDrafter(drafter, head).draft(hidden, tokens[:, 1:], size)
         assert torch.equal(tree.tokens, chain.tokens)
         assert tree.parents.tolist() == [list(range(-1, size - 1))] * 3

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
-from mtpc.methods import method_of, recognise
+from mtpc.methods import method_of, recognize
 from mtpc.methods.drafter import Drafter, load_drafter, save_drafter
 from tests.support.random_hybrid import forget_method, register_method
 from tests.support.tiny_methods import EXAMPLES, VOCAB
@@ -205,7 +205,7 @@ def test_what_is_no_drafter(tmp_path: Path) -> None:
     with pytest.raises(MTPCError, match="is not a directory"):
         load_drafter(tmp_path / "nowhere")
     (tmp_path / CONFIG).write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
-    assert recognise(tmp_path) is None
+    assert recognize(tmp_path) is None
     with pytest.raises(
         MTPCError, match="describes no drafter: it has no section 'mtpc', 'fastmtp', 'gumiho', 'copying', 'hybrid'"
     ):

@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoConfig, LlamaConfig, MistralConfig, PreTrainedConfig, Qwen2Config
 
 from mtpc.errors import MTPCError
-from mtpc.methods import recognise
+from mtpc.methods import recognize
 from mtpc.methods.fastmtp import FastMTP, config_for
 from tests.support.tiny_models import HEAD_DIM, KINDS, SHAPE, target_config
 
@@ -46,7 +46,7 @@ def test_of_a_mixture_of_experts_the_layer_is_a_dense_one() -> None:
         (LlamaConfig(**SHAPE, mlp_bias=True), "mlp_bias is True"),
         (Qwen2Config(**SHAPE, use_sliding_window=True), "use_sliding_window is True"),
         (target_config("qwen3_moe", use_sliding_window=True), "use_sliding_window is True"),
-        (target_config("qwen3", attention_bias=True), "attention_bias must be false for a layer of kind 'qwen3'"),
+        (target_config("qwen3", attention_bias=True), "attention_bias must be false for a layer of type 'qwen3'"),
     ],
 )
 def test_a_target_that_the_layer_could_not_be_like(target: PreTrainedConfig, message: str) -> None:
@@ -59,7 +59,7 @@ def test_engines_read_one_layer_like_the_targets(target: PreTrainedConfig, tmp_p
     config = config_for(target, 3)
     (tmp_path / "config.json").write_text(json.dumps(FastMTP().to_json(config)))
     assert FastMTP().read_config(tmp_path) == config
-    assert isinstance(recognise(tmp_path), FastMTP)
+    assert isinstance(recognize(tmp_path), FastMTP)
     loaded = AutoConfig.from_pretrained(tmp_path)
     assert loaded.architectures == ["EagleFastMTPForCausalLM"]
     assert loaded.num_hidden_layers == 1
@@ -70,8 +70,8 @@ def test_engines_read_one_layer_like_the_targets(target: PreTrainedConfig, tmp_p
 
 def test_other_folders_are_no_fastmtp_drafters(tmp_path: Path) -> None:
     with pytest.raises(MTPCError, match=r"config\.json is missing"):
-        recognise(tmp_path)
+        recognize(tmp_path)
     (tmp_path / "config.json").write_text('{"mtpc": {}}')
-    assert not isinstance(recognise(tmp_path), FastMTP)
+    assert not isinstance(recognize(tmp_path), FastMTP)
     with pytest.raises(MTPCError, match="no section 'fastmtp', so it does not describe a FastMTP drafter"):
         FastMTP().read_config(tmp_path)

@@ -50,7 +50,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     ),
     "more positions than any engine holds": (
         {"rope_parameters": {**ROPE, **LLAMA3, "rope_type": "llama3", "factor": 1e300}},
-        "makes more positions than 16777216 of 64",
+        "scales 64 positions to more than 16777216",
     ),
     "a factor too few": (
         {
@@ -62,7 +62,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
                 "original_max_position_embeddings": 64,
             }
         },
-        "rope_parameters.short_factor must hold 2 numbers",
+        "rope_parameters.short_factor must have 2 numbers",
     ),
 }
 

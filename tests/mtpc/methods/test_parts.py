@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, DraftContext, certain
+from mtpc.draft import Draft, DraftContext, one_hot
 from mtpc.errors import MTPCError
 from mtpc.methods.contract import ParallelOnly
 from mtpc.methods.copying import PromptLookupPart
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.fastmtp import FastMTP
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
@@ -32,12 +32,12 @@ class Successors(ParallelPart):
 
     def draft(self, known: DraftContext, temperature: Any, noise: Any, num_drafts: int, mode: str, *_: Any) -> Draft:
         tokens = (known.tokens[:, -1:] + 1 + torch.arange(num_drafts)) % VOCAB
-        return Draft(tokens, None if mode == "greedy" else certain(tokens, VOCAB))
+        return Draft(tokens, None if mode == "greedy" else one_hot(tokens, VOCAB))
 
     def log_probs(self, *_: Any, **__: Any) -> Tensor:
         raise NotImplementedError
 
-    def likeliest(self, *_: Any, **__: Any) -> Tensor:
+    def most_probable_tokens(self, *_: Any, **__: Any) -> Tensor:
         raise NotImplementedError
 
 
@@ -66,7 +66,7 @@ def layers(**changed: Any) -> Any:
 
 def method(base: Any, made: Callable[[], ParallelPart | None]) -> Any:
     """One whose parallel part is another."""
-    return type("Other", (base,), {"window": lambda self, config: made()})()
+    return type("Other", (base,), {"parallel": lambda self, config: made()})()
 
 
 class NoSteps(GumihoConfig):
@@ -85,25 +85,25 @@ class Steps(Config):
 def test_a_parallel_part_of_another_kind_follows_the_layers() -> None:
     drafter = Drafter(BehindLayers(), layers())
     drafter.check_parts("it")
-    session, head = Session(drafter, SharedHead.of(tiny_target())), SharedHead.of(tiny_target())
+    session, head = ReferenceDrafter(drafter, SharedHead.of(tiny_target())), SharedHead.of(tiny_target())
     hidden, following = torch.randn(3, 4, SIZE), torch.randint(VOCAB, (3, 4))
     greedy = session.draft(hidden, following, 4)
     assert torch.equal(greedy.tokens[:, 2:], (greedy.tokens[:, 1:2] + torch.tensor([1, 2])) % VOCAB)
-    sampled = Session(drafter, head).draft(hidden, following, 4, torch.ones(3), torch.rand(3, 4).double())
+    sampled = ReferenceDrafter(drafter, head).draft(hidden, following, 4, torch.ones(3), torch.rand(3, 4).double())
     assert torch.equal(sampled.probs[:, 2:].argmax(2), sampled.tokens[:, 2:])  # type: ignore[index]
-    with pytest.raises(MTPCError, match="parallel part drafts chains, no trees"):
-        Session(drafter, head).draft_tree(hidden, following, 4)
-    with pytest.raises(MTPCError, match="parallel part drafts chains, no trees"):
-        Session(Drafter(method(FastMTP, Successors), Config()), head).draft_tree(hidden, following, 2)
+    with pytest.raises(MTPCError, match="cannot draft trees"):
+        ReferenceDrafter(drafter, head).draft_tree(hidden, following, 4)
+    with pytest.raises(MTPCError, match="cannot draft trees"):
+        ReferenceDrafter(Drafter(method(FastMTP, Successors), Config()), head).draft_tree(hidden, following, 2)
 
 
 @pytest.mark.parametrize(
     ("base", "made", "config", "message"),
     [
         (FastMTP, lambda: None, Config(), "has neither an autoregressive part nor a parallel part"),
-        (FastMTP, Successors, Steps(), "states draft steps, but has no autoregressive part"),
+        (FastMTP, Successors, Steps(), "has draft steps, but no autoregressive part"),
         (Gumiho, Successors, NoSteps(**layers().model_dump()), "part, which must draft at least one token"),
-        (FastMTP, lambda: EXAMPLES["gumiho-ff"]().window, Config(), "needs an autoregressive part before it"),
+        (FastMTP, lambda: EXAMPLES["gumiho-ff"]().parallel, Config(), "needs an autoregressive part before it"),
         (Gumiho, lambda: PromptLookupPart(VOCAB, 5), layers(), "cannot follow an autoregressive part"),
         (Gumiho, Successors, layers(steps=1, parallel=EXAMPLES["gumiho-ff"]().config.parallel), "is too short"),
     ],

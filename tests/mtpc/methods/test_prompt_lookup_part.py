@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from mtpc.errors import MTPCError
-from mtpc.lab.evaluation.evaluate import Plan, Scored
-from mtpc.methods.reference import Session
+from mtpc.lab.evaluation.evaluate import DrafterScorer, EvaluationPlan
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
@@ -20,35 +20,35 @@ CHANCES = torch.tensor([[0.5, 0.6, 0.7, 0.8], [0.0, 0.0, 0.0, 0.0]])
 
 
 @pytest.fixture(scope="module")
-def session() -> Session:
-    return Session(EXAMPLES["copying"](), SharedHead.of(tiny_target()))
+def session() -> ReferenceDrafter:
+    return ReferenceDrafter(EXAMPLES["copying"](), SharedHead.of(tiny_target()))
 
 
 @pytest.mark.parametrize("drafts", [1, 3, 4])
-def test_drafts_are_what_is_copied_for_certain(session: Session, drafts: int) -> None:
+def test_drafts_are_what_is_copied_for_certain(session: ReferenceDrafter, drafts: int) -> None:
     copied = Copied(TOKENS, CHANCES)
     greedy = session.draft(HIDDEN, FOLLOWING, drafts, copied=copied)
     assert greedy.tokens.tolist() == TOKENS[:, :drafts].tolist()
     assert greedy.probs is None
-    assert greedy.peaks is not None
-    assert torch.equal(greedy.peaks, CHANCES[:, :drafts])
+    assert greedy.confidences is not None
+    assert torch.equal(greedy.confidences, CHANCES[:, :drafts])
     for temperature in (torch.tensor([1.0, 0.5]), torch.tensor([0.0, 1.0])):
         sampled = session.draft(HIDDEN, FOLLOWING, drafts, temperature, torch.zeros(2, 0).double(), copied)
         assert sampled.tokens.tolist() == TOKENS[:, :drafts].tolist()
         assert torch.equal(sampled.probs, F.one_hot(TOKENS[:, :drafts], VOCAB).float())
 
 
-def test_without_a_text_it_drafts_something(session: Session) -> None:
+def test_without_a_text_it_drafts_something(session: ReferenceDrafter) -> None:
     """An engine warms up before there is any."""
     assert session.draft(HIDDEN, FOLLOWING, 2).tokens.tolist() == [[0, 0], [0, 0]]
 
 
-def test_it_has_no_law_and_no_trees(session: Session) -> None:
+def test_it_has_no_law_and_no_trees(session: ReferenceDrafter) -> None:
     window = session.drafter.parallel
     assert window is not None
     with pytest.raises(MTPCError, match="no distribution of its own"):
         window.log_probs(None, TOKENS, 1.0)  # type: ignore[arg-type]
     with pytest.raises(MTPCError, match="tiny only copies"):
-        Scored("tiny", session.drafter, session.head, Plan())
-    with pytest.raises(MTPCError, match="no trees"):
+        DrafterScorer("tiny", session.drafter, session.head, EvaluationPlan())
+    with pytest.raises(MTPCError, match="cannot draft trees"):
         session.draft_tree(HIDDEN, FOLLOWING, 3)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.oracles.autoregressive import greedy
 
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
+from tests.oracles.draft_layers import greedy
 from tests.support.tiny_models import KINDS, SIZE, VOCAB, draft_layers_oracle, make_fastmtp, make_target
 
 DRAFTS = 4
@@ -20,7 +20,7 @@ def test_greedy_drafts_are_those_of_the_loop_without_a_cache(kind: str) -> None:
     drafter, head = make_fastmtp(target), SharedHead.of(target)
     oracle = draft_layers_oracle(drafter.autoregressive, head)
     hidden, text = torch.randn(2, sum(PARTS), SIZE), torch.randint(VOCAB, (2, sum(PARTS) + 1))
-    session, known = Session(drafter, head), 0
+    session, known = ReferenceDrafter(drafter, head), 0
     for part in PARTS:
         draft = session.draft(hidden[:, known : known + part], text[:, known + 1 : known + part + 1], DRAFTS)
         known += part
@@ -35,7 +35,7 @@ def test_sampled_drafts_bring_the_distributions_that_they_were_drawn_from() -> N
     drafter, head = make_fastmtp(target), SharedHead.of(target)
     oracle = draft_layers_oracle(drafter.autoregressive, head)
     hidden, text, noise = torch.randn(1, 6, SIZE), torch.randint(VOCAB, (1, 7)), torch.rand(1, DRAFTS).double()
-    draft = Session(drafter, head).draft(hidden, text[:, 1:], DRAFTS, torch.tensor([0.7]), noise)
+    draft = ReferenceDrafter(drafter, head).draft(hidden, text[:, 1:], DRAFTS, torch.tensor([0.7]), noise)
     assert draft.probs is not None
     tokens = draft.tokens[0].tolist()
     _, logits = oracle.draft(hidden[0], text[0].tolist(), DRAFTS, lambda step, _: tokens[step])
@@ -53,7 +53,7 @@ def test_a_restricted_vocabulary_drafts_its_tokens_only(temperature: float) -> N
     ids = torch.tensor([7, 2, 19, 11])
     head = whole.restricted(ids)
     hidden, text, noise = torch.randn(1, 6, SIZE), torch.randint(VOCAB, (1, 7)), torch.rand(1, DRAFTS).double()
-    draft = Session(drafter, head).draft(hidden, text[:, 1:], DRAFTS, torch.tensor([temperature]), noise)
+    draft = ReferenceDrafter(drafter, head).draft(hidden, text[:, 1:], DRAFTS, torch.tensor([temperature]), noise)
     tokens = draft.tokens[0].tolist()
     assert set(tokens) <= set(ids.tolist())
     _, logits = draft_layers_oracle(drafter.autoregressive, whole).draft(

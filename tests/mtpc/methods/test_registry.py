@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.methods import GROUP, draft_methods, method_of, problems
+from mtpc.methods import ENTRY_POINT_GROUP, broken_methods, draft_methods, method_of
 from mtpc.methods.fastmtp import FastMTP
 
 OWN = ["mtpc", "fastmtp", "gumiho", "copying"]
@@ -22,7 +22,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     values: list[str] = []
 
     def entry_points(group: str) -> list[EntryPoint]:
-        return [EntryPoint(*value.split("="), group) for value in values] if group == GROUP else []
+        return [EntryPoint(*value.split("="), group) for value in values] if group == ENTRY_POINT_GROUP else []
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
     draft_methods.cache_clear()
@@ -40,14 +40,14 @@ class Another(FastMTP):
 def test_families_of_other_distributions(registered: list[str]) -> None:
     registered.append(f"another={__name__}:Another")
     assert [method.name for method in draft_methods()] == [*OWN, "another"]
-    assert problems() == {}
+    assert broken_methods() == {}
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
         ("nowhere.at.all:DraftMethod", "No module named"),
-        ("mtpc.errors:MTPCError", "is no DraftMethod"),
+        ("mtpc.errors:MTPCError", "is not a DraftMethod"),
         ("mtpc.errors:None_", ""),
     ],
 )
@@ -56,7 +56,7 @@ def test_a_broken_one_is_told_and_leaves_the_others(
 ) -> None:
     registered.append(f"broken={value}")
     assert [method.name for method in draft_methods()] == OWN
-    assert reason in problems()["broken"]
+    assert reason in broken_methods()["broken"]
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(
         MTPCError,

@@ -35,10 +35,10 @@ def test_counts_are_shown_by_vocabulary_and_position(tmp_path: Path) -> None:
     assert total(parse(shown(page)), "mtpc_drafts_total") == 0
     with clock:
         clock.lap("parallel")
-    tally.chose([None, None, 0, 1], [0, 1, 1, 1])
-    tally.verified([(0, 3, 2), (0, 3, 0), (1, 2, 2)])
+    tally.count_choices([None, None, 0, 1], [0, 1, 1, 1])
+    tally.count_drafts([(0, 3, 2), (0, 3, 0), (1, 2, 2)])
     assert exporting.update()
-    tally.verified([(1, 1, 1)])
+    tally.count_drafts([(1, 1, 1)])
     assert exporting.update()
     samples = parse(shown(page))
     assert totals_by(samples, "mtpc_drafts_total", "vocabulary") == {"english": 2, "code": 2}
@@ -60,7 +60,7 @@ def test_engines_of_one_server_are_told_apart(tmp_path: Path) -> None:
     pages = [tmp_path / f"{engine}.prom" for engine in "01"]
     for engine, page in enumerate(pages):
         tally = Tally(NAMES)
-        tally.verified([(0, 1, engine)] * (engine + 1))
+        tally.count_drafts([(0, 1, engine)] * (engine + 1))
         Exporter({**LABELS, "engine": str(engine)}, None, tally, page).update()
     assert totals_by(parse(shown(*pages)), "mtpc_drafts_total", "engine") == {"0": 1, "1": 2}
     assert shown(*pages).count("# TYPE mtpc_drafts_total") == 1
@@ -92,8 +92,8 @@ def test_slots_are_counted_as_requests_are() -> None:
         accepted, there = torch.minimum(torch.randint(-1, 4, (5,)), drafted), torch.rand(5) < 0.8
         on_device.count(before, after, drafted, accepted, there)
         rows = list(zip(*(each[there].tolist() for each in (before, after, drafted, accepted)), strict=True))
-        on_host.chose([None if row[0] < 0 else row[0] for row in rows], [row[1] for row in rows])
-        on_host.verified((row[0], row[2], max(row[3], 0)) for row in rows if row[0] >= 0 and row[2])
+        on_host.count_choices([None if row[0] < 0 else row[0] for row in rows], [row[1] for row in rows])
+        on_host.count_drafts((row[0], row[2], max(row[3], 0)) for row in rows if row[0] >= 0 and row[2])
     assert on_device.totals() == Totals({}, {})
     on_device.begun = True
     assert on_device.totals() == on_host.totals()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtpc.errors import MTPCError
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel import beams as beams_module
 from mtpc.target_head.shared import SharedHead
 from tests.oracles.beams import beam_tree
@@ -42,7 +42,7 @@ def test_the_nodes_are_the_most_probable_prefixes(
     name: str, beams: int, size: int, depth: int, head: SharedHead
 ) -> None:
     drafter = EXAMPLES[name]()
-    oracle, session, known = DraftingOracle(drafter, head), Session(drafter, head), 0
+    oracle, session, known = DraftingOracle(drafter, head), ReferenceDrafter(drafter, head), 0
     generator = torch.Generator().manual_seed(7)
     hidden = torch.randn(2, sum(PARTS), SIZE, generator=generator)
     text = torch.randint(VOCAB, (2, sum(PARTS) + 1), generator=generator)
@@ -67,7 +67,7 @@ def test_the_nodes_are_the_most_probable_prefixes(
             assert found == list(expected)
             assert tree.scores[row].exp().tolist() == pytest.approx(list(expected.values()), rel=1e-4)
     draft = session.draft(hidden[:, :1], text[:, 1:2], 1)  # the cache is as if no tree had been drafted
-    plain = Session(drafter, head)
+    plain = ReferenceDrafter(drafter, head)
     plain.draft(hidden, text[:, 1:], 1)
     assert torch.equal(draft.tokens, plain.draft(hidden[:, :1], text[:, 1:2], 1).tokens)
 
@@ -78,7 +78,7 @@ def test_a_position_offers_so_many_candidates(head: SharedHead, monkeypatch: pyt
     monkeypatch.setattr(beams_module, "CANDIDATES", 2)
     drafter, hidden = EXAMPLES["gumiho-ff"](), torch.randn(1, 3, SIZE, generator=torch.Generator().manual_seed(8))
     oracle, text = DraftingOracle(drafter, head), [1, 3, 0, 2]
-    tree = Session(drafter, head).draft_tree(hidden, torch.tensor([text[1:]]), 40, None, 4, depth=4)
+    tree = ReferenceDrafter(drafter, head).draft_tree(hidden, torch.tensor([text[1:]]), 40, None, 4, depth=4)
 
     @cache
     def law(prefix: Prefix) -> list[float]:
@@ -92,4 +92,4 @@ def test_a_position_offers_so_many_candidates(head: SharedHead, monkeypatch: pyt
 def test_a_tree_that_does_not_fit(head: SharedHead) -> None:
     drafter, hidden, text = EXAMPLES["gumiho-eagle"](), torch.randn(1, 3, SIZE), torch.zeros(1, 3, dtype=torch.int64)
     with pytest.raises(MTPCError, match=r"of 7 nodes does not fit: depth and children leave room for 6\.$"):
-        Session(drafter, head).draft_tree(hidden, text, 7, max_children=2, depth=2)
+        ReferenceDrafter(drafter, head).draft_tree(hidden, text, 7, max_children=2, depth=2)

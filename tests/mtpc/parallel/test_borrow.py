@@ -7,7 +7,7 @@ import torch
 
 from mtpc.draft import TreeDraft
 from mtpc.errors import MTPCError
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.tree import grow_tree
 from tests.mtpc.parallel.test_tree import rows_of
 from tests.oracles.borrowing import with_borrowed
@@ -23,7 +23,7 @@ FIRST = torch.tensor([0, 2])
 def test_the_nodes_are_those_of_plain_python(kind: str, size: int, count: int) -> None:
     case = Case(kind, 5, 1 if kind == "ff" else 3, 3)
     draft = grow_tree(case.circuit, case.params(), FIRST, size, 4)
-    more = borrowed(draft, count)
+    more = borrow_nodes(draft, count)
     for row, tree in enumerate(rows_of(draft)):
         expected = with_borrowed(dict(zip(tree, draft.scores[row].exp().tolist(), strict=True)), count)
         assert rows_of(more)[row] == list(expected)
@@ -32,7 +32,7 @@ def test_the_nodes_are_those_of_plain_python(kind: str, size: int, count: int) -
 
 def test_of_independent_positions_the_scores_are_exact() -> None:
     case = Case("ff", 5, 1, 3)
-    more = borrowed(grow_tree(case.circuit, case.params(), FIRST, 12, 4), 5)
+    more = borrow_nodes(grow_tree(case.circuit, case.params(), FIRST, 12, 4), 5)
     for first, table, tree, scores in zip(FIRST.tolist(), case.tables(), rows_of(more), more.scores, strict=True):
         probabilities = prefix_probabilities(table, 4, first)
         assert scores.exp().tolist() == pytest.approx([probabilities[x] for x in tree], abs=1e-12)
@@ -46,9 +46,9 @@ def test_the_next_best_nodes_fill_what_is_left() -> None:
     part = {(0,): 0.5, (1,): 0.4, (0, 3): 0.3, (1, 3): 0.2, (1, 3, 1): 0.1, (1, 3, 2): 0.01}
     each = [as_draft(list(tree), tree) for tree in (full, chain, even, part)]
     together = TreeDraft(*(torch.cat(rows) for rows in zip(*each, strict=True)))
-    assert rows_of(borrowed(together, 2))[:3] == [[*list(full)[:4], (1, 0), (1, 0, 1)], list(chain), list(even)]
-    assert rows_of(borrowed(together, 3))[3] == list(part)
-    assert rows_of(borrowed(together, 3))[0] == [(0,), (1,), (0, 0), (1, 0), (0, 0, 1), (2,)]
+    assert rows_of(borrow_nodes(together, 2))[:3] == [[*list(full)[:4], (1, 0), (1, 0, 1)], list(chain), list(even)]
+    assert rows_of(borrow_nodes(together, 3))[3] == list(part)
+    assert rows_of(borrow_nodes(together, 3))[0] == [(0,), (1,), (0, 0), (1, 0), (0, 0, 1), (2,)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -56,7 +56,7 @@ def test_impossible_continuations_still_make_a_tree(seed: int) -> None:
     process = random_process(3, 4, seed, zeros=True)
     probabilities = {x: process.probability(x) for x in sorted(process.conditionals, key=len)[1:]}
     tree = best_tree(probabilities, 20)
-    (found,) = rows_of(borrowed(as_draft(tree, probabilities), 7))
+    (found,) = rows_of(borrow_nodes(as_draft(tree, probabilities), 7))
     assert len(set(found)) == 20
     assert found[:13] == tree[:13]
 
@@ -64,5 +64,7 @@ def test_impossible_continuations_still_make_a_tree(seed: int) -> None:
 def test_so_many_cannot_be_borrowed() -> None:
     tree = as_draft([(0,), (1,)])
     for count in (-1, 2):
-        with pytest.raises(MTPCError, match=rf"^of a draft tree of 2 nodes {count} cannot be borrowed, but 0 to 1 can"):
-            borrowed(tree, count)
+        with pytest.raises(
+            MTPCError, match=rf"^cannot borrow {count} of 2 draft tree nodes: the number must be from 0 to 1"
+        ):
+            borrow_nodes(tree, count)

@@ -56,12 +56,12 @@ def test_rows_in_parts_are_drafted_as_all_at_once(
     known, chances = DraftContext.of_target(hidden, token), torch.linspace(0, 0.9, 7)[:, None].expand(-1, 5)
     for copying in (None, Copying.begin(Copied(torch.arange(5).expand(7, -1), chances))):
         whole = window.draft(known, temperature, noise, 5, "mixed", copying)
-        monkeypatch.setattr(joint, "PART", 3 * math.prod(window.leaf_shape[1:]))  # three rows of one position
+        monkeypatch.setattr(joint, "MAX_LEAVES", 3 * math.prod(window.leaf_shape[1:]))  # three rows of one position
         parts = window.draft(known, temperature, noise, 5, "mixed", copying)
         monkeypatch.undo()
         assert torch.equal(parts.tokens, whole.tokens)
         torch.testing.assert_close(parts.probs, whole.probs)
-        assert (parts.peaks is None) == (copying is None)
+        assert (parts.confidences is None) == (copying is None)
 
 
 def rounded_window(circuit: str) -> tuple[CircuitPart, DraftContext]:

@@ -92,7 +92,9 @@ def test_a_shortened_window_has_the_same_distribution_of_fewer_drafts(circuit: s
     x = torch.randint(VOCAB, (8, WINDOW))
     x[:, 0] = token
     log_probs = [
-        part.circuit.prefix_log_probs(part.head(hidden, token), x[:, 1 - part.given :][:, : part.config.circuit_window])
+        part.circuit.prefix_log_probs(
+            part.head(hidden, token), x[:, 1 - part.num_evidence :][:, : part.config.circuit_window]
+        )
         for part in (short, window)
     ]
     kept = log_probs[0].shape[1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.parallel.config import CircuitConfig
 
 FITTING: dict[str, Any] = {
@@ -40,9 +40,9 @@ FITTING: dict[str, Any] = {
 )
 def test_what_no_window_can_be(change: dict[str, Any], expected: str) -> None:
     with pytest.raises(MTPCError, match=expected):
-        declared(CircuitConfig, FITTING | change, "it")
+        validated(CircuitConfig, FITTING | change, "it")
 
 
 def test_a_token_that_is_read_is_not_of_the_circuit() -> None:
-    assert declared(CircuitConfig, FITTING, "it").circuit_window == 4
-    assert declared(CircuitConfig, FITTING | {"token_input": True}, "it").circuit_window == 3
+    assert validated(CircuitConfig, FITTING, "it").circuit_window == 4
+    assert validated(CircuitConfig, FITTING | {"token_input": True}, "it").circuit_window == 3

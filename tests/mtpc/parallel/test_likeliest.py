@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mtpc.draft import DraftContext
-from mtpc.parallel.completed import completed
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
@@ -25,9 +25,9 @@ def test_it_has_the_largest_probability_after_the_text_before_it(name: str, rest
     )
     if drafter.parallel.reads_autoregressive:
         assert drafter.autoregressive is not None
-        known = completed(known, drafter.autoregressive, head)
+        known = with_head_inputs(known, drafter.autoregressive, head)
     text = torch.randint(VOCAB, (6, places), generator=generator)
-    found = drafter.parallel.likeliest(known, text)
+    found = drafter.parallel.most_probable_tokens(known, text)
     for place in range(places):
         each = [text.index_fill(1, torch.tensor([place]), token)[:, : place + 1] for token in range(VOCAB)]
         log_q = torch.stack([drafter.parallel.log_probs(known, one, 1.0)[:, place] for one in each], 1)

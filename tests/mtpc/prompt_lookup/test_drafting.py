@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import DraftContext
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.parallel.windows import VOCAB, inputs, make_circuit_part
@@ -82,7 +82,7 @@ def test_a_serial_part_mixes_what_is_copied_into_every_step(ids: list[int] | Non
     hidden, text = torch.randn(1, 6, SIZE), torch.randint(TARGET_VOCAB, (1, 7))
     copied = Copied(torch.tensor([[5, 7, 9, 5]]), torch.tensor([[0.6, 0.9, 0.3, 0.9]]))  # 5: outside of the vocabulary
     noise = torch.tensor([[0.9, 0.1, 0.5, 0.99]], dtype=torch.float64)
-    draft = Session(drafter, head).draft(hidden, text[:, 1:], 4, torch.tensor([temperature]), noise, copied)
+    draft = ReferenceDrafter(drafter, head).draft(hidden, text[:, 1:], 4, torch.tensor([temperature]), noise, copied)
     tokens = draft.tokens[0].tolist()
     _, logits = draft_layers_oracle(drafter.autoregressive, whole).draft(
         hidden[0], text[0].tolist(), 4, lambda step, _: tokens[step]
@@ -96,4 +96,4 @@ def test_a_serial_part_mixes_what_is_copied_into_every_step(ids: list[int] | Non
         torch.testing.assert_close(draft.probs[0, step], expected, atol=1e-5, rtol=1e-4)
         if temperature == 0:
             assert token == int(expected.argmax())
-        copying = copying.drafted(torch.tensor([token]), copying.of(own))
+        copying = copying.drafted(torch.tensor([token]), copying.drafter_probability(own))

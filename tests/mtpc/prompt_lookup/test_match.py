@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpc.prompt_lookup.match import AT_ONCE, PLACES, REACH, History, Match
+from mtpc.prompt_lookup.match import INDEXED_AT_ONCE, MAX_OCCURRENCES, REACH, History, Match
 
 
 def by_looking_everywhere(text: list[int], longest: int) -> Match:
@@ -47,7 +47,7 @@ def test_only_so_far_back() -> None:
 
 def test_of_many_places_the_latest_are_looked_at() -> None:
     """Three tokens match at the first place of all, and two at as many after it as are looked at, or one fewer."""
-    for others, length in ((PLACES - 1, 3), (PLACES, 2)):
+    for others, length in ((MAX_OCCURRENCES - 1, 3), (MAX_OCCURRENCES, 2)):
         text = [7, 1, 2] + [token for other in range(others) for token in (100 + other, 1, 2)] + [7, 1, 2]
         assert History(text).longest_match(8).length == length
 
@@ -103,7 +103,7 @@ def test_a_long_prompt_is_indexed_from_its_end_in_parts(
         assert history.longest_match(6) == of_last(text, seen, 6)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 1000, AT_ONCE - 1, AT_ONCE])
+@pytest.mark.parametrize("size", [1, 2, 3, 1000, INDEXED_AT_ONCE - 1, INDEXED_AT_ONCE])
 def test_shorter_prompts_are_indexed_whole_at_once(size: int) -> None:
     """Their drafts are what they were when every prompt was."""
     generator = Random(size)
@@ -121,11 +121,11 @@ def test_shorter_prompts_are_indexed_whole_at_once(size: int) -> None:
 def test_no_step_waits_for_a_whole_long_prompt() -> None:
     text = list(range(REACH))
     history, steps = History(text), 0
-    assert len(history._pair_at) <= AT_ONCE
+    assert len(history._pair_at) <= INDEXED_AT_ONCE
     while history._pair_first is not None:
         indexed, steps = history._first, steps + 1
         history.append([steps])
-        assert indexed - history._first <= AT_ONCE
-    assert steps == REACH // AT_ONCE - 1
+        assert indexed - history._first <= INDEXED_AT_ONCE
+    assert steps == REACH // INDEXED_AT_ONCE - 1
     history.append(text[100:116])
     assert history.longest_match(16) == Match(16, 116)  # the beginning of the prompt is copied as well

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.prompt_lookup.mixture import Copied, Copying, doubted
+from mtpc.prompt_lookup.mixture import Copied, Copying, mixture_weight
 
 VOCAB, DRAFTS = 3, 4
 COPIED = torch.tensor([[1, 1, 2, 0]])
@@ -52,7 +52,7 @@ def test_conditionals_are_those_of_the_joint(seed: int, chances: list[float]) ->
             mixed = copying.mixed(drafter)
             assert mixed.sum().item() == pytest.approx(1.0)
             stated *= mixed[0, token].item()
-            copying = copying.drafted(torch.tensor([token]), copying.of(drafter))
+            copying = copying.drafted(torch.tensor([token]), copying.drafter_probability(drafter))
         assert stated == pytest.approx(joint(x, own, chances), abs=1e-12)
         total += stated
     assert total == pytest.approx(1.0)
@@ -70,15 +70,15 @@ def test_what_remains_goes_on_as_the_whole(done: int) -> None:
         token = COPIED[:, place]
         if place >= done:
             assert torch.equal(rest.mixed(own), whole.mixed(own))
-            rest = rest.drafted(token, rest.of(own))
-        whole = whole.drafted(token, whole.of(own))
+            rest = rest.drafted(token, rest.drafter_probability(own))
+        whole = whole.drafted(token, whole.drafter_probability(own))
 
 
 def test_without_a_chance_the_drafter_is_left_as_it_is() -> None:
     own = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
     copying = Copying.begin(Copied(torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3)))
     assert torch.equal(copying.mixed(own), own)
-    assert torch.equal(copying.drafted(torch.tensor([0, 0]), copying.of(own)).mixed(own), own)
+    assert torch.equal(copying.drafted(torch.tensor([0, 0]), copying.drafter_probability(own)).mixed(own), own)
 
 
 def test_rows_are_apart() -> None:
@@ -87,7 +87,7 @@ def test_rows_are_apart() -> None:
     copying = Copying.begin(Copied(torch.ones(2, 2, dtype=torch.int64), chances))
     assert copying.mixed(own)[0, 1] > 0.9
     assert torch.equal(copying.mixed(own)[1], own[1])
-    assert copying.drafted(torch.tensor([1, 1]), copying.of(own)).weight[1] == 0
+    assert copying.drafted(torch.tensor([1, 1]), copying.drafter_probability(own)).weight[1] == 0
 
 
 def test_the_most_probable_token_needs_no_distribution() -> None:
@@ -96,7 +96,7 @@ def test_the_most_probable_token_needs_no_distribution() -> None:
     tokens = torch.randint(5, (200, 1), generator=generator)
     copying = Copying.begin(Copied(tokens, torch.rand(200, 1, generator=generator) / 2))
     likely, largest = own.max(1)
-    token, probability = copying.most_probable(largest, likely, copying.of(own))
+    token, probability = copying.most_probable(largest, likely, copying.drafter_probability(own))
     mixed = copying.mixed(own)
     assert torch.equal(token, mixed.argmax(1))
     torch.testing.assert_close(probability, mixed.amax(1))
@@ -105,6 +105,6 @@ def test_the_most_probable_token_needs_no_distribution() -> None:
 
 def test_a_doubted_chance_has_a_logit_that_is_one_less() -> None:
     chances = torch.tensor([0.1, 0.5, 0.9])
-    assert torch.allclose(doubted(chances).logit(), chances.logit() - 1.0, atol=1e-5)
-    assert doubted(torch.zeros(2)).tolist() == [0.0, 0.0]
-    assert doubted(0.5) == pytest.approx(float(doubted(torch.tensor(0.5))))
+    assert torch.allclose(mixture_weight(chances).logit(), chances.logit() - 1.0, atol=1e-5)
+    assert mixture_weight(torch.zeros(2)).tolist() == [0.0, 0.0]
+    assert mixture_weight(0.5) == pytest.approx(float(mixture_weight(torch.tensor(0.5))))

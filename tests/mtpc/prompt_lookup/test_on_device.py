@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpc.prompt_lookup.match import PLACES, REACH, History
-from mtpc.prompt_lookup.on_device import Texts, continuations, longest_matches
+from mtpc.prompt_lookup.match import MAX_OCCURRENCES, REACH, History
+from mtpc.prompt_lookup.on_device import DeviceTexts, continuations, longest_matches
 from tests.mtpc.parallel.trace import Trace
 
 COUNT = 9
@@ -20,7 +20,7 @@ def same(texts: list[list[int]], beyond: int, longest: int, reach: int = REACH) 
     rows = [(text + [*text, 0] * width)[:width] for text in texts]
     order = torch.arange(len(texts)).flip(0)  # rows of the table are not those of the batch
     table = torch.tensor(rows, dtype=torch.int32)[order]
-    batch = Texts(table, order, torch.tensor([len(text) for text in texts], dtype=torch.int32))
+    batch = DeviceTexts(table, order, torch.tensor([len(text) for text in texts], dtype=torch.int32))
     matches = longest_matches(batch, longest, reach)
     found = continuations(batch, matches, COUNT)
     for row, text in enumerate(texts):
@@ -53,11 +53,11 @@ def test_texts_that_are_one_loop(length: int, period: int) -> None:
     assert same([loop, loop[::-1], []], 5, 16)
 
 
-@pytest.mark.parametrize("others", [PLACES - 1, PLACES, 3 * PLACES])
+@pytest.mark.parametrize("others", [MAX_OCCURRENCES - 1, MAX_OCCURRENCES, 3 * MAX_OCCURRENCES])
 def test_of_many_places_with_the_same_last_tokens_the_latest_are_compared(others: int) -> None:
     text = [7, 1, 2, *[9, 1, 2, 5] * others, 7, 1, 2]
     assert same([text, text[::-1], text[1:], [1, 2] * others], 5, 16)
-    assert (History(text).longest_match(16).length == 3) == (others < PLACES)
+    assert (History(text).longest_match(16).length == 3) == (others < MAX_OCCURRENCES)
 
 
 @settings(max_examples=30, deadline=None)
@@ -71,7 +71,7 @@ def test_what_matches_cost() -> None:
     rows, width = 4, 1 << 14
     table, lengths = torch.randint(9, (rows, width), dtype=torch.int32), torch.full((rows,), width, dtype=torch.int32)
     with Trace() as trace:
-        longest_matches(Texts(table, torch.arange(rows), lengths), 16)
+        longest_matches(DeviceTexts(table, torch.arange(rows), lengths), 16)
     assert trace.kernels <= 60
     assert trace.peak <= 9 * rows * width  # 8 for each place, and what does not grow with the width
 
@@ -86,7 +86,9 @@ def test_only_so_far_back() -> None:
 
 
 def test_types_and_what_follows_where_nothing_matches() -> None:
-    batch = Texts(torch.zeros(2, 4, dtype=torch.int32), torch.tensor([-1, 0]), torch.tensor([0, 4], dtype=torch.int32))
+    batch = DeviceTexts(
+        torch.zeros(2, 4, dtype=torch.int32), torch.tensor([-1, 0]), torch.tensor([0, 4], dtype=torch.int32)
+    )
     matches = longest_matches(batch, 16)
     assert matches.length.tolist() == [0, 3]
     tokens = continuations(batch, matches, 3)

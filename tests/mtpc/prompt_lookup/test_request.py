@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from mtpc.prompt_lookup.calibration import LARGEST
 from mtpc.prompt_lookup.request import CopyRequest
-from mtpc.prompt_lookup.shift import LARGEST
 from mtpc.prompt_lookup.table import CopyTable
 
 TABLE = CopyTable((0.2, 0.5, 0.8))
@@ -20,8 +20,8 @@ def test_the_text_of_a_request_grows() -> None:
         request.append(new)
         whole += new
         assert request.text == whole
-        assert request.answer == whole[2:]
-        assert request.said == len(whole) - 2
+        assert request.output == whole[2:]
+        assert request.output_length == len(whole) - 2
 
 
 def test_a_longer_match_is_surer_and_copying_makes_it_longer() -> None:
@@ -37,8 +37,8 @@ def test_what_came_true_counts() -> None:
     for request, token in ((right, 6), (wrong, 9)):
         before = request.propose(2).chances[0]
         request.append([token])
-        assert (request.shift.value > 0) == (token == 6)
-        after = request.shift.corrected(request.table.along(2, 1))[0]
+        assert (request.calibration.offset > 0) == (token == 6)
+        after = request.calibration.corrected(request.table.after_match(2, 1))[0]
         assert (after > before) == (token == 6)
 
 
@@ -47,4 +47,4 @@ def test_chances_stay_below_one() -> None:
     for _ in range(50):
         assert max(request.propose(3).chances) <= LARGEST
         request.append([1])
-    assert math.isfinite(request.shift.value)
+    assert math.isfinite(request.calibration.offset)

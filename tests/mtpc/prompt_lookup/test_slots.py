@@ -7,9 +7,9 @@ import random
 import pytest
 import torch
 
-from mtpc.prompt_lookup.mixture import doubted
+from mtpc.prompt_lookup.calibration import MAX_OFFSET
+from mtpc.prompt_lookup.mixture import mixture_weight
 from mtpc.prompt_lookup.request import CopyRequest
-from mtpc.prompt_lookup.shift import FARTHEST
 from mtpc.prompt_lookup.slots import SlotCopying
 from mtpc.prompt_lookup.table import COMMON, CopyTable
 
@@ -46,9 +46,9 @@ class Batch:
                 continue
             self.host[slot].append(tokens)
             expected = self.host[slot].propose(DRAFTS)
-            weights = [doubted(chance) for chance in expected.chances]
+            weights = [mixture_weight(chance) for chance in expected.chances]
             assert found.chances[row].tolist() == pytest.approx(weights, abs=1e-6)
-            assert self.device.shift[slot].item() == pytest.approx(self.host[slot].shift.value, abs=1e-6)
+            assert self.device.offsets[slot].item() == pytest.approx(self.host[slot].calibration.offset, abs=1e-6)
             assert found.tokens[row].tolist() == expected.tokens
         return found.tokens
 
@@ -73,14 +73,14 @@ def test_as_on_the_host(table: tuple[float, ...], seed: int) -> None:
 
 
 @pytest.mark.parametrize("said", [[2, 2, 2, 2], [2, 0], [0]])
-@pytest.mark.parametrize("shift", [FARTHEST, -FARTHEST])
+@pytest.mark.parametrize("shift", [MAX_OFFSET, -MAX_OFFSET])
 def test_a_shift_goes_only_so_far(shift: float, said: list[int]) -> None:
     batch = Batch(CopyTable((0.5,)))
     batch.begin(1, [2, 2, 2])
-    batch.device.shift[1] = batch.host[1].shift.value = shift
+    batch.device.offsets[1] = batch.host[1].calibration.offset = shift
     batch.step({1: [2]})
     batch.step({1: said})
-    assert abs(batch.device.shift[1].item()) <= FARTHEST
+    assert abs(batch.device.offsets[1].item()) <= MAX_OFFSET
 
 
 def test_a_request_that_is_still_read_learns_nothing_and_gets_nothing() -> None:
@@ -89,8 +89,8 @@ def test_a_request_that_is_still_read_learns_nothing_and_gets_nothing() -> None:
     batch.begin(3, [1, 2, 1, 2, 1])
     batch.step({0: [], 3: [2]})
     batch.step({0: [2], 3: [1]})
-    assert batch.device.shift[0] == 0
-    assert batch.device.shift[3] > 0
+    assert batch.device.offsets[0] == 0
+    assert batch.device.offsets[3] > 0
 
 
 def test_a_new_request_begins_anew_in_its_slot() -> None:
@@ -98,18 +98,18 @@ def test_a_new_request_begins_anew_in_its_slot() -> None:
     batch.begin(2, [1, 2, 1, 2, 1])
     batch.step({2: [2]})
     batch.step({2: [1, 2]})
-    assert batch.device.shift[2] > 0
+    assert batch.device.offsets[2] > 0
     batch.begin(2, [1, 2, 1, 2, 1])
-    assert batch.device.shift[2] == 0
+    assert batch.device.offsets[2] == 0
     batch.step({2: [2]})
-    assert batch.device.shift[2] == 0
+    assert batch.device.offsets[2] == 0
 
 
 def test_padded_rows_leave_all_slots_alone() -> None:
     batch = Batch(CopyTable())
     for slot in range(SLOTS):
         batch.begin(slot, [1, 2, 1, 2, 1])
-    before = batch.device.shift[:SLOTS].clone(), batch.device.proposed.chances[:SLOTS].clone()
+    before = batch.device.offsets[:SLOTS].clone(), batch.device.proposed.chances[:SLOTS].clone()
     batch.step({}, padded=3)
-    assert torch.equal(batch.device.shift[:SLOTS], before[0])
+    assert torch.equal(batch.device.offsets[:SLOTS], before[0])
     assert torch.equal(batch.device.proposed.chances[:SLOTS], before[1])

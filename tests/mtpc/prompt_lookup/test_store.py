@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
-from mtpc.prompt_lookup.store import BREAK, TENANTS, Store
+from mtpc.prompt_lookup.store import SEPARATOR, TENANTS, OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 
 ANSWER = list(range(50, 70))
@@ -13,37 +13,37 @@ PROMPT = [1, 2, 3]
 
 
 def test_the_last_tokens_of_a_tenant_are_kept() -> None:
-    store = Store(8)
+    store = OutputStore(8)
     assert len(store.of("a")) == 0
     store.add("a", [1, 2, 3])
     store.add("a", (4, 5))
-    assert store.of("a").tolist() == [1, 2, 3, BREAK, 4, 5, BREAK]
+    assert store.of("a").tolist() == [1, 2, 3, SEPARATOR, 4, 5, SEPARATOR]
     store.add("a", [6])
-    assert store.of("a").tolist() == [2, 3, BREAK, 4, 5, BREAK, 6, BREAK]
+    assert store.of("a").tolist() == [2, 3, SEPARATOR, 4, 5, SEPARATOR, 6, SEPARATOR]
     assert len(store.of("b")) == 0
 
 
 def test_nobody_shares_nothing() -> None:
-    store = Store(8)
+    store = OutputStore(8)
     store.add(None, [1, 2, 3])
     assert len(store.of(None)) == 0
-    assert store.kept == {}
+    assert store.outputs == {}
 
 
 def test_who_was_seen_least_recently_is_forgotten() -> None:
-    store = Store(8)
+    store = OutputStore(8)
     for number in range(TENANTS):
         store.add(str(number), [number])
     store.of("0")
     store.add("new", [7])
-    assert len(store.kept) == TENANTS
+    assert len(store.outputs) == TENANTS
     assert len(store.of("0")) == 2
     assert len(store.of("1")) == 0
 
 
 def serving(*tenants: str | None) -> DraftLengths:
     """One request of each tenant with the same prompt, the first of which has been answered."""
-    batch = DraftLengths(DraftBudget(0), 8, StepCost(), CopyTable(), Store(1000))
+    batch = DraftLengths(DraftBudget(0), 8, StepCost(), CopyTable(), OutputStore(1000))
     batch.begin()
     batch.add(0, lambda: PROMPT, ANSWER[:1], False, tenants[0])
     batch.begin()
@@ -81,4 +81,4 @@ def test_the_text_of_a_request_is_its_own() -> None:
     batch = serving("a", "a")
     copy = batch.requests[1].copy
     assert copy.text == [*PROMPT, *ANSWER[:2]]
-    assert copy.answer == ANSWER[:2]
+    assert copy.output == ANSWER[:2]

@@ -21,10 +21,10 @@ def test_a_directory_has_its_own_chances(tmp_path: Path) -> None:
     assert logits == pytest.approx([0.3, -0.4, -0.4])
     assert table.of_drafter([0.0]) == [0.0]
     assert table.longest == 2
-    assert table.along(1, 3) == pytest.approx([0.1, 0.5, 0.5])
-    assert table.along(1, 1) == pytest.approx([0.1])
-    assert table.along(7, 2) == pytest.approx([0.5, 0.5])
-    assert table.along(0, 3) == [0.0, 0.0, 0.0]
+    assert table.after_match(1, 3) == pytest.approx([0.1, 0.5, 0.5])
+    assert table.after_match(1, 1) == pytest.approx([0.1])
+    assert table.after_match(7, 2) == pytest.approx([0.5, 0.5])
+    assert table.after_match(0, 3) == [0.0, 0.0, 0.0]
 
 
 def test_what_is_drawn_has_a_correction_of_its_own(tmp_path: Path) -> None:
@@ -38,9 +38,9 @@ def test_what_is_drawn_has_a_correction_of_its_own(tmp_path: Path) -> None:
 
 def test_chances_of_copies_are_corrected_by_place() -> None:
     table = CopyTable((0.2, 0.5), copied=(0.4, -0.3))
-    logits = [math.log(chance / (1 - chance)) for chance in table.along(1, 3)]
+    logits = [math.log(chance / (1 - chance)) for chance in table.after_match(1, 3)]
     assert logits == pytest.approx([math.log(0.2 / 0.8) + 0.4, -0.3, -0.3])
-    assert table.along(0, 2) == [0.0, 0.0]
+    assert table.after_match(0, 2) == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -67,5 +67,5 @@ def test_a_file_that_holds_none(text: str, tmp_path: Path) -> None:
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
-    with pytest.raises(MTPCError, match="is no file, or a link to none"):
+    with pytest.raises(MTPCError, match="is not a file, or is a broken link"):
         CopyTable.of(tmp_path)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from mtpc.methods.mtpc import MTPC
-from mtpc.serving.announcement import Shares, announced
+from mtpc.serving.announcement import Shares, startup_line
 
 
 def test_says_what_drafts_and_what_it_takes(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(1_230_000))
-    line = announced(tmp_path, MTPC(), Shares(2, 0, 3), "drafting from all 9 tokens", "V1 runner")
+    line = startup_line(tmp_path, MTPC(), Shares(2, 0, 3), "drafting from all 9 tokens", "V1 runner")
     assert line == (
-        f"{tmp_path} is an MTPC drafter and drafts up to 5 tokens; 2 by its autoregressive part, "
-        "3 copied beyond those; "
-        "drafting from all 9 tokens; its file of weights is of 1.2 MB; V1 runner."
+        f"{tmp_path} is an MTPC drafter and drafts up to 5 tokens; 2 by its autoregressive part, 3 by prompt lookup; "
+        "drafting from all 9 tokens; weights 1.2 MB; V1 runner."
     )

@@ -7,7 +7,7 @@ from inspect import Parameter
 
 import pytest
 
-from mtpc.serving.integration_point import IntegrationPoint, findings, installed, sentences
+from mtpc.serving.integration_point import IntegrationPoint, check_results, installed, mismatches
 from tests.integration_points.sources import parameters_of
 
 # textwrap.shorten takes (text, width, **kwargs)
@@ -62,8 +62,8 @@ def test_where_it_is_looked_up() -> None:
 
 def test_what_is_found_is_said_in_a_sentence() -> None:
     gone = SHORTEN._replace(function="gone")
-    right, wrong = findings("some engine", [SHORTEN, gone], "install version 1")
+    right, wrong = check_results("some engine", [SHORTEN, gone], "install version 1")
     assert right == ("some engine: shorten", True, "replaced: a test", "")
-    assert (wrong.subject, wrong.ok, wrong.mend) == ("some engine: gone", False, "Install version 1.")
-    assert list(sentences([SHORTEN, gone], "install version 1")) == [f"{wrong.detail}; install version 1."]
+    assert (wrong.subject, wrong.ok, wrong.fix) == ("some engine: gone", False, "Install version 1.")
+    assert list(mismatches([SHORTEN, gone], "install version 1")) == [f"{wrong.detail}; install version 1."]
     assert wrong.detail.startswith("gone of textwrap cannot be used (")

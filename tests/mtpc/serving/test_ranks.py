@@ -15,12 +15,12 @@ from mtpc.serving import ranks as alike
 from mtpc.serving.ranks import (
     MISSING,
     PACKAGE,
-    PIECE,
-    PIECES,
+    SAMPLE_BYTES,
+    SAMPLES,
+    check_equal,
     check_ranks,
-    compare,
     digest,
-    drafting_with,
+    drafter_fingerprints,
     of_first_rank,
 )
 from tests.support.random_fastmtp import make_vocabulary
@@ -38,50 +38,50 @@ def drafter(folder: Path, weights: bytes = b"weights") -> Path:
 
 def test_whatever_changes_drafts_is_said(tmp_path: Path) -> None:
     folder = drafter(tmp_path / "drafter")
-    said = [drafting_with(folder, {})]
+    said = [drafter_fingerprints(folder, {})]
     assert said[0]["copying.json of the drafter"] == MISSING
     for name in ("config.json", WEIGHTS, "copying.json"):
         (folder / name).write_text("other")
-        said.append(drafting_with(folder, {}))
+        said.append(drafter_fingerprints(folder, {}))
     make_vocabulary(folder / "vocabulary.json", 258)
-    said.append(drafting_with(folder, {}))
-    said.append(drafting_with(folder, {"vocabulary": str(make_vocabulary(tmp_path / "own.json", 258))}))
+    said.append(drafter_fingerprints(folder, {}))
+    said.append(drafter_fingerprints(folder, {"vocabulary": str(make_vocabulary(tmp_path / "own.json", 258))}))
     assert all(one != other for i, one in enumerate(said) for other in said[:i])
-    assert drafting_with(folder, {"language": "none"}) == said[3]
-    assert drafting_with(folder.rename(tmp_path / "moved"), {"language": "none"}) == said[3]
+    assert drafter_fingerprints(folder, {"language": "none"}) == said[3]
+    assert drafter_fingerprints(folder.rename(tmp_path / "moved"), {"language": "none"}) == said[3]
 
 
 def test_large_files_are_read_in_pieces(tmp_path: Path) -> None:
-    file, step = tmp_path / WEIGHTS, 3 * PIECE
+    file, step = tmp_path / WEIGHTS, 3 * SAMPLE_BYTES
     with file.open("wb") as stream:
-        stream.truncate(step * PIECES)
+        stream.truncate(step * SAMPLES)
     before = digest(file)
-    for place, seen in ((0, True), (step * (PIECES - 1), True), (step - 1, False)):
+    for place, seen in ((0, True), (step * (SAMPLES - 1), True), (step - 1, False)):
         with file.open("rb+") as stream:
             stream.seek(place)
             stream.write(b"1")
         assert (digest(file) != before) == seen, place
         before = digest(file)
-    os.truncate(file, step * PIECES - 1)
+    os.truncate(file, step * SAMPLES - 1)
     assert digest(file) != before
 
 
 def test_ranks_that_differ_are_named() -> None:
     own = {PACKAGE: "1", "/d/config.json": "a", f"/d/{WEIGHTS}": "b"}
-    compare([own, own, own])
-    with pytest.raises(MTPCError, match=r"mtpc-plugins is 1 on rank 0, but 2 on rank 1, 3 on rank 3; all of them need"):
-        compare([own, {**own, PACKAGE: "2"}, own, {**own, PACKAGE: "3"}])
+    check_equal([own, own, own])
+    with pytest.raises(MTPCError, match=r"mtpc-plugins is 1 on rank 0, but 2 on rank 1, 3 on rank 3; install the same"):
+        check_equal([own, {**own, PACKAGE: "2"}, own, {**own, PACKAGE: "3"}])
     with pytest.raises(MTPCError, match=f"/d/{WEIGHTS} is b on rank 0, but {MISSING} on rank 2;"):
-        compare([own, own, {**own, f"/d/{WEIGHTS}": MISSING}])
+        check_equal([own, own, {**own, f"/d/{WEIGHTS}": MISSING}])
     with pytest.raises(MTPCError, match=f"/d/vocabulary.json is {MISSING} on rank 0, but v on rank 1;"):
-        compare([own, {**own, "/d/vocabulary.json": "v"}])
+        check_equal([own, {**own, "/d/vocabulary.json": "v"}])
 
 
 def speak(rank: int, folder: Path, silent: bool) -> None:
     """One of two ranks, each with a working directory: it asks twice, and writes down what it is told."""
     os.chdir(folder / str(rank))
     dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
-    alike.WAIT = timedelta(seconds=2)
+    alike.TIMEOUT = timedelta(seconds=2)
     heard = [] if silent else [str(of_first_rank(dist.group.WORLD, (rank + 0.1, 2.5)))]
     for name in ("same", "drafter") if not (silent and rank) else ():
         try:
@@ -112,4 +112,4 @@ def test_all_ranks_are_told(tmp_path: Path) -> None:
 
 def test_a_rank_that_says_nothing_ends_the_others(tmp_path: Path) -> None:
     first, _ = heard(tmp_path, silent=True)
-    assert first[0].startswith("not all 2 tensor-parallel ranks have said what they draft with")
+    assert first[0].startswith("not all 2 tensor-parallel ranks reported their drafter files in time")

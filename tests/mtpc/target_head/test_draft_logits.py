@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from mtpc.draw import draw_tokens
 from mtpc.target_head import draft_logits
 from mtpc.target_head.draft_logits import DraftLogits
-from mtpc.target_head.rows import FEW, Rows
+from mtpc.target_head.rows import MAX_INT8_ROWS, HeadRows
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 
@@ -51,7 +51,7 @@ def test_greedy_tokens_are_those_of_the_largest_logits(numbers: list[int]) -> No
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_static_batch_is_drafted_without_a_look_at_its_values(rows: int) -> None:
     """As a CUDA graph must be: on fake tensors whatever asks for a value raises."""
-    together = VOCABULARIES.together()
+    together = VOCABULARIES.union()
     assert together is not None
     with FakeTensorMode(allow_non_fake_inputs=True):
         logits = DraftLogits(together, HEAD)
@@ -144,10 +144,10 @@ def test_few_rows_in_bfloat16_read_int8_rows(number: int) -> None:
     vocabularies = DraftVocabularies(Rankings(128, languages), VocabularySettings(size=64))
     head = torch.randn(128, 32).bfloat16()
     logits = DraftLogits(vocabularies, head)
-    states = torch.randn(FEW + 1, 32).bfloat16()
+    states = torch.randn(MAX_INT8_ROWS + 1, 32).bfloat16()
     numbers = torch.full((len(states),), number)
     together = logits(states, numbers)
-    for some in range(1, FEW + 1):
+    for some in range(1, MAX_INT8_ROWS + 1):
         few = logits(states[:some], numbers[:some])
         assert torch.equal(few.isneginf(), together[:some].isneginf())
         assert not torch.equal(few, together[:some])
@@ -158,7 +158,7 @@ def test_few_rows_in_bfloat16_read_int8_rows(number: int) -> None:
 
 def test_what_is_rounded_of_the_whole_head_is_told() -> None:
     logits = DraftLogits(VOCABULARIES, HEAD)
-    assert isinstance(logits.whole, Rows)
+    assert isinstance(logits.whole, HeadRows)
     assert logits.whole.rounded is None  # in float32 nothing is
     languages = {"english": Ranking(tuple(range(4096)))}
     vocabularies = DraftVocabularies(Rankings(8192, languages), VocabularySettings(size=4096))
@@ -188,23 +188,26 @@ def test_what_is_kept_of_the_head() -> None:
     assert sum(rows.nbytes for rows in logits.rows) == 3 * 9 * SIZE * 4
     assert logits.summary == (
         "drafting from english (9 tokens), french (9 tokens), code (9 tokens), all (40 tokens) of 40 tokens; "
-        "the head's rows of them take 0.0 MB"
+        "their output head rows take 0.0 MB"
     )
     assert logits.whole is not None
-    together = VOCABULARIES.together()
+    together = VOCABULARIES.union()
     assert together is not None
     assert DraftLogits(together, head).whole is None
 
 
 def test_rows_of_a_group_are_sent_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     did: list[torch.device] = []
-    monkeypatch.setattr(draft_logits, "sent", lambda rows, device: did.append(device) or rows)
-    found = [(number, rows.tolist()) for number, rows in draft_logits.groups(torch.tensor([1, 0, 1]), HEAD.device)]
+    monkeypatch.setattr(draft_logits, "copy_to_device", lambda rows, device: did.append(device) or rows)
+    found = [
+        (number, rows.tolist())
+        for number, rows in draft_logits.rows_by_vocabulary(torch.tensor([1, 0, 1]), HEAD.device)
+    ]
     assert found == [(0, [1]), (1, [0, 2])]
     assert did == [HEAD.device] * 2
 
 
 def test_one_draft_vocabulary_of_all_tokens_gains_nothing() -> None:
     everything = {"english": Ranking(tuple(range(30))), "french": Ranking(tuple(range(20, VOCAB)))}
-    assert DraftVocabularies(Rankings(VOCAB, everything), VocabularySettings()).together() is None
-    assert DraftVocabularies(Rankings(VOCAB, everything), VocabularySettings(language="french")).together()
+    assert DraftVocabularies(Rankings(VOCAB, everything), VocabularySettings()).union() is None
+    assert DraftVocabularies(Rankings(VOCAB, everything), VocabularySettings(language="french")).union()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mtpc.target_head.draft_logits import DraftLogits
-from mtpc.target_head.rows import Ranks, Rows, plain_weight
+from mtpc.target_head.rows import HeadRows, Ranks, plain_weight
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from tests.mtpc.target_head.ranks import COUNT, HEAD, SIZE, VOCAB, on_ranks
@@ -20,7 +20,7 @@ def test_every_rank_has_its_share(tokens: list[int]) -> None:
     ids, each = torch.tensor(tokens), -(-len(tokens) // COUNT)
     states = torch.randn(5, SIZE)
     for number, (share, logits) in enumerate(
-        on_ranks(lambda shard, ranks: ((rows := Rows.of(shard, ids, ranks)).share, rows(states)))
+        on_ranks(lambda shard, ranks: ((rows := HeadRows.of(shard, ids, ranks)).share, rows(states)))
     ):
         own = HEAD[ids][number * each : (number + 1) * each]
         assert len(share) == each

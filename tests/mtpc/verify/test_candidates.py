@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mtpc.verify import verify_rejection, verify_tree
-from mtpc.verify.candidates import candidates, likeliest, verify_rejection_among, verify_tree_among
+from mtpc.verify.candidates import candidates, top_tokens, verify_rejection_candidates, verify_tree_candidates
 from mtpc.verify.filters import filtered, filtered_by_min_p
 
 ROWS, PLACES, V = 300, 4, 40
@@ -59,11 +59,11 @@ def test_candidates_are_the_filtered_distribution(kind: str, most: int, in_turn:
 def test_equal_tokens_rank_by_their_number(kind: str, count: int) -> None:
     logits = made(kind)
     ranked = logits.sort(dim=-1, descending=True, stable=True).indices[..., :count]
-    assert torch.equal(likeliest(logits, count), ranked)
+    assert torch.equal(top_tokens(logits, count), ranked)
 
 
 def test_logits_that_are_no_numbers_lead_to_tokens_all_the_same() -> None:
-    assert (likeliest(torch.full((2, V), torch.nan), 3) < V).all()
+    assert (top_tokens(torch.full((2, V), torch.nan), 3) < V).all()
 
 
 @pytest.mark.parametrize("kind", ["different", "equal", "refused"])
@@ -78,14 +78,16 @@ def test_verdicts_are_those_over_all_tokens(kind: str) -> None:
     )
     uniforms = torch.rand(ROWS, PLACES, dtype=torch.float64, generator=generator)
     noise = uniforms[:, :-1], uniforms[:, -1]
-    among = verify_rejection_among(tokens, draft, found, *noise)
+    among = verify_rejection_candidates(tokens, draft, found, *noise)
     over = verify_rejection(tokens, draft, whole, *noise)
     assert set(over.accepted.tolist()) == set(range(PLACES))
     assert torch.equal(among.accepted, over.accepted)
     assert torch.equal(among.tokens, over.tokens)
     parents = torch.tensor([-1, -1, 0]).expand(ROWS, -1)
     for one, other in zip(
-        verify_tree_among(tokens, parents, found, uniforms), verify_tree(tokens, parents, whole, uniforms), strict=True
+        verify_tree_candidates(tokens, parents, found, uniforms),
+        verify_tree(tokens, parents, whole, uniforms),
+        strict=True,
     ):
         assert torch.equal(one, other)
 

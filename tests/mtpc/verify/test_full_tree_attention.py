@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mtpc.draft import TreeDraft
 from mtpc.lab.evaluation.trees import matches
-from mtpc.parallel.borrow import borrowed
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.verify import verify_tree_greedy
 from tests.mtpc.verify.test_exactness import distance
 from tests.mtpc.verify.test_tree import emitted_joint, judged_by
@@ -49,7 +49,7 @@ def examples(draw: st.DrawFn) -> Example:
     vocabulary, depth, size = draw(st.sampled_from([(2, 2, 5), (2, 3, 7), (2, 4, 9), (3, 2, 5), (3, 3, 6), (3, 4, 7)]))
     count, seed, zeros = draw(st.integers(1, size // 2)), draw(st.integers(0, 1000)), draw(st.booleans())
     tree = random_tree(vocabulary, depth, size, seed)
-    more = borrowed(as_draft(tree, {x: 0.9**place for place, x in enumerate(tree)}), count)
+    more = borrow_nodes(as_draft(tree, {x: 0.9**place for place, x in enumerate(tree)}), count)
     nodes = prefixes_of(more.tokens[0].tolist(), more.parents[0].tolist())
     return Example(random_process(vocabulary, depth + 1, seed, zeros), tree, nodes, size - count)
 
@@ -102,7 +102,7 @@ def test_control_the_published_way_changes_greedy_texts() -> None:
     probabilities = {x: 2.0 ** -(1 + i) for i, x in enumerate(best)}
     for prefix, token in {(): 1, (1,): 0, (1, 0): 1, (0, 0): 0}.items():
         target.conditionals[prefix][:] = torch.nn.functional.one_hot(torch.tensor(token), 2)
-    more = borrowed(as_draft(best, probabilities), 1)
+    more = borrow_nodes(as_draft(best, probabilities), 1)
     nodes = prefixes_of(more.tokens[0].tolist(), more.parents[0].tolist())
     example = Example(target, best, nodes, 4)
     assert nodes == [*best[:4], (1, 0)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtpc.verify.penalties import Penalties, count, forbid_early_ends, penalize
-from mtpc.verify.verdict import PADDING
+from mtpc.verify.output import PADDING
+from mtpc.verify.penalties import Penalties, add_counts, forbid_early_ends, penalize
 from tests.oracles.penalties import penalized
 
 V = 7  # so few that trees repeat the text's tokens, and their own
@@ -66,5 +66,5 @@ def test_no_text_ends_before_it_may(parents: list[int]) -> None:
 
 def test_tokens_are_counted_as_often_as_they_come() -> None:
     counts = torch.zeros(2, V, dtype=torch.int32)
-    count(counts, torch.tensor([[1, 1, 4], [0, PADDING, PADDING]]))
+    add_counts(counts, torch.tensor([[1, 1, 4], [0, PADDING, PADDING]]))
     assert counts.tolist() == [[0, 2, 0, 0, 1, 0, 0], [1, 0, 0, 0, 0, 0, 0]]

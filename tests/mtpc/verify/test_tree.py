@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.verify import PADDING, node_depths, verify_greedy, verify_tree, verify_tree_greedy
-from mtpc.verify.tree import follow
+from mtpc.verify.tree import follow_choices
 from tests.mtpc.verify.test_exactness import distance
 from tests.oracles.processes import Process, random_process
 from tests.oracles.trees import Prefix, random_tree, to_tensors
@@ -33,7 +33,7 @@ def emitted_joint(target: Process, prefixes: list[Prefix], probs: Tensor) -> dic
     chosen = torch.tensor(list(product(range(target.vocabulary), repeat=rows)))  # [V^(N + 1), N + 1]
     weight = probs[torch.arange(rows), chosen].prod(1)
     tokens, parents = to_tensors(prefixes)
-    verdict = follow(tokens.expand(len(chosen), -1), parents.expand(len(chosen), -1), chosen)
+    verdict = follow_choices(tokens.expand(len(chosen), -1), parents.expand(len(chosen), -1), chosen)
     emitted: Counter[Prefix] = Counter()
     for x, accepted, share in zip(verdict.tokens.tolist(), verdict.accepted.tolist(), weight.tolist(), strict=True):
         emitted[tuple(x[: accepted + 1])] += share

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mtpc.errors import MTPCError
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.vocabulary.formats import read_rankings
-from mtpc.vocabulary.ranking import ALL, TOGETHER
+from mtpc.vocabulary.ranking import ALL, UNION
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 
 VOCAB, SIZE = 6, 3
@@ -70,8 +70,8 @@ def drafts_or_sentence(file: Path, head: torch.Tensor) -> None:
             assert size is not None
             continue
         others = [name for name in vocabularies.names if name not in rankings.languages]
-        assert others in ([ALL], [TOGETHER, ALL])
-        for served in (vocabularies, vocabularies.together()):
+        assert others in ([ALL], [UNION, ALL])
+        for served in (vocabularies, vocabularies.union()):
             if served is None:
                 continue  # that is all tokens
             states, numbers = torch.randn(len(served.ids), SIZE), torch.arange(len(served.ids))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtpc.vocabulary.language import BEGINS, LanguageDetector
+from mtpc.vocabulary.language import START_MARGIN, LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.template import Template
 
@@ -96,10 +96,10 @@ def test_a_change_must_be_worth_the_margin(detector: LanguageDetector) -> None:
 
 def test_a_text_begins_in_a_language_unless_none_suits_it(detector: LanguageDetector) -> None:
     """Later a change must be worth more: near a tie a text stays with what it has."""
-    assert detector.margin > BEGINS
+    assert detector.margin > START_MARGIN
     for better, first, later in (
-        (0.9 * BEGINS, 1, 1),
-        (1.1 * BEGINS, detector.everything, 1),
+        (0.9 * START_MARGIN, 1, 1),
+        (1.1 * START_MARGIN, detector.everything, 1),
         (1.1 * detector.margin, detector.everything, detector.everything),
     ):
         evidence = np.array([12.0, 10.0, 30.0, 10.0 - better])
@@ -143,7 +143,7 @@ def test_what_the_template_says_is_not_read() -> None:
 
 
 UNION = np.arange(340)  # all that the languages rank
-TOGETHER = LanguageDetector(RANKINGS, together=UNION)
+TOGETHER = LanguageDetector(RANKINGS, union_tokens=UNION)
 
 
 @given(st.lists(st.integers(0, VOCAB - 1), max_size=80), st.sampled_from([None, 0, 1, 2]))
@@ -162,7 +162,7 @@ def test_all_languages_are_drafted_from_where_they_hold_most_of_a_text(
     outside: float, after: tuple[int, int, int, int]
 ) -> None:
     """A text that began so stays for a little more; it may come from nothing, a language, there or all tokens."""
-    evidence = np.array([900.0, 900.0, 900.0, outside * 30, TOGETHER.each * 30])
+    evidence = np.array([900.0, 900.0, 900.0, outside * 30, TOGETHER.all_tokens_cost * 30])
     assert tuple(TOGETHER.decide(evidence, current) for current in (None, 1, 3, 4)) == after
     evidence[1] = 1.0
     assert [TOGETHER.decide(evidence, current) for current in (None, 1, 3, 4)] == [1] * 4
@@ -174,4 +174,4 @@ def test_what_is_in_no_language_is_counted() -> None:
     assert evidence == pytest.approx(few)
     decay = TOGETHER.decay
     assert evidence[3] == pytest.approx(decay**2 + decay)
-    assert evidence[4] / TOGETHER.each == pytest.approx(1 + decay + decay**2 + decay**3)
+    assert evidence[4] / TOGETHER.all_tokens_cost == pytest.approx(1 + decay + decay**2 + decay**3)

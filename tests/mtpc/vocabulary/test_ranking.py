@@ -44,7 +44,7 @@ def test_all_listed_tokens_where_no_size_is_given() -> None:
 @pytest.mark.parametrize(
     ("language", "size", "message"),
     [
-        ("german", 4, "unknown language 'german'; there are english, french"),
+        ("german", 4, "unknown language 'german'; the file has english, french"),
         ("english", 0, "1 to 12 tokens, not 0"),
         ("english", 13, "1 to 12 tokens, not 13"),
     ],
@@ -57,7 +57,7 @@ def test_a_cut_that_cannot_be(language: str, size: int, message: str) -> None:
 def test_an_unordered_set_is_used_whole() -> None:
     rankings = Rankings(12, {"any": Ranking((5, 3, 8), ranked=False)})
     assert rankings.cut("any", None).tolist() == rankings.cut("any", 3).tolist() == [3, 5, 8]
-    with pytest.raises(MTPCError, match="unordered set of 3 tokens, of which 2 cannot be chosen"):
+    with pytest.raises(MTPCError, match="unordered set of 3 tokens: its size cannot be 2"):
         rankings.cut("any", 2)
 
 
@@ -67,7 +67,7 @@ def test_an_unordered_set_is_used_whole() -> None:
         (Ranking((1, 12)), "token ids from 0 to 11"),
         (Ranking((-1,)), "token ids from 0 to 11"),
         (Ranking((1.5,)), "token ids from 0 to 11"),  # type: ignore[arg-type]
-        (Ranking((3, 3)), "holds a token twice"),
+        (Ranking((3, 3)), "contains a token twice"),
         (Ranking((3, 4), (1,)), "2 tokens, but 1 counts"),
     ],
 )

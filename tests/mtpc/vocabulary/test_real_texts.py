@@ -10,8 +10,8 @@ import pytest
 
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.language import LanguageDetector
-from mtpc.vocabulary.requests import Reading
-from mtpc.vocabulary.settings import OWN_FILE, open_vocabularies
+from mtpc.vocabulary.requests import LanguageState
+from mtpc.vocabulary.settings import CHECKPOINT_FILE, open_vocabularies
 from mtpc.vocabulary.template import Template
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
@@ -86,7 +86,7 @@ def chosen(vocabularies: DraftVocabularies, *texts: list[int]) -> Iterator[str]:
     """After the first text, and after each token of the others."""
     detector = vocabularies.detector
     assert detector is not None
-    reading = Reading(detector)
+    reading = LanguageState(detector)
     for tokens in (texts[0], *([token] for text in texts[1:] for token in text)):
         reading.read(tokens)
         yield vocabularies.names[reading.choose()]
@@ -104,7 +104,7 @@ def test_eight_tokens_are_enough_also_in_the_chat_template(vocabularies: DraftVo
     assert vocabularies.detector is not None
     template = Template((tuple(OPENING), tuple(ASKING)), special=(0, 1, 2))
     union = vocabularies.ids[-2].numpy()
-    detector = LanguageDetector(read_rankings(FOLDER / OWN_FILE, 49152), template, together=union)
+    detector = LanguageDetector(read_rankings(FOLDER / CHECKPOINT_FILE, 49152), template, union_tokens=union)
     assert detector.read(detector.begin(), [*OPENING, *text, *ASKING]) == pytest.approx(
         vocabularies.detector.read(vocabularies.detector.begin(), text)
     )

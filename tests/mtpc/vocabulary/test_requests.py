@@ -11,7 +11,7 @@ import pytest
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.requests import LAST, Reading, RequestLanguages, read_all
+from mtpc.vocabulary.requests import MAX_READ_TOKENS, LanguageState, RequestLanguages, read_all
 from mtpc.vocabulary.template import Template
 
 RANKINGS = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
@@ -53,9 +53,9 @@ def test_of_a_long_prompt_its_end_is_read() -> None:
     prompt = text([0] * 200 + [1])
     whole = detector.read(detector.begin(), prompt)
     detector.count = 0
-    alone, batch = Reading(detector), [Reading(detector), Reading(detector)]
+    alone, batch = LanguageState(detector), [LanguageState(detector), LanguageState(detector)]
     alone.read(prompt)
-    assert detector.count == LAST < len(prompt)
+    assert detector.count == MAX_READ_TOKENS < len(prompt)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(detector, "read", lambda *given: LanguageDetector.read(detector, *given))
         read_all(batch, [prompt, prompt[:40]])
@@ -68,7 +68,7 @@ def test_of_a_long_prompt_its_end_is_read() -> None:
 def test_a_batch_is_read_as_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     detector = LanguageDetector(RANKINGS, Template(((7, 8), (9,)), (3,)))
     texts = [text([0, 1]), [], [7, 8, 9, 3], [7, 60, -1, 8, 7], text([1], 3)]
-    together, apart = [Reading(detector) for _ in texts], [Reading(detector) for _ in texts]
+    together, apart = [LanguageState(detector) for _ in texts], [LanguageState(detector) for _ in texts]
     read = detector.read
     for part in (slice(0, 20), slice(20, None), slice(0, 0)):
         with monkeypatch.context() as patch:  # all texts at once

@@ -9,7 +9,7 @@ import pytest
 
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.settings import OWN_SIZE, open_vocabularies, parse_settings
+from mtpc.vocabulary.settings import CHECKPOINT_SIZE, open_vocabularies, parse_settings
 from mtpc.vocabulary.vocabularies import VocabularySettings
 
 RANKINGS = Rankings(10, {"english": Ranking((4, 5, 6, 7)), "french": Ranking((9, 8, 4))}, always=(0,))
@@ -46,7 +46,7 @@ def test_size_and_language(other: Path, tmp_path: Path) -> None:
 
 
 def test_a_drafters_own_file_is_the_default(own: Path, other: Path) -> None:
-    assert parse_settings({}, own) == (own / "vocabulary.json", VocabularySettings(OWN_SIZE))
+    assert parse_settings({}, own) == (own / "vocabulary.json", VocabularySettings(CHECKPOINT_SIZE))
     assert parse_settings({"size": 5}, own) == (own / "vocabulary.json", VocabularySettings(5))
     assert parse_settings({"vocabulary": str(other)}, own) == (other, VocabularySettings())
 
@@ -62,8 +62,8 @@ def test_none_drafts_from_the_whole_vocabulary(own: Path, other: Path, tmp_path:
     ("values", "message"),
     [
         *(({key: value}, f"the draft vocabulary is wrong at {key!r}") for key in WRONG for value in WRONG[key]),
-        ({"language": "english"}, "name no file, and there is no"),
-        ({"size": 5}, "name no file, and there is no"),
+        ({"language": "english"}, "need a file of rankings: name one, or add"),
+        ({"size": 5}, "need a file of rankings: name one, or add"),
     ],
 )
 def test_wrong_values_are_one_sentence(values: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_opening(other: Path, tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"language": "german"}, "unknown language 'german'"),
-        ({"size": 11}, "holds 1 to 10 tokens, not 11"),
+        ({"size": 11}, "must be 1 to 10 tokens, not 11"),
         ({"vocabulary": "gone.json"}, "gone.json is missing"),
     ],
 )

@@ -10,7 +10,7 @@ from mtpc.metrics.slot_tally import SlotTally
 from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.requests import Reading, choose_all
+from mtpc.vocabulary.requests import LanguageState, choose_all
 from mtpc.vocabulary.slots import SlotLanguages
 from mtpc.vocabulary.template import Template
 
@@ -28,7 +28,10 @@ def test_as_on_the_host() -> None:
     texts = [[int(torch.randint(*spans[(place // 40 + row) % 3], ())) for place in range(LENGTH)] for row in range(3)]
     texts[1][50:60] = [SPECIAL] * 10
     table, lengths = torch.tensor(texts, dtype=torch.int32), torch.tensor([1, 9, 30], dtype=torch.int32)
-    languages, readings = SlotLanguages(DETECTOR, 3, DRAFTS, torch.device("cpu")), [Reading(DETECTOR) for _ in texts]
+    languages, readings = (
+        SlotLanguages(DETECTOR, 3, DRAFTS, torch.device("cpu")),
+        [LanguageState(DETECTOR) for _ in texts],
+    )
     for slot, reading in enumerate(readings):
         languages.begin(slot, texts[slot][: lengths[slot]])
         reading.read(texts[slot][: lengths[slot]])
@@ -40,7 +43,7 @@ def test_as_on_the_host() -> None:
         rejected = (DRAFTS + 1 - said) * (said > 0)
         lengths[slots[1:]] += said[1:]
         languages.read(table, lengths, slots, said, rejected)
-        tally.verified(
+        tally.count_drafts(
             (readings[slot].vocabulary, DRAFTS, int(said[row]) - 1)
             for row, slot in enumerate(slots.tolist())
             if slot >= 0 and said[row] and readings[slot].vocabulary is not None
@@ -57,8 +60,8 @@ def test_as_on_the_host() -> None:
 
 def test_what_no_language_suits_is_all_tokens() -> None:
     """Also where the host would draft from all languages together instead."""
-    both = LanguageDetector(RANKINGS, TEMPLATE, half_life=8.0, surcharge=0.2, together=np.arange(29))
-    assert (both.together, both.everything) == (2, 3)
+    both = LanguageDetector(RANKINGS, TEMPLATE, half_life=8.0, surcharge=0.2, union_tokens=np.arange(29))
+    assert (both.union, both.everything) == (2, 3)
     text = torch.cat([torch.randint(*span, (40,)) for span in ((0, 15), (0, 29), (14, 29), (29, SPECIAL))])
     found = []
     for detector in (DETECTOR, both):

@@ -17,7 +17,7 @@ TEMPLATE = Template(((1, 2, 3), (9, 2), (7,)), special=(0,))
 def said_of(template: Template, tokens: list[int]) -> list[int]:
     """What is left of the tokens."""
     text = np.array(tokens, dtype=np.int64)
-    said: list[int] = text[template.said(text)].tolist()
+    said: list[int] = text[template.content_mask(text)].tolist()
     return said
 
 

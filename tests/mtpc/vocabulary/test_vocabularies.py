@@ -18,14 +18,14 @@ def test_every_language_has_a_vocabulary_of_the_size_that_was_asked_for() -> Non
     assert [ids.tolist() for ids in vocabularies.ids] == [[0, 4, 5], [0, 8, 9], [0, 4, 5, 8, 9], list(range(10))]
     assert vocabularies.detector is not None
     assert vocabularies.detector.languages == vocabularies.names[:2]
-    assert (vocabularies.detector.together, vocabularies.detector.everything) == (2, 3)
+    assert (vocabularies.detector.union, vocabularies.detector.everything) == (2, 3)
 
 
 def test_tokens_of_vocabularies_are_on_the_cpu_whatever_device_an_engine_loads_models_on() -> None:
     """They are compared there before anything is on the device; vLLM makes the device of a GPU the default."""
     with torch.device("meta"):
         vocabularies = DraftVocabularies(RANKINGS, VocabularySettings(size=3))
-        together = vocabularies.together()
+        together = vocabularies.union()
     assert together is not None
     assert {ids.device.type for ids in (*vocabularies.ids, *together.ids)} == {"cpu"}
 
@@ -36,19 +36,19 @@ def test_languages_that_are_most_tokens_or_one_are_not_drafted_from_together(lan
     vocabularies = DraftVocabularies(rankings, VocabularySettings())
     assert vocabularies.names == (*languages, "all")
     assert vocabularies.detector is not None
-    assert (vocabularies.detector.together, vocabularies.detector.everything) == (None, len(languages))
+    assert (vocabularies.detector.union, vocabularies.detector.everything) == (None, len(languages))
 
 
 @pytest.mark.parametrize("size", [None, 3])
 def test_all_languages_together_are_one_vocabulary(size: int | None) -> None:
     vocabularies = DraftVocabularies(RANKINGS, VocabularySettings(size=size))
-    together = vocabularies.together()
+    together = vocabularies.union()
     assert together is not None
     assert together.names == ("english + french",)
     assert [ids.tolist() for ids in together.ids] == [[0, 4, 5, 8, 9] if size else [0, 4, 5, 6, 7, 8, 9]]
     assert together.detector is None
     assert vocabularies.detector is not None
-    again = together.together()
+    again = together.union()
     assert again is not None
     assert again.ids is together.ids
 

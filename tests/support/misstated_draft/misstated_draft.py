@@ -62,11 +62,11 @@ def misstate_v2(module: ModuleType) -> None:
 
 def misstate_sglang(module: ModuleType) -> None:
     """Any drafter of SGLang's, before its distributions are verified, as long as the file `SWITCH` names exists."""
-    honest: Any = module.judge
+    honest: Any = module.sample_and_verify
 
-    def judge(original: Any, built: Any, *args: Any, **named: Any) -> Any:
+    def sample_and_verify(original: Any, built: Any, *args: Any, **named: Any) -> Any:
         if built.draft_probs is not None and on():
             built.draft_probs = torch.full_like(built.draft_probs, CLAIMED)
         return honest(original, built, *args, **named)
 
-    module.judge = judge  # type: ignore[attr-defined]
+    module.sample_and_verify = sample_and_verify  # type: ignore[attr-defined]

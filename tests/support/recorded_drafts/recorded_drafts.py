@@ -50,12 +50,12 @@ def record_vllm(drafter: Any) -> None:
 
 def record_sglang(module: Any) -> None:
     """Drafted tokens [N] of any drafter by the ids of requests, as they come to verification; rank 1 has a file too."""
-    honest = module.judge
+    honest = module.sample_and_verify
 
-    def judge(original: Any, built: Any, batch: Any, *args: Any, **named: Any) -> Any:
+    def sample_and_verify(original: Any, built: Any, batch: Any, *args: Any, **named: Any) -> Any:
         ids = [request.rid for request in batch.reqs]
         drafts = built.draft_token.view(len(ids), -1)[:, 1:].tolist()
         write(dict(zip(ids, drafts, strict=True)), module.get_parallel().tp_rank)
         return honest(original, built, batch, *args, **named)
 
-    module.judge = judge
+    module.sample_and_verify = sample_and_verify

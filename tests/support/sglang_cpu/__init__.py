@@ -1,13 +1,16 @@
-"""Lets a released SGLang run on a CPU for this repository's tests and demo; no part of the adapter.
+"""CPU shim that lets a released SGLang run without a GPU, for this repository's tests and demo; no part of the adapter.
 
 SGLang on a CPU imports ``sgl_kernel``, whose CPU build is on no package index, and torchvision, whose published build
-does not load beside a CPU torch.  This package stands in for the first with plain torch (`slots`, `trees`, `accepted`,
-`hashing`), mends the import of the second (`image_operators`), and gives SGLang's layers what the missing kernels would
-bring: attention over trees of drafts and over several requests at once (`attention`), what a draft worker of SGLang's
-own needs (`draft_attention`, `kernels`), and weights laid out for the processor (`linear`).
+does not load alongside a CPU build of torch.  The shim has these modules:
 
-``scripts/make_env.sh`` makes an environment without a GPU call `activate` whenever its Python starts.  It is installed
-nowhere else, and steps aside for a real ``sgl_kernel``.
+- `slots`, `trees`, `accepted` and `hashing` replace ``sgl_kernel`` with plain torch.
+- `image_operators` lets torchvision be imported.
+- `attention` computes attention over draft trees, and over all requests of a step at once.
+- `draft_attention`, `kernels` and `streams` are what SGLang's draft workers and overlapping steps need.
+- `linear` lays out weights for the processor.
+
+``scripts/make_env.sh`` makes environments without a GPU call `activate` at the start of Python.  The shim is installed
+nowhere else, and a real ``sgl_kernel`` takes precedence.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from types import ModuleType
 
 from mtpc.serving.after_import import after_import
 
-MENDS = {"torchvision.extension": "image_operators"}
-CPU_MENDS = {
+MODULES = {"torchvision.extension": "image_operators"}
+CPU_MODULES = {
     "sglang.kernels.ops.speculative.gather_spec_extras": "kernels",
     "sglang.kernels.ops.speculative.row_argmax": "kernels",
     "sglang.srt.layers.attention.torch_native_backend": "attention",
@@ -34,16 +37,16 @@ CPU_MENDS = {
 
 @functools.cache
 def activate() -> None:
-    """Arrange everything, once; only what is imported later costs anything.
+    """Install the shim once; each module is changed when SGLang imports it.
 
-    SGLang is told to use its CPU engine unless ``SGLANG_USE_CPU_ENGINE`` is set already.  The stand-in for
-    ``sgl_kernel`` goes last on the path, where a real one is found first.
+    ``SGLANG_USE_CPU_ENGINE`` is set to 1 unless it is set already.  The shim's ``sgl_kernel`` comes last on the import
+    path, so that a real one is found first.
     """
-    mends = MENDS
+    modules = MODULES
     if os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1") == "1":
-        mends = MENDS | CPU_MENDS
+        modules = MODULES | CPU_MODULES
         sys.path.append(str(Path(__file__).parent / "import_path"))
-    for module, name in mends.items():
+    for module, name in modules.items():
         after_import(module, lambda found, name=name: _install(name, found))  # type: ignore[misc]
 
 

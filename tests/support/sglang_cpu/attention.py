@@ -1,8 +1,8 @@
-"""Attention for SGLang's backend in plain torch: trees of drafts, and all requests of a step at once.
+"""Attention in plain torch for SGLang's ``torch_native`` backend: draft trees, and all requests of a step at once.
 
-Upstream's ``TorchNativeAttnBackend`` knows no trees and computes one request after the other.  Here a step that decodes
-or verifies is laid out once (`Step`) and computed together in every layer; prompts stay with upstream, and so does all
-that is not plain self-attention.
+SGLang's ``TorchNativeAttnBackend`` supports no trees and computes one request after the other.  Here the layout of a
+step that decodes or verifies is computed once (`StepLayout`), and every layer computes all requests together.  Prompts
+and anything but plain self-attention still use SGLang's backend.
 """
 
 from __future__ import annotations
@@ -14,38 +14,59 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-BLOCK = 32  # positions; sums over whole blocks are rounded the same, however many more blocks a step has
+BLOCK = 32  # positions; sums over whole blocks round equally for any number of blocks
 
 
-class Step(NamedTuple):
-    """Where the keys of a step are, and who sees which.
+class StepLayout(NamedTuple):
+    """Slots of the keys of a step, and which queries attend to them.
 
-    slots: int64 [B S], the slot of every position up to the longest request's, in whole blocks so that in bfloat16 a
-    request's result hardly depends on how long the others of its step are.  visible: bool [B, n, S].
+    S is the length of the longest request in whole blocks.  In bfloat16, a request's result then hardly depends on the
+    lengths of the other requests.
+
+    Attributes:
+        slots: Slot of every position, int64 [B S].
+        visible: Whether each query attends to each position, bool [B, n, S].
     """
 
     slots: Tensor
     visible: Tensor
 
     @classmethod
-    def lay_out(cls, req_to_token: Tensor, rows: Tensor, before: Tensor, tree: Tensor) -> Step:
-        """The step of n queries of each of the requests ``rows`` [B], which have ``before`` [B] positions behind them.
+    def lay_out(cls, req_to_token: Tensor, rows: Tensor, before: Tensor, tree: Tensor) -> StepLayout:
+        """Lay out a step of n queries for each of B requests.
 
-        tree: bool [B, n, m], which of the m positions after those a query sees.
+        Args:
+            req_to_token: Slot of each position of each request, int32 [requests, positions].
+            rows: Rows of the requests in it, [B].
+            before: Positions before the step, [B].
+            tree: Which of the m positions of the step each query attends to, bool [B, n, m].
+
+        Returns:
+            The layout.
         """
         queries, width = tree.shape[1:]
         length = -(-(int(before.max()) + width) // BLOCK) * BLOCK
         positions = torch.arange(min(length, req_to_token.shape[1]))
-        offsets = positions - before[:, None]  # [B, S] into the positions that are added
-        own = tree.gather(2, offsets.clamp(0, width - 1)[:, None, :].expand(-1, queries, -1))
-        visible = (offsets < 0)[:, None, :] | (own & (offsets < width)[:, None, :])
+        offsets = positions - before[:, None]  # [B, S], indices into the positions of the step
+        within = tree.gather(2, offsets.clamp(0, width - 1)[:, None, :].expand(-1, queries, -1))
+        visible = (offsets < 0)[:, None, :] | (within & (offsets < width)[:, None, :])
         return cls(req_to_token[rows, : len(positions)].long().flatten(), visible)
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, step: Step, scaling: float | None) -> Tensor:
-    """Attention [B n, Hq, Dv] of query [B n, Hq, D] over cached keys [slots, H, D] and values [slots, H, Dv].
+def attend(query: Tensor, keys: Tensor, values: Tensor, step: StepLayout, scaling: float | None) -> Tensor:
+    """Compute attention over cached keys and values.
 
-    Query heads share key heads in groups; the groups are laid side by side, as more queries of the same key head.
+    Query heads that share a key head become more queries of that head.
+
+    Args:
+        query: [B n, Hq, D].
+        keys: Cache of keys, [slots, H, D].
+        values: Cache of values, [slots, H, Dv].
+        step: Layout of the step.
+        scaling: Factor of the scores; None: 1 / sqrt(D).
+
+    Returns:
+        [B n, Hq, Dv].
     """
     (batch, width, length), heads = step.visible.shape, keys.shape[1]
     group = query.shape[1] // heads
@@ -65,7 +86,7 @@ def install(module: Any) -> None:
     backend = module.TorchNativeAttnBackend
     backend.init_forward_metadata = _prepare(backend.init_forward_metadata)
     for name in ("_run_sdpa_forward_decode", "_run_sdpa_forward_extend"):
-        setattr(backend, name, _together(getattr(backend, name)))
+        setattr(backend, name, _batched(getattr(backend, name)))
 
 
 def _prepare(original: Any) -> Any:
@@ -77,24 +98,24 @@ def _prepare(original: Any) -> Any:
     return init_forward_metadata
 
 
-def _step(req_to_token: Tensor, batch: Any) -> Step | None:
-    """The layout of a step that decodes, verifies, or drafts from what was verified; None for any other."""
+def _step(req_to_token: Tensor, batch: Any) -> StepLayout | None:
+    """Return the layout of a step that decodes, verifies or extends the drafter's cache; None for other steps."""
     mode, count = batch.forward_mode, batch.batch_size
     if count and mode.is_decode():
         tree = torch.ones(count, 1, 1, dtype=torch.bool)
-        return Step.lay_out(req_to_token, batch.req_pool_indices, batch.seq_lens - 1, tree)
+        return StepLayout.lay_out(req_to_token, batch.req_pool_indices, batch.seq_lens - 1, tree)
     if count and mode.is_target_verify():
         nodes = batch.spec_info.draft_token_num
         tree = batch.spec_info.custom_mask[: count * nodes * nodes].view(count, nodes, nodes)
-        return Step.lay_out(req_to_token, batch.req_pool_indices, batch.seq_lens, tree)
+        return StepLayout.lay_out(req_to_token, batch.req_pool_indices, batch.seq_lens, tree)
     if count and mode.is_draft_extend_v2():
         nodes = len(batch.input_ids) // count
         tree = torch.ones(nodes, nodes, dtype=torch.bool).tril().expand(count, -1, -1)
-        return Step.lay_out(req_to_token, batch.req_pool_indices, batch.seq_lens - nodes, tree)
+        return StepLayout.lay_out(req_to_token, batch.req_pool_indices, batch.seq_lens - nodes, tree)
     return None
 
 
-def _together(original: Any) -> Any:
+def _batched(original: Any) -> Any:
     @functools.wraps(original)
     def run(self: Any, query: Tensor, output: Tensor, k_cache: Tensor, v_cache: Tensor, *rest: Any, **more: Any) -> Any:
         step = self.forward_metadata

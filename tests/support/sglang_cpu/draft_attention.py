@@ -1,8 +1,8 @@
-"""Attention for SGLang's own draft worker in plain torch: upstream has none for ``torch_native``.
+"""Attention in plain torch for SGLang's draft worker: SGLang has none for ``torch_native``.
 
-A draft is one more position of its request, whose keys follow those of the text.  In a tree SGLang goes on from as many
-nodes of a level as one node has children; each of these branches has slots of its own, and keeps them whichever node it
-goes on from, so that a draft may see keys of nodes that are not above it: this is what SGLang computes on a GPU, too.
+A draft token is one more position of its request, after its accepted tokens.  In a tree, SGLang continues as many nodes
+of a level as a node has children.  Each of these branches keeps its slots, whichever node it continues.  A draft token
+may therefore attend to keys of nodes that are not its ancestors, as in SGLang on a GPU.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sglang_cpu.attention import Step
+from sglang_cpu.attention import StepLayout
 
 NAME = "torch_native"
 
 
 class DraftBackend:
-    """One backend for each step of the drafts but the last, whose keys nobody reads.
+    """One attention backend for each draft step but the last, whose keys are not read.
 
-    branches: how many nodes of a level are gone on from; 1 for a chain.
+    Args:
+        runner: SGLang's draft model runner.
+        steps: Draft steps.
+        branches: Nodes of each level that are continued; 1 for a chain.
     """
 
     def __init__(self, runner: Any, steps: int, branches: int) -> None:
@@ -32,20 +35,29 @@ class DraftBackend:
         self.page_size = 1 if branches == 1 else runner.token_to_kv_pool.page_size
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
-        """Lay out every step, the first of which computes the position after the given lengths."""
+        """Lay out every draft step; the first one computes the position after the sequence lengths."""
         rows, lengths = forward_batch.req_pool_indices, forward_batch.seq_lens
         table = self.attn_backends[0].req_to_token_pool.req_to_token
         starts = branch_starts(lengths, self.steps, self.branches, self.page_size)
-        laid = Step.lay_out(table, rows, lengths, own_positions(starts, self.steps - 1))
+        laid = StepLayout.lay_out(table, rows, lengths, branch_positions(starts, self.steps - 1))
         for backend, visible in zip(self.attn_backends, laid.visible.split(self.branches, 1), strict=True):
             backend.forward_metadata = laid._replace(visible=visible)
 
 
 def branch_starts(lengths: Tensor, steps: int, branches: int, page_size: int) -> Tensor:
-    """How many positions after a request's text each branch's slots begin: int64 [B, branches].
+    """Return where each branch's slots begin, in positions after a request's accepted tokens.
 
-    lengths: int64 [B], of the texts.  With pages of several slots every branch has pages of its own, of which the first
-    begins with as many slots as the text has in its last page: there SGLang keeps copies of the text's keys.
+    With pages of several slots, each branch has its own pages.  The first one begins with copies of the keys in the
+    request's last page.
+
+    Args:
+        lengths: Accepted tokens of each request, int64 [B].
+        steps: Draft steps.
+        branches: Branches of each request.
+        page_size: Slots of a page.
+
+    Returns:
+        int64 [B, branches].
     """
     numbers = torch.arange(branches)
     if page_size == 1:
@@ -55,10 +67,17 @@ def branch_starts(lengths: Tensor, steps: int, branches: int, page_size: int) ->
     return numbers * (pages * page_size)[:, None]
 
 
-def own_positions(starts: Tensor, steps: int) -> Tensor:
-    """Bool [B, steps branches, m], step by step: what each branch sees of its own, of all m positions after the text.
+def branch_positions(starts: Tensor, steps: int) -> Tensor:
+    """Return which positions after the accepted tokens each branch attends to in each step.
 
-    That is as many from its start on, [B, branches], as steps have been made.
+    In step i these are the first i positions from its start on.
+
+    Args:
+        starts: As returned by `branch_starts`.
+        steps: Draft steps.
+
+    Returns:
+        Bool [B, steps branches, m], for all m positions after the accepted tokens.
     """
     made = torch.arange(1, steps + 1).repeat_interleave(starts.shape[1])[:, None]  # [steps branches, 1]
     offsets = torch.arange(int(starts.max()) + steps) - starts.repeat(1, steps)[:, :, None]
@@ -70,9 +89,9 @@ def install(module: Any) -> None:
     if torch.cuda.is_available():
         return
     factory = module.DraftBackendFactory
-    factory.create_decode_backend = _instead(factory.create_decode_backend, _drafts)
-    # The draft runner's own backend, which there is in any case, takes up what was verified.
-    factory.create_draft_extend_backend = _instead(factory.create_draft_extend_backend, lambda factory: None)
+    factory.create_decode_backend = _with_shim(factory.create_decode_backend, _drafts)
+    # The draft runner's own backend, which always exists, extends the cache by accepted tokens.
+    factory.create_draft_extend_backend = _with_shim(factory.create_draft_extend_backend, lambda factory: None)
 
 
 def _drafts(factory: Any) -> DraftBackend | None:
@@ -80,8 +99,8 @@ def _drafts(factory: Any) -> DraftBackend | None:
     return DraftBackend(factory.draft_model_runner, steps, factory.topk) if steps > 1 else None
 
 
-def _instead(original: Any, make: Any) -> Any:
-    """The method, but for the backend that it does not know."""
+def _with_shim(original: Any, make: Any) -> Any:
+    """Wrap a method to create the shim's backend where ``torch_native`` is selected."""
 
     @functools.wraps(original)
     def create(self: Any) -> Any:

@@ -1,6 +1,6 @@
-"""MurmurHash3 of seed, position and token: the random numbers of requests that set a seed.
+"""MurmurHash3 of seed, position and token: the random numbers of requests with a seed.
 
-The same 32-bit hash as SGLang computes on a GPU, over 16 bytes: the seed's low and high half, the position, the token.
+It is the 32-bit hash that SGLang computes on a GPU, over 16 bytes: low and high half of the seed, position, token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def define_operator() -> None:
 
 
 def murmur_hash32(seed: Tensor, positions: Tensor, col_indices: Tensor) -> Tensor:
-    """Hashes uint32 [B, V] of seed int64 [B] and positions int [B] with col_indices int [V]."""
+    """Return hashes, uint32 [B, V], of seed int64 [B], positions int [B] and tokens ``col_indices`` int [V]."""
     seed, columns = seed.to(torch.int64)[:, None], col_indices.to(torch.int64)[None, :]
     state = torch.zeros_like(seed)
     for key in (seed & WORD, (seed >> 32) & WORD, positions.to(torch.int64)[:, None] & WORD, columns & WORD):

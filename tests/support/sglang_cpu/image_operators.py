@@ -1,8 +1,8 @@
-"""Lets torchvision be imported where its compiled half does not load.
+"""Import of torchvision where its compiled library does not load.
 
-The published build is linked against CUDA.  Beside a CPU torch its operators are missing, and torchvision's own
-registrations for them then raise ``RuntimeError: operator torchvision::nms does not exist``.  Declaring them is enough
-for SGLang, which imports torchvision for every model and calls these for none that reads text only.
+The published build is linked against CUDA.  With a CPU build of torch its operators are missing, and torchvision's
+registrations raise ``RuntimeError: operator torchvision::nms does not exist``.  Declaring the operators is enough:
+SGLang imports torchvision for every model, but text models do not call them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OPERATORS = ("nms", "qnms")
 
 
 def install(extension: Any) -> None:
-    """Declare what the module ``torchvision.extension`` could not load."""
+    """Declare the operators that the module ``torchvision.extension`` could not load."""
     if not extension._has_ops():
         for name in OPERATORS:
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,6 +1,6 @@
-"""What SGLang does with the drafts of its own worker in Triton kernels, which need a GPU, in plain torch.
+"""Functions of SGLang's draft worker in plain torch, which SGLang implements as Triton kernels for GPUs.
 
-Names and arguments are those of the kernels' callers, each of which has a module of its own name.
+Names and arguments are those of SGLang's functions; each is in an SGLang module of the same name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def row_argmax(x: Tensor) -> Tensor:
-    """The place of the largest number in each row: [B, V] -> int64 [B]."""
+    """Return the index of the largest number in each row: [B, V] -> int64 [B]."""
     return x.argmax(-1)
 
 
@@ -23,7 +23,7 @@ def gather_spec_extras(
     output_tokens_buf: Tensor,
     hidden_states_buf: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The rows of each buffer that ``indices`` [B] names: what overlapping steps leave for each other."""
+    """Return rows ``indices`` [B] of each buffer, through which overlapping steps pass on their results."""
     hidden = None if hidden_states_buf is None else hidden_states_buf[indices]
     return topk_p_buf[indices], topk_index_buf[indices], output_tokens_buf[indices], hidden
 
@@ -32,7 +32,7 @@ FUNCTIONS = {function.__name__: function for function in (row_argmax, gather_spe
 
 
 def install(module: ModuleType) -> None:
-    """Take the place of the function that the module is named after."""
+    """Replace the function that the module is named after."""
     if not torch.cuda.is_available():
         name = module.__name__.rsplit(".", 1)[-1]
         setattr(module, name, FUNCTIONS[name])

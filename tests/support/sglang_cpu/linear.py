@@ -1,7 +1,7 @@
-"""Linear layers of SGLang with weights laid out for the processor, as SGLang's own CPU kernels lay them out.
+"""Linear layers of SGLang with weights laid out for the processor, as in SGLang's CPU kernels.
 
-``torch.nn.functional.linear`` rearranges a weight whenever it is called.  For the few tokens of a step that costs more
-than the product itself, and as much for one token as for eight, so a step looks slower than it is and drafts cheaper.
+``torch.nn.functional.linear`` rearranges the weight in every call.  For the few tokens of a step this takes longer than
+the product, and as long for one token as for eight.  Measured costs of steps would be wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def install(module: Any) -> None:
 
 
 def fits(weight: Tensor) -> bool:
-    """Whether oneDNN multiplies with such a weight on this processor."""
+    """Return whether oneDNN multiplies with a weight of this dtype on this processor."""
     if weight.dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()

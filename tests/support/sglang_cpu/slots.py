@@ -1,8 +1,8 @@
-"""Slots of the KV cache: which request holds which, and moving their contents.
+"""Kernels for slots of the KV cache: assignment to requests, and copies between slots.
 
-``req_to_token`` int32 [requests, positions] names the slot of every position of every request.  B requests are
-named by their rows in it, ``req_pool_indices`` int64 [B].  Names and arguments are those of SGLang's kernels, which
-write into what they are given.
+``req_to_token`` int32 [requests, positions] holds the slot of every position of every request.  ``req_pool_indices``
+int64 [B] are the rows of B requests in it.  Names and arguments are those of SGLang's kernels, which write into their
+arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def _ranges(rows: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns, one after the other, of ``[start, end)`` in each row; an end before its start is empty."""
+    """Return rows and columns of the positions ``[start, end)`` of each row; empty if end is before start."""
     counts = (end - start).long().clamp(min=0)
     before = counts.cumsum(0) - counts
     within = torch.arange(int(counts.sum())) - before.repeat_interleave(counts)
@@ -24,7 +24,7 @@ def _ranges(rows: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
 def assign_req_to_token_pool_cpu(
     req_pool_indices: Tensor, req_to_token: Tensor, start: Tensor, end: Tensor, out_cache_loc: Tensor, pool_len: int
 ) -> None:
-    """Give positions ``[start, end)`` of each request the next slots of out_cache_loc."""
+    """Assign the slots in out_cache_loc to positions ``[start, end)`` of each request, in order."""
     rows, columns = _ranges(req_pool_indices, start, end)
     req_to_token[rows, columns] = out_cache_loc[: len(rows)].to(req_to_token.dtype)
 
@@ -32,7 +32,7 @@ def assign_req_to_token_pool_cpu(
 def assign_extend_cache_locs_cpu(
     req_pool_indices: Tensor, req_to_token: Tensor, start: Tensor, end: Tensor, out_cache_loc: Tensor, pool_len: int
 ) -> None:
-    """Read the slots of positions ``[start, end)`` of each request into out_cache_loc, one after the other."""
+    """Copy the slots of positions ``[start, end)`` of each request to out_cache_loc, in order."""
     rows, columns = _ranges(req_pool_indices, start, end)
     out_cache_loc[: len(rows)] = req_to_token[rows, columns].to(out_cache_loc.dtype)
 
@@ -46,15 +46,19 @@ def assign_draft_cache_locs_contiguous_cpu(
     topk: int,
     num_steps: int,
 ) -> None:
-    """Read the slots of the topk * num_steps positions after each request's length into out_cache_loc."""
+    """Copy the slots of the topk * num_steps positions after each request's length to out_cache_loc."""
     end = seq_lens + topk * num_steps
     assign_extend_cache_locs_cpu(req_pool_indices, req_to_token, seq_lens, end, out_cache_loc, pool_len)
 
 
 def copy_all_layer_kv_cache_cpu(data_ptrs: Tensor, strides: Tensor, tgt_loc: Tensor, src_loc: Tensor) -> None:
-    """Copy slots src_loc to tgt_loc in every buffer, as if all were read before any is written.
+    """Copy slots src_loc to tgt_loc in every buffer; all are read before any is written.
 
-    data_ptrs: uint64 [buffers], where each begins.  strides: int64 [buffers], bytes of a slot in it.
+    Args:
+        data_ptrs: Address of each buffer, uint64 [buffers].
+        strides: Bytes of a slot in each buffer, int64 [buffers].
+        tgt_loc: Slots to write.
+        src_loc: Slots to read.
     """
     if not len(tgt_loc):
         return

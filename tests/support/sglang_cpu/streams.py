@@ -1,4 +1,4 @@
-"""SGLang 0.5.21 tells a tensor on a CPU which stream uses it, where steps overlap: it means nothing there."""
+"""No-op `Tensor.record_stream` on a CPU: SGLang 0.5.21 calls it with overlapping steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def install(module: ModuleType) -> None:
-    """Let `Tensor.record_stream` pass on a CPU, where torch refuses it; module: SGLang's ``overlap_utils``."""
+    """Let `Tensor.record_stream` do nothing on a CPU, where torch raises; ``module`` is SGLang's ``overlap_utils``."""
     original = Tensor.record_stream
 
     def record_stream(self: Tensor, stream: Any) -> None:

@@ -1,9 +1,9 @@
-"""Trees of drafts as SGLang's verification wants them, and greedy verification along one.
+"""Kernels that build draft trees for SGLang's verification, and greedy verification.
 
-A tree has N nodes, at least 2; node 0 is the pending token and parents come before their children.
-``retrieve_index`` [B, N] numbers the nodes of all requests, ``retrieve_next_token`` [B, N] is each node's first child
-and ``retrieve_next_sibling`` [B, N] the next child of its parent, both -1 where there is none.  Names and arguments
-are those of SGLang's kernels, which write into what they are given.
+A tree has N nodes, at least 2.  Node 0 is the bonus token, and parents come before their children.  ``retrieve_index``
+[B, N] numbers the nodes of all requests.  ``retrieve_next_token`` [B, N] is each node's first child, and
+``retrieve_next_sibling`` [B, N] the next child of its parent; -1 for none.  Names and arguments are those of SGLang's
+kernels, which write into their arguments.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-FULL_MASK, QUERIES_ONLY = 0, 1  # forms of the mask: over the whole text, or over the tree
+FULL_MASK, QUERIES_ONLY = 0, 1  # SGLang's tree mask modes: over all positions, or over the tree
 
 
 class Nodes(NamedTuple):
-    """Where results about nodes go: int64, each [B, N] or the same numbers in one row."""
+    """Output tensors for nodes, int64, each [B, N] or flat."""
 
     positions: Tensor
     numbers: Tensor
@@ -26,12 +26,12 @@ class Nodes(NamedTuple):
     next_sibling: Tensor
 
     def write(self, parents: Tensor, depths: Tensor, seq_lens: Tensor) -> None:
-        """Fill from parents [B, N], -1 for none, and depths [B, N], for texts of seq_lens [B] tokens."""
+        """Write the nodes' data, from parents [B, N] (-1 for none), depths [B, N] and sequence lengths [B]."""
         count = parents.numel()
-        places = torch.arange(parents.shape[1])
-        child = parents[:, None, :] == places[:, None]  # [B, parent, child]
+        index = torch.arange(parents.shape[1])
+        child = parents[:, None, :] == index[:, None]  # [B, parent, child]
         sibling = (parents[:, :, None] == parents[:, None, :]) & (parents >= 0)[:, :, None]
-        later = sibling & (places > places[:, None])  # [B, node, later sibling]
+        later = sibling & (index > index[:, None])  # [B, node, later sibling]
         self.positions.view(-1)[:count] = (depths + seq_lens[:, None]).flatten()
         self.numbers.view(-1)[:count] = torch.arange(count)
         self.next_token.view(-1)[:count] = _first(child).flatten()
@@ -39,7 +39,7 @@ class Nodes(NamedTuple):
 
 
 def _first(found: Tensor) -> Tensor:
-    """Index of the first True in the last dimension, -1 where there is none."""
+    """Return the index of the first True in the last dimension, -1 for none."""
     if not found.shape[-1]:
         return torch.full(found.shape[:-1], -1)
     return torch.where(found.any(-1), found.int().argmax(-1), -1)
@@ -59,14 +59,29 @@ def build_tree_kernel_efficient_cpu(
     draft_token_num: int,
     tree_mask_mode: int,
 ) -> None:
-    """Mask, positions and links of trees described in EAGLE's way.
+    """Compute mask, positions and links of trees from EAGLE's description of them.
 
-    selected_index: [B, N - 1], a value for each node but the root.  The value divided by topk says after which draft
-    the node comes: 0 for the root, else an index into parent_list [B, ...], which holds the value of that draft.
-    A node whose parent is no node of the tree has no links and sees itself and the root.
-    tree_mask: bool, flat: for each request [N, N], or [N, length + N] with everything before the tree visible.
+    The value of a node divided by topk identifies its parent: 0 is the root, otherwise it is an index into parent_list,
+    which holds the parent's value.  A node whose parent is not in the tree has no links; it attends to itself and the
+    root.
 
-    Errors: `NotImplementedError` for a mask of another form.
+    Args:
+        parent_list: Values of parents, [B, ...].
+        selected_index: Value of each node but the root, [B, N - 1].
+        seq_lens: Sequence lengths, [B].
+        tree_mask: Output, bool, flat: [N, N] for each request, or [N, length + N] where all positions before the tree
+            are visible.
+        positions: Output, position of each node.
+        retrieve_index: Output, see above, like the next two.
+        retrieve_next_token: Output.
+        retrieve_next_sibling: Output.
+        topk: Most children of a node.
+        depth: Not used.
+        draft_token_num: Not used.
+        tree_mask_mode: Form of the mask.
+
+    Raises:
+        NotImplementedError: The form of the mask is unknown.
     """
     parents = _parents(parent_list, selected_index, topk)
     sees = _ancestors(parents)  # [B, N, N]
@@ -81,24 +96,24 @@ def build_tree_kernel_efficient_cpu(
         flat = torch.cat([row.flatten() for row in rows])
         tree_mask[: len(flat)] = flat
     else:
-        raise NotImplementedError(f"tree masks of the form {tree_mask_mode} are not written on a CPU.")
+        raise NotImplementedError(f"The CPU shim does not support tree mask mode {tree_mask_mode}.")
 
 
 def _parents(parent_list: Tensor, selected_index: Tensor, topk: int) -> Tensor:
-    """[B, N] the parent of each node, -1 for the root and for nodes whose parent is not in the tree."""
+    """Return the parent of each node, [B, N]; -1 for the root and for nodes whose parent is not in the tree."""
     after = selected_index.long() // topk  # [B, N - 1]
     named = F.pad(parent_list.long().view(len(after), -1), (0, 1), value=-1)
     value = named.gather(1, after.clamp(max=named.shape[1] - 1))
-    place = _first(selected_index.long()[:, None, :] == value[:, :, None])
-    parents = torch.where(after == 0, 0, torch.where(place >= 0, place + 1, -1))
+    found = _first(selected_index.long()[:, None, :] == value[:, :, None])
+    parents = torch.where(after == 0, 0, torch.where(found >= 0, found + 1, -1))
     return F.pad(parents, (1, 0), value=-1)
 
 
 def _ancestors(parents: Tensor) -> Tensor:
-    """Bool [B, N, N]: whether a node comes to another one by going up, itself included."""
+    """Return whether a node's ancestors include another one, itself included: bool [B, N, N]."""
     count = parents.shape[1]
     up = (parents[:, :, None] == torch.arange(count)).float() + torch.eye(count)
-    for _ in range((count - 1).bit_length()):  # each round doubles how far up is seen
+    for _ in range((count - 1).bit_length()):  # each round doubles the distance
         up = (up @ up).clamp(max=1)
     return up > 0
 
@@ -113,7 +128,7 @@ def reconstruct_indices_from_tree_mask(
     batch_size: int,
     draft_token_num: int,
 ) -> None:
-    """Positions and links of trees given by who sees whom, tree_mask bool, flat [B, N, N]."""
+    """Compute positions and links of trees from their masks, bool, flat [B, N, N]."""
     numbers = torch.arange(draft_token_num)
     mask = tree_mask.flatten()[: batch_size * draft_token_num**2].view(batch_size, draft_token_num, draft_token_num)
     above = mask.bool() & (numbers < numbers[:, None])
@@ -132,24 +147,30 @@ def verify_tree_greedy_cpu(
     retrive_next_sibling: Tensor,
     target_predict: Tensor,
 ) -> None:
-    """Walk down each tree as long as a child is what the target would say.
+    """Verify greedily: walk down each tree while a child is the target's next token.
 
-    candidates: [B, N] tokens of the nodes.  target_predict: [B, N] the target's own token after each node.
-    Written are accept_index [B, steps + 1], the numbers of the nodes on the way from the root; accept_token_num [B],
-    how many follow the root; predicts [B * N], the target's token at each of those nodes.
+    Args:
+        predicts: Output, the target's token at each accepted node, [B * N].
+        accept_index: Output, numbers of the accepted nodes from the root on, [B, steps + 1].
+        accept_token_num: Output, accepted nodes without the root, [B].
+        candidates: Tokens of the nodes, [B, N].
+        retrive_index: Number of each node, [B, N].
+        retrive_next_token: First child of each node, [B, N].
+        retrive_next_sibling: Next sibling of each node, [B, N].
+        target_predict: The target's next token after each node, [B, N].
     """
     wanted = target_predict.flatten().tolist()
     trees = (candidates, retrive_index, retrive_next_token, retrive_next_sibling)
     for row, (tokens, numbers, children, siblings) in enumerate(zip(*(t.tolist() for t in trees), strict=True)):
-        way, node = [numbers[0]], 0
-        while len(way) < accept_index.shape[1]:
+        path, node = [numbers[0]], 0
+        while len(path) < accept_index.shape[1]:
             node = children[node]
-            while node != -1 and tokens[node] != wanted[way[-1]]:
+            while node != -1 and tokens[node] != wanted[path[-1]]:
                 node = siblings[node]
             if node == -1:
                 break
-            way.append(numbers[node])
-        reached = torch.tensor(way)
-        accept_index[row, : len(way)] = reached.to(accept_index.dtype)
-        accept_token_num[row] = len(way) - 1
+            path.append(numbers[node])
+        reached = torch.tensor(path)
+        accept_index[row, : len(path)] = reached.to(accept_index.dtype)
+        accept_token_num[row] = len(path) - 1
         predicts[reached] = target_predict.flatten()[reached].to(predicts.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from vllm_mtpc.cpu.fixes import _guard_constraints, _guard_expand, expand
+from vllm_mtpc.cpu.fixes import _guard_constraints, _guard_expand, _guard_recovered, expand
 
 COUNTS = torch.tensor([2, 2, 5], dtype=torch.int32)
 
@@ -54,3 +54,15 @@ def test_a_step_without_drafts() -> None:
     assert _guard_constraints(faulty)(none, None, None) is none
     with pytest.raises(RuntimeError):
         _guard_constraints(faulty)(torch.empty(1, 4), None, None)
+
+
+def test_nothing_is_drawn_where_no_draft_can_be_rejected() -> None:
+    def original(longest: int, counts: list[int], ends: Any, drafts: torch.Tensor, *others: Any) -> torch.Tensor:
+        drawn.append(others)
+        return drafts + 1
+
+    drawn: list[tuple[Any, ...]] = []
+    guarded = _guard_recovered(original)
+    none = guarded(3, [0, 0], None, torch.empty(0, dtype=torch.int32), "probs")
+    assert none.shape == (0,) and none.dtype == torch.int32 and not drawn
+    assert guarded(3, [1, 0], None, torch.tensor([4]), "probs").tolist() == [5] and drawn == [("probs",)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vllm_mtpc.cpu.seeds import _can_wind_back, _sparing
+from vllm_mtpc.cpu.seeds import _can_set_offset, _without_discarded_generators
 
 
 def runner(discarded: list[bool]) -> Any:
@@ -30,7 +30,7 @@ def test_discarded_rows_are_sampled_without_their_generators() -> None:
 
     one = runner([True, True, False])
     kept = dict(one.input_batch.generators)
-    assert _sparing(original)(one, "grammar") == "grammar"
+    assert _without_discarded_generators(original)(one, "grammar") == "grammar"
     assert seen == [[2]]
     assert one.input_batch.generators == kept
 
@@ -41,9 +41,9 @@ def test_generators_come_back_after_an_error() -> None:
 
     one = runner([False, False, True])
     with pytest.raises(ValueError, match="an error of vLLM's"):
-        _sparing(original)(one, None)
+        _without_discarded_generators(original)(one, None)
     assert sorted(one.input_batch.generators) == [0, 2]
 
 
 def test_a_generator_of_a_cpu_cannot_be_wound_back() -> None:
-    assert not _can_wind_back()  # once it can, the mend is no longer applied and can go
+    assert not _can_set_offset()  # once it can, the mend is no longer applied and can go

@@ -15,7 +15,7 @@ from vllm import distributed
 from vllm.model_executor.layers import vocab_parallel_embedding
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
 
-from mtpc.target_head.rows import ALONE
+from mtpc.target_head.rows import SINGLE_RANK
 from tests.vllm_mtpc.native.test_speculator import TEXTS, VOCABULARIES, VOCABULARY, Loop
 from vllm_mtpc.native import head as native_head
 from vllm_mtpc.native import restrict as native
@@ -30,7 +30,7 @@ def loop() -> Loop:
     for name, value in (("rank", 0), ("world_size", 1)):
         for module in (vocab_parallel_embedding, distributed):
             setattr(module, f"get_tensor_model_parallel_{name}", lambda value=value: value)
-    native_head.head_ranks = lambda: ALONE
+    native_head.head_ranks = lambda: SINGLE_RANK
     native.target_of = lambda config: SimpleNamespace(vocab_size=VOCABULARY)
     made = Loop()
     made.vllm_config = SimpleNamespace(model_config=None)

@@ -12,7 +12,7 @@ from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
 from mtpc.errors import MTPCError
-from mtpc.target_head.rows import ALONE
+from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from vllm_mtpc.native import head as native_head
@@ -49,7 +49,7 @@ def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     places = "vllm.model_executor.layers.vocab_parallel_embedding.get_tensor_model_parallel_"
     monkeypatch.setattr(places + "rank", lambda: 0)
     monkeypatch.setattr(places + "world_size", lambda: 1)
-    monkeypatch.setattr(native_head, "head_ranks", lambda: ALONE)
+    monkeypatch.setattr(native_head, "head_ranks", lambda: SINGLE_RANK)
 
 
 @pytest.mark.parametrize("processing", [{}, {"scale": 0.5}, {"soft_cap": 1.5}, {"scale": 2.0, "soft_cap": 0.7}])

@@ -22,7 +22,7 @@ from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
 from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
-from mtpc.target_head.rows import ALONE
+from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.requests import RequestLanguages
@@ -124,7 +124,7 @@ def loop(one_rank: None, monkeypatch: pytest.MonkeyPatch) -> Loop:
     """With three requests, in slots 0 to 2, and graphs."""
     monkeypatch.setattr(loops, "gumbel_sample", cached_and_drawn)
     monkeypatch.setattr(graphs, "CudaGraphManager", Manager)
-    monkeypatch.setattr(native_head, "head_ranks", lambda: ALONE)
+    monkeypatch.setattr(native_head, "head_ranks", lambda: SINGLE_RANK)
     monkeypatch.setattr("vllm.distributed.get_tensor_model_parallel_rank", lambda: 0)
     monkeypatch.setattr(native, "target_of", lambda config: SimpleNamespace(vocab_size=VOCABULARY))
     made = Loop()

@@ -10,9 +10,9 @@ import torch
 
 from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
-from mtpc.draft_length.cost import FREE, StepCost
+from mtpc.draft_length.cost import FREE_DRAFTS, StepCost
 from mtpc.prompt_lookup.table import CopyTable
-from vllm_mtpc.additional import Section
+from vllm_mtpc.additional_config import VLLMDraftSettings
 from vllm_mtpc.v1.draft_lengths import BatchLengths
 
 TOKENS, VOCABULARY = torch.tensor([[1, 2], [3, 4]]), 6
@@ -23,7 +23,7 @@ NO_DRAFT = Draft(torch.zeros(2, 0, dtype=torch.int64), None)
 
 def batch_lengths(own: int = 0, copies: bool = True, **settings: Any) -> BatchLengths:
     """With a drafter of so many draft steps."""
-    said = Section(**settings)
+    said = VLLMDraftSettings(**settings)
     return BatchLengths(DraftBudget(own, steps=own), 8, said, CopyTable(), copies, torch.device("cpu"))
 
 
@@ -65,7 +65,7 @@ def test_a_request_with_a_seed_gets_the_whole_draft() -> None:
     made = batch_lengths(own=2, step_cost=COST)
     requests = {name: request([1]) for name in "ab"}
     tokens = torch.tensor([[100, -1], [200, -1]])
-    made.sampled(["a", "b"], requests, tokens, torch.tensor([False, False]), True)
+    made.begin_step(["a", "b"], requests, tokens, torch.tensor([False, False]), True)
     assert made.plan(8, seeded=False) == 0
     assert made.cut(NO_DRAFT, 8, {}) == ([[], []], None)
     assert made.plan(8, seeded=True) == 2
@@ -77,7 +77,7 @@ def test_a_name_that_is_used_again_is_another_request() -> None:
 
     def step(token: int) -> None:
         tokens = torch.tensor([[token], [200]])
-        made.sampled(["a", "b"], requests, tokens, torch.zeros(2, dtype=torch.bool), True)
+        made.begin_step(["a", "b"], requests, tokens, torch.zeros(2, dtype=torch.bool), True)
         made.cut(NO_DRAFT, 8, {})
         requests["a"].output_token_ids.append(token)
 
@@ -98,9 +98,9 @@ def test_a_name_that_is_used_again_is_another_request() -> None:
 
 def test_without_prompt_lookup_nothing_is_copied() -> None:
     made = batch_lengths(own=3, copies=False, adaptive=False)
-    assert made.controller.cost is FREE
+    assert made.controller.cost is FREE_DRAFTS
     requests = {name: request([1, 2, 1]) for name in "ab"}
-    made.sampled(["a", "b"], requests, torch.tensor([[2], [2]]), torch.tensor([False, True]), True)
+    made.begin_step(["a", "b"], requests, torch.tensor([[2], [2]]), torch.tensor([False, True]), True)
     assert made.copied(3) is None
     assert made.plan(3, seeded=False) == 3
     drafts, _ = made.cut(Draft(torch.tensor([[7, 8, 9], [7, 8, 9]]), None), 3, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -10,13 +11,14 @@ import torch
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft import Draft
+from mtpc.draft_length.cost import Sampling
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from vllm_mtpc.v1.proposer import Proposer
-from vllm_mtpc.v1.request_vocabularies import RequestVocabularies
-from vllm_mtpc.v1.step import Step
+from vllm_mtpc.v1.request_vocabularies import V1RequestVocabularies
+from vllm_mtpc.v1.step import V1DraftStep
 
 CPU = torch.device("cpu")
 
@@ -44,7 +46,7 @@ def test_what_is_loaded(autoregressive: bool, own: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(EagleProposer, "load_model", lambda self, target: setattr(self, "model", model))
     made = bare(
         autoregressive=autoregressive,
-        own=own,
+        drafter_tokens=own,
         _get_model=lambda: model,
         _compiled=lambda parallel: f"{parallel} for one",
     )
@@ -53,7 +55,7 @@ def test_what_is_loaded(autoregressive: bool, own: int, monkeypatch: pytest.Monk
     assert gathered == [False] * autoregressive
     assert made.vocabularies is None
     assert (made.num_speculative_tokens, made.parallel_drafts) == split(own)
-    assert (made.parallel, made.draft_one) == (("the window", "the window for one") if own else (None, None))
+    assert (made.parallel, made.draft_single) == (("the window", "the window for one") if own else (None, None))
 
 
 def test_without_a_serial_part_metadata_is_of_the_targets_first_group() -> None:
@@ -67,7 +69,7 @@ def test_without_a_serial_part_metadata_is_of_the_targets_first_group() -> None:
 @pytest.mark.parametrize("rows", [1, 3])
 def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest batch and one request in each mode, as steps have them: with something to copy or with nothing."""
-    steps: list[Step] = []
+    steps: list[V1DraftStep] = []
     passes: list[int] = []
     monkeypatch.setattr(EagleProposer, "dummy_run", lambda self, tokens, *_: passes.append(tokens))
     made = bare(
@@ -77,7 +79,7 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
         parallel_drafts=2,
         max_batch_size=3,
         hidden_states=torch.randn(8, 4),
-        own=3,
+        drafter_tokens=3,
         model=SimpleNamespace(split=split),
         lengths=SimpleNamespace(controller=SimpleNamespace(copies=copies)),
         _draft_parallel=steps.append,
@@ -89,7 +91,7 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
     for step in steps:
         batch = len(step.tokens[0])
         assert (step.autoregressive, step.parallel) == (1, 2)
-        assert step.known().states.shape == (batch, 2, 4)
+        assert step.context().states.shape == (batch, 2, 4)
         assert (step.noise is None) == (step.mode == "greedy")
         assert step.noise is None or step.noise.shape == (batch, 3)
         assert (step.copying is not None) == copies
@@ -103,11 +105,11 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
 def test_what_the_target_said_is_read(chooses: bool) -> None:
     """Of every request of the batch, but while its prompt is read; who is gone is forgotten."""
     rankings = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
-    vocabularies = RequestVocabularies(LanguageDetector(rankings, surcharge=1.0), CPU)
+    vocabularies = V1RequestVocabularies(LanguageDetector(rankings, surcharge=1.0), CPU)
     gone = {"gone": SimpleNamespace(prompt_token_ids=[1])}
-    vocabularies.hear(torch.tensor([[2]]), gone, SimpleNamespace(req_ids=["gone"]))
+    vocabularies.record_step(torch.tensor([[2]]), gone, SimpleNamespace(req_ids=["gone"]))
     given: list[Any] = []
-    lengths = SimpleNamespace(sampled=lambda *args: given.append(args)) if chooses else None
+    lengths = SimpleNamespace(begin_step=lambda *args: given.append(args)) if chooses else None
     made = bare(vocabularies=vocabularies, lengths=lengths, device=CPU)
     said = torch.tensor([[3, 4], [57, -1], [58, 59]])
     prompts = {"a": None, "b": [59] * 6, "c": [58] * 6}
@@ -121,9 +123,9 @@ def test_what_the_target_said_is_read(chooses: bool) -> None:
     unread = torch.tensor([False, False, True, True])
     following, counts = made.prepare_next_token_ids_padded(said, requests, batch, unread)
     assert (following.tolist(), counts.tolist()) == ([4, 57, 45], [2, 1, 0])
-    assert made.requests == ["a", "b", "c"]
+    assert made.request_ids == ["a", "b", "c"]
     assert set(vocabularies.readings) == {"a", "b", "c"}
-    assert vocabularies.choose(made.requests).tolist() == [0, 1, 1]
+    assert vocabularies.choose(made.request_ids).tolist() == [0, 1, 1]
     assert {name: reading.tokens for name, reading in vocabularies.readings.items()} == {"a": 2, "b": 7, "c": 6}
     assert len(given) == chooses
     for ids, known, tokens, waiting, greedy in given:
@@ -153,7 +155,12 @@ def proposed(monkeypatch: pytest.MonkeyPatch, longest: int = 1, **attributes: An
         )
 
     made = bare(
-        autoregressive=True, own=1, known=requests, final_norm=lambda states: states, _begin=begin, **attributes
+        autoregressive=True,
+        drafter_tokens=1,
+        request_states=requests,
+        final_norm=lambda states: states,
+        _begin=begin,
+        **attributes,
     )
     metadata = SimpleNamespace(
         seq_lens_cpu_upper_bound=torch.tensor([2, 4, 0]), query_start_loc=torch.tensor([0, 2, 6])
@@ -210,23 +217,35 @@ def test_steps_and_drafts_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> No
 
     target = SimpleNamespace(compute_logits=lambda states: calls.append(("head", len(states))))
     runner = SimpleNamespace(_dummy_run=run, model=target, max_num_tokens=64)
+
+    def timed(kind: str) -> Callable[[int], None]:
+        return lambda number: calls.append((kind, number))
+
     draft = SimpleNamespace(
-        greedy=lambda states, numbers: calls.append(("draft", len(states))), announce_cost=lambda cost: None
+        greedy=lambda states, numbers: calls.append(("draft", len(states))),
+        drawn=lambda states, temperature, uniforms, numbers: calls.append(("drawn", len(states))),
+        announce_cost=lambda cost: None,
     )
     config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_size=1))
     lengths = SimpleNamespace(is_timed=True, controller=SimpleNamespace(longest=2, cost=None, copies=False))
     made = bare(
-        lengths=lengths, vllm_config=config, autoregressive=True, parallel=None, own=2, num_speculative_tokens=2,
-        max_batch_size=4, model=draft, hidden_states=torch.zeros(8, 4), first=True,
+        lengths=lengths, vllm_config=config, autoregressive=True, parallel=None, drafter_tokens=2,
+        num_speculative_tokens=2, max_batch_size=4, model=draft, hidden_states=torch.zeros(8, 4), is_first_rank=True,
     )  # fmt: skip
     monkeypatch.setattr("vllm_mtpc.v1.proposer.seconds_of_first_rank", lambda seconds: seconds)
+    monkeypatch.setattr(
+        "vllm_mtpc.v1.proposer.sampling_of",
+        lambda runner, most, draft: Sampling(timed("sample"), timed("verify"), draft),
+    )
     made.time_steps(runner)
     cost = lengths.controller.cost
     assert [tokens for tokens, _ in cost.verifying] == [1, 2, 3, 4, 6, 8, 12]
     assert [requests for requests, _ in cost.drafting] == [1, 4]
     kinds = [kind for kind, _ in calls]
     assert kinds.count("step") == kinds.count("head") == 5 * 7
-    assert kinds.count("layer") == 5 * 2 and kinds.count("draft") == 2 * 5 * 2
+    assert kinds.count("layer") == 2 * 5 * 2 and kinds.count("draft") == kinds.count("drawn") == 2 * 5 * 2
+    assert (kinds.count("sample"), kinds.count("verify")) == (5 * 4, 5 * 6)  # of up to 4 requests, of 2 to 12 tokens
+    assert cost.of(greedy=False).verifying
     calls.clear()
     lengths.is_timed = False
     made.time_steps(runner)

@@ -12,102 +12,102 @@ from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from vllm_mtpc.v1 import request_vocabularies
-from vllm_mtpc.v1.request_vocabularies import MOST_WAITING, UNDER_WAY, RequestVocabularies
+from vllm_mtpc.v1.request_vocabularies import MAX_PENDING, STEPS_IN_FLIGHT, V1RequestVocabularies
 
 RANKINGS = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
 LOW, HIGH = [3, 1, 2, 0, 4, 5], [57, 59, 58, 56, 55, 54]
 
 
 @pytest.fixture
-def chosen() -> RequestVocabularies:
-    return RequestVocabularies(LanguageDetector(RANKINGS, surcharge=1.0), torch.device("cpu"))
+def chosen() -> V1RequestVocabularies:
+    return V1RequestVocabularies(LanguageDetector(RANKINGS, surcharge=1.0), torch.device("cpu"))
 
 
-def has_read(chosen: RequestVocabularies, request: str, tokens: list[int]) -> bool:
+def has_read(chosen: V1RequestVocabularies, request: str, tokens: list[int]) -> bool:
     """Whether these tokens, and no others, are the evidence on a request."""
     reading = chosen.readings[request]
     expected = chosen.detector.read(chosen.detector.begin(), tokens)
     return reading.tokens == len(tokens) and reading.evidence.tolist() == pytest.approx(expected.tolist())
 
 
-def test_a_batch_in_its_order(chosen: RequestVocabularies) -> None:
-    chosen.begin("a", LOW)
-    chosen.begin("b", HIGH)
+def test_a_batch_in_its_order(chosen: V1RequestVocabularies) -> None:
+    chosen.add_request("a", LOW)
+    chosen.add_request("b", HIGH)
     assert chosen.choose(["b", "a", "b"]).tolist() == [1, 0, 1]
 
 
-def test_what_is_sampled_is_read_but_not_what_was_rejected(chosen: RequestVocabularies) -> None:
-    chosen.begin("a", LOW)
-    chosen.begin("b", HIGH)
-    chosen.sampled(["a", "b", "gone"], torch.tensor([[57, 58, -1], [-1, -1, -1], [1, 2, 3]], dtype=torch.int32))
+def test_what_is_sampled_is_read_but_not_what_was_rejected(chosen: V1RequestVocabularies) -> None:
+    chosen.add_request("a", LOW)
+    chosen.add_request("b", HIGH)
+    chosen.add_tokens(["a", "b", "gone"], torch.tensor([[57, 58, -1], [-1, -1, -1], [1, 2, 3]], dtype=torch.int32))
     assert set(chosen.readings) == {"a", "b"}
     assert chosen.choose(["a", "b"]).tolist() == [0, 1]
     assert has_read(chosen, "a", [*LOW, 57, 58])
     assert has_read(chosen, "b", HIGH)
     for _ in range(20):
-        chosen.sampled(["a"], torch.tensor([[59, 58, 57]]))
+        chosen.add_tokens(["a"], torch.tensor([[59, 58, 57]]))
     assert chosen.choose(["a", "b"]).tolist() == [1, 1]
 
 
-def test_what_waits_is_read_at_once_and_does_not_pile_up(chosen: RequestVocabularies) -> None:
-    chosen.begin("a", LOW)
-    for step in range(MOST_WAITING):
-        chosen.sampled(["a"], torch.tensor([[step % 60, -1]]))
+def test_what_waits_is_read_at_once_and_does_not_pile_up(chosen: V1RequestVocabularies) -> None:
+    chosen.add_request("a", LOW)
+    for step in range(MAX_PENDING):
+        chosen.add_tokens(["a"], torch.tensor([[step % 60, -1]]))
     assert has_read(chosen, "a", LOW)
-    chosen.sampled(["a"], torch.tensor([[1, 2]]))
-    assert has_read(chosen, "a", [*LOW, *(step % 60 for step in range(MOST_WAITING)), 1, 2])
-    assert not chosen.arrivals
+    chosen.add_tokens(["a"], torch.tensor([[1, 2]]))
+    assert has_read(chosen, "a", [*LOW, *(step % 60 for step in range(MAX_PENDING)), 1, 2])
+    assert not chosen.pending
 
 
-def test_what_is_told_later_is_taken_in_before_what_comes_next(chosen: RequestVocabularies) -> None:
+def test_what_is_told_later_is_taken_in_before_what_comes_next(chosen: V1RequestVocabularies) -> None:
     """Also of a request that is gone since; no draft was verified then."""
     chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
     requests = {name: SimpleNamespace(prompt_token_ids=LOW) for name in "ab"}
-    chosen.hear(torch.full((2, 1), -1), requests, SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []]))
-    chosen.hear_later(["a", "b"], torch.tensor([[57], [58]]))
-    chosen.hear_later(["b", "a"], torch.tensor([[3], [4]]))
+    chosen.record_step(torch.full((2, 1), -1), requests, SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []]))
+    chosen.record_later(["a", "b"], torch.tensor([[57], [58]]))
+    chosen.record_later(["b", "a"], torch.tensor([[3], [4]]))
     requests.pop("b")
-    chosen.hear(torch.tensor([[5]]), requests, batch)
-    chosen.read_due()
+    chosen.record_step(torch.tensor([[5]]), requests, batch)
+    chosen.read_arrived()
     assert has_read(chosen, "a", [*LOW, 57, 4, 5])
     assert set(chosen.readings) == {"a"}
     assert not chosen.tally.totals()[0]
 
 
-def test_a_name_that_is_used_again_is_another_request(chosen: RequestVocabularies) -> None:
+def test_a_name_that_is_used_again_is_another_request(chosen: V1RequestVocabularies) -> None:
     batch = SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
     for prompt in (LOW, HIGH):
-        chosen.hear(torch.tensor([[5]]), {"a": SimpleNamespace(prompt_token_ids=prompt)}, batch)
-        chosen.read_due()
+        chosen.record_step(torch.tensor([[5]]), {"a": SimpleNamespace(prompt_token_ids=prompt)}, batch)
+        chosen.read_arrived()
         assert has_read(chosen, "a", [*prompt, 5])
 
 
-def test_what_became_of_drafts_counts_for_the_vocabulary_that_they_came_from(chosen: RequestVocabularies) -> None:
+def test_what_became_of_drafts_counts_for_the_vocabulary_that_they_came_from(chosen: V1RequestVocabularies) -> None:
     chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []])
     requests = {"a": SimpleNamespace(prompt_token_ids=LOW), "b": SimpleNamespace(prompt_token_ids=HIGH)}
     unread = torch.tensor([False, True])
-    chosen.follow(torch.tensor([[1], [7]]), requests, batch, unread)
+    chosen.record_and_choose(torch.tensor([[1], [7]]), requests, batch, unread)
     unread[1] = False
     batch.spec_token_ids = [[0, 0], []]
     for _ in range(9):  # until the first request has changed over
-        chosen.follow(torch.tensor([[57, 58, -1], [7, -1, -1]]), requests, batch, unread)
+        chosen.record_and_choose(torch.tensor([[57, 58, -1], [7, -1, -1]]), requests, batch, unread)
     drafts, moves = chosen.tally.totals()
     assert set(drafts) == {(0, 2, 1), (1, 2, 1)}
     assert sum(drafts.values()) == 9
     assert moves == {(None, 0): 1, (None, 1): 1, (0, 1): 1}
 
 
-def test_a_request_begins_anew_and_is_forgotten(chosen: RequestVocabularies) -> None:
-    chosen.begin("a", LOW)
+def test_a_request_begins_anew_and_is_forgotten(chosen: V1RequestVocabularies) -> None:
+    chosen.add_request("a", LOW)
     assert chosen.choose(["a"]).tolist() == [0]
-    chosen.begin("a", HIGH + HIGH)
+    chosen.add_request("a", HIGH + HIGH)
     assert chosen.choose(["a"]).tolist() == [1]
-    chosen.forget(["a", "unknown"])
+    chosen.remove_requests(["a", "unknown"])
     assert not chosen.readings
 
 
 def test_elsewhere_tokens_are_read_when_they_must_have_come(
-    monkeypatch: pytest.MonkeyPatch, chosen: RequestVocabularies
+    monkeypatch: pytest.MonkeyPatch, chosen: V1RequestVocabularies
 ) -> None:
     waited: list[Any] = []
 
@@ -122,15 +122,15 @@ def test_elsewhere_tokens_are_read_when_they_must_have_come(
 
     monkeypatch.setattr(request_vocabularies.torch.cuda, "Event", Event)
     chosen.asynchronous = True
-    chosen.begin("a", [])
+    chosen.add_request("a", [])
     for step in range(5):
-        chosen.sampled(["a"], torch.tensor([[step]]))
-        chosen.read_due()
-    assert has_read(chosen, "a", list(range(5 - UNDER_WAY)))
-    chosen.forget(["a"])
-    chosen.begin("a", list(range(5)))  # preempted, and back with all that it has said
-    for _ in range(UNDER_WAY):
-        chosen.sampled(["a"], torch.tensor([[-1]]))
-        chosen.read_due()
+        chosen.add_tokens(["a"], torch.tensor([[step]]))
+        chosen.read_arrived()
+    assert has_read(chosen, "a", list(range(5 - STEPS_IN_FLIGHT)))
+    chosen.remove_requests(["a"])
+    chosen.add_request("a", list(range(5)))  # preempted, and back with all that it has said
+    for _ in range(STEPS_IN_FLIGHT):
+        chosen.add_tokens(["a"], torch.tensor([[-1]]))
+        chosen.read_arrived()
     assert has_read(chosen, "a", list(range(5)))
     assert len(waited) == 5

@@ -23,8 +23,13 @@ def proposer() -> Proposer:
     parallel = load_drafter(SHIPPED, dtype=torch.bfloat16).parallel
     assert parallel is not None
     made = object.__new__(Proposer)
-    made.__dict__ |= {"parallel": parallel, "draft_one": drafting_for_one(parallel), "copying": None, "own": 7}
-    model = SimpleNamespace(split=lambda own: (0, own), completed=lambda known, numbers: known)
+    made.__dict__ |= {
+        "parallel": parallel,
+        "draft_single": drafting_for_one(parallel),
+        "copying": None,
+        "drafter_tokens": 7,
+    }
+    model = SimpleNamespace(split=lambda own: (0, own), with_head_inputs=lambda known, numbers: known)
     made.__dict__ |= {"model": model, "vocabularies": None}
     made._enable_probabilistic_draft_probs = True
     return made

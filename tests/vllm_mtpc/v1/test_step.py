@@ -16,7 +16,7 @@ from mtpc.noise import counter_uniforms
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 from mtpc.prompt_lookup.mixture import Copied, Copying
-from vllm_mtpc.v1.step import Step
+from vllm_mtpc.v1.step import V1DraftStep
 from vllm_mtpc.v2.speculator import Speculator
 
 ROWS, SIZE, VOCABULARY = 3, 4, 6
@@ -44,7 +44,7 @@ class Model:
         )
 
 
-def autoregressive_drafts(step: Step, steps: int) -> tuple[Model, list[Tensor]]:
+def autoregressive_drafts(step: V1DraftStep, steps: int) -> tuple[Model, list[Tensor]]:
     """The model after some draft steps, and their states, in a buffer that is used again and again."""
     model, buffer, states = Model(), torch.empty(ROWS, SIZE), []
     for _ in range(steps):
@@ -56,14 +56,14 @@ def autoregressive_drafts(step: Step, steps: int) -> tuple[Model, list[Tensor]]:
 
 def test_sampled_drafts_of_both_parts() -> None:
     noise, temperature, numbers = torch.rand(ROWS, 5).double(), torch.ones(ROWS), torch.tensor([0, 1, 0])
-    step = Step([STATES], [TOKENS], 2, 2, "sampled", temperature, noise, numbers)
+    step = V1DraftStep([STATES], [TOKENS], 2, 2, "sampled", temperature, noise, numbers)
     model, states = autoregressive_drafts(step, 2)
     for i, (heat, uniforms, chosen) in enumerate(model.given):
         assert heat is temperature
         assert chosen is numbers
         assert torch.equal(uniforms, noise[:, i])
-    assert torch.equal(step.known().states, torch.stack([STATES, *states], 1))
-    assert step.known().tokens.tolist() == [[token, 1, 2] for token in TOKENS.tolist()]
+    assert torch.equal(step.context().states, torch.stack([STATES, *states], 1))
+    assert step.context().tokens.tolist() == [[token, 1, 2] for token in TOKENS.tolist()]
     assert torch.equal(step.parallel_noise(), noise[:, 2:])
     draft = step.drafts(Draft(torch.full((ROWS, 2), 5), torch.zeros(ROWS, 2, VOCABULARY)))
     assert draft.tokens.tolist() == [[1, 2, 5, 5]] * ROWS
@@ -72,7 +72,7 @@ def test_sampled_drafts_of_both_parts() -> None:
 
 
 def test_greedy_drafts_of_a_serial_part_alone() -> None:
-    step = Step([STATES], [TOKENS], 2, 0, "greedy", None, None, None)
+    step = V1DraftStep([STATES], [TOKENS], 2, 0, "greedy", None, None, None)
     autoregressive_drafts(step, 2)
     assert step.drafts(None).tokens.tolist() == [[1, 2]] * ROWS
     assert step.drafts(None).probs is None
@@ -88,18 +88,18 @@ def test_where_nothing_is_copied_the_mixture_is_what_the_serial_part_says() -> N
 
     tokens = torch.tensor([[2, 9, 9], [9, 9, 9], [9, 9, 9]])
     for chances, alone in ((torch.zeros(ROWS, 3), [True] * 3), (torch.full((ROWS, 3), 0.1), [False, False, True])):
-        step = Step([STATES], [TOKENS], 3, 0, "greedy", None, None, None, Copying.begin(Copied(tokens, chances)))
+        step = V1DraftStep([STATES], [TOKENS], 3, 0, "greedy", None, None, None, Copying.begin(Copied(tokens, chances)))
         for _ in range(3):
             step.draft_next(SimpleNamespace(most_probable=most_probable), STATES)
         assert [copied is None for copied in asked] == alone
         assert step.drafts(None).tokens.tolist() == [[token + 1] * 3 for token in TOKENS.tolist()]
         assert step.copying is not None and step.copying.done == 3 and step.copying.is_over
-        assert step.peaks[-1] is peak or torch.equal(step.peaks[-1], peak)
+        assert step.confidences[-1] is peak or torch.equal(step.confidences[-1], peak)
         asked.clear()
 
 
 def test_no_drafts_at_all() -> None:
-    draft = Step([STATES], [TOKENS], 0, 0, "mixed", None, None, None).drafts(None)
+    draft = V1DraftStep([STATES], [TOKENS], 0, 0, "mixed", None, None, None).drafts(None)
     assert draft.tokens.shape == (ROWS, 0)
     assert draft.probs is None
 
@@ -146,7 +146,7 @@ def test_a_step_of_languages_copying_and_both_parts(copies: bool, asked: int, mo
     speculator.num_speculative_steps, speculator.autoregressive_drafts, speculator.autoregressive = 3, 1, True
     speculator.clock, speculator.final_norm = DraftClock(None), lambda states: -states
     speculator._copy_request_inputs = lambda rows, *_, dummy_run: did.append((rows, "inputs"))
-    speculator.copying = SimpleNamespace(said=torch.full((ROWS + 2,), -1)) if copies else None
+    speculator.copying = SimpleNamespace(num_sampled=torch.full((ROWS + 2,), -1)) if copies else None
     speculator.languages = SimpleNamespace(
         read=lambda rows, *counts, eager: did.append((rows, "languages", *(each.tolist() for each in counts), eager))
     )
@@ -170,7 +170,7 @@ def test_a_step_of_languages_copying_and_both_parts(copies: bool, asked: int, mo
     assert did == [*first, min(1, asked), *([(ROWS, "parallel", False)] if asked > 1 else [])]
     assert drafts.tolist() == [0, 1, 2]
     if copies:
-        assert speculator.copying.said.tolist() == [1, 2, 0, -1, -1]
+        assert speculator.copying.num_sampled.tolist() == [1, 2, 0, -1, -1]
     if asked > 1:
         assert torch.equal(speculator.states[:ROWS, 0], -states[[0, 3, 6]])
         assert speculator.positions.tolist() == [10, 13, 16, 0, 0]
@@ -183,7 +183,7 @@ def test_a_window_lies_behind_the_serial_drafts_in_its_requests_slot() -> None:
     parallel, drafts, slots = CircuitPart(config), 2, torch.tensor([2, 0, -1])  # the last row is padding
     speculator = bare_speculator()
     speculator.autoregressive_drafts, speculator.parallel_drafts, speculator.max_num_reqs = 1, drafts, 4
-    speculator.model = SimpleNamespace(parallel=parallel, completed=lambda known: known)
+    speculator.model = SimpleNamespace(parallel=parallel, with_head_inputs=lambda known: known)
     speculator.states, speculator.tokens = torch.randn(4, 2, SIZE), torch.randint(VOCABULARY, (4, 2))
     speculator.positions, speculator.seeds, speculator.idx_mapping = torch.arange(4), torch.arange(4) + 7, slots
     speculator.temperature = torch.tensor([0.7, 1.0, 0.5, 1.0])  # by slot

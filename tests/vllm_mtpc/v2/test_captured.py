@@ -16,7 +16,7 @@ from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 from mtpc.draw import draw_tokens
 from mtpc.noise import counter_uniforms
 from mtpc.parallel import part
-from mtpc.parallel.completed import completed
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.prompt_lookup.table import CopyTable
 from tests.gpu.whole import Example, OwnVocabularies, examples
 from tests.support.fake_graphs import record
@@ -51,15 +51,17 @@ def speculator(example: Example, drafts: int, copies: bool) -> Any:
     made.copying = made.languages = None
     if copies:
         made.copying = DeviceCopying(CopyTable((0.5, 0.8)), texts.gpu, lengths.gpu, SLOTS, drafts)
-        made.copying.said.fill_(1)
+        made.copying.num_sampled.fill_(1)
     if isinstance(example.head, OwnVocabularies):
-        made.languages = DeviceLanguages(example.head.vocabularies, made, made.req_states, watched=True)
-        for counts in (made.languages.said, made.languages.rejected):
+        made.languages = DeviceLanguages(example.head.vocabularies, made, made.req_states, counts_metrics=True)
+        for counts in (made.languages.num_sampled, made.languages.num_rejected):
             counts.fill_(1)
     reads = drafter.parallel is not None and drafter.parallel.reads_autoregressive
     made.model = SimpleNamespace(
         parallel=drafter.parallel,
-        completed=lambda known: completed(known, drafter.autoregressive, example.head) if reads else known,
+        with_head_inputs=lambda known: (
+            with_head_inputs(known, drafter.autoregressive, example.head) if reads else known
+        ),
         compute_logits=lambda states, numbers: logits(example, states, numbers),
     )
     return made
@@ -87,7 +89,7 @@ def whole(self: Any, rows: int, turn: Tensor) -> None:
     if self.languages is not None:
         self.languages.graphs.function(rows)
     if self.copying is not None:
-        self._find_copies(rows)
+        self._look_up(rows)
     states = self.states[:rows, 0]
     for step in range(self.autoregressive_drafts):
         states = (states @ turn).tanh()
@@ -122,7 +124,7 @@ def test_replays_draft_what_calls_do(name: str, copies: bool, monkeypatch: pytes
     turn = torch.randn(size, size, generator=torch.Generator().manual_seed(0))
     captured, called = (speculator(example, drafts, copies) for _ in range(2))
     with monkeypatch.context() as patch:
-        patch.setattr(part, "STATED", 3 * drafts * vocab)  # windows of four requests are captured in two parts
+        patch.setattr(part, "MAX_PROBS", 3 * drafts * vocab)  # windows of four requests are captured in two parts
         replays = {rows: record(lambda rows=rows: whole(captured, rows, turn))[0] for rows in (4, 2, 1)}
     for each in (captured.slot_logits, *learnt(captured)):  # of what was drafted while capturing
         each.zero_()
@@ -139,7 +141,7 @@ def test_replays_draft_what_calls_do(name: str, copies: bool, monkeypatch: pytes
 
 def learnt(self: Any) -> list[Tensor]:
     """What is known of the requests from step to step."""
-    kept = [] if self.copying is None else [self.copying.slots.shift, *self.copying.slots.proposed]
+    kept = [] if self.copying is None else [self.copying.slots.offsets, *self.copying.slots.proposed]
     if self.languages is None:
         return kept
     slots, tally = self.languages.slots, self.languages.tally

@@ -79,9 +79,9 @@ def ours(vllm_config: Any) -> Any:
     )
     made.max_num_reqs, made.num_speculative_steps, made.idx_mapping = 4, 2, torch.zeros(4, dtype=torch.int64)
     made.req_states = SimpleNamespace(add_request=lambda *_: None)
-    made.languages, made.copying = DeviceLanguages(VOCABULARIES, made, made.req_states, watched=False), object()
-    made.copy_graphs = BatchGraphs(made, "copies", made._find_copies)
-    made.parallel_graphs = BatchGraphs(made, "windows", made._draft_parallel)
+    made.languages, made.copying = DeviceLanguages(VOCABULARIES, made, made.req_states, counts_metrics=False), object()
+    made.copy_graphs = BatchGraphs(made, "prompt_lookup", made._look_up)
+    made.parallel_graphs = BatchGraphs(made, "parallel_part", made._draft_parallel)
     return made
 
 
@@ -89,7 +89,7 @@ def of_vllm(vllm_config: Any) -> Any:
     """A drafter of vLLM's own, restricted to the vocabularies of languages."""
     made: Any = Loop()
     made.vllm_config = vllm_config
-    native._by_language(made, SimpleNamespace(), VOCABULARIES)
+    native._follow_languages(made, SimpleNamespace(), VOCABULARIES)
     return made
 
 

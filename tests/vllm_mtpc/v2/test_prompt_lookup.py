@@ -15,9 +15,9 @@ from mtpc.noise import counter_uniforms
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 from mtpc.prompt_lookup.mixture import Copied, Copying
-from mtpc.prompt_lookup.request import CopyRequest, beside_drafter
+from mtpc.prompt_lookup.request import CopyRequest, batch_proposals
 from mtpc.prompt_lookup.table import CopyTable
-from vllm_mtpc.v2.new_requests import follow
+from vllm_mtpc.v2.new_requests import on_new_request
 from vllm_mtpc.v2.prompt_lookup import DeviceCopying
 from vllm_mtpc.v2.speculator import Speculator
 
@@ -36,7 +36,7 @@ def copying_of(texts: dict[int, list[int]]) -> DeviceCopying:
     for slot, text in texts.items():
         copying.texts[slot, : len(text)] = torch.tensor(text)
         copying.lengths[slot] = len(text)
-    copying.said[:ROWS] = 1
+    copying.num_sampled[:ROWS] = 1
     copying.propose(BATCH)
     return copying
 
@@ -44,7 +44,7 @@ def copying_of(texts: dict[int, list[int]]) -> DeviceCopying:
 def expected_copies() -> Copied:
     """By the host; nothing for the padded row."""
     proposals = [CopyRequest(TABLE, text).propose(DRAFTS) for text in TEXTS.values()]
-    return beside_drafter(proposals, DRAFTS)
+    return batch_proposals(proposals, DRAFTS)
 
 
 def test_what_is_proposed_lies_in_buffers_with_nothing_after_it() -> None:
@@ -61,7 +61,7 @@ def test_copies_are_found_for_every_row_of_a_batch() -> None:
     asked: list[Tensor] = []
     speculator: Any = Speculator.__new__(Speculator)
     speculator.copying, speculator.idx_mapping = SimpleNamespace(propose=asked.append), BATCH
-    speculator._find_copies(3)
+    speculator._look_up(3)
     assert [batch.tolist() for batch in asked] == [[2, 0, 3]]
 
 
@@ -103,7 +103,7 @@ def test_a_replayed_graph_mixes_as_the_mixture_does(monkeypatch: pytest.MonkeyPa
         torch.testing.assert_close((stated[-1] / temperature[:, None]).softmax(-1), expected)
         assert torch.equal(stated[-1].argmax(-1), expected.argmax(-1))
         assert stated[-1].dtype == torch.float32
-        reference = reference.drafted(drawn, reference.of(own))
+        reference = reference.drafted(drawn, reference.drafter_probability(own))
         torch.testing.assert_close(speculator.copying.weight[:ROWS], reference.weight)
         assert (reference.weight[0] > 0) == (step < DRAFTS - 1)
         assert (reference.weight[2] > 0) == (step < 1)
@@ -116,7 +116,7 @@ def test_a_window_goes_on_with_what_is_left_to_copy(probabilistic: bool) -> None
     parallel, drafts = CircuitPart(config), DRAFTS - AUTOREGRESSIVE
     speculator: Any = Speculator.__new__(Speculator)
     speculator.copying = copying_of(TEXTS)
-    speculator.model = SimpleNamespace(parallel=parallel, completed=lambda known: known)
+    speculator.model = SimpleNamespace(parallel=parallel, with_head_inputs=lambda known: known)
     speculator.autoregressive_drafts, speculator.parallel_drafts, speculator.max_num_reqs = (
         AUTOREGRESSIVE,
         drafts,
@@ -149,9 +149,9 @@ def test_a_new_request_begins_anew_in_its_slot() -> None:
     states = SimpleNamespace(req_id_to_index={}, add_request=None)
     states.add_request = lambda request, *_: states.req_id_to_index.update({request: 3})
     slots = copying_of(TEXTS).slots
-    follow(states, lambda slot, _: slots.begin(slot))
-    slots.shift[:] = 1.0
+    on_new_request(states, lambda slot, _: slots.begin(slot))
+    slots.offsets[:] = 1.0
     states.add_request("a", 3, [1, 2, 3], 0, 5)
-    assert slots.shift.tolist() == [1.0, 1.0, 1.0, 0.0, 1.0]
+    assert slots.offsets.tolist() == [1.0, 1.0, 1.0, 0.0, 1.0]
     assert not slots.proposed.chances[3].any()
     assert slots.proposed.chances[2].any()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
-from mtpc.memory import DRAFTED, STATED
+from mtpc.memory import BYTES_PER_PROB, MAX_PROBS
 from mtpc.methods import method_of
 from tests.mtpc.parallel.trace import Trace
 from tests.support.tiny_models import make_part
@@ -65,7 +65,7 @@ def test_memory_of_a_draft_does_not_grow_with_the_batch(method: str, circuit: st
     made: Any = Speculator.__new__(Speculator)
     with torch.device("meta"):
         parallel = make_part(circuit, drafts + 1, 2, 8, vocabulary).requires_grad_(False)
-        made.model, made.copying = SimpleNamespace(parallel=parallel, completed=lambda known: known), None
+        made.model, made.copying = SimpleNamespace(parallel=parallel, with_head_inputs=lambda known: known), None
         made.autoregressive_drafts, made.parallel_drafts, made.max_num_reqs = 0, drafts, rows
         made.states, made.tokens = torch.zeros(rows, 1, 8), torch.zeros(rows, 1, dtype=torch.int64)
         made.positions, made.seeds, made.idx_mapping = torch.zeros(3, rows, dtype=torch.int64)
@@ -74,7 +74,7 @@ def test_memory_of_a_draft_does_not_grow_with_the_batch(method: str, circuit: st
         made.slot_logits = kept if method == "probabilistic" else None
     with torch.no_grad(), Trace() as trace:
         made._draft_parallel(rows)
-    assert trace.peak <= DRAFTED * STATED
+    assert trace.peak <= BYTES_PER_PROB * MAX_PROBS
 
 
 @pytest.mark.parametrize(("kept", "warned"), [(None, False), (1 << 29, False), (4 << 30, True)])

@@ -1,6 +1,6 @@
-"""Measures an engine without and with drafters, side by side: behind its server, or alone in a process.
+"""Benchmarks an engine without and with drafters: behind its server, or offline in one process.
 
-Reading order: `measure` (one measurement of a server, see `mtpc.lab.servers`), `run` (all, the servers in turn),
-`results`, `report` and `plot` (what came out), and `command` (all of it).  Then `plan` and `configuration`: what to
-serve with because of it.
+Reading order: `measure` (one measurement of a server, see `mtpc.lab.servers`), `run` (all measurements, the servers in
+turn), `results`, `report` and `plot` (the output), and `command` (`mtpc bench` as a whole).  `plan` and `configuration`
+turn the results into settings to serve with (`mtpc plan`).
 """

@@ -1,4 +1,4 @@
-"""A whole benchmark: servers started or reached, measured, reported."""
+"""The whole of `mtpc bench`: start or reach the servers, measure them, and write the report."""
 
 from __future__ import annotations
 
@@ -14,57 +14,79 @@ from mtpc.errors import MTPCError
 from mtpc.lab.bench import report
 from mtpc.lab.bench.measure import Measurement
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
-from mtpc.lab.bench.run import Plan, run_plan
+from mtpc.lab.bench.run import BenchPlan, run_plan
 from mtpc.lab.console import progress_on
 from mtpc.lab.servers.engine import Engine, ServerSettings
-from mtpc.lab.servers.engines import find_engine, must_be_installed
+from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.server import Server, side_by_side
-from mtpc.lab.servers.speculation import drafts_of
+from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.targets.folder import stated_sizes
 from mtpc.lab.text.prompts import Prompt, prompt_length, read_prompts
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the user asked for: folders to serve, or the addresses of two servers."""
+class BenchOptions:
+    """The options of `mtpc bench`: folders to serve, or the addresses of two running servers.
+
+    Attributes:
+        engine: Name of the engine.
+        offline: Whether to measure the engine in one process without a server.
+        target: Folder of the target.
+        drafter: Drafter checkpoint.
+        num_drafts: Draft tokens per decoding step; None for the number that the drafter was trained for.
+        ngram: Setting of the engine's own n-gram drafter; None for the engine's default.
+        no_ngram: Whether to leave the n-gram drafter out.
+        url: Address of a running server with the drafter.
+        baseline_url: Address of a running server without one.
+        server_arguments: Further arguments of all servers.
+        drafter_arguments: Further arguments of the server with the drafter.
+        draft_times: Whether to time the drafting calls.
+        prompts: File of prompts.
+        out: Folder for results and logs.
+    """
 
     engine: str
     offline: bool
     target: Path | None
     drafter: Path | None
     num_drafts: int | None
-    ngram: Ngram | None  # None: as the engine's own n-gram drafter is set where nothing is said
+    ngram: Ngram | None
     no_ngram: bool
     url: str | None
     baseline_url: str | None
-    server_arguments: tuple[str, ...]  # of all servers
-    drafter_arguments: tuple[str, ...]  # of the one with the drafter
+    server_arguments: tuple[str, ...]
+    drafter_arguments: tuple[str, ...]
     draft_times: bool
     prompts: Path
     out: Path
 
     def __post_init__(self) -> None:
         if (self.url is None) != (self.baseline_url is None):
-            raise MTPCError("--url and --baseline-url go together: a server with the drafter and one without.")
+            given, other = ("--url", "--baseline-url") if self.baseline_url is None else ("--baseline-url", "--url")
+            raise MTPCError(f"{given} requires {other}: give a server with the drafter and one without.")
         if self.url is None and (self.target is None or self.drafter is None):
             raise MTPCError(
-                "give --target and --drafter to start servers, or --url and --baseline-url of two running ones."
+                "--target or --drafter is missing: give both to start servers, or --url and --baseline-url of two "
+                "running ones."
             )
         if self.url is not None and self.offline:
-            raise MTPCError("--offline measures engines that it starts itself; it does not go with --url.")
+            raise MTPCError("--offline cannot be combined with --url, because it starts engines: leave one out.")
         if self.url is not None and self.drafter is not None:
-            raise MTPCError(
-                "give either --drafter, for servers that are started, or --url and --baseline-url of running ones."
-            )
+            raise MTPCError("--drafter cannot be combined with --url, which names running servers: leave one out.")
         if self.ngram is not None and (self.no_ngram or self.url is not None):
-            raise MTPCError("--ngram is for a server that is started; it goes neither with --url nor with --no-ngram.")
+            other = "--no-ngram" if self.no_ngram else "--url, which names running servers"
+            raise MTPCError(f"--ngram {self.ngram} cannot be combined with {other}: leave one out.")
 
 
-def own_ngram(request: Request, plan: Plan, engine: Engine, console: Console) -> Ngram | None:
-    """How the engine's own n-gram drafter is measured; None where it is not, which the user is told.
+def engine_ngram(request: BenchOptions, plan: BenchPlan, engine: Engine, console: Console) -> Ngram | None:
+    """Choose the setting of the engine's own n-gram drafter.
 
-    Errors: `MTPCError` where the user set it and it cannot be measured.
+    Returns:
+        The setting; None where the drafter is left out, with a printed reason unless ``--no-ngram`` was given.
+
+    Raises:
+        MTPCError: The user gave a setting that cannot be measured.
     """
     if request.no_ngram:
         return None
@@ -80,59 +102,73 @@ def own_ngram(request: Request, plan: Plan, engine: Engine, console: Console) ->
 
 
 def server_settings(
-    request: Request, plan: Plan, engine: Engine, longest_prompt: int, ngram: Ngram | None
+    request: BenchOptions, plan: BenchPlan, engine: Engine, longest_prompt: int, ngram: Ngram | None
 ) -> dict[str, ServerSettings]:
-    """What is started: without a drafter, with the drafter and with the engine's own, by name; equal but for that.
+    """Return the settings of the servers to start, by name: no drafter, the drafter, and the engine's n-gram drafter.
 
-    Without the drafter the engine is as it is released, without our plugin where it can do without.
-    longest_prompt: in tokens.
+    They differ in the drafter only.  Servers without this project's drafter do not load its plugin unless they need it.
 
-    Errors: `MTPCError` for a target that is none, or a drafter of another one.
+    Args:
+        request: The user's options.
+        plan: What is measured.
+        engine: The engine.
+        longest_prompt: Tokens of the longest prompt.
+        ngram: Setting of the n-gram drafter; None to leave it out.
+
+    Raises:
+        MTPCError: The target's folder is wrong, or the drafter was trained for another target.
     """
-    assert request.target is not None and request.drafter is not None  # checked when the request was made
-    num_drafts = drafts_of(request.drafter, request.num_drafts, stated_sizes(request.target))
+    assert request.target is not None and request.drafter is not None  # checked by BenchOptions
+    num_drafts = resolve_num_drafts(request.drafter, request.num_drafts, stated_sizes(request.target))
     length = longest_prompt + plan.max_tokens + max(num_drafts, 0 if ngram is None else ngram.drafts)
     plain = ServerSettings(request.target, max(plan.batch_sizes), length, extra=request.server_arguments)
     extra = plain.extra + request.drafter_arguments
     drafted = replace(plain, drafter=request.drafter, num_drafts=num_drafts, extra=extra)
-    own = {} if ngram is None else {f"n-gram {ngram}": replace(plain, ngram=ngram)}
-    found = {NO_DRAFTER: plain, DRAFTER: drafted, **own}
-    return {name: engine.as_released(one, plan.temperatures) for name, one in found.items()}
+    others = {} if ngram is None else {f"n-gram {ngram}": replace(plain, ngram=ngram)}
+    settings = {NO_DRAFTER: plain, DRAFTER: drafted, **others}
+    return {name: engine.as_released(one, plan.temperatures) for name, one in settings.items()}
 
 
 def plugin_notes(engine: Engine, servers: Mapping[str, Server], temperatures: Sequence[float]) -> list[str]:
-    """Sentences on which of the servers that were started load this project's plugin; none for running ones."""
-    released = [name for name, server in servers.items() if server.plugin is False]
-    fixed = [name for name, server in servers.items() if server.plugin and name != DRAFTER]
+    """Return sentences that name the servers with and without this project's plugin; none for running servers."""
+    unmodified = [name for name, server in servers.items() if server.plugin is False]
+    patched = [name for name, server in servers.items() if server.plugin and name != DRAFTER]
     notes = []
-    if released:
-        notes.append(f"Without this project's plugin, the engine as it is released: {', '.join(released)}.")
-    if fixed:
-        notes.append(f"With the plugin: {', '.join(fixed)}. {engine.ngram_fixes(temperatures) or ''}".rstrip())
+    if unmodified:
+        notes.append(f"Without this project's plugin (the released engine): {', '.join(unmodified)}.")
+    if patched:
+        reason = engine.ngram_plugin_reason(temperatures) or ""
+        notes.append(f"With the plugin: {', '.join(patched)}. {reason}".rstrip())
     return notes
 
 
 @contextmanager
 def servers_of(
-    request: Request, plan: Plan, engine: Engine, prompts: Sequence[Prompt], console: Console
+    request: BenchOptions, plan: BenchPlan, engine: Engine, prompts: Sequence[Prompt], console: Console
 ) -> Iterator[dict[str, Server]]:
-    """The servers that the request names, or that it has started; those are gone afterwards."""
+    """Yield the servers by name: the running ones, or those that are started and stopped afterwards."""
     if request.url is not None and request.baseline_url is not None:
         urls = {NO_DRAFTER: request.baseline_url, DRAFTER: request.url}
         yield {name: Server(url.rstrip("/"), []) for name, url in urls.items()}
         return
     must_be_installed(engine)
-    ngram = own_ngram(request, plan, engine, console)
+    ngram = engine_ngram(request, plan, engine, console)
     settings = server_settings(request, plan, engine, max(map(prompt_length, prompts)), ngram)
     console.print(f"starting {engine.title} for each of: {', '.join(settings)} ...", highlight=False)
     with side_by_side(engine, settings, request.out, request.draft_times) as servers:
         yield servers
 
 
-def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
+def run_benchmark(request: BenchOptions, plan: BenchPlan, console: Console) -> None:
     """Measure, print the tables and write results.json, results.md and results.png.
 
-    Errors: `MTPCError` for settings or files that are wrong, or a server that does not start or breaks off.
+    Args:
+        request: The user's options.
+        plan: What is measured.
+        console: Where tables and progress are printed.
+
+    Raises:
+        MTPCError: A setting or file is wrong, or a server does not start or breaks off.
     """
     from mtpc.lab.bench import plot
 
@@ -141,13 +177,13 @@ def run_benchmark(request: Request, plan: Plan, console: Console) -> None:
     progress = progress_on(console)
     bar = progress.add_task("measuring", total=None)
 
-    def told(name: str, measurement: Measurement) -> None:
+    def on_measurement(name: str, measurement: Measurement) -> None:
         progress.console.print(f"{name}: {measurement.tokens_per_second:.1f} tokens/s", highlight=False)
         progress.advance(bar)
 
     with servers_of(request, plan, engine, prompts, console) as servers, progress:
         progress.update(bar, total=plan.measurements(len(servers)))
-        points = run_plan(engine, servers, prompts, plan, told)
+        points = run_plan(engine, servers, prompts, plan, on_measurement)
     facts = {
         "plan": asdict(plan),
         "prompts": str(request.prompts),

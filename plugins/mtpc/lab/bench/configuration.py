@@ -1,4 +1,4 @@
-"""What to serve with, as a file for either engine's ``--config``."""
+"""Writes a configuration file for either engine's ``--config`` from benchmark results."""
 
 from __future__ import annotations
 
@@ -19,57 +19,83 @@ from mtpc.lab.output_paths import try_file
 from mtpc.lab.servers.speculation import speculative_values
 from mtpc.methods import method_of
 
-COPIED_DRAFTS = 10  # longest draft where drafts are copied and as long as pays
-SUFFIXES = (".yaml", ".yml")  # the engines take no others
+COPIED_DRAFTS = 10  # largest K with prompt lookup, whose draft length adapts
+SUFFIXES = (".yaml", ".yml")  # the only ones that the engines accept
 
 Ranges = Sequence[Sequence[int]]
 
 
-class Served(NamedTuple):
-    """What a benchmark measured."""
+class MeasuredServer(NamedTuple):
+    """The engine, target and drafter that a benchmark measured.
+
+    Attributes:
+        engine: Name of the engine.
+        target: Folder of the target.
+        drafter: Drafter checkpoint.
+    """
 
     engine: str
     target: str
     drafter: str
 
 
-def read_served(file: Path) -> Served:
-    """What a results.json of `mtpc bench` is of.
+def read_measured_server(file: Path) -> MeasuredServer:
+    """Read the measured engine, target and drafter from a results.json of `mtpc bench`.
 
-    Errors: `MTPCError` for one that does not say so.
+    Args:
+        file: The results.json.
+
+    Returns:
+        The names that the benchmark wrote.
+
+    Raises:
+        MTPCError: The file does not name them.
     """
     settings = read_json(file).get("settings")
     names = settings if isinstance(settings, dict) else {}
-    engine, target, drafter = (names.get(name) for name in Served._fields)
+    engine, target, drafter = (names.get(name) for name in MeasuredServer._fields)
     if not (isinstance(engine, str) and isinstance(target, str) and isinstance(drafter, str)):
         raise MTPCError(
-            f"{file} does not name engine, target and drafter: `mtpc bench` of an older version wrote it, or measured "
-            "running servers."
+            f"{file} does not name engine, target and drafter: an older version wrote it, or it measured running "
+            "servers. Run `mtpc bench` again with --target and --drafter."
         )
-    return Served(engine, target, drafter)
+    return MeasuredServer(engine, target, drafter)
 
 
-def check_served(served: Served) -> None:
-    """Errors: `MTPCError` for a target or a drafter that is not where the benchmark found it."""
+def check_measured_server(served: MeasuredServer) -> None:
+    """Check that target and drafter are where the benchmark found them.
+
+    Args:
+        served: What the benchmark measured.
+
+    Raises:
+        MTPCError: The folder of the target or the drafter checkpoint does not exist.
+    """
     if not is_folder(served.target):
-        raise MTPCError(f"{served.target} is not a folder here, but the benchmark had the target in it.")
+        raise MTPCError(
+            f"{served.target} is not a directory, but the benchmark read the target from it: put the target there, or "
+            "run `mtpc bench` again."
+        )
     method_of(served.drafter).read_config(Path(served.drafter))
 
 
-def configuration(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The settings of the engine that is named, by the names of its options.
+def configuration(served: MeasuredServer, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the engine's settings, by the names of its options.
 
-    ranges: first and last batch size and the number of drafts that pays, for all batch sizes from 1 on.
-    copying: where drafts are also copied from the request's own text, vLLM's additional-config for it.
+    Args:
+        served: Engine, target and drafter.
+        ranges: Triples (first batch size, last batch size, best number of draft tokens) for all batch sizes from 1.
+        copying: vLLM's additional-config for prompt lookup; None to serve without.
 
-    Errors: `MTPCError` for an engine that is not known, a drafter that is wrong, or one with which it cannot copy.
+    Raises:
+        MTPCError: The engine is unknown, or the drafter checkpoint is wrong.
     """
     if served.engine not in ENGINES:
-        raise MTPCError(f"unknown engine {served.engine!r}; the engines are {', '.join(ENGINES)}.")
+        raise MTPCError(f"the engine is {served.engine!r}, but the supported engines are {', '.join(ENGINES)}.")
     return ENGINES[served.engine].settings(served, ranges, copying)
 
 
-def _vllm(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
+def _vllm(served: MeasuredServer, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
     values: dict[str, Any] = {"model": served.target, "max-num-seqs": ranges[-1][1]}
     drafter, most = Path(served.drafter), max(drafts for _, _, drafts in ranges)
     if copying is not None:
@@ -83,18 +109,19 @@ def _vllm(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> 
 
 
 def token_map(cost: Mapping[str, Any] | None) -> str:
-    """SGLang's ``--speculative-token-map`` for drafts that are copied as well.
+    """Return SGLang's ``--speculative-token-map`` that switches prompt lookup on.
 
-    cost: of steps; None: the server times them.
+    Args:
+        cost: The setting ``step_cost``; None to let the server measure step times when it starts.
     """
-    paying = "" if cost is None else f"&step_cost={quote_plus(json.dumps(cost, separators=(',', ':')))}"
-    return f"?copy=true{paying}"
+    step_cost = "" if cost is None else f"&step_cost={quote_plus(json.dumps(cost, separators=(',', ':')))}"
+    return f"?copy=true{step_cost}"
 
 
-def _sglang(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
-    """SGLang's drafts all have one length, at every batch size: that which pays for one request at a time.
+def _sglang(served: MeasuredServer, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return SGLang's settings, with one K for all batch sizes: the best one at batch size 1.
 
-    Copied ones do so in CUDA graphs; without, those of each step are as long as pays.
+    With prompt lookup and without CUDA graphs, the draft length adapts in each step up to K.
     """
     values: dict[str, Any] = {"model-path": served.target, "max-running-requests": ranges[-1][1]}
     method, number, cost = method_of(served.drafter), ranges[0][2], None
@@ -112,42 +139,50 @@ def _sglang(served: Served, ranges: Ranges, copying: Mapping[str, Any] | None) -
     return values
 
 
-class Engine(NamedTuple):
-    """Makes the settings, and is started with a file of them."""
+class ConfigFormat(NamedTuple):
+    """The configuration file of an engine.
 
-    settings: Callable[[Served, Ranges, Mapping[str, Any] | None], dict[str, Any]]
+    Attributes:
+        settings: Returns the settings, see `configuration`.
+        command: Command that takes the file as ``--config``.
+    """
+
+    settings: Callable[[MeasuredServer, Ranges, Mapping[str, Any] | None], dict[str, Any]]
     command: str
 
 
-ENGINES = {"vllm": Engine(_vllm, "vllm serve"), "sglang": Engine(_sglang, "python -m sglang.launch_server")}
+ENGINES = {"vllm": ConfigFormat(_vllm, "vllm serve"), "sglang": ConfigFormat(_sglang, "python -m sglang.launch_server")}
 
 
 def has_drafter(values: Mapping[str, Any]) -> bool:
-    """Whether a configuration has one."""
+    """Whether a configuration serves with a drafter."""
     return "speculative-config" in values or "speculative-algorithm" in values
 
 
 def serve_command(engine: str, file: Path) -> str:
-    """The line that serves a configuration, for a shell."""
+    """Return the shell command that serves with a configuration file."""
     return f"{ENGINES[engine].command} --config {shlex.quote(str(file))}"
 
 
 def check_writable(file: Path, force: bool) -> None:
-    """Whether a configuration can be written there; nothing is.
+    """Check that a configuration can be written, without writing it.
 
-    force: in place of a file that is there.
+    Args:
+        file: The value of ``--out``.
+        force: Whether an existing file may be replaced.
 
-    Errors: `MTPCError`.
+    Raises:
+        MTPCError: The file exists, cannot be written, or has a suffix that the engines do not accept.
     """
     if file.suffix not in SUFFIXES:
-        raise MTPCError(f"--out is {file}, but the engines read only what ends in .yaml or .yml.")
+        raise MTPCError(f"--out is {file}, but the engines read only files that end in .yaml or .yml.")
     if file.exists() and not (force and file.is_file()):
-        raise MTPCError(f"{file} exists already: give another --out, or --force to replace a file.")
+        raise MTPCError(f"--out is {file}, which exists already: give another path, or --force to replace a file.")
     try_file(file)
 
 
 def write(file: Path, engine: str, values: Mapping[str, Any]) -> None:
-    """Write a configuration, with the lines that serve and made it."""
+    """Write a configuration, below comments with the commands that serve with it and that made it."""
     made = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     file.parent.mkdir(parents=True, exist_ok=True)
     lines = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.draft_times import DraftTimes, read_draft_times
 from mtpc.lab.servers.engine import Engine
-from mtpc.lab.servers.load import Load, Sampling
+from mtpc.lab.servers.load import CompletionParams, Load
 from mtpc.lab.servers.prometheus import parse
 from mtpc.lab.servers.server import Server
 from mtpc.lab.text.prompts import Prompt
@@ -17,61 +17,92 @@ from mtpc.lab.text.prompts import Prompt
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one run of requests brought; times in seconds."""
+    """The figures of one run of requests; times are in seconds.
+
+    Attributes:
+        requests: Number of requests.
+        tokens: Number of generated tokens.
+        seconds: Wall time.
+        in_flight: Mean number of concurrent requests.
+        first_token: Median time to first token (TTFT).
+        per_token: Median time per output token (TPOT).
+        drafts: Counts of draft tokens.
+        draft_seconds: Mean time of a drafting call; NaN where it was not timed.
+        texts: The completions.
+        part_seconds: Mean time of each part of a drafting call.
+        draft_calls: Number of drafting calls.
+    """
 
     requests: int
     tokens: int
     seconds: float
-    in_flight: float  # requests served at a time, on average
-    first_token: float  # TTFT, median
-    per_token: float  # TPOT, median
+    in_flight: float
+    first_token: float
+    per_token: float
     drafts: DraftCounters
-    draft_seconds: float  # of one drafting call; NaN where the server does not say
+    draft_seconds: float
     texts: tuple[str, ...]
-    part_seconds: Mapping[str, float] = field(default_factory=dict)  # of a drafting call, by the names of its parts
+    part_seconds: Mapping[str, float] = field(default_factory=dict)
     draft_calls: int = 0
 
     @property
     def tokens_per_second(self) -> float:
-        """Throughput over all requests."""
+        """Throughput of all requests together."""
         return self.tokens / self.seconds
 
     @property
     def step_seconds(self) -> float:
-        """Wall time of one step of the engine that verifies drafts; NaN without drafts."""
+        """Mean wall time of a decoding step that verifies draft tokens; NaN without drafts."""
         return self.seconds * self.in_flight / self.drafts.drafts if self.drafts.drafts else float("nan")
 
     @property
     def drafting_share(self) -> float:
-        """Share of a step that drafting takes; NaN where it is not known."""
+        """Share of a decoding step that is spent on drafting; NaN where it was not timed."""
         return self.draft_seconds / self.step_seconds
 
     def time_share(self, part: str) -> float:
-        """Share of all the time that a part of drafting takes, also in steps that verify no drafts."""
+        """Return a part's share of the whole wall time, including steps that verify no draft tokens."""
         return self.part_seconds.get(part, 0.0) * self.draft_calls / self.seconds
 
     @property
     def part_shares(self) -> dict[str, float]:
-        """Share of a step that each part of drafting takes, as far as the server says."""
+        """Share of a decoding step that each timed part of drafting takes."""
         return {part: seconds / self.step_seconds for part, seconds in self.part_seconds.items()}
 
 
 def measure(
-    engine: Engine, server: Server, model: str, prompts: Sequence[Prompt], sampling: Sampling, concurrency: int
+    engine: Engine, server: Server, model: str, prompts: Sequence[Prompt], sampling: CompletionParams, concurrency: int
 ) -> Measurement:
-    """Run the prompts; what the engine counted is in its answers, or the difference of its counters around them."""
+    """Complete the prompts and collect the figures.
+
+    Draft tokens are counted in the engine's responses, or by the difference of its counters before and after.
+
+    Args:
+        engine: The engine.
+        server: The server.
+        model: Name of the served model.
+        prompts: Prompts, as text or token ids.
+        sampling: Parameters of the requests.
+        concurrency: Number of requests in flight.
+
+    Returns:
+        The figures.
+
+    Raises:
+        MTPCError: The server cannot be reached, refuses a request or breaks off.
+    """
     counters, times = _counters(engine, server), read_draft_times(server.draft_times)
     load = engine.load(server.url, model, prompts, sampling, concurrency)
     drafts = load.drafts + _counters(engine, server).since(counters)
-    return summarise(load, drafts, times, read_draft_times(server.draft_times))
+    return summarize(load, drafts, times, read_draft_times(server.draft_times))
 
 
 def _counters(engine: Engine, server: Server) -> DraftCounters:
     return engine.counters(parse(server.metrics())) if engine.counters else NO_DRAFTS
 
 
-def summarise(load: Load, drafts: DraftCounters, before: DraftTimes, after: DraftTimes) -> Measurement:
-    """The figures of one run."""
+def summarize(load: Load, drafts: DraftCounters, before: DraftTimes, after: DraftTimes) -> Measurement:
+    """Return the figures of one run, from the drafting times before and after it."""
     calls = after.calls - before.calls
     return Measurement(
         requests=len(load.completions),

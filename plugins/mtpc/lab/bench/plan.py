@@ -1,4 +1,4 @@
-"""What the results of a benchmark say of the cost of steps, and what to serve with because of it."""
+"""Costs of decoding steps from benchmark results, and the number of draft tokens that is best by them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,23 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mtpc.draft_length.cost import MOST_POINTS, StepCost
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.files.json_file import read_json
 
-OF_RESULTS = "what steps took in these results"
+OF_RESULTS = "the time of steps in these results"
 
 
-class Timed(NamedTuple):
-    """A batch size at one temperature: seconds of a step without the drafter, with it, and of its drafting.
+class StepTimes(NamedTuple):
+    """Mean times of decoding steps at one batch size and temperature, in seconds.
 
-    tokens: that a step with the drafter reads for each request.  rates: marginal acceptance, by position.
+    Attributes:
+        batch: Number of requests.
+        temperature: Sampling temperature.
+        without: Time of a step without the drafter.
+        with_drafter: Time of a step with the drafter, drafting included.
+        drafting: Time of drafting in such a step.
+        tokens: Tokens per request that a step with the drafter verifies, K + 1.
+        rates: [K] marginal acceptance rates.
     """
 
     batch: int
@@ -33,65 +40,71 @@ class Timed(NamedTuple):
     rates: tuple[float, ...]
 
 
-LEAST, MOST = 1e-12, 1e12  # of a number: what follows from several of these is finite
-Above = Annotated[float, Field(ge=LEAST, le=MOST)]
-NotBelow = Annotated[float, Field(ge=0, le=MOST)]
+LEAST, MOST = 1e-12, 1e12  # bounds of all numbers, so that results of several are finite
+Positive = Annotated[float, Field(ge=LEAST, le=MOST)]
+NonNegative = Annotated[float, Field(ge=0, le=MOST)]
 
 
 class PlainRound(BaseModel):
-    """What is read of a round without a drafter."""
+    """The fields that are read from a round without a drafter."""
 
     model_config = ConfigDict(strict=True)
 
-    seconds: Above
-    requests_in_flight: Above
-    tokens: Above
+    seconds: Positive
+    requests_in_flight: Positive
+    tokens: Positive
 
 
 class DraftedRound(PlainRound):
-    """What is read of a round with a drafter, whose drafting was timed."""
+    """The fields that are read from a round with a drafter, whose drafting was timed."""
 
-    drafts: Above
-    draft_tokens: NotBelow
-    seconds_of_a_drafting_call: NotBelow
+    drafts: Positive
+    draft_tokens: NonNegative
+    seconds_of_a_drafting_call: NonNegative
 
 
 class StoredPoint(BaseModel):
-    """What is read of a point, among what else `mtpc bench` writes of it."""
+    """The fields that are read from a point of a results.json."""
 
     model_config = ConfigDict(strict=True)
 
     batch_size: Annotated[int, Field(ge=1, le=1 << 20)]
-    temperature: NotBelow
+    temperature: NonNegative
     rounds_without: list[PlainRound] = Field(min_length=1)
     rounds_with: list[DraftedRound] = Field(min_length=1)
     marginal_acceptance_rates: list[Annotated[float, Field(ge=0, le=1)]]
 
 
-class Results(BaseModel):
-    """What is read of a results.json."""
+class BenchResults(BaseModel):
+    """The part of a results.json that is read."""
 
     points: list[StoredPoint] = Field(min_length=1)
 
 
-def read_results(file: Path) -> list[Timed]:
-    """The points of a results.json of `mtpc bench`.
+def read_results(file: Path) -> list[StepTimes]:
+    """Read the times of steps from a results.json of `mtpc bench`.
 
-    Errors: `MTPCError` for a file that is none, or one whose drafting was not timed.
+    Args:
+        file: The results.json.
+
+    Returns:
+        One entry for each batch size and temperature.
+
+    Raises:
+        MTPCError: The file holds no results, or drafting was not timed.
     """
     try:
-        return [_timed(point) for point in declared(Results, read_json(file), str(file)).points]
+        return [_timed(point) for point in validated(BenchResults, read_json(file), str(file)).points]
     except MTPCError as error:
         raise MTPCError(
-            f"{file} holds no results of `mtpc bench` with timed drafting, which it writes without --no-draft-times: "
-            f"{error}"
+            f"{file} holds no results of `mtpc bench` with timed drafting (run it without --no-draft-times): {error}"
         ) from None
 
 
-def _timed(point: StoredPoint) -> Timed:
+def _timed(point: StoredPoint) -> StepTimes:
     plain, drafted = point.rounds_without, point.rounds_with
     steps = sum(each.drafts for each in drafted)
-    return Timed(
+    return StepTimes(
         point.batch_size,
         point.temperature,
         sum(each.seconds * each.requests_in_flight for each in plain) / sum(each.tokens for each in plain),
@@ -102,34 +115,54 @@ def _timed(point: StoredPoint) -> Timed:
     )
 
 
-class Measured(NamedTuple):
-    """Seconds of a step that says one token to one request, and all costs in such steps."""
+class MeasuredCosts(NamedTuple):
+    """Costs of decoding steps.
+
+    Attributes:
+        seconds: Time of a step without a draft at batch size 1, the unit of the costs.
+        cost: Costs in this unit.
+    """
 
     seconds: float
     cost: StepCost
 
 
-def measured(timed: Sequence[Timed]) -> Measured:
-    """The costs of steps at the sizes that were measured: means of all temperatures above 0, no larger size cheaper.
+def measured_costs(timed: Sequence[StepTimes]) -> MeasuredCosts:
+    """Compute the costs of steps at the measured batch sizes.
 
-    Where it was measured at a temperature of 0 as well, these are the costs, and the others those of sampled batches.
+    Costs are means over the temperatures above 0, and no larger batch is cheaper.  Where temperature 0 was measured as
+    well, its costs are the main ones and the others become the costs of sampled batches.
 
-    Errors: `MTPCError` without batches of one request, of one batch size or too many, or for what no steps take.
+    Args:
+        timed: Times of steps.
+
+    Returns:
+        The costs and their unit.
+
+    Raises:
+        MTPCError: Batch size 1 is missing, there is only one batch size or there are too many, or a cost is out of
+            bounds.
     """
     sizes = {point.batch for point in timed}
     if len(sizes) > MOST_POINTS:
-        raise MTPCError(f"these results are of {len(sizes)} batch sizes, but of {MOST_POINTS} at most costs are told.")
+        raise MTPCError(
+            f"the results have {len(sizes)} batch sizes, but at most {MOST_POINTS} are allowed: run `mtpc bench` with "
+            "fewer --batch-sizes."
+        )
     if len(sizes) < 2 or min(sizes) > 1:
-        raise MTPCError("give `mtpc bench` batches of one request and of more: what a step takes depends on them.")
+        raise MTPCError(
+            f"the results have batch size {', '.join(map(str, sorted(sizes)))}, but 1 and a larger one are required: "
+            "run `mtpc bench` with --batch-sizes 1,4,16."
+        )
     greedy, sampled = ([point for point in timed if (point.temperature == 0) == zero] for zero in (True, False))
     seconds = float(np.mean([point.without for point in greedy or sampled if point.batch == 1]))
     if not (greedy and sampled):
-        return Measured(seconds, _cost(timed, seconds))
-    return Measured(seconds, _cost(greedy, seconds).model_copy(update={"sampled": _cost(sampled, seconds)}))
+        return MeasuredCosts(seconds, _cost(timed, seconds))
+    return MeasuredCosts(seconds, _cost(greedy, seconds).model_copy(update={"sampled": _cost(sampled, seconds)}))
 
 
-def _cost(timed: Sequence[Timed], seconds: float) -> StepCost:
-    """Of steps at some temperatures, in steps of so many seconds."""
+def _cost(timed: Sequence[StepTimes], seconds: float) -> StepCost:
+    """Return the costs at some temperatures, in units of ``seconds``."""
     curves = {
         "plain": _curve([(point.batch, point.without / seconds) for point in timed]),
         "drafting": _curve([(point.batch, point.drafting / seconds) for point in timed]),
@@ -138,32 +171,54 @@ def _cost(timed: Sequence[Timed], seconds: float) -> StepCost:
     tokens = {point.batch: point.batch * point.tokens for point in timed}
     (_, alone), *others = _curve(added)
     curves["verifying"] = ((tokens[1], max(1.0, curves["plain"][0][1] + alone)),)
-    for batch, more in others:  # as `StepCost.verify` adds it to what such a batch takes without drafts
-        before = declared(StepCost, curves, OF_RESULTS).read(batch)
+    for batch, more in others:  # the inverse of `StepCost.verify`, which adds it to the cost without a draft
+        before = validated(StepCost, curves, OF_RESULTS).read(batch)
         curves["verifying"] = _curve([*curves["verifying"], (tokens[batch], before + more - alone)])
-    return declared(StepCost, curves, OF_RESULTS)
+    return validated(StepCost, curves, OF_RESULTS)
 
 
 def _curve(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """Means by number, in rising order, that never fall."""
+    """Return the means by number, in ascending order, made non-decreasing."""
     numbers = sorted({number for number, _ in points})
-    means = [float(np.mean([value for place, value in points if place == number])) for number in numbers]
+    means = [float(np.mean([value for other, value in points if other == number])) for number in numbers]
     return tuple((number, round(value, 4)) for number, value in zip(numbers, accumulate(means, max), strict=True))
 
 
-def predicted(cost: StepCost, batch: int, rates: Sequence[float], drafts: int) -> float:
-    """Speed-up over no drafter with so many drafts for each of a batch's requests."""
+def predicted_speedup(cost: StepCost, batch: int, rates: Sequence[float], drafts: int) -> float:
+    """Return the predicted speedup over serving without a drafter.
+
+    Args:
+        cost: Costs of steps.
+        batch: Number of requests.
+        rates: [K] marginal acceptance rates.
+        drafts: Draft tokens for each request, at most K.
+    """
     step = cost.step(batch, batch * drafts) + (cost.draft(batch) if drafts else 0.0)
     return (1 + sum(rates[:drafts])) * cost.step(batch, 0) / step
 
 
 def best_drafts(cost: StepCost, batch: int, rates: Sequence[float]) -> int:
-    """The number of drafts with the largest predicted speed-up, 0 where drafting does not pay."""
-    return max(range(len(rates) + 1), key=lambda drafts: predicted(cost, batch, rates, drafts))
+    """Return the number of draft tokens with the largest predicted speedup, 0 where drafting gives none.
+
+    Args:
+        cost: Costs of steps.
+        batch: Number of requests.
+        rates: [K] marginal acceptance rates.
+    """
+    return max(range(len(rates) + 1), key=lambda drafts: predicted_speedup(cost, batch, rates, drafts))
 
 
 def schedule(cost: StepCost, rates: Sequence[float], largest: int) -> list[list[int]]:
-    """VLLM's ``num_speculative_tokens_per_batch_size``: first and last batch size, and the number of drafts."""
+    """Return vLLM's ``num_speculative_tokens_per_batch_size``.
+
+    Args:
+        cost: Costs of steps.
+        rates: [K] marginal acceptance rates.
+        largest: Largest batch size.
+
+    Returns:
+        Triples (first batch size, last batch size, number of draft tokens) that cover 1 to ``largest``.
+    """
     ranges: list[list[int]] = []
     for batch in range(1, largest + 1):
         drafts = best_drafts(cost, batch, rates)

@@ -1,4 +1,4 @@
-"""The benchmark's picture: speed-up and tokens of a step over the batch size, acceptance over the position."""
+"""The benchmark's plot: speedup and acceptance length by batch size, acceptance rate by position."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 
 from mtpc.lab.bench.results import Point, by_drafter, drafts_by_temperature
 
-LINES = ("-", "--", ":")  # of the drafters
+LINES = ("-", "--", ":")  # line styles of the drafters
 
 
 def draw(points: Sequence[Point]) -> Figure:
-    """Three panels: speed-up, tokens of a step (over batch size), conditional rate (over position).
+    """Draw three panels: speedup and acceptance length by batch size, and conditional acceptance rate by position.
 
-    Each drafter has a kind of line, each temperature a colour.
+    Each drafter has a line style, each temperature a color.
     """
     figure = Figure(figsize=(13, 4), layout="constrained")
     speed, length, rates = figure.subplots(1, 3)
@@ -37,10 +37,10 @@ def draw(points: Sequence[Point]) -> Figure:
     for axes in (speed, length):
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [str(size) for size in sizes])
-        axes.set_xlabel("batch size (requests at a time)")
+        axes.set_xlabel("batch size (concurrent requests)")
     speed.axhline(1.0, color="grey", linewidth=1)
-    speed.set(title="Speed-up", ylabel="tokens/s with a drafter / without", ylim=(0, None))
-    length.set(title="Tokens a step", ylabel="tokens per step of the target", ylim=(1, None))
+    speed.set(title="Speedup", ylabel="tokens/s with a drafter / without", ylim=(0, None))
+    length.set(title="Acceptance length", ylabel="tokens per target forward pass", ylim=(1, None))
     rates.set(title="Conditional acceptance rate", xlabel="position in the draft", ylim=(0, 1))
     for axes in (speed, length, rates):
         axes.grid(alpha=0.3)
@@ -49,6 +49,6 @@ def draw(points: Sequence[Point]) -> Figure:
 
 
 def save(file: Path, points: Sequence[Point]) -> None:
-    """Write the picture as PNG."""
+    """Write the plot as PNG."""
     with matplotlib.rc_context({"font.size": 9}):
         draw(points).savefig(file, dpi=130)

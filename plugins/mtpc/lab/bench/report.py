@@ -1,4 +1,4 @@
-"""The benchmark's tables: for the terminal, and as Markdown for a README."""
+"""The benchmark's tables, for the terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -16,27 +16,36 @@ from mtpc.lab.table import Table
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f}%"
 
 
 def speed_table(points: Sequence[Point]) -> Table:
-    """One row for each point, one column for each drafter."""
+    """Return throughput, speedup and acceptance length: a row for each point, a column for each drafter."""
     drafters = by_drafter(points)
     rows = []
     for point, *drafted in zip(points, *drafters.values(), strict=True):
         cells = [speed_cell(one.rate_with, one.speedup, one.tokens_per_step) for one in drafted]
         rows.append([f"{point.temperature:g}", str(point.batch_size), f"{point.rate_without:.1f}", *cells])
-    return Table("Tokens/s (speed-up, tokens a step)", ["T", "batch", NO_DRAFTER, *drafters], rows)
+    return Table("Tokens/s (speedup, acceptance length)", ["T", "batch", NO_DRAFTER, *drafters], rows)
 
 
 def speed_cell(rate: float, speedup: float, tokens_per_step: float) -> str:
-    """Tokens/s with a drafter, and what explains it."""
-    return f"{rate:.1f} ({speedup:.2f} x, {tokens_per_step:.2f})"
+    """Format a cell of `speed_table`.
+
+    Args:
+        rate: Tokens/s with a drafter.
+        speedup: Ratio to the tokens/s without.
+        tokens_per_step: Mean tokens per target forward pass.
+
+    Returns:
+        The cell, as in ``266.7 (2.67x, 1.43)``.
+    """
+    return f"{rate:.1f} ({speedup:.2f}x, {tokens_per_step:.2f})"
 
 
 def rounds_table(points: Sequence[Point]) -> Table:
-    """One row for each point and drafter: how sure its figures are."""
-    columns = ["T", "batch", "with", "speed-up of each round", "drafting", "same text"]
+    """Return the speedup of each round, share of drafting and equal completions: a row for each point and drafter."""
+    columns = ["T", "batch", "with", "speedup of each round", "drafting", "same output"]
     drafters = by_drafter(points)
     rows = [
         [
@@ -50,27 +59,28 @@ def rounds_table(points: Sequence[Point]) -> Table:
         for drafted in zip(*drafters.values(), strict=True)
         for name, point in zip(drafters, drafted, strict=True)
     ]
-    return Table("Each round; drafting as a share of a step; completions that are as without a drafter", columns, rows)
+    title = "Each round; drafting as a share of a step; share of outputs that equal those without a drafter"
+    return Table(title, columns, rows)
 
 
 def parts_table(points: Sequence[Point]) -> Table | None:
-    """One row for each point and drafter that tells the parts of drafting; None where none does."""
-    told = [
+    """Return the parts of drafting as shares of a step: a row for each point and drafter; None where none is timed."""
+    timed = [
         (point, name, drafted.part_shares)
         for point in points
         for name, drafted in {DRAFTER: point, **point.others}.items()
         if drafted.part_shares
     ]
-    parts = list(dict.fromkeys(part for _, _, shares in told for part in shares))
+    parts = list(dict.fromkeys(part for _, _, shares in timed for part in shares))
     rows = [
         [f"{point.temperature:g}", str(point.batch_size), name, *(_percent(shares.get(part)) for part in parts)]
-        for point, name, shares in told
+        for point, name, shares in timed
     ]
     return Table("Parts of drafting as shares of a step", ["T", "batch", "with", *parts], rows) if rows else None
 
 
 def acceptance_table(points: Sequence[Point]) -> Table:
-    """One row for each position of the drafter's draft, all batch sizes together: marginal and conditional rates."""
+    """Return marginal and conditional acceptance rates by position, over all batch sizes together."""
     columns, rates = ["draft"], []
     for temperature, drafts in drafts_by_temperature(points).items():
         columns += [f"marginal, T = {temperature:g}", f"conditional, T = {temperature:g}"]
@@ -80,13 +90,13 @@ def acceptance_table(points: Sequence[Point]) -> Table:
 
 
 def tables(points: Sequence[Point]) -> list[Table]:
-    """All tables of a benchmark."""
+    """Return all tables of a benchmark."""
     found = [speed_table(points), rounds_table(points), parts_table(points), acceptance_table(points)]
     return [table for table in found if table is not None]
 
 
 def show(points: Sequence[Point], console: Console, notes: Sequence[str] = ()) -> None:
-    """Print the tables; notes: sentences below the first."""
+    """Print the tables, with the notes below the first one."""
     first, *others = tables(points)
     console.print(first.to_rich())
     for note in notes:
@@ -96,7 +106,7 @@ def show(points: Sequence[Point], console: Console, notes: Sequence[str] = ()) -
 
 
 def write(folder: Path, points: Sequence[Point], settings: dict[str, Any], notes: Sequence[str] = ()) -> None:
-    """Write ``results.json`` (with provenance and settings) and ``results.md``, with notes below its first table."""
+    """Write ``results.json``, with provenance and settings, and ``results.md``, with notes below its first table."""
     folder.mkdir(parents=True, exist_ok=True)
     facts = provenance.collect()
     results = {

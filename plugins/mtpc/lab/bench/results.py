@@ -1,4 +1,4 @@
-"""The figures of a benchmark: points over batch size and temperature, each without and with a drafter."""
+"""The figures of a benchmark: points by batch size and temperature, each without and with a drafter."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from typing import Any
 from mtpc.lab.bench.measure import Measurement
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 
-NO_DRAFTER, DRAFTER = "no drafter", "drafter"  # names of what is measured, in tables and of files
+NO_DRAFTER, DRAFTER = "no drafter", "drafter"  # names of servers, in tables and file names
 
 
 @dataclass(frozen=True)
 class Point:
-    """One batch size at one temperature; a pair of measurements for each round, taken one after the other.
+    """One batch size at one temperature.
 
-    others: the same for other drafters that were measured in the same rounds, by their names.
+    Attributes:
+        batch_size: Number of concurrent requests.
+        temperature: Sampling temperature.
+        without: Measurement of each round without a drafter.
+        with_drafter: Measurement of each round with the drafter, taken directly after.
+        others: The same for other drafters that were measured in the same rounds, by name.
     """
 
     batch_size: int
@@ -40,39 +45,39 @@ class Point:
 
     @property
     def speedup(self) -> float:
-        """Throughput with the drafter over throughput without."""
+        """Ratio of throughput with the drafter to throughput without."""
         return self.rate_with / self.rate_without
 
     @property
     def speedups(self) -> list[float]:
-        """The speed-up of each round: what machine noise does to it."""
+        """Speedup of each round, which shows the noise of the machine."""
         pairs = zip(self.without, self.with_drafter, strict=True)
         return [drafted.tokens_per_second / plain.tokens_per_second for plain, drafted in pairs]
 
     @property
     def drafts(self) -> DraftCounters:
-        """The engine's counters over all rounds."""
+        """Counts of draft tokens over all rounds."""
         return reduce(add, (measurement.drafts for measurement in self.with_drafter))
 
     @property
     def tokens_per_step(self) -> float:
-        """With the drafter, see the function of this name."""
+        """Mean tokens per target forward pass with the drafter, see the function `tokens_per_step`."""
         return tokens_per_step(self.with_drafter)
 
     @property
     def drafting_share(self) -> float:
-        """Share of a step that drafting takes, mean over the rounds."""
+        """Share of a decoding step that is spent on drafting, mean over the rounds."""
         return _mean(measurement.drafting_share for measurement in self.with_drafter)
 
     @property
     def part_shares(self) -> dict[str, float]:
-        """Of each part of drafting, likewise, in the order in which they run."""
+        """Share of a decoding step of each part of drafting, mean over the rounds, in the order in which they run."""
         parts = dict.fromkeys(part for measurement in self.with_drafter for part in measurement.part_seconds)
         return {part: _mean(one.part_shares.get(part, 0.0) for one in self.with_drafter) for part in parts}
 
     @property
     def identical(self) -> float | None:
-        """At temperature 0, the share of completions that are the same with and without; None otherwise."""
+        """Share of completions that are equal with and without the drafter; None above temperature 0."""
         if self.temperature > 0:
             return None
         pairs = [
@@ -83,7 +88,7 @@ class Point:
         return sum(plain == drafted for plain, drafted in pairs) / len(pairs)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the texts; what is not known is null."""
+        """Return the figures without the completions; unknown figures are null."""
         return {
             "batch_size": self.batch_size,
             "temperature": self.temperature,
@@ -105,7 +110,14 @@ class Point:
 
 
 def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
-    """One measurement without its texts; times in seconds."""
+    """Return the figures of a measurement, without its completions.
+
+    Args:
+        measurement: The measurement.
+
+    Returns:
+        Figures by name; times are in seconds, and unknown figures are null.
+    """
     return {
         "requests": measurement.requests,
         "tokens": measurement.tokens,
@@ -125,10 +137,16 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
 
 
 def tokens_per_step(measurements: Sequence[Measurement]) -> float:
-    """Tokens that a step brings to a request, those steps included in which nothing was drafted.
+    """Compute the mean tokens per target forward pass of a request, including steps without a draft.
 
-    A request's first token comes of its prompt; what its last step accepted may be more than was asked for.  NaN where
-    no request has a second token.
+    The first token of a request is left out, because it comes from the prompt.  The last step may have accepted more
+    tokens than the request has left.
+
+    Args:
+        measurements: Measurements to combine.
+
+    Returns:
+        The mean; NaN where no request has a second token.
     """
     tokens = sum(one.tokens - one.requests for one in measurements)
     drafts = reduce(add, (one.drafts for one in measurements))
@@ -137,13 +155,13 @@ def tokens_per_step(measurements: Sequence[Measurement]) -> float:
 
 
 def by_drafter(points: Sequence[Point]) -> dict[str, list[Point]]:
-    """The points of every drafter that was measured; first those of the drafter that the benchmark is about."""
+    """Return the points of every measured drafter by name, the benchmarked drafter first."""
     others = {name: [point.others[name] for point in points] for name in points[0].others}
     return {DRAFTER: list(points), **others}
 
 
 def drafts_by_temperature(points: Iterable[Point]) -> dict[float, DraftCounters]:
-    """The engine's counters of all batch sizes together, for each temperature, of equally many positions."""
+    """Return the counts of all batch sizes together by temperature, padded to the same number of positions."""
     counters: dict[float, DraftCounters] = {}
     for point in points:
         counters[point.temperature] = counters.get(point.temperature, NO_DRAFTS) + point.drafts
@@ -153,7 +171,14 @@ def drafts_by_temperature(points: Iterable[Point]) -> dict[float, DraftCounters]
 
 
 def rate(measurements: Sequence[Measurement]) -> float:
-    """Tokens per second, of all tokens over all seconds."""
+    """Compute the throughput of several measurements together.
+
+    Args:
+        measurements: Measurements to combine.
+
+    Returns:
+        Tokens per second: all tokens over all seconds.
+    """
     return sum(m.tokens for m in measurements) / sum(m.seconds for m in measurements)
 
 

@@ -1,4 +1,4 @@
-"""All points of a benchmark, measured on its servers in turn."""
+"""Measures all points of a benchmark, its servers in turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mtpc.errors import MTPCError
 from mtpc.lab.bench.measure import Measurement, measure
 from mtpc.lab.bench.results import Point
 from mtpc.lab.servers.engine import Engine
-from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import Server
 from mtpc.lab.text.prompts import Prompt
 
@@ -18,22 +18,30 @@ WARM_UP_TOKENS = 32
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is measured."""
+class BenchPlan:
+    """What a benchmark measures.
+
+    Attributes:
+        batch_sizes: Numbers of concurrent requests.
+        temperatures: Sampling temperatures; 0 is greedy.
+        max_tokens: Tokens of a completion.
+        rounds: Measurements of each server at each point, interleaved, so that drift of the machine cancels.
+        requests: Minimum number of requests in a measurement; there are at least two for each slot of the batch.
+    """
 
     batch_sizes: tuple[int, ...]
     temperatures: tuple[float, ...]
     max_tokens: int
-    rounds: int = 2  # measurements of each server at each point; neighbours in time, so that machine drift cancels
-    requests: int = 8  # at least so many requests in each measurement, and at least two for each slot of the batch
+    rounds: int = 2
+    requests: int = 8
 
     def measurements(self, servers: int) -> int:
-        """Measurements of the whole plan on so many servers."""
+        """Return the number of measurements of the whole plan on ``servers`` servers."""
         return servers * self.rounds * len(self.batch_sizes) * len(self.temperatures)
 
 
-def choose_prompts(prompts: Sequence[Prompt], plan: Plan, batch_size: int) -> list[Prompt]:
-    """The prompts of one measurement: as many as the plan asks for, in whole batches, from the start of the file."""
+def choose_prompts(prompts: Sequence[Prompt], plan: BenchPlan, batch_size: int) -> list[Prompt]:
+    """Return the prompts of one measurement: whole batches, from the start of the file."""
     batches = max(2, -(-plan.requests // batch_size))
     return list(itertools.islice(itertools.cycle(prompts), batches * batch_size))
 
@@ -42,36 +50,47 @@ def run_plan(
     engine: Engine,
     servers: Mapping[str, Server],
     prompts: Sequence[Prompt],
-    plan: Plan,
+    plan: BenchPlan,
     progress: Callable[[str, Measurement], None],
 ) -> list[Point]:
-    """Measure every point, the servers in turn; ``progress`` is told of each measurement.
+    """Measure every point, the servers in turn.
 
-    servers: by name; the first is without a drafter, the second with the drafter that it is about, and then may come
-    others.  Text is completed to the plan's full length; the answers to a chat end where the model ends them.
+    Args:
+        engine: The engine of all servers.
+        servers: Servers by name: without a drafter, with the benchmarked drafter, then any others.
+        prompts: Prompts.  Text is completed to the full length; the outputs of a chat end where the model ends them.
+        plan: What is measured.
+        progress: Called with a description and the figures after each measurement.
 
-    Errors: `MTPCError` when a server breaks off, or when the second one counts no draft.
+    Returns:
+        The points, ordered by temperature and batch size as in the plan.
+
+    Raises:
+        MTPCError: A server breaks off, or the second one counts no draft.
     """
     models = {name: server.model() for name, server in servers.items()}
     full_length = all(isinstance(prompt, str) for prompt in prompts)
     points = []
     for temperature, batch_size in itertools.product(plan.temperatures, plan.batch_sizes):
         chosen = choose_prompts(prompts, plan, batch_size)
-        sampling = Sampling(plan.max_tokens, temperature, full_length)
+        sampling = CompletionParams(plan.max_tokens, temperature, full_length)
         measured: dict[str, tuple[Measurement, ...]] = dict.fromkeys(servers, ())
         for _ in range(plan.rounds):
             for name, server in servers.items():
                 warm_up = replace(sampling, max_tokens=min(WARM_UP_TOKENS, plan.max_tokens))
                 engine.load(server.url, models[name], chosen[:batch_size], warm_up, batch_size)
-                server.forget()
+                server.clear_history()
                 measurement = measure(engine, server, models[name], chosen, sampling, batch_size)
                 measured[name] += (measurement,)
                 progress(f"temperature {temperature:g}, batch {batch_size}, {name}", measurement)
         (_, without), (drafter, drafted), *others = measured.items()
-        beside = {name: Point(batch_size, temperature, without, found) for name, found in others}
-        point = Point(batch_size, temperature, without, drafted, beside)
+        other_points = {name: Point(batch_size, temperature, without, found) for name, found in others}
+        point = Point(batch_size, temperature, without, drafted, other_points)
         if not point.drafts.drafts:
             url = servers[drafter].url
-            raise MTPCError(f"{url} counted no draft: it serves without a drafter, or is no server of --engine.")
+            raise MTPCError(
+                f"{url} counted no draft: it serves without a drafter, or --engine is not its engine. Start it with a "
+                "drafter, or give its --engine."
+            )
         points.append(point)
     return points

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mtpc.lab.options.names import EngineName, address
-from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_REQUESTS, MOST_TOKENS, TEMPERATURE, Bounds, Listed
+from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_REQUESTS, MOST_TOKENS, TEMPERATURE, Bounds, NumberList
 from mtpc.lab.options.paths import folder_to_write, model_folder
 from mtpc.lab.text.prompts import SHIPPED
 
@@ -19,123 +19,141 @@ def bench(
         Path | None,
         typer.Option(
             callback=model_folder,
-            help="The model to serve: a folder or a Hugging Face id. With --url, where the chat template for --prompts "
-            "is.",
+            help="Target to serve: a folder or a Hugging Face id. With --url, the folder with its chat template.",
         ),
     ] = None,
     drafter: Annotated[
-        Path | None, typer.Option(callback=model_folder, help="A drafter for it: a folder or a Hugging Face id.")
+        Path | None,
+        typer.Option(callback=model_folder, help="Drafter checkpoint to serve: a folder or a Hugging Face id."),
     ] = None,
-    engine: Annotated[EngineName, typer.Option(help="The engine to measure.")] = "vllm",
+    engine: Annotated[EngineName, typer.Option(help="Engine to measure.")] = "vllm",
     offline: Annotated[
-        bool, typer.Option("--offline", help="Measure the engine alone in a process, without a server (vllm only).")
+        bool, typer.Option("--offline", help="Measure the engine in one process, without a server (vllm only).")
     ] = False,
     num_drafts: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_DRAFTS, help="Drafts in each step [default: those it was trained for]."),
+        typer.Option(
+            min=1, max=MOST_DRAFTS, help="Draft tokens per decoding step, K [default: as the drafter was trained]."
+        ),
     ] = None,
     ngram: Annotated[
         str | None,
         typer.Option(
             metavar="MIN-MAX:K",
-            help="The engine's own n-gram drafter: K drafts where MIN to MAX tokens match "
-            "[default: 2-4:5 of vLLM, 1-7:11 of SGLang].",
+            help="Setting of the engine's own n-gram drafter: K draft tokens where MIN to MAX tokens match "
+            "[default: 2-4:5 for vLLM, 1-7:11 for SGLang].",
         ),
     ] = None,
     no_ngram: Annotated[
-        bool, typer.Option("--no-ngram", help="Leave out the engine's own n-gram drafter: one server less.")
+        bool, typer.Option("--no-ngram", help="Leave out the engine's own n-gram drafter, which is one server less.")
     ] = False,
     batch_sizes: Annotated[
         Sequence[int],
-        typer.Option(metavar="1,2,...", parser=Listed(Bounds(1, MOST_REQUESTS)), help="Requests at a time."),
+        typer.Option(
+            metavar="1,2,...",
+            parser=NumberList(Bounds(1, MOST_REQUESTS)),
+            help="Batch sizes to measure: numbers of concurrent requests.",
+        ),
     ] = (1, 2, 4, 8, 16),
     temperatures: Annotated[
         Sequence[float],
-        typer.Option(metavar="0,1,...", parser=Listed(TEMPERATURE), help="Of the sampling; 0 is greedy."),
+        typer.Option(
+            metavar="0,1,...", parser=NumberList(TEMPERATURE), help="Sampling temperatures to measure; 0 means greedy."
+        ),
     ] = (0, 1),
     max_tokens: Annotated[
-        int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens in each completion; of an answer to a chat, at most.")
+        int,
+        typer.Option(min=1, max=MOST_TOKENS, help="Tokens per completion; for chat prompts, the largest number."),
     ] = 256,
     prompts: Annotated[
         Path,
         typer.Option(
-            help='JSON Lines with the field "text", or "user" for the chat template of the target.',
-            show_default="60 texts of this package, half of them code",
+            help='JSON Lines file of prompts: "text", or "user" for messages that use the target\'s chat template.',
+            show_default="60 prompts of this package, half of them code",
         ),
     ] = SHIPPED,
-    rounds: Annotated[int, typer.Option(min=1, max=1000, help="Measurements of each point, all servers in turn.")] = 2,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Measurements of each point; the servers take turns in each round.")
+    ] = 2,
     requests: Annotated[
-        int, typer.Option(min=1, max=MOST_REQUESTS, help="Requests in each measurement, at least.")
+        int, typer.Option(min=1, max=MOST_REQUESTS, help="Minimum number of requests per measurement.")
     ] = 8,
-    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Where results and logs go.")] = Path(
+    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for results and server logs.")] = Path(
         "runs/bench"
     ),
     draft_times: Annotated[
-        bool, typer.Option(help="Time the drafting calls and their parts; nothing waits for the device.")
+        bool, typer.Option(help="Time drafting and its parts, without synchronizing the device.")
     ] = True,
     server_arg: Annotated[
-        list[str] | None, typer.Option(help="An argument for all servers, as in --server-arg=--dtype=float32.")
+        list[str] | None,
+        typer.Option(help="Add an argument to all servers, as in --server-arg=--dtype=float32; may be repeated."),
     ] = None,
     drafter_arg: Annotated[
-        list[str] | None, typer.Option(help="An argument for the server with the drafter alone.")
+        list[str] | None,
+        typer.Option(help="Add an argument only to the server with the drafter; may be repeated."),
     ] = None,
     url: Annotated[
-        str | None, typer.Option(callback=address, help="A running server with the drafter; none is started then.")
+        str | None,
+        typer.Option(callback=address, help="Measure this running server with the drafter, and start none."),
     ] = None,
     baseline_url: Annotated[
-        str | None, typer.Option(callback=address, help="A running server without, for --url.")
+        str | None, typer.Option(callback=address, help="Running server without a drafter, to compare --url with.")
     ] = None,
 ) -> None:
-    """Measure an engine without a drafter, with one, and with the n-gram drafter that it brings itself, side by side.
+    """Measure throughput and acceptance without a drafter, with yours, and with the engine's own n-gram drafter.
 
-    Three servers (with --offline, three processes that each hold an engine and nothing else) are started with the same
-    settings but for what drafts, and are measured in turn, so that a machine that slows down slows all. On a GPU they
-    share its memory: give each a part, as in --server-arg=--gpu-memory-utilization=0.3 of vLLM. Only the server with
-    the drafter loads this project's plugin; on a CPU above temperature 0 vLLM's n-gram drafter needs it, too.
+    The command starts three servers (three processes with --offline) that differ only in the drafter. It measures them
+    in turn, so that a slower machine slows down all of them. It prints tokens/s, speedup, acceptance length, acceptance
+    rates by position and the share of time spent on drafting. At temperature 0 it also prints the share of equal
+    outputs. The same figures are written to results.json, results.md and results.png.
 
-    Reported are tokens/s, speed-up, the tokens that a step brings (those steps included in which nothing is drafted),
-    marginal and conditional acceptance rates by position, the share of a step that drafting and each of its parts take
-    and, at temperature 0, how many completions are the same. results.json, results.md and results.png are written.
+    On a GPU the servers share its memory: give each a part, for vLLM with --server-arg=--gpu-memory-utilization=0.3.
+    Only the server with the drafter loads this project's plugin. On a CPU above temperature 0, vLLM's n-gram drafter
+    needs it as well.
 
-    The engine's n-gram drafter, which needs no training, drafts what followed the text's last tokens where they stood
-    before. SGLang's also learns from the answers to other requests; it is made to forget them before each measurement.
+    The n-gram drafter needs no training: it proposes the tokens that followed an earlier occurrence of the last tokens.
+    SGLang's also uses the outputs of other requests, which are cleared before each measurement.
 
-    Prompts of text are completed to the full length. What a user says to a chat model (the field "user") goes through
-    the target's chat template, and answers end where the model ends them.
+    Prompts with "text" are completed to the full length. Prompts with "user" use the target's chat template, and their
+    outputs end where the model ends them.
 
     Examples:
+    ```
+    # Measure all batch sizes and temperatures of the included byte-level model.
     mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
 
-    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --batch-sizes 1 --temperatures 0
+    # Measure vLLM in one process, without a server.
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --offline
 
-    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --offline
+    # Measure greedy decoding only.
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --temperatures 0
 
-    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --ngram 5-8:8
+    # Measure SGLang.
+    mtpc bench --engine sglang --target runs/smollm2 --drafter runs/fastmtp
 
-    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --no-ngram
+    # Use your own prompts.
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --prompts my.jsonl
 
-    mtpc bench --target runs/smollm2 --drafter runs/smollm2-fastmtp --prompts benchmarks/chat_prompts.jsonl
+    # Choose the engine's n-gram drafter: 8 draft tokens where 5 to 8 match.
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --ngram 5-8:8
 
-    mtpc bench --engine sglang --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --temperatures 0
-
-    mtpc bench --engine sglang --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
-    --drafter-arg=--speculative-eagle-topk=4 --drafter-arg=--speculative-num-draft-tokens=16
-
+    # Measure two running servers, with a drafter and without.
     mtpc bench --url http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
+    ```
     """
-    from mtpc.lab.bench.command import Request, run_benchmark
-    from mtpc.lab.bench.run import Plan
+    from mtpc.lab.bench.command import BenchOptions, run_benchmark
+    from mtpc.lab.bench.run import BenchPlan
     from mtpc.lab.console import console
     from mtpc.lab.servers.ngram import Ngram
 
-    plan = Plan(
+    plan = BenchPlan(
         batch_sizes=tuple(batch_sizes),
         temperatures=tuple(temperatures),
         max_tokens=max_tokens,
         rounds=rounds,
         requests=requests,
     )
-    request = Request(
+    request = BenchOptions(
         engine=engine,
         offline=offline,
         target=target,

@@ -6,9 +6,12 @@ import typer
 
 from mtpc.lab.cli.methods import method_commands
 
-HELP = """Turn published checkpoints of a draft method into drafter checkpoints.
+HELP = """Convert published checkpoints of a draft method into drafter checkpoints.
 
-Example: mtpc convert fastmtp downloads/FastMTP runs/mimo-fastmtp
+Example:
+```
+mtpc convert fastmtp downloads/FastMTP runs/mimo-fastmtp
+```
 """
 
 app = typer.Typer(cls=method_commands("mtpc.convert"), help=HELP, no_args_is_help=True, rich_markup_mode="markdown")
@@ -16,4 +19,4 @@ app = typer.Typer(cls=method_commands("mtpc.convert"), help=HELP, no_args_is_hel
 
 @app.callback()
 def options() -> None:
-    """No options before the draft method."""
+    """Take no options before the draft method."""

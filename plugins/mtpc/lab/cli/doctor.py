@@ -10,24 +10,26 @@ from mtpc.lab.console import console
 
 
 def doctor() -> None:
-    """Say whether this machine can serve a drafter, and what mends it if not.
+    """Check that this machine can serve a drafter, and print the fix for each problem.
 
-    Looks at Python, torch, the GPU, the engines that are installed, the draft methods, and every place where an
-    adapter of this project touches its engine: each line is ok or failed, a failed one with the mend. Exit code 1 if a
-    line failed.
+    Checks Python, libraries, the GPU, the installed engines, the draft methods and every integration point, which is a
+    function of an engine that this project uses or patches. Exit code 1 if a check failed.
 
-    Example: mtpc doctor
+    Example:
+    ```
+    mtpc doctor
+    ```
     """
     from mtpc.lab.doctor import examine
 
     findings = examine()
-    table = Table("", "what", "found", "mend", show_lines=False)
+    table = Table("", "check", "found", "fix", show_lines=False)
     for finding in findings:
-        verdict = Text("ok", "green") if finding.ok else Text("failed", "red")
-        table.add_row(verdict, finding.subject, finding.detail, finding.mend)
+        status = Text("ok", "green") if finding.ok else Text("failed", "red")
+        table.add_row(status, finding.subject, finding.detail, finding.fix)
     terminal = console()
     terminal.print(table)
     failed = sum(not finding.ok for finding in findings)
-    terminal.print("everything is as it should be" if not failed else f"{failed} of {len(findings)} failed")
+    terminal.print("all checks passed" if not failed else f"{failed} of {len(findings)} checks failed")
     if failed:
         raise typer.Exit(1)

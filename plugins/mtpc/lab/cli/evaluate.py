@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtpc.errors import MTPCError
-from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE, Bounds, Listed
+from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE, Bounds, NumberList
 from mtpc.lab.options.paths import file_to_write, model_folder, model_folders
 
 if TYPE_CHECKING:
@@ -20,42 +20,61 @@ def evaluate(
     drafters: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR...", callback=model_folders, help="Drafters of one target: folders or Hugging Face ids."
+            metavar="DIR...",
+            callback=model_folders,
+            help="Drafter checkpoints for the same target: folders or Hugging Face ids.",
         ),
     ],
     target: Annotated[
-        Path, typer.Option(callback=model_folder, help="The target they were trained for: a folder or an id.")
+        Path,
+        typer.Option(
+            callback=model_folder, help="Target that the drafters were trained for: a folder or a Hugging Face id."
+        ),
     ],
-    corpus: Annotated[Path | None, typer.Option(help="Go on with the held-out text of this corpus folder.")] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="Use the held-out text of this corpus folder (`mtpc corpus`) as prompts.")
+    ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Answer the held-out questions of these conversations (`mtpc distill`).")
+        Path | None, typer.Option(help="Use the held-out questions of these conversations (`mtpc distill`).")
     ] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help='Go on with a JSON Lines file: the fields "kind", and "text" or "user".')
+        Path | None,
+        typer.Option(help='Use a JSON Lines file of prompts with the fields "kind", and "text" or "user".'),
     ] = None,
     count: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_PROMPTS, help="Prompts of each kind [default: 64 of a corpus, 16 questions]."),
+        typer.Option(
+            min=1, max=MOST_PROMPTS, help="Prompts per category [default: 64 of a corpus, otherwise 16 questions]."
+        ),
     ] = None,
     length: Annotated[
-        int, typer.Option(min=1, max=MOST_TOKENS, help="Tokens that the target writes after each prompt, at most.")
+        int,
+        typer.Option(min=1, max=MOST_TOKENS, help="Largest number of tokens that the target generates per prompt."),
     ] = 128,
     num_drafts: Annotated[
-        int | None, typer.Option(min=1, max=MOST_DRAFTS, help="Drafts in each step, and of a tree's path [as trained].")
+        int | None,
+        typer.Option(
+            min=1, max=MOST_DRAFTS, help="Draft tokens per decoding step, and depth of trees [default: as trained]."
+        ),
     ] = None,
     loop: Annotated[
-        int, typer.Option(min=0, max=MOST_PROMPTS, help="Prompts of each kind that are decoded step by step as well.")
+        int,
+        typer.Option(
+            min=0, max=MOST_PROMPTS, help="Prompts per category that are also decoded with the reference loop."
+        ),
     ] = 2,
     tree: Annotated[
         Sequence[int] | None,
-        typer.Option(metavar="7,15,...", parser=Listed(Bounds(1, 4096)), help="Draft trees of so many nodes as well."),
+        typer.Option(
+            metavar="7,15,...", parser=NumberList(Bounds(1, 4096)), help="Evaluate draft trees of these sizes as well."
+        ),
     ] = None,
     borrow: Annotated[
         Sequence[int] | None,
         typer.Option(
             metavar="8,...",
-            parser=Listed(Bounds(1, 4096)),
-            help="And so many nodes more, borrowed from longer paths (full tree attention).",
+            parser=NumberList(Bounds(1, 4096)),
+            help="Add these numbers of borrowed nodes to each tree (full tree attention of Gumiho).",
         ),
     ] = None,
     max_children: Annotated[
@@ -63,51 +82,62 @@ def evaluate(
         typer.Option(
             min=1,
             max=4096,
-            help="Children of a node of a tree, at most, and prefixes of each level that an autoregressive part goes on from "
-            "[default: 10 there].",
+            help="Largest number of children per tree node, and of prefixes per level that an autoregressive part "
+            "continues [default: 10 prefixes].",
         ),
     ] = None,
     temperatures: Annotated[
         Sequence[float],
-        typer.Option(metavar="1,0,...", parser=Listed(TEMPERATURE), help="Of the sampling; 0 is greedy."),
+        typer.Option(
+            metavar="1,0,...", parser=NumberList(TEMPERATURE), help="Sampling temperatures to evaluate; 0 means greedy."
+        ),
     ] = (1, 0.5, 0),
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
-    out: Annotated[Path | None, typer.Option(callback=file_to_write, help="Write all rates as JSON.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=file_to_write, help="Write all acceptance rates to this JSON file.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the target's sampling.")] = 0,
 ) -> None:
-    """Expected acceptance of drafters of any draft method on held-out text, without an engine.
+    """Compute the expected acceptance length of drafters on held-out text, without an engine.
 
-    The target goes on with held-out prompts; the acceptance of speculative decoding along what it wrote is then
-    computed in closed form, with the target's whole output head (an engine may draft from fewer tokens of it: a draft
-    vocabulary). 'no evidence' leaves out the exact conditioning on the target's own token, where that is a
-    circuit's work; 'real loop' are a few of the prompts, decoded step by step. Chains are sampled and verified by
-    rejection sampling; trees hold the most probable continuations and are verified by target-only sampling.
+    The target continues held-out prompts. Along its output the expected acceptance of speculative decoding is computed
+    exactly, with all tokens of the vocabulary; an engine may draft from a smaller draft vocabulary. Give one of
+    --corpus, --data and --prompts.
+
+    Chains are sampled and verified by rejection sampling. Trees hold the most probable continuations and are verified
+    by target-only sampling. Rows with 'no evidence' do not condition a circuit on the target's own token. Rows with
+    'real loop' decode a few prompts with the reference loop, as a check.
 
     Examples:
-    mtpc evaluate weights/byte-mtpc-hmm-n8 --target weights/byte-target --corpus corpus --tree 7,15,31
+    ```
+    # Evaluate a drafter on the held-out questions of its training data.
+    mtpc evaluate runs/fastmtp --target runs/smollm2 --data runs/data
 
-    mtpc evaluate runs/fastmtp runs/vanilla --target runs/smollm2 --data runs/distilled
+    # Compare two drafters on your own prompts.
+    mtpc evaluate runs/fastmtp runs/new --target runs/smollm2 --prompts my.jsonl
 
-    mtpc evaluate weights/smollm2-fastmtp --target runs/smollm2 --data runs/distilled --tree 16 --borrow 8
-    --max-children 4
+    # Add draft trees of 7, 15 and 31 nodes.
+    mtpc evaluate runs/new --target runs/smollm2 --data data --tree 7,15,31
 
-    mtpc evaluate weights/smollm2-fastmtp --target runs/smollm2 --prompts benchmarks/chat_prompts.jsonl
+    # Evaluate a byte-level drafter.
+    mtpc evaluate runs/mtpc-btree-n8 --target runs/byte-target --corpus corpus
+    ```
     """
     import json
 
     from mtpc.files import provenance
     from mtpc.lab.console import console
-    from mtpc.lab.evaluation.evaluate import Plan, acceptance_table, evaluate_folders
-    from mtpc.lab.evaluation.trees import Trees
+    from mtpc.lab.evaluation.evaluate import EvaluationPlan, acceptance_table, evaluate_folders
+    from mtpc.lab.evaluation.trees import TreeSettings
 
     if sum(source is not None for source in (corpus, data, prompts)) != 1:
-        raise MTPCError("say what the target goes on with: one of --corpus, --data and --prompts.")
-    plan = Plan(
+        raise MTPCError("give exactly one of --corpus, --data and --prompts: the text that the target continues.")
+    plan = EvaluationPlan(
         temperatures=tuple(temperatures),
         length=length,
         num_drafts=num_drafts,
         loop=loop,
-        trees=Trees(tuple(tree or ()), tuple(borrow or ()), max_children),
+        trees=TreeSettings(tuple(tree or ()), tuple(borrow or ()), max_children),
         seed=seed,
     )
     results = evaluate_folders(target, drafters, _prompts(corpus, data, prompts, target, count), plan)
@@ -122,7 +152,7 @@ def evaluate(
 
 
 def _prompts(corpus: Path | None, data: Path | None, file: Path | None, target: Path, count: int | None) -> Prompts:
-    """The one source that is named."""
+    """Read the prompts of the one source that was given."""
     from mtpc.lab.evaluation.prompts import PROMPTS, QUESTIONS, corpus_prompts, heldout_questions, prompts_of_file
     from mtpc.lab.text.conversations import read_conversations
     from mtpc.lab.text.corpus import Corpus

@@ -18,7 +18,7 @@ from mtpc.lab.options.paths import file_to_write, model_folder
 if TYPE_CHECKING:
     from mtpc.lab.inspect.drafter import Inspection
 
-NOT_SHOWN = 100  # longest value of provenance.json that is shown, in characters
+MAX_SHOWN = 100  # longest value of provenance.json that is printed, in characters
 
 
 def inspect(
@@ -27,51 +27,57 @@ def inspect(
         typer.Argument(
             metavar="DIR",
             callback=model_folder,
-            help="A drafter: a folder, or a Hugging Face id as in owner/drafter or owner/drafter@revision.",
+            help="Drafter checkpoint: a folder, or a Hugging Face id as in owner/drafter or owner/drafter@revision.",
         ),
     ],
     tree: Annotated[
         str | None,
-        typer.Option(metavar="PROMPT", help="Show the tree of drafts of one step after this prompt instead."),
+        typer.Option(metavar="PROMPT", help="Show the draft tree of one decoding step after this prompt instead."),
     ] = None,
     target: Annotated[
-        Path | None, typer.Option(callback=model_folder, help="The model that the drafts of --tree are for.")
+        Path | None, typer.Option(callback=model_folder, help="Target of the drafter, required with --tree.")
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="Drafts of the tree.")] = 15,
-    children: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="Drafts after the same one, at most.")] = 4,
+    nodes: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="Number of draft tokens in the tree.")] = 15,
+    children: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="Largest number of children per tree node.")] = 4,
     borrow: Annotated[
-        int, typer.Option(min=0, max=MOST_NODES, help="Drafts that go on with tokens of longer paths (Gumiho's FTA).")
+        int,
+        typer.Option(
+            min=0, max=MOST_NODES, help="Number of borrowed nodes in the tree (full tree attention of Gumiho)."
+        ),
     ] = 0,
     out: Annotated[
-        Path | None, typer.Option(callback=file_to_write, help="Where the tree is drawn: a PNG file.")
+        Path | None, typer.Option(callback=file_to_write, help="Draw the tree of --tree to this PNG file.")
     ] = None,
 ) -> None:
-    """Show what a drafter checkpoint is, or what is wrong with it; with --tree, what it drafts.
+    """Validate a drafter checkpoint, describe it, and print the commands that serve it; with --tree, show its drafts.
 
-    The directory is loaded as strictly as an engine loads it. Shown are what it is, the parameters of each part, what
-    one draft reads, where the drafter comes from, and the lines that serve it. A directory that would not load ends in
-    one sentence and exit code 2.
+    The checkpoint is loaded as strictly as an engine loads it. The output lists the draft method, the parameters of
+    each part, the memory that a draft reads, the provenance, and the commands for both engines. A checkpoint that would
+    not load gives one sentence and exit code 2.
 
-    With --tree the target says the first token after the prompt (an answer's, where it has a chat template), and the
-    drafter drafts a tree of what follows, from all tokens, as SGLang would with --speculative-eagle-topk CHILDREN,
-    --speculative-num-draft-tokens one more than NODES and --speculative-token-map '?borrow=BORROW'. Beside each draft
-    stands how probable the drafter holds all that leads to it (of a borrowed one as far as it can tell); accepted is
-    what the target would have said, greedily.
+    With --tree the target generates one token after the prompt, and the drafter drafts a tree after it. The tree is the
+    one of SGLang with --speculative-eagle-topk CHILDREN, --speculative-num-draft-tokens NODES + 1 and
+    --speculative-token-map '?borrow=BORROW'. Each draft token shows the drafter's probability of its path. Accepted are
+    the tokens that the target generates greedily.
 
     Examples:
+    ```
     mtpc inspect weights/byte-mtpc-hmm-n8
 
-    mtpc inspect weights/smollm2-fastmtp --tree "Why is the sky blue?" --target runs/smollm2 --out runs/tree.png
+    # Show the draft tree of one decoding step.
+    mtpc inspect runs/fastmtp --target runs/smollm2 --tree "Why is it blue?"
 
-    mtpc inspect weights/byte-mtpc-hmm-n8 --tree "It was the best of " --target weights/byte-target --borrow 6
+    # Draw it.
+    mtpc inspect runs/fastmtp --target runs/smollm2 --tree Hi --out tree.png
+    ```
     """
     if out is not None and tree is None:
-        raise MTPCError("--out is the file that the tree of --tree is drawn in: give --tree, too.")
+        raise MTPCError("--out requires --tree PROMPT: it is the file that the tree is drawn to.")
     if tree is not None:
         from mtpc.lab.cli.tree import show_tree
-        from mtpc.lab.inspect.tree_step import Shape
+        from mtpc.lab.inspect.tree_step import DraftTreeShape
 
-        show_tree(folder, target, tree, Shape(nodes, children, borrow), out)
+        show_tree(folder, target, tree, DraftTreeShape(nodes, children, borrow), out)
         return
     from mtpc.lab.inspect.drafter import inspect_drafter
 
@@ -81,33 +87,33 @@ def inspect(
     if inspection.provenance:
         terminal.print(describe_provenance(inspection.provenance))
     else:
-        terminal.print("no provenance.json: nothing says where this drafter comes from")
+        terminal.print("no provenance.json: the origin of this drafter is unknown")
     terminal.print("\nServe it with vLLM:\n")
-    # Printed plainly, so that it can be copied whole whatever the width of the terminal.
+    # Printed without wrapping, so that it can be pasted whatever the width of the terminal.
     typer.echo(f"vllm serve TARGET {inspection.vllm_arguments()}")
     terminal.print("\nor with SGLang:\n")
     typer.echo(f"python -m sglang.launch_server --model-path TARGET {inspection.sglang_arguments()}")
 
 
 def describe(inspection: Inspection) -> Table:
-    """The facts as a table."""
+    """Return the facts as a table."""
     table = Table("", "", title=Text(str(inspection.folder)), show_header=False)
     for name, fact in inspection.facts.items():
         table.add_row(name, Text(fact))
     for part, counts in inspection.parameters.items():
         for name, count in counts.items():
             table.add_row(f"{part}: {name}", f"{count:,} parameters")
-    table.add_row("all", f"{inspection.total:,} parameters")
+    table.add_row("total", f"{inspection.total:,} parameters")
     for label, what in zip(("read per draft", *[""] * len(inspection.reads)), inspection.reads, strict=False):
         table.add_row(label, what)
     return table
 
 
 def describe_provenance(provenance: dict[str, Any]) -> Table:
-    """The short entries of provenance.json as a table; long ones by their size."""
+    """Return the entries of provenance.json as a table, with the size in place of long ones."""
     table = Table("", "", title="provenance", show_header=False)
     for key, value in provenance.items():
         text = value if isinstance(value, str) else json.dumps(value)
-        shown = text if len(text) <= NOT_SHOWN else f"({len(text):,} characters in provenance.json)"
-        table.add_row(Text(key), Text(shown))  # never as rich's own markup: a file may say anything
+        shown = text if len(text) <= MAX_SHOWN else f"({len(text):,} characters in provenance.json)"
+        table.add_row(Text(key), Text(shown))  # as plain text: a file may contain rich markup
     return table

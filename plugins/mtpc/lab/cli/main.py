@@ -10,30 +10,30 @@ import mtpc
 from mtpc.lab.cli import bench, convert, corpus, distill, doctor, evaluate, inspect, plan, prove, target, train, vocab
 from mtpc.lab.cli.group import Group
 
-HELP = """Make, look at and measure multi-token-prediction drafters.
+HELP = """Train, evaluate, benchmark and verify drafters for speculative decoding in vLLM and SGLang.
 
 From text to a served drafter:
 
-1. mtpc corpus DIR                 text of clear licence, as bytes
+1. `mtpc corpus DIR` builds a training corpus of text under clear licenses.
+2. `mtpc target bytes` trains a small byte-level target.
+3. `mtpc train mtpc` trains a drafter, a head that predicts several tokens at once.
+4. `mtpc evaluate DIR` computes its expected acceptance length on held-out text.
+5. `mtpc inspect DIR` validates the checkpoint and prints the commands that serve it.
+6. `mtpc bench` measures the engine without it, with it, and with its own n-gram drafter.
+7. `mtpc plan` writes a configuration for this machine from these results.
+8. `mtpc prove URL` tests that the drafter does not change the server's output.
 
-2. mtpc target bytes               a small byte-level model that a drafter can be trained for
+For a chat model, replace steps 1 to 3 with `mtpc target smollm2`, `mtpc distill` and `mtpc train fastmtp`.
+`mtpc vocab build` adds a draft vocabulary, `mtpc train --help` lists the draft methods, and `mtpc convert` converts a
+published checkpoint.
 
-3. mtpc train mtpc                 a drafter: a head that predicts a whole window of tokens at once
+If something does not start, run `mtpc doctor`.
 
-4. mtpc evaluate DIR               its expected acceptance on held-out text
-
-5. mtpc inspect DIR                what a drafter checkpoint holds, and the line that serves it
-
-6. mtpc bench                      the engine without it, with it and with its own n-gram drafter
-
-7. mtpc plan                       from that, what pays on this machine, as a configuration to serve
-
-8. mtpc prove URL                  that a server with it says what the same server without it says
-
-For a chat model, in place of 1 to 3: mtpc target smollm2, mtpc distill, mtpc train fastmtp, mtpc vocab build.
-`mtpc train --help` lists the draft methods. A drafter that others have published: mtpc convert.
-
-When something does not start: mtpc doctor.
+Example:
+```
+mtpc inspect weights/byte-mtpc-hmm-n8
+mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8
+```
 """
 
 app = typer.Typer(name="mtpc", cls=Group, help=HELP, no_args_is_help=True, rich_markup_mode="markdown")
@@ -64,7 +64,7 @@ def options(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options before the command."""
+    """Take the options before the command."""
 
 
 if __name__ == "__main__":

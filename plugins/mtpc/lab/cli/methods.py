@@ -1,7 +1,7 @@
-"""A command for each draft method that brings one: `mtpc train NAME`, `mtpc convert NAME`.
+"""The commands of draft methods: `mtpc train NAME` and `mtpc convert NAME`.
 
 They are entry points of the groups ``mtpc.train`` and ``mtpc.convert``, under the method's name in the registry.  Each
-is a function whose parameters typer reads as the command's options, and whose docstring is its help.
+is a function whose parameters are the command's options for typer, and whose docstring is its help.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typer.core import TyperGroup
 
 
 def method_commands(group: str) -> type[TyperGroup]:
-    """The commands of an entry point group, in the registry's order; nothing is loaded before it is needed."""
+    """Return a group of the commands of an entry point group, in the registry's order, which loads them on demand."""
 
     class MethodCommands(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
-            """The names of the methods that have the command."""
+            """Return the names of the methods that have the command."""
             return list(_summaries(group))
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            """The command of a method; None where there is none."""
+            """Return the command of a method, or None."""
             summary = _summaries(group).get(cmd_name)
             return None if summary is None else _command(group, cmd_name, summary)
 
@@ -36,8 +36,8 @@ def _entries(group: str) -> dict[str, EntryPoint]:
 
 
 def _summaries(group: str) -> dict[str, str]:
-    """One line for each method that has the command, by name."""
-    from mtpc.methods import draft_methods  # and with it torch: only where it is needed
+    """Return a line for each method that has the command, by name."""
+    from mtpc.methods import draft_methods  # imports torch, so only on demand
 
     entries = _entries(group)
     return {method.name: method.summary for method in draft_methods() if method.name in entries}

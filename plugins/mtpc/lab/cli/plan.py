@@ -14,62 +14,68 @@ from mtpc.lab.options.numbers import MOST_REQUESTS
 
 
 def plan(
-    results: Annotated[Path, typer.Argument(help="The results.json of `mtpc bench`, of two batch sizes or more.")],
+    results: Annotated[
+        Path, typer.Argument(help="The results.json of `mtpc bench`, with batch size 1 and at least one larger.")
+    ],
     max_batch: Annotated[
-        int, typer.Option(min=1, max=MOST_REQUESTS, help="Requests at a time that the server takes.")
+        int, typer.Option(min=1, max=MOST_REQUESTS, help="Largest number of concurrent requests to serve.")
     ] = 16,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.yaml", help="Write a configuration for the engine's --config.")
     ] = None,
     engine: Annotated[
-        EngineName | None, typer.Option(help="The engine that --out is for [default: that was measured].")
+        EngineName | None, typer.Option(help="Engine to write --out for [default: the measured one].")
     ] = None,
-    copy: Annotated[
-        bool, typer.Option("--copy", help="Let drafts of --out also go on as the request's own text did before.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Let --out replace a file.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Add prompt lookup to the configuration of --out.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")] = False,
 ) -> None:
-    """What to serve with on this machine, from what `mtpc bench` measured on it.
+    """Choose the number of draft tokens for each batch size, from the results of `mtpc bench` on this machine.
 
-    A step that verifies drafts costs more than one that does not, and the more requests there are, the more: on a full
-    machine a long draft is slower than none. From the measured steps and the acceptance at each position follows the
-    number of drafts that pays at each batch size, 0 where none does. Printed are vLLM's settings for it:
-    `num_speculative_tokens_per_batch_size`, and with copying `step_cost`, by which the length of every draft is chosen
-    in place of the table that the server times when it starts; sampling costs more, so let `mtpc bench` measure a
-    temperature above 0 as well.
+    Verifying draft tokens costs more the more requests there are, so a long draft slows a full server down. The command
+    computes the best number of draft tokens K for each batch size from the measured times and acceptance rates. K is 0
+    where drafting gives no speedup.
 
-    With --out they are written as a configuration, ready to serve the target and the drafter that were measured; where
-    drafting pays at no batch size, without the drafter. SGLang's drafts all have one length: that which pays for one
-    request at a time; but with --copy, where it runs without CUDA graphs, that which pays in each step. Arguments that
-    the servers of the benchmark were given besides are yours to add.
+    It prints vLLM's `num_speculative_tokens_per_batch_size` and, for prompt lookup, `step_cost`. The latter replaces
+    the costs that a server measures when it starts. Sampling costs more than greedy decoding, so let `mtpc bench`
+    measure a temperature above 0 as well.
+
+    With --out it writes a configuration that serves the measured target and drafter, or no drafter where none gives a
+    speedup. SGLang uses the best K of batch size 1 for all batches. With --copy and without CUDA graphs, its draft
+    length adapts in each step. Add the --server-arg of the benchmark to the configuration yourself.
 
     Examples:
-    mtpc bench --target weights/byte-target --drafter weights/byte-mtpc-hmm-n8 --batch-sizes 1,4,16 --out runs/bench
+    ```
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --batch-sizes 1,4,16
 
+    # Print the settings.
     mtpc plan runs/bench/results.json
 
-    mtpc plan runs/bench/results.json --out runs/byte.yaml
+    # Write a configuration, and serve with it.
+    mtpc plan runs/bench/results.json --out runs/plan.yaml
+    vllm serve --config runs/plan.yaml
 
-    vllm serve --config runs/byte.yaml
+    # Add prompt lookup.
+    mtpc plan runs/bench/results.json --copy --out runs/copy.yaml
 
-    mtpc plan runs/bench/results.json --copy --out runs/byte-copying.yaml
-
-    mtpc plan runs/bench/results.json --engine sglang --out runs/byte-sglang.yaml
+    # Write a configuration for SGLang.
+    mtpc plan runs/bench/results.json --engine sglang --out runs/sglang.yaml
+    ```
     """
     from mtpc.errors import MTPCError
     from mtpc.lab.bench import configuration
-    from mtpc.lab.bench.plan import best_drafts, measured, predicted, read_results, schedule
+    from mtpc.lab.bench.plan import best_drafts, measured_costs, predicted_speedup, read_results, schedule
     from mtpc.lab.table import Table
 
     if out is not None:
         configuration.check_writable(out, force)
     elif engine is not None or copy or force:
-        raise MTPCError("--engine, --copy and --force are about the file that --out writes: name one.")
+        given = next(name for name, value in (("--engine", engine), ("--copy", copy), ("--force", force)) if value)
+        raise MTPCError(f"{given} requires --out FILE.yaml, the configuration to write.")
     terminal, timed = console(), read_results(results)
-    served = None if out is None else configuration.read_served(results)
+    served = None if out is None else configuration.read_measured_server(results)
     if served is not None:
-        configuration.check_served(served)
-    found = measured(timed)
+        configuration.check_measured_server(served)
+    found = measured_costs(timed)
     rows = []
     for point in timed:
         cost = found.cost.of(greedy=point.temperature == 0)
@@ -80,19 +86,19 @@ def plan(
                 f"{point.temperature:g}",
                 str(point.batch),
                 f"{speedup:.2f}",
-                f"{predicted(cost, point.batch, point.rates, len(point.rates)):.2f}",
+                f"{predicted_speedup(cost, point.batch, point.rates, len(point.rates)):.2f}",
                 str(best),
-                f"{predicted(cost, point.batch, point.rates, best):.2f}",
+                f"{predicted_speedup(cost, point.batch, point.rates, best):.2f}",
             ]
         )
-    columns = ["T", "batch", "measured", "predicted", "drafts that pay", "predicted with them"]
-    terminal.print(Table(f"Speed-up of steps with {timed[0].tokens - 1} drafts", columns, rows).to_rich())
-    terminal.print(f"A step without drafts says one token to one request in {1000 * found.seconds:.2f} ms.")
+    columns = ["T", "batch", "measured", "predicted", "best K", "predicted at best K"]
+    terminal.print(Table(f"Speedup with K = {timed[0].tokens - 1} draft tokens", columns, rows).to_rich())
+    terminal.print(f"A decoding step without draft tokens takes {1000 * found.seconds:.2f} ms at batch size 1.")
     greedy = min(timed, key=lambda point: point.temperature)
     ranges = schedule(found.cost, greedy.rates, max_batch)
-    told = {"num_speculative_tokens_per_batch_size": ranges}
+    lengths = {"num_speculative_tokens_per_batch_size": ranges}
     copying = {"mtpc": {"copy": True, "step_cost": found.cost.model_dump(exclude_defaults=True)}}
-    for title, values in (("In --speculative-config:", told), ("With copying, --additional-config:", copying)):
+    for title, values in (("In --speculative-config:", lengths), ("For prompt lookup, --additional-config:", copying)):
         terminal.print(title, highlight=False)
         terminal.out(json.dumps(values), highlight=False)
     if out is not None and served is not None:
@@ -100,5 +106,5 @@ def plan(
         settings = configuration.configuration(served, ranges, copying if copy else None)
         configuration.write(out, served.engine, settings)
         if not configuration.has_drafter(settings):
-            terminal.print("No draft pays: the configuration is without the drafter.", highlight=False)
+            terminal.print("No K gives a speedup: the configuration has no drafter.", highlight=False)
         terminal.out(f"written to {out}: {configuration.serve_command(served.engine, out)}", highlight=False)

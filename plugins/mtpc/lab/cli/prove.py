@@ -15,81 +15,94 @@ from mtpc.lab.text.prompts import SHIPPED
 
 def prove(
     url: Annotated[
-        str | None, typer.Argument(callback=address, help="A running server of vLLM or SGLang, with any drafter.")
+        str | None,
+        typer.Argument(callback=address, help="Address of a running vLLM or SGLang server, with any drafter."),
     ] = None,
     baseline_url: Annotated[
-        str | None, typer.Option(callback=address, help="The same server without a drafter.")
+        str | None, typer.Option(callback=address, help="Address of the same server without a drafter.")
     ] = None,
     record: Annotated[
-        Path | None, typer.Option(callback=file_to_write, help="Write what the server said, to compare it later.")
+        Path | None,
+        typer.Option(callback=file_to_write, help="Write the outputs of the server to this file, to compare later."),
     ] = None,
-    recorded: Annotated[Path | None, typer.Option(help="What --record wrote, in the place of a server.")] = None,
+    recorded: Annotated[
+        Path | None, typer.Option(help="Compare the outputs in a file that --record wrote, in place of a server.")
+    ] = None,
     prompts: Annotated[
         Path,
         typer.Option(
-            help='JSON Lines with the field "text", or "user" for the chat template of --target.',
-            show_default="60 texts of this package, half of them code",
+            help='JSON Lines file of prompts: "text", or "user" for messages that use the chat template of --target.',
+            show_default="60 prompts of this package, half of them code",
         ),
     ] = SHIPPED,
     target: Annotated[
         Path | None,
-        typer.Option(callback=model_folder, help="The model that is served, for its chat template: a folder or an id."),
+        typer.Option(
+            callback=model_folder, help="Served model, for its chat template only: a folder or a Hugging Face id."
+        ),
     ] = None,
     samplings: Annotated[
         str,
-        typer.Option(metavar="T/K/P,...", help="Temperature, top-k (19 at most; 0: all) and top-p of the sampling."),
+        typer.Option(
+            metavar="T/K/P,...", help="Sampling settings to test: temperature, top-k (up to 19; 0 is off) and top-p."
+        ),
     ] = "1,0.7,1/0/0.9,1.3/10,0.7/10/0.9",
     samples: Annotated[
         int,
-        typer.Option(min=100, max=10_000_000, help="Beginnings of texts for each sampling, which give it its power."),
+        typer.Option(min=100, max=10_000_000, help="Short outputs per sampling setting; more detect smaller faults."),
     ] = 4000,
     texts: Annotated[
-        int, typer.Option(min=20, max=MOST_PROMPTS, help="Texts for each sampling of which every token is looked at.")
+        int,
+        typer.Option(min=20, max=MOST_PROMPTS, help="Longer outputs per sampling setting, with every token tested."),
     ] = 400,
     length: Annotated[
-        int, typer.Option(min=4, max=4096, help="Tokens of such a text: more than a step drafts, and two.")
+        int, typer.Option(min=4, max=4096, help="Tokens of a longer output: at least K + 2 for K draft tokens.")
     ] = 32,
     context: Annotated[
         int,
-        typer.Option(min=1, max=1 << 20, help="Tokens of a prompt, its last ones, that sampled texts go on from."),
+        typer.Option(min=1, max=1 << 20, help="Number of last tokens of a prompt that sampled outputs continue."),
     ] = 16,
-    concurrency: Annotated[int, typer.Option(min=1, max=MOST_REQUESTS, help="Requests at a time.")] = 16,
+    concurrency: Annotated[int, typer.Option(min=1, max=MOST_REQUESTS, help="Number of concurrent requests.")] = 16,
     tie: Annotated[
         float,
-        typer.Option(min=0, max=10, help="Largest gap of log-probabilities that rounding may turn, of greedy texts."),
+        typer.Option(min=0, max=10, help="Largest gap of log-probabilities in greedy output that counts as rounding."),
     ] = 0.25,
-    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Where the report goes.")] = Path("runs/prove"),
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED // 2, help="The first of the requests' seeds.")] = 0,
+    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for the report.")] = Path("runs/prove"),
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED // 2, help="First of the seeds of requests.")] = 0,
 ) -> None:
-    """Prove that a server with a drafter, ours or any other, says what the same server without one says.
+    """Test that a server with any drafter has the same output distribution as the same server without one.
 
-    Greedy texts must be the baseline's, alone and among other requests; where they part, every token is held against
-    what the baseline states, and a gap that rounding explains (bfloat16) is told from a fault. Sampled texts must be of
-    the distribution that the baseline states: the joint of the first tokens after the same prompts, by chi-square; and
-    every token of longer texts, all together, by place, beside the token before and beside the texts sampled at the
-    same time. A request that is sent again without a seed, or with another, must not be answered the same.
+    Greedy outputs must equal the baseline's, at batch size 1 and among concurrent requests. Where they differ, the gap
+    of log-probabilities separates rounding (bfloat16) from a fault.
 
-    The baseline samples as well and passes the same tests, or nothing is proved. All tests together find a server
-    wrong that is right in 0.1 % of all runs; the report states for each the misstatement that it would have seen.
+    Sampled outputs must follow the distribution that the baseline states. Chi-square tests compare the joint
+    distribution of the first tokens. Further tests check every token of longer outputs: in total, by position, and
+    together with the previous token and with concurrent outputs. Repeated requests must not repeat their output.
 
-    report.json and report.html are written. Exit code 0: the same; 1: not the same, or nothing proved.
+    The baseline takes the same tests; if it fails one, nothing is proved. All tests together reject a correct server in
+    0.1% of runs. The report states the smallest difference that each test detects.
 
-    Where only one server fits into memory: --record first, then --recorded with the other.
+    The command writes report.json and report.html. Exit code 0 means the same distribution; 1 means that it differs, or
+    that nothing is proved.
 
     Examples:
+    ```
+    # Compare two running servers.
     mtpc prove http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001
 
-    mtpc prove http://127.0.0.1:8000 --baseline-url http://127.0.0.1:8001 --samples 40000 --samplings 0.6/19/0.95
+    # If only one server fits into memory: record it, stop it, and compare.
+    mtpc prove http://127.0.0.1:8000 --record runs/a.json
+    mtpc prove --recorded runs/a.json --baseline-url http://127.0.0.1:8001
 
-    mtpc prove http://127.0.0.1:8000 --record runs/said.json
-
-    mtpc prove --recorded runs/said.json --baseline-url http://127.0.0.1:8000
+    # Detect smaller faults with ten times the samples.
+    mtpc prove http://127.0.0.1:8000 --record runs/a.json --samples 40000
+    ```
     """
     from mtpc.lab.console import console
     from mtpc.lab.prove import command
-    from mtpc.lab.prove.plan import Plan, parse_samplings
+    from mtpc.lab.prove.plan import ProvePlan, parse_samplings
 
-    plan = Plan(
+    plan = ProvePlan(
         samplings=parse_samplings(samplings),
         samples=samples,
         texts=texts,
@@ -98,7 +111,7 @@ def prove(
         concurrency=concurrency,
         seed=seed,
     )
-    request = command.Request(
+    options = command.ProveOptions(
         url=url,
         baseline_url=baseline_url,
         recorded=recorded,
@@ -108,6 +121,6 @@ def prove(
         tie=tie,
         out=out,
     )
-    report = command.prove(request, plan, console())
+    report = command.prove(options, plan, console())
     if report is not None and report.verdict != "the same":
         raise typer.Exit(1)

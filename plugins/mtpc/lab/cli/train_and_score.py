@@ -1,4 +1,4 @@
-"""What every training command does once its recipe is known: train, save, score what was saved, and say so."""
+"""The common part of all training commands: train a recipe, save the drafters, evaluate and report them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from mtpc.files import provenance
 from mtpc.lab.console import console
-from mtpc.lab.evaluation.evaluate import Plan, acceptance_table, evaluate_folders
+from mtpc.lab.evaluation.evaluate import EvaluationPlan, acceptance_table, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts
 from mtpc.lab.output_paths import try_folder
 from mtpc.lab.training.recipe import DrafterRecipe
@@ -25,12 +25,19 @@ def train_and_score(
     resume: Path | None,
     minutes: float | None,
 ) -> None:
-    """Train, write each drafter to ``folder(NAME)``, and score it there as `mtpc evaluate` does.
+    """Train drafters, save each one, and evaluate the saved checkpoints as `mtpc evaluate` does.
 
-    facts: for provenance.json, beside the training's own.  prompts: held-out ones; None: the drafters are not scored.
-    minutes: see `Trainer`.
+    Args:
+        recipe: What is trained.
+        target: Folder of the target.
+        folder: Returns the folder of a drafter's checkpoint from its name.
+        facts: Entries for provenance.json, in addition to those of the training.
+        prompts: Held-out prompts to evaluate on; None to skip the evaluation.
+        resume: State file, see `Trainer`.
+        minutes: Time after which training ends, see `Trainer`.
 
-    Errors: see `Trainer`, `mtpc.lab.evaluation.evaluate.evaluate`.
+    Raises:
+        MTPCError: As `Trainer` and `mtpc.lab.evaluation.evaluate.evaluate_folders`.
     """
     trainer, terminal = Trainer(recipe, resume=resume, minutes=minutes), console()
     for learner in trainer.learners:
@@ -42,7 +49,7 @@ def train_and_score(
         folders[folder(learner.name)] = stated
         save_drafter(folder(learner.name), learner.model, stated)
     if prompts is not None:
-        results = evaluate_folders(target, list(folders), prompts, Plan())
+        results = evaluate_folders(target, list(folders), prompts, EvaluationPlan())
         for path, stated in folders.items():
             provenance.write(path, **stated, heldout_acceptance=results[path.name])
         terminal.print(acceptance_table(results).to_rich())

@@ -9,45 +9,55 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from mtpc.lab.options.numbers import MOST_TOKENS, Bounds, Listed
+from mtpc.lab.options.numbers import MOST_TOKENS, Bounds, NumberList
 from mtpc.lab.options.paths import file_to_write, model_folder
 
-app = typer.Typer(help="Draft vocabularies: which tokens a drafter proposes.", no_args_is_help=True)
+app = typer.Typer(help="Build draft vocabularies: the frequent tokens that a drafter scores.", no_args_is_help=True)
 
 
 @app.callback()
 def options() -> None:
-    """Draft vocabularies: which tokens a drafter proposes."""
+    """Build draft vocabularies: the frequent tokens that a drafter scores."""
 
 
 @app.command("build")
 def build(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", callback=file_to_write, help="The .json file that is written.")
+        Path, typer.Argument(metavar="FILE", callback=file_to_write, help="JSON file to write, as vocabulary.json.")
     ],
     target: Annotated[
         Path,
-        typer.Option(callback=model_folder, help="The target whose tokens are counted: a folder or a Hugging Face id."),
+        typer.Option(callback=model_folder, help="Target whose tokens are counted: a folder or a Hugging Face id."),
     ],
-    data: Annotated[Path | None, typer.Option(help="Conversations, as `mtpc distill` writes them.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of conversations that `mtpc distill` wrote, to count their answers.")
+    ] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="A language and a UTF-8 file, as in --text german=faust.txt.")
+        list[str] | None,
+        typer.Option(help="Count a UTF-8 file as a language, as in --text german=faust.txt; may be repeated."),
     ] = None,
     sizes: Annotated[
         Sequence[int],
-        typer.Option(metavar="8192,...", parser=Listed(Bounds(1, MOST_TOKENS)), help="Sizes to show the coverage of."),
+        typer.Option(
+            metavar="8192,...",
+            parser=NumberList(Bounds(1, MOST_TOKENS)),
+            help="Sizes of the draft vocabulary to print the coverage for.",
+        ),
     ] = (8192, 16384, 32768),
 ) -> None:
-    """Rank a target's tokens by how often each language uses them.
+    """Rank a target's tokens by their frequency in each language, as a draft vocabulary.
 
-    One file holds all languages; how many tokens of it are drafted is chosen when serving. The answers of
-    conversations count under the language of their kind (English, Spanish, French, source code), text files under the
-    language that is named. Shown is the share of the tokens of held-out conversations that a draft vocabulary holds.
+    One file holds all languages; the server chooses the number of tokens. Answers of conversations count for the
+    language of their category (English, Spanish, French, source code), text files for the language that you give. The
+    command prints the share of tokens in held-out conversations that a draft vocabulary covers.
 
     Examples:
-    mtpc vocab build runs/vocabulary.json --target runs/smollm2 --data runs/distilled
+    ```
+    mtpc vocab build runs/vocabulary.json --target runs/smollm2 --data runs/data
 
-    mtpc vocab build runs/vocabulary.json --target runs/smollm2 --text english=emma.txt --text french=candide.txt
+    # Count a text file as a language.
+    mtpc vocab build v.json --target runs/smollm2 --text french=candide.txt
+    ```
     """
     from mtpc.errors import MTPCError
     from mtpc.files import provenance
@@ -58,10 +68,10 @@ def build(
     from mtpc.lab.text.count_vocabulary import answers_by_language, build_rankings, coverage, file_tokens
 
     if data is None and not text:
-        raise MTPCError("give --data, --text or both: there is nothing to count.")
+        raise MTPCError("--data and --text are missing: give one or both, as the text to count.")
     sizes_of_target = stated_sizes(target)
     if sizes_of_target is None:
-        raise MTPCError(f"{target / 'config.json'} does not say how many tokens the target has (vocab_size).")
+        raise MTPCError(f"{target / 'config.json'} has no vocab_size, the number of tokens of the target.")
     vocab_size, template = sizes_of_target.vocab_size, ChatTemplate(target)
     conversations = [] if data is None else list(read_conversations(data))
     check_tokens(conversations, vocab_size)
@@ -69,13 +79,13 @@ def build(
     for option in text or ():
         language, equals, path = option.partition("=")
         if not language or not equals:
-            raise MTPCError(f"--text is {option!r}, but a language and a file were expected, as in german=faust.txt.")
+            raise MTPCError(f"--text is {option!r}, but it must be LANGUAGE=FILE, as in --text german=faust.txt.")
         texts += [(language, tokens) for tokens in file_tokens(Path(path), template.tokenizer)]
     rankings = build_rankings(texts, vocab_size, always=[template.end])
     digest = None if data is None else file_digest(data)
     chosen = tuple(size for size in sizes if size <= vocab_size)
     rankings.save(file, provenance.collect(target=target.name, data_sha256=digest, texts=list(text or ())))
-    table = Table("language", "tokens counted", "different ones", title=str(file))
+    table = Table("language", "counted tokens", "distinct tokens", title=str(file))
     for name, ranking in rankings.languages.items():
         table.add_row(name, f"{sum(ranking.counts or ()):,}", f"{len(ranking.tokens):,}")
     terminal = console()
@@ -128,7 +138,7 @@ def overlap(
 
 
 def coverage_table(shares: dict[str, dict[tuple[str, int], float]]) -> Table:
-    """A row for each language of text with each language's draft vocabulary, a column for each size."""
+    """Return the coverage: a row for each language of text and of draft vocabulary, a column for each size."""
     table = Table("text", "draft vocabulary", title="share of held-out tokens in each draft vocabulary")
     for size in dict.fromkeys(size for row in shares.values() for _, size in row):
         table.add_column(f"{size:,}", justify="right")

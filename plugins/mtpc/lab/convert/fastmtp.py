@@ -1,4 +1,4 @@
-"""The MTP layer of a MiMo or FastMTP checkpoint as a drafter checkpoint (`mtpc convert fastmtp`)."""
+"""Conversion of the MTP layer of a MiMo or FastMTP checkpoint into a drafter checkpoint (`mtpc convert fastmtp`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from mtpc.errors import MTPCError
 from mtpc.files.checkpoint import Checkpoint
-from mtpc.files.config_model import declared, shown
+from mtpc.files.config_model import short_repr, validated
 from mtpc.files.json_file import read_json
 from mtpc.files.weights import check_tensor
 from mtpc.lab.convert import mimo
@@ -19,14 +19,21 @@ CONFIG = "config.json"
 
 
 def convert_fastmtp(source: Path, folder: Path, num_drafts: int | None = None) -> Drafter:
-    """Write the drafter checkpoint of a checkpoint's MTP layer; of the weights, no others are read.
+    """Convert the MTP layer of a checkpoint. No other weights are read.
 
-    num_drafts: K; by default what the checkpoint was trained for, 1 where it does not say.
+    Args:
+        source: Folder of the published checkpoint.
+        folder: Drafter checkpoint to write. It must be new or empty.
+        num_drafts: Draft tokens K. None takes the number that the checkpoint was trained for, or 1 if it states none.
 
-    Errors: `MTPCError` with one sentence for a checkpoint of another layout, or whatever in it is not known.
+    Returns:
+        The drafter that was written.
+
+    Raises:
+        MTPCError: ``folder`` is not empty, or the checkpoint has another layout or unknown keys or tensors.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise MTPCError(f"{folder} is there already; name a folder that is new or empty.")
+        raise MTPCError(f"{folder} already exists; name a folder that is new or empty.")
     config = convert_config(source / CONFIG, num_drafts)
     checkpoint = Checkpoint(source)
     shapes = Drafter.planned(FastMTP(), config, str(source / CONFIG)).tensors()
@@ -34,7 +41,7 @@ def convert_fastmtp(source: Path, folder: Path, num_drafts: int | None = None) -
     if mimo.EMBEDDING in checkpoint.files:
         found, expected = checkpoint.shape(mimo.EMBEDDING), [config.vocab_size, config.hidden_size]
         if found != expected:
-            raise MTPCError(f"{source}: {mimo.EMBEDDING!r} has shape {found}, but {CONFIG} makes it {expected}.")
+            raise MTPCError(f"{source}: {mimo.EMBEDDING!r} has shape {found}, but {CONFIG} requires {expected}.")
     weights = checkpoint.read(shapes)
     for name, tensor in weights.items():
         check_tensor(source / checkpoint.files[name], name, tensor, shapes[name])
@@ -51,30 +58,35 @@ def convert_fastmtp(source: Path, folder: Path, num_drafts: int | None = None) -
 
 
 def convert_config(path: Path, num_drafts: int | None = None) -> FastMTPConfig:
-    """The drafter's configuration from a checkpoint's config.json.
+    """Return the drafter's configuration.
 
-    Errors: `MTPCError` for another architecture, a key that is unknown or missing, or a value that is not supported.
+    Args:
+        path: config.json of the published checkpoint.
+        num_drafts: Draft tokens K, see `convert_fastmtp`.
+
+    Raises:
+        MTPCError: The architecture or a value is not supported, or a key is unknown or missing.
     """
     values = read_json(path)
     if values.get("architectures") != [mimo.ARCHITECTURE]:
         found = values.get("architectures")
-        raise MTPCError(f"{path}: architectures is {shown(found)}, but only {[mimo.ARCHITECTURE]!r} is converted.")
+        raise MTPCError(f"{path}: architectures is {short_repr(found)}, but only {[mimo.ARCHITECTURE]!r} is converted.")
     known = mimo.READ | set(mimo.FIXED) | mimo.WITHOUT_EFFECT | {mimo.LAYER_TYPES}
     for key in sorted(set(values) - known):
-        raise MTPCError(f"{path}: the key {key!r} is unknown, so what it changes in the layer is not known either.")
+        raise MTPCError(f"{path}: the key {key!r} is unknown and may change the layer, so it is not supported.")
     for key, expected in mimo.FIXED.items():
         if key in values and values[key] != expected:
-            raise MTPCError(f"{path}: {key} is {shown(values[key])}, but only {expected!r} is supported.")
-    kinds = values.get(mimo.LAYER_TYPES) or []
-    if not isinstance(kinds, list) or any(kind != mimo.LAYER_TYPE for kind in kinds):
+            raise MTPCError(f"{path}: {key} is {short_repr(values[key])}, but only {expected!r} is supported.")
+    layer_types = values.get(mimo.LAYER_TYPES) or []
+    if not isinstance(layer_types, list) or any(each != mimo.LAYER_TYPE for each in layer_types):
         raise MTPCError(f"{path}: {mimo.LAYER_TYPES} must all be {mimo.LAYER_TYPE!r}.")
     for key in (*mimo.SIZES, mimo.LAYERS, mimo.EPSILON):
         if key not in values:
             raise MTPCError(f"{path}: the key {key!r} is missing.")
-        kind = (int, float) if key == mimo.EPSILON else (int,)
-        if type(values[key]) not in kind or not values[key] > 0:
-            raise MTPCError(f"{path}: {key} must be a positive number, but is {shown(values[key])}.")
-    own = {
+        types = (int, float) if key == mimo.EPSILON else (int,)
+        if type(values[key]) not in types or not values[key] > 0:
+            raise MTPCError(f"{path}: {key} must be a positive number, but is {short_repr(values[key])}.")
+    config = {
         "layer": "qwen2",
         **{key: values[key] for key in mimo.SIZES},
         "head_dim": values.get(mimo.HEAD_DIM) or values["hidden_size"] // values["num_attention_heads"],
@@ -83,26 +95,37 @@ def convert_config(path: Path, num_drafts: int | None = None) -> FastMTPConfig:
         "rope_parameters": rope(path, values),
         "num_drafts": num_drafts or values.get(mimo.STEPS, 1),
     }
-    return declared(FastMTPConfig, own, str(path))
+    return validated(FastMTPConfig, config, str(path))
 
 
 def rope(path: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """The rotary embedding's parameters, as transformers 5 writes them."""
+    """Return the parameters of the rotary embedding, in the form of transformers 5."""
     if (mimo.ROPE in values) == (mimo.THETA in values):
-        raise MTPCError(f"{path}: either {mimo.THETA!r} or {mimo.ROPE!r} was expected.")
+        raise MTPCError(f"{path}: expected either {mimo.THETA!r} or {mimo.ROPE!r}.")
     if mimo.THETA in values:
         return {"rope_theta": values[mimo.THETA], "rope_type": "default"}
     found = values[mimo.ROPE]
     if not isinstance(found, dict) or set(found) != {"rope_theta", "rope_type"} or found["rope_type"] != "default":
-        raise MTPCError(f"{path}: {mimo.ROPE} must hold rope_theta and the rope_type 'default', but is {shown(found)}.")
+        raise MTPCError(
+            f"{path}: {mimo.ROPE} must hold rope_theta and the rope_type 'default', but is {short_repr(found)}."
+        )
     return found
 
 
 def check_names(checkpoint: Checkpoint, layers: int, expected: set[str]) -> None:
-    """Errors: `MTPCError` for a tensor of the MTP layer that is missing, or any that the tables do not know."""
+    """Check the tensor names of a checkpoint.
+
+    Args:
+        checkpoint: Published checkpoint.
+        layers: Number of layers of the whole model.
+        expected: Tensor names of the drafter.
+
+    Raises:
+        MTPCError: A tensor of the MTP layer is missing, or any tensor is unknown.
+    """
     table = {mimo.MTP_PREFIX + name for name in mimo.MTP_LAYER}
-    assert table == expected  # the table and the layer are of the same release
-    numbers = range(min(layers, len(checkpoint.files)))  # there are no more layers than tensors
+    assert table == expected
+    numbers = range(min(layers, len(checkpoint.files)))  # a wrong number of layers must not exhaust memory
     trunk = {mimo.TRUNK_LAYER.format(i) + name for i in numbers for name in mimo.DECODER_LAYER}
     for name in sorted(table - set(checkpoint.files)):
         raise MTPCError(f"{checkpoint.folder}: the tensor {name!r} is missing.")

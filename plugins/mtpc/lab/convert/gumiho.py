@@ -1,4 +1,4 @@
-"""A published Gumiho checkpoint as a drafter checkpoint (`mtpc convert gumiho`)."""
+"""Conversion of a published Gumiho checkpoint into a drafter checkpoint (`mtpc convert gumiho`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from mtpc.errors import MTPCError, first_line
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.files.json_file import check_file, read_json
 from mtpc.files.weights import check_tensor, check_type
 from mtpc.methods.drafter import Drafter, save_drafter
@@ -29,8 +29,8 @@ LAYER = (
     "mlp.up_proj.weight",
     "mlp.down_proj.weight",
 )
-INPUT_NORM = "input_layernorm.weight"  # of every layer but the first
-# Keys of config.json that say nothing of what the layers compute: whether fc has a bias, the tensors tell.
+INPUT_NORM = "input_layernorm.weight"  # every layer has one but the first
+# Keys of config.json that do not change what the layers compute. The tensors show whether fc has a bias.
 WITHOUT_EFFECT = {
     "_name_or_path",
     "architectures",
@@ -50,8 +50,8 @@ WITHOUT_EFFECT = {
 Size = Annotated[int, Field(ge=1)]
 
 
-class Published(BaseModel):
-    """What is read of a checkpoint's config.json, a Llama's."""
+class GumihoCheckpointConfig(BaseModel):
+    """Keys that are read of a checkpoint's config.json, which is a Llama's."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -72,21 +72,27 @@ class Published(BaseModel):
 
 
 def convert_gumiho(source: Path, folder: Path, steps: int = 2) -> Drafter:
-    """Write the drafter checkpoint of a checkpoint; its copy of the target's embedding is left behind.
+    """Convert a published checkpoint, without its copy of the target's embedding.
 
-    steps: drafts of the autoregressive part; how many the heads were trained behind is not written in a checkpoint, two in the
-    paper.
+    Args:
+        source: Folder of the published checkpoint.
+        folder: Drafter checkpoint to write. It must be new or empty.
+        steps: Draft tokens of the autoregressive part. A checkpoint does not state them; the paper has two.
 
-    Errors: `MTPCError` with one sentence for a checkpoint of another layout, or whatever in it is not known.
+    Returns:
+        The drafter that was written.
+
+    Raises:
+        MTPCError: ``folder`` is not empty, or the checkpoint has another layout or unknown keys or tensors.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise MTPCError(f"{folder} is there already; name a folder that is new or empty.")
+        raise MTPCError(f"{folder} already exists; name a folder that is new or empty.")
     values = {key: value for key, value in read_json(source / CONFIG).items() if key not in WITHOUT_EFFECT}
-    published = declared(Published, values, str(source / CONFIG))
+    published = validated(GumihoCheckpointConfig, values, str(source / CONFIG))
     tensors = read_pickle(source / WEIGHTS)
-    config = convert_config(published, heads_of(tensors, source / WEIGHTS), steps, source / CONFIG)
+    config = convert_config(published, count_heads(tensors, source / WEIGHTS), steps, source / CONFIG)
     drafter = Drafter.planned(Gumiho(), config, str(source / CONFIG))
-    weights, expected = rename(tensors, published, config, source / WEIGHTS), drafter.tensors()
+    weights, expected = rename_tensors(tensors, published, config, source / WEIGHTS), drafter.tensors()
     for name, tensor in weights.items():
         check_tensor(source / WEIGHTS, name, tensor, expected[name])
     drafter = Drafter(Gumiho(), config)
@@ -102,26 +108,34 @@ def convert_gumiho(source: Path, folder: Path, steps: int = 2) -> Drafter:
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file that torch has written; nothing in it is executed.
+    """Read the tensors of a file of torch without executing code in it.
 
-    Errors: `MTPCError` for a file that is missing, damaged, or holds anything but tensors of numbers.
+    Args:
+        path: Path of the file.
+
+    Returns:
+        Tensors by name.
+
+    Raises:
+        MTPCError: The file is missing or damaged, or holds anything but tensors of numbers.
     """
     check_file(path)
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # what torch raises over a file that is none, or another's, is of any kind
+    except Exception as error:  # torch raises any exception for a damaged file
         raise MTPCError(f"{path} cannot be read as a file of tensors: {first_line(error)}.") from None
     if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
-        raise MTPCError(f"{path} holds something else than tensors by their names.")
+        raise MTPCError(f"{path} holds something else than tensors by name; expected a state_dict of Gumiho's.")
     for name, tensor in loaded.items():
         check_type(path, str(name), tensor)
     return {str(name): tensor for name, tensor in loaded.items()}
 
 
-def heads_of(tensors: dict[str, Tensor], path: Path) -> tuple[int, int]:
-    """How many heads there are, and how many residual layers each has.
+def count_heads(tensors: dict[str, Tensor], path: Path) -> tuple[int, int]:
+    """Return the number of heads and the number of residual layers in each.
 
-    Errors: `MTPCError` where heads have other numbers of layers, or there is none.
+    Raises:
+        MTPCError: There is no head, or the heads differ in their number of layers.
     """
     layers: dict[int, int] = {}
     while f"{HEADS}{len(layers)}.0.linear.weight" in tensors:
@@ -136,12 +150,19 @@ def heads_of(tensors: dict[str, Tensor], path: Path) -> tuple[int, int]:
     return len(layers), layers[0] - 1
 
 
-def convert_config(published: Published, heads: tuple[int, int], steps: int, path: Path) -> GumihoConfig:
-    """The drafter's configuration.
+def convert_config(published: GumihoCheckpointConfig, heads: tuple[int, int], steps: int, path: Path) -> GumihoConfig:
+    """Return the drafter's configuration.
 
-    Errors: `MTPCError` for sizes that do not fit together.
+    Args:
+        published: Configuration of the checkpoint.
+        heads: Number of heads and residual layers, see `count_heads`.
+        steps: Draft tokens of the autoregressive part.
+        path: config.json of the checkpoint, for errors.
+
+    Raises:
+        MTPCError: Sizes do not fit together.
     """
-    own: dict[str, Any] = {
+    config: dict[str, Any] = {
         "layer": "llama",
         "num_hidden_layers": published.num_hidden_layers,
         "normed": False,
@@ -158,38 +179,49 @@ def convert_config(published: Published, heads: tuple[int, int], steps: int, pat
         "steps": steps,
         "parallel": {"positions": heads[0], "blocks": heads[1]},
     }
-    return declared(GumihoConfig, own, str(path))
+    return validated(GumihoConfig, config, str(path))
 
 
-def rename(tensors: dict[str, Tensor], published: Published, config: GumihoConfig, path: Path) -> dict[str, Tensor]:
-    """The tensors by their names in a drafter; the two halves of fc change places, as here the state comes first.
+def rename_tensors(
+    tensors: dict[str, Tensor], published: GumihoCheckpointConfig, config: GumihoConfig, path: Path
+) -> dict[str, Tensor]:
+    """Return the tensors by their names in a drafter.
 
-    Errors: `MTPCError` for a tensor that is missing or unknown, or whose shape cannot be taken apart.
+    The two halves of fc are swapped, because a drafter reads the state first.
+
+    Args:
+        tensors: Tensors of the checkpoint.
+        published: Configuration of the checkpoint.
+        config: Configuration of the drafter.
+        path: File of the tensors, for errors.
+
+    Raises:
+        MTPCError: A tensor is missing or unknown, or has another shape.
     """
     assert config.parallel is not None
-    size, left = published.hidden_size, dict(tensors)
+    size, remaining = published.hidden_size, dict(tensors)
 
     def take(name: str, *shape: int) -> Tensor:
-        if name not in left:
+        if name not in remaining:
             raise MTPCError(f"{path}: the tensor {name!r} is missing.")
-        tensor = left.pop(name)
+        tensor = remaining.pop(name)
         if shape and tensor.shape != shape:
-            raise MTPCError(f"{path}: {name!r} has shape {list(tensor.shape)}, but {CONFIG} makes it {list(shape)}.")
+            raise MTPCError(f"{path}: {name!r} has shape {list(tensor.shape)}, but {CONFIG} requires {list(shape)}.")
         return tensor
 
-    left.pop(EMBEDDING, None)
+    remaining.pop(EMBEDDING, None)
     of_token, of_state = take(FC, size, 2 * size).split(size, 1)
-    bias = take(FC_BIAS, size) if FC_BIAS in left else torch.zeros(size)
+    bias = take(FC_BIAS, size) if FC_BIAS in remaining else torch.zeros(size)
     weights = {"serial.input_proj.weight": torch.cat([of_state, of_token], 1), "serial.input_proj.bias": bias}
     for layer in range(published.num_hidden_layers):
         for name in (*LAYER, *([INPUT_NORM] if layer else [])):
             weights[f"serial.blocks.{layer}.{name}"] = take(f"layers.{layer}.{name}")
     heads = range(config.parallel.positions)
     for layer in range(config.parallel.blocks + 1):
-        own, into = ("heads.reduce", 2 * size) if layer == 0 else (f"heads.blocks.{layer - 1}", size)
-        for kind, shape in (("weight", (size, into)), ("bias", (size,))):
+        module, width = ("heads.reduce", 2 * size) if layer == 0 else (f"heads.blocks.{layer - 1}", size)
+        for kind, shape in (("weight", (size, width)), ("bias", (size,))):
             stacked = [take(f"{HEADS}{head}.{layer}.linear.{kind}", *shape) for head in heads]
-            weights[f"window.{own}.{kind}"] = torch.stack(stacked)
-    if left:
-        raise MTPCError(f"{path}: the tensor {min(left)!r} is unknown to a Gumiho checkpoint of these sizes.")
+            weights[f"window.{module}.{kind}"] = torch.stack(stacked)
+    if remaining:
+        raise MTPCError(f"{path}: the tensor {min(remaining)!r} is unknown to a Gumiho checkpoint of these sizes.")
     return weights

@@ -1,14 +1,18 @@
-"""What the checkpoints of MiMo-7B hold: XiaomiMiMo/MiMo-7B-RL, and TencentBAC/FastMTP, which has the same layout.
+"""Layout of MiMo-7B checkpoints: XiaomiMiMo/MiMo-7B-RL, and TencentBAC/FastMTP with the same layout.
 
-Both are whole models with one MTP layer beside the 36 of the trunk.  FastMTP's config.json adds how it was trained.
+Both are whole models of 36 layers and one MTP layer. FastMTP's config.json adds settings of its training.
 
-What the layer's first step reads of the target is not in a checkpoint.  FastMTP's: the state after the target's final
-norm (the modelling code of its training applies the norm and then the layer), which is what a draft layer here reads.
-Xiaomi's own: the state before that norm, in vLLM's model by Xiaomi (vllm-project/vllm #17433: the trunk returns its
-residual stream, the norm is left to the logits) and in ExLlamaV3 (turboderp-org/exllamav3 #238); SGLang gives it the
-state after the norm (sgl-project/sglang #6059, 1.76 tokens a step with one draft); Xiaomi's modelling code never calls
-it.  The layer's own norm of the state takes away the scale but not the weights of the target's norm, so the two differ,
-and no weights of the layer make them equal: the scale is each position's own.  Later steps read the layer's own output.
+A checkpoint does not state which hidden state of the target the first draft step reads. Later steps read the layer's
+output.
+
+- FastMTP reads the state after the target's final norm: the modeling code of its training applies the norm, then the
+  layer. Draft layers here do the same.
+- Xiaomi's layer reads the state before that norm in vLLM (vllm-project/vllm #17433, by Xiaomi) and in ExLlamaV3
+  (turboderp-org/exllamav3 #238). SGLang gives it the state after the norm (sgl-project/sglang #6059, acceptance length
+  1.76 with one draft token). Xiaomi's modeling code never calls it.
+
+The two inputs are not equivalent. The layer normalizes its input, which removes the scale of each position, but not the
+weights of the target's norm.
 """
 
 from __future__ import annotations
@@ -41,12 +45,12 @@ MTP_LAYER = (
     *DECODER_LAYER,
     "final_layernorm.weight",
 )
-# The trunk's, which are left where they are: the drafter uses those of the target that is served.
+# Tensors of the target, which are not converted: the drafter uses those of the served target.
 EMBEDDING = "model.embed_tokens.weight"
 TRUNK_LAYER = "model.layers.{}."
 TRUNK = (EMBEDDING, "model.norm.weight", "lm_head.weight")
 
-# Keys of config.json that the layer is built from, by the names that the drafter's own section has for them.
+# Keys of config.json that define the layer. A drafter's configuration has the same names.
 SIZES = (
     "hidden_size",
     "vocab_size",
@@ -57,13 +61,13 @@ SIZES = (
 )
 LAYERS = "num_hidden_layers"
 EPSILON = "rms_norm_eps"
-HEAD_DIM = "head_dim"  # where it is missing: hidden_size / num_attention_heads
+HEAD_DIM = "head_dim"  # default: hidden_size / num_attention_heads
 THETA = "rope_theta"
-ROPE = "rope_parameters"  # in place of rope_theta and rope_scaling, where transformers 5 has written the file
-STEPS = "num_speculative_steps"  # that FastMTP was trained for
+ROPE = "rope_parameters"  # replaces rope_theta and rope_scaling in files of transformers 5
+STEPS = "num_speculative_steps"  # draft tokens that FastMTP was trained for
 READ = {*SIZES, LAYERS, EPSILON, HEAD_DIM, THETA, ROPE, STEPS}
 
-# Keys that may be left out, but that have one value only where they are there.
+# Optional keys with a single supported value.
 FIXED: dict[str, Any] = {
     "hidden_act": "silu",
     "attention_bias": True,
@@ -73,9 +77,9 @@ FIXED: dict[str, Any] = {
     "use_mrope": False,
     "use_sliding_window": False,
 }
-LAYER_TYPES, LAYER_TYPE = "layer_types", "full_attention"  # of every layer
+LAYER_TYPES, LAYER_TYPE = "layer_types", "full_attention"  # every layer must have this type
 
-# Keys that say nothing of what the layer computes.
+# Keys that do not change what the layer computes.
 WITHOUT_EFFECT = {
     "_name_or_path",
     "architectures",
@@ -85,9 +89,9 @@ WITHOUT_EFFECT = {
     "dtype",
     "eos_token_id",
     "initializer_range",
-    "max_window_layers",  # of sliding windows, as the next
+    "max_window_layers",  # without effect unless use_sliding_window, as sliding_window
     "model_type",
-    "mtp_loss_step_weights",  # of FastMTP's training, as the next two
+    "mtp_loss_step_weights",  # FastMTP's training, as the next two
     "mtp_loss_weight",
     "ntp_loss_weight",
     "pad_token_id",

@@ -1,1 +1,1 @@
-"""Self-distillation (FastMTP paper, section 2.4): the target writes the text that its drafter learns from."""
+"""Self-distillation (FastMTP paper, section 2.4): the target generates the text that its drafter is trained on."""

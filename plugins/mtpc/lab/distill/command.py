@@ -1,4 +1,4 @@
-"""A whole distillation: a server started or reached, conversations written, their origin noted."""
+"""A complete distillation: connect to a server or start one, generate conversations, record their provenance."""
 
 from __future__ import annotations
 
@@ -15,35 +15,56 @@ from mtpc.errors import MTPCError
 from mtpc.files import provenance
 from mtpc.lab.console import progress_on
 from mtpc.lab.distill.questions import read_questions
-from mtpc.lab.distill.run import Distillation, Plan
+from mtpc.lab.distill.run import Distillation, DistillationPlan
 from mtpc.lab.servers.engine import ServerSettings
-from mtpc.lab.servers.engines import find_engine, must_be_installed
-from mtpc.lab.servers.server import Server, running, tidy_end
+from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
+from mtpc.lab.servers.server import Server, exit_on_signals, running
 from mtpc.lab.text.chat_template import ChatTemplate
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the user asked for."""
+class DistillRequest:
+    """Options of `mtpc distill` that do not belong to the plan.
+
+    Attributes:
+        target: Folder of the chat model.
+        out: Folder of the conversations.
+        engine: Engine to start, "vllm" or "sglang".
+        url: Address of a running server. None starts an engine.
+        server_arguments: Additional arguments of the engine.
+        offline: Whether to run the engine in a process without a server (vLLM only).
+        questions: File of questions to answer first.
+
+    Raises:
+        MTPCError: ``offline`` and ``url`` are both given.
+    """
 
     target: Path
     out: Path
     engine: str = "vllm"
-    url: str | None = None  # of a running server
+    url: str | None = None
     server_arguments: tuple[str, ...] = ()
     offline: bool = False
-    questions: Path | None = None  # a file
+    questions: Path | None = None
 
     def __post_init__(self) -> None:
         if self.url is not None and self.offline:
-            raise MTPCError("--offline writes with an engine that it starts itself; it does not go with --url.")
+            raise MTPCError(f"--offline starts an engine of its own; remove it, or remove --url {self.url}.")
 
 
 @contextmanager
-def server(request: Request, plan: Plan) -> Iterator[Server]:
-    """The server to write with: the one at ``url``, or one of our own that is gone afterwards.
+def server(request: DistillRequest, plan: DistillationPlan) -> Iterator[Server]:
+    """Provide a server: the one at ``url``, or one that is started and stopped again.
 
-    Errors: `MTPCError` where the engine is not installed or does not start.
+    Args:
+        request: Options of the command.
+        plan: Plan whose concurrency and lengths the server must support.
+
+    Yields:
+        The running server.
+
+    Raises:
+        MTPCError: The engine is not installed or does not start.
     """
     if request.url is not None:
         yield Server(request.url.rstrip("/"), [])
@@ -51,20 +72,31 @@ def server(request: Request, plan: Plan) -> Iterator[Server]:
     engine = find_engine(request.engine, request.offline)
     must_be_installed(engine)
     settings = ServerSettings(request.target, plan.concurrency, plan.longest, extra=request.server_arguments)
-    with tidy_end(), running(engine, settings, request.out / "server.log") as answering:
+    with exit_on_signals(), running(engine, settings, request.out / "server.log") as answering:
         yield answering()
 
 
-def distill(request: Request, plan: Plan, console: Console) -> Distillation:
-    """Write conversations into ``request.out``, then ``provenance.json``, also when it is broken off.
+def distill(request: DistillRequest, plan: DistillationPlan, console: Console) -> Distillation:
+    """Generate conversations into ``request.out`` and print a summary.
 
-    Errors: `MTPCError` for settings or files that are wrong, or a server that does not start or breaks off.
+    ``provenance.json`` is written even if the run is interrupted.
+
+    Args:
+        request: Options of the command.
+        plan: Amount and sampling of the conversations.
+        console: Console for the progress bar and the summary.
+
+    Returns:
+        The distillation, with its counts.
+
+    Raises:
+        MTPCError: A setting or file is wrong, or the server does not start or fails.
     """
     questions = () if request.questions is None else read_questions(request.questions, plan.seed)
     work = Distillation(ChatTemplate(request.target), request.out, plan, questions)
     with progress_on(console) as progress:
-        bar = progress.add_task("tokens of answers", total=plan.tokens, completed=work.tokens.total())
-        if not work.enough:
+        bar = progress.add_task("answer tokens", total=plan.tokens, completed=work.tokens.total())
+        if not work.is_complete:
             with server(request, plan) as served:
                 try:
                     work.run(served.url, served.model(), lambda tokens: progress.update(bar, completed=tokens))
@@ -74,8 +106,8 @@ def distill(request: Request, plan: Plan, console: Console) -> Distillation:
     return work
 
 
-def write_provenance(work: Distillation, request: Request, served: Server) -> None:
-    """``provenance.json`` beside the conversations."""
+def write_provenance(work: Distillation, request: DistillRequest, served: Server) -> None:
+    """Write ``provenance.json`` next to the conversations."""
     provenance.write(
         request.out,
         target=request.target.name,
@@ -85,16 +117,16 @@ def write_provenance(work: Distillation, request: Request, served: Server) -> No
         questions_sha256=None if request.questions is None else sha256(request.questions.read_bytes()).hexdigest(),
         conversations=dict(work.conversations),
         answer_tokens=dict(work.tokens),
-        left_out_in_this_run=dict(work.left_out),
+        left_out_in_this_run=dict(work.discarded),
     )
 
 
 def summary(work: Distillation) -> Table:
-    """What there is, by kind, and what was left out."""
-    table = Table("", "conversations", "tokens of answers", title=str(work.folder))
+    """Return a table of conversations by kind, and of discarded ones by reason."""
+    table = Table("", "conversations", "answer tokens", title=str(work.folder))
     for kind, count in sorted(work.conversations.items()):
         table.add_row(kind, f"{count:,}", f"{work.tokens[kind]:,}")
     table.add_row("all", f"{work.conversations.total():,}", f"{work.tokens.total():,}", end_section=True)
-    for reason, count in sorted(work.left_out.items()):
-        table.add_row(f"left out: {reason}", f"{count:,}", "")
+    for reason, count in sorted(work.discarded.items()):
+        table.add_row(f"discarded: {reason}", f"{count:,}", "")
     return table

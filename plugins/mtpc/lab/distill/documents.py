@@ -1,4 +1,4 @@
-"""Questions about a text that the target has written in an earlier answer: to sum it up, search it, rewrite it."""
+"""Questions about earlier answers of the target: summarize, translate, rewrite."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-KEPT = 512  # texts that may be asked about, the latest
-LENGTHS = range(48, 320)  # tokens of a text that is asked about
-BEFORE = (
+MAX_DOCUMENTS = 512  # latest answers that are kept
+DOCUMENT_TOKENS = range(48, 320)  # length of an answer that is kept
+LEADING_QUESTIONS = (
     "Summarize the following text in two sentences.",
     "Summarize this:",
     "What are the main points of this text?",
@@ -23,7 +23,7 @@ BEFORE = (
     "Continue this text:",
     "Write three questions that this text answers, with their answers:",
 )
-AFTER = (
+TRAILING_QUESTIONS = (
     "Summarize the text above.",
     "Question: what does the text above say first? Answer:",
     "Answer in one sentence: what is the text above about?",
@@ -32,22 +32,22 @@ AFTER = (
 
 
 class Documents:
-    """The latest answers of the target that may be asked about."""
+    """Latest answers of the target, as texts for new questions. ``add`` answers, then draw a ``question``."""
 
     def __init__(self) -> None:
-        self._texts: deque[str] = deque(maxlen=KEPT)
+        self._texts: deque[str] = deque(maxlen=MAX_DOCUMENTS)
 
     def add(self, text: str, tokens: Sequence[int]) -> None:
-        """Keep an answer, if it is neither too short nor too long."""
-        if len(tokens) in LENGTHS:
+        """Keep an answer if its number of tokens is in `DOCUMENT_TOKENS`."""
+        if len(tokens) in DOCUMENT_TOKENS:
             self._texts.append(text.strip())
 
-    def ask(self, generator: np.random.Generator) -> str | None:
-        """A whole user turn about one of the texts; None while there is none."""
+    def question(self, generator: np.random.Generator) -> str | None:
+        """Return a user turn about a random text, or None if there is no text yet."""
         if not self._texts:
             return None
         text = self._texts[int(generator.integers(len(self._texts)))]
-        number = int(generator.integers(len(BEFORE) + len(AFTER)))
-        if number < len(BEFORE):
-            return f"{BEFORE[number]}\n\n{text}"
-        return f"{text}\n\n{AFTER[number - len(BEFORE)]}"
+        number = int(generator.integers(len(LEADING_QUESTIONS) + len(TRAILING_QUESTIONS)))
+        if number < len(LEADING_QUESTIONS):
+            return f"{LEADING_QUESTIONS[number]}\n\n{text}"
+        return f"{text}\n\n{TRAILING_QUESTIONS[number - len(LEADING_QUESTIONS)]}"

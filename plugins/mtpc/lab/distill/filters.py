@@ -1,4 +1,4 @@
-"""What is left out of a distilled text: repetition, and what has been said before (FastMTP paper, appendix A)."""
+"""Filters of distilled text: repetitive answers and near duplicates (FastMTP paper, appendix A)."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-GRAM = 8  # tokens
-MOST_REPEATED = 0.5
+GRAM = 8  # tokens of a run
+MAX_REPEATED_SHARE = 0.5
 
 
 def repeated_share(tokens: Sequence[int]) -> float:
-    """Share of the runs of eight tokens that occurred before in the same text."""
+    """Return the share of the runs of `GRAM` tokens that occur earlier in the same text."""
     runs = [tuple(tokens[i : i + GRAM]) for i in range(len(tokens) - GRAM + 1)]
     return 1.0 - len(set(runs)) / len(runs) if runs else 0.0
 
 
 def is_repetitive(tokens: Sequence[int]) -> bool:
-    """Whether more than half of a text says again what it has said."""
-    return repeated_share(tokens) > MOST_REPEATED
+    """Return whether more than half of a text repeats itself."""
+    return repeated_share(tokens) > MAX_REPEATED_SHARE
 
 
 class NearDuplicates:
-    """Finds texts that share most of their runs of three words with an earlier one (MinHash, Broder 1997).
+    """Detector of texts that share most of their runs of three words with an earlier one (MinHash, Broder 1997).
 
-    Two texts whose sets of runs overlap by J (Jaccard) are taken for the same with probability 1 - (1 - J^4)^16: 2 % at
-    J = 0.2, one half at 0.45, 99.98 % at 0.8.
+    Texts whose sets of runs have Jaccard similarity J count as duplicates with probability 1 - (1 - J^4)^16. That is 2%
+    at J = 0.2, 50% at 0.45 and 99.98% at 0.8.
     """
 
     BANDS, ROWS = 16, 4
@@ -48,7 +48,7 @@ class NearDuplicates:
         return [(band, rows.tobytes()) for band, rows in enumerate(least.reshape(self.BANDS, self.ROWS))]
 
     def add(self, text: str) -> bool:
-        """Remember a text; whether it is new."""
+        """Store a text and return whether it is new."""
         keys = self._keys(text)
         new = self._seen.isdisjoint(keys)
         self._seen.update(keys)

@@ -1,4 +1,4 @@
-"""Questions out of a file, for the target to answer."""
+"""Questions from a file, for the target to answer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ import numpy as np
 from pydantic import AliasChoices, BaseModel, Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 
-# The kinds of conversations in other languages (`mtpc.lab.distill.topics`), by the codes that files give.
+# Kinds of conversations in other languages (`mtpc.lab.distill.topics`), by language code.
 OTHER_LANGUAGES = {"de": "german", "es": "spanish", "fr": "french", "it": "italian", "pt": "portuguese"}
 
 
 class Question(BaseModel):
-    """A line of such a file; what else it holds is not read."""
+    """Line of a file of questions. Other fields are ignored.
+
+    Attributes:
+        text: User turn, from the field "text" or "user".
+        kind: Kind of the question.
+        language: Language code of the question.
+    """
 
     text: Annotated[str, Field(min_length=1, validation_alias=AliasChoices("text", "user"))]
     kind: Annotated[str, Field(min_length=1)] = "question"
@@ -24,14 +30,22 @@ class Question(BaseModel):
 
     @property
     def kind_of_conversation(self) -> str:
-        """Its kind, or its language where that is another than English."""
+        """Kind of the conversation: the language for other languages than English, else ``kind``."""
         return OTHER_LANGUAGES.get(self.language, self.kind)
 
 
 def read_questions(file: Path, seed: int) -> list[Question]:
-    """The questions of a JSON Lines file, in an order that the seed draws.
+    """Read the questions of a JSON Lines file in random order.
 
-    Errors: `MTPCError` for a file that cannot be read, or a line that holds no question.
+    Args:
+        file: File to read.
+        seed: Seed of the order.
+
+    Returns:
+        The shuffled questions.
+
+    Raises:
+        MTPCError: The file cannot be read, holds no question, or has a line without one.
     """
     questions = []
     try:
@@ -39,9 +53,9 @@ def read_questions(file: Path, seed: int) -> list[Question]:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     expected = f'{file}, line {number}: expected a JSON object with the field "text" or "user"'
-                    questions.append(declared_json(Question, line, expected))
+                    questions.append(validated_json(Question, line, expected))
     except OSError as error:
-        raise MTPCError(f"the questions {file} cannot be read: {error}.") from None
+        raise MTPCError(f"--questions {file} cannot be read: {error}.") from None
     if not questions:
-        raise MTPCError(f"{file} holds no question.")
+        raise MTPCError(f"--questions {file} holds no question.")
     return [questions[i] for i in np.random.default_rng(seed).permutation(len(questions))]

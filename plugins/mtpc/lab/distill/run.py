@@ -1,4 +1,4 @@
-"""Lets the served target write conversations until there are enough of them or the time is up."""
+"""Generation of conversations with a served target, up to a number of tokens or a time limit."""
 
 from __future__ import annotations
 
@@ -12,65 +12,88 @@ from pathlib import Path
 import numpy as np
 
 from mtpc.errors import MTPCError
-from mtpc.lab.distill.client import Completion, Sampling, complete
+from mtpc.lab.distill.client import SampledCompletion, SamplingOptions, complete
 from mtpc.lab.distill.documents import Documents
 from mtpc.lab.distill.filters import NearDuplicates, is_repetitive
 from mtpc.lab.distill.questions import Question
-from mtpc.lab.distill.source import ask_about_source
+from mtpc.lab.distill.source import source_code_question
 from mtpc.lab.distill.topics import choose_opening
 from mtpc.lab.servers.connection import Connection
 from mtpc.lab.text.chat_template import ChatTemplate
-from mtpc.lab.text.conversations import FILE, Conversation, mend, read_conversations
+from mtpc.lab.text.conversations import FILE, Conversation, read_conversations, truncate_partial_line
 
-LEAST_CHARACTERS = 12  # of a user turn
-LEAST_TOKENS = 16  # of an answer
-RETRIES = 6  # of a request: within half a minute
-PROMPT_TOKENS = 768  # of a question at most: room for the template and one about source code or a text
+MIN_QUESTION_CHARACTERS = 12
+MIN_ANSWER_TOKENS = 16
+RETRIES = 6  # of a failed request, within half a minute
+MAX_PROMPT_TOKENS = 768  # longest question, chat template and quoted text included
 
-Ask = Callable[[list[int], Sampling, int], Awaitable[Completion]]  # (prompt, how, seed)
+Generate = Callable[[list[int], SamplingOptions, int], Awaitable[SampledCompletion]]  # (prompt, sampling, seed)
 
 
-class LeftOut(Exception):  # noqa: N818 (not an error)
-    """A conversation is of no use; the message is the reason that is counted."""
+class ConversationRejected(Exception):  # noqa: N818 (not an error)
+    """A conversation was discarded. The message is the reason that is counted."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How much is written, and how."""
+class DistillationPlan:
+    """Amount and sampling of the conversations.
 
-    tokens: int = 600_000  # of answers, those of earlier runs included
+    Attributes:
+        tokens: Answer tokens to stop at, those of earlier runs included.
+        minutes: Time limit in minutes. None: no limit.
+        concurrency: Conversations at a time.
+        seed: Seed of questions and sampling.
+        user: Sampling of user turns that the target generates.
+        answer: Sampling of the answers.
+    """
+
+    tokens: int = 600_000
     minutes: float | None = None
     concurrency: int = 32
     seed: int = 0
-    user: Sampling = field(default_factory=lambda: Sampling(128, temperature=0.8, top_k=50))
-    answer: Sampling = field(default_factory=lambda: Sampling(512))
+    user: SamplingOptions = field(default_factory=lambda: SamplingOptions(128, temperature=0.8, top_k=50))
+    answer: SamplingOptions = field(default_factory=lambda: SamplingOptions(512))
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest conversation."""
-        return self.user.max_tokens + self.answer.max_tokens + PROMPT_TOKENS
+        """Longest conversation, in tokens."""
+        return self.user.max_tokens + self.answer.max_tokens + MAX_PROMPT_TOKENS
 
 
 class Distillation:
-    """Conversations in a folder, and what was left out by reason.
+    """Generation of conversations into a folder, resumable.
 
-    The folder may hold those of an earlier run: they count, and nothing like them is added.  questions: answered first,
-    those that the folder does not hold yet; after them the target asks itself.
+    The constructor reads the conversations of earlier runs. They count towards the plan, and near duplicates of them
+    are discarded. Call ``run`` unless ``is_complete``.
 
-    Errors: `MTPCError` for a folder whose file cannot be read.
+    Args:
+        template: Chat template of the target.
+        folder: Folder of the conversations. It is created if needed.
+        plan: Amount and sampling.
+        questions: Questions to answer first. After them, the target generates its own.
+
+    Attributes:
+        tokens: Answer tokens by kind.
+        conversations: Number of conversations by kind.
+        discarded: Number of discarded conversations of this run, by reason.
+
+    Raises:
+        MTPCError: The file of an earlier run cannot be read.
     """
 
-    def __init__(self, template: ChatTemplate, folder: Path, plan: Plan, questions: Sequence[Question] = ()) -> None:
+    def __init__(
+        self, template: ChatTemplate, folder: Path, plan: DistillationPlan, questions: Sequence[Question] = ()
+    ) -> None:
         self.template, self.plan, self.folder = template, plan, folder
-        self._given, self._documents = iter(questions), Documents()
+        self._file_questions, self._documents = iter(questions), Documents()
         self._started = time.monotonic()
-        self.tokens: Counter[str] = Counter()  # of answers, by kind
+        self.tokens: Counter[str] = Counter()
         self.conversations: Counter[str] = Counter()
-        self.left_out: Counter[str] = Counter()
+        self.discarded: Counter[str] = Counter()
         self._questions, self._answers = NearDuplicates(), NearDuplicates()
         self._next = 0
         folder.mkdir(parents=True, exist_ok=True)
-        mend(folder)
+        truncate_partial_line(folder)
         if (folder / FILE).is_file():
             for conversation in read_conversations(folder):
                 self._count(conversation)
@@ -85,30 +108,36 @@ class Distillation:
             self._documents.add(conversation.answer, conversation.answer_tokens)
 
     @property
-    def enough(self) -> bool:
-        """Whether the plan's tokens are there."""
+    def is_complete(self) -> bool:
+        """Whether the planned number of tokens is reached."""
         return self.tokens.total() >= self.plan.tokens
 
     @property
-    def late(self) -> bool:
-        """Whether the plan's time is up; it began when this object was made, before any server was started."""
+    def is_out_of_time(self) -> bool:
+        """Whether the time limit is reached, counted from the construction of this object."""
         return self.plan.minutes is not None and time.monotonic() - self._started > 60 * self.plan.minutes
 
     def run(self, url: str, model: str, progress: Callable[[int], None]) -> None:
-        """Write until there is enough or the time is up; ``progress`` gets the tokens there are.
+        """Generate conversations until the plan is complete or out of time.
 
-        A request that fails is sent again, and at last left out.
+        A failed request is retried, then discarded.
 
-        Errors: `MTPCError` when more requests fail in a row than are sent at a time; what is written stays.
+        Args:
+            url: Address of the server.
+            model: Name of the served model.
+            progress: Called with the total number of answer tokens after every conversation.
+
+        Raises:
+            MTPCError: More requests in a row failed than are sent concurrently. Written conversations are kept.
         """
         asyncio.run(self._run(url, model, progress))
 
     async def _run(self, url: str, model: str, progress: Callable[[int], None]) -> None:
         with (self.folder / FILE).open("a", encoding="utf-8") as file:
             async with Connection(url, RETRIES) as connection:
-                failed = 0  # in a row
+                failed = 0  # failed requests in a row
 
-                async def ask(prompt: list[int], sampling: Sampling, seed: int) -> Completion:
+                async def generate(prompt: list[int], sampling: SamplingOptions, seed: int) -> SampledCompletion:
                     nonlocal failed
                     try:
                         completion = await complete(connection, model, prompt, self.template.end, sampling, seed)
@@ -116,17 +145,17 @@ class Distillation:
                         failed += 1
                         if failed > self.plan.concurrency:
                             raise
-                        raise LeftOut("request failed") from None
+                        raise ConversationRejected("request failed") from None
                     failed = 0
                     return completion
 
                 async def work() -> None:
-                    while not self.enough and not self.late:
+                    while not self.is_complete and not self.is_out_of_time:
                         index, self._next = self._next, self._next + 1
                         try:
-                            conversation = await self._converse(index, ask)
-                        except LeftOut as reason:
-                            self.left_out[str(reason)] += 1
+                            conversation = await self._converse(index, generate)
+                        except ConversationRejected as reason:
+                            self.discarded[str(reason)] += 1
                             continue
                         self._count(conversation)
                         file.write(conversation.to_json() + "\n")
@@ -135,51 +164,47 @@ class Distillation:
 
                 await asyncio.gather(*(work() for _ in range(self.plan.concurrency)))
 
-    async def _converse(self, index: int, ask: Ask) -> Conversation:
-        """One conversation.
-
-        Errors: `LeftOut` where it is of no use.
-        """
+    async def _converse(self, index: int, generate: Generate) -> Conversation:
+        """Generate one conversation. Raise `ConversationRejected` if it is discarded."""
         generator = np.random.default_rng((self.plan.seed, index))
         seed = int(generator.integers(1 << 31))
-        given = next(self._given, None)
-        if given is None:
-            kind, user = await self._asked_by_itself(generator, seed, ask)
+        question = next(self._file_questions, None)
+        if question is None:
+            kind, user = await self._generate_question(generator, seed, generate)
         else:
-            kind, user = given.kind_of_conversation, given.text.strip()
-        if len(user) < LEAST_CHARACTERS:
-            raise LeftOut("question too short")
+            kind, user = question.kind_of_conversation, question.text.strip()
+        if len(user) < MIN_QUESTION_CHARACTERS:
+            raise ConversationRejected("question too short")
         if not self._questions.add(user):
-            raise LeftOut("question seen before")
+            raise ConversationRejected("question seen before")
         prompt = self.template.question(user)
-        if len(prompt) > PROMPT_TOKENS:
-            raise LeftOut("question too long")
-        answer = await ask(prompt, self.plan.answer, seed)
+        if len(prompt) > MAX_PROMPT_TOKENS:
+            raise ConversationRejected("question too long")
+        answer = await generate(prompt, self.plan.answer, seed)
         if answer.finish not in ("stop", "length"):
-            raise LeftOut("answer broken off")
+            raise ConversationRejected("answer broken off")
         ids = answer.ids or (*self.template.encode(answer.text), *(self.template.end,) * (answer.finish == "stop"))
-        if len(ids) < LEAST_TOKENS:
-            raise LeftOut("answer too short")
+        if len(ids) < MIN_ANSWER_TOKENS:
+            raise ConversationRejected("answer too short")
         if is_repetitive(ids):
-            raise LeftOut("answer repeats itself")
+            raise ConversationRejected("answer repeats itself")
         if not self._answers.add(answer.text):
-            raise LeftOut("answer seen before")
+            raise ConversationRejected("answer seen before")
         return Conversation(index, kind, user, answer.text, (*prompt, *ids), len(prompt), answer.finish)
 
-    async def _asked_by_itself(self, generator: np.random.Generator, seed: int, ask: Ask) -> tuple[str, str]:
-        """The kind of a question and the question.
-
-        Errors: `LeftOut` where it is of no use.
-        """
+    async def _generate_question(
+        self, generator: np.random.Generator, seed: int, generate: Generate
+    ) -> tuple[str, str]:
+        """Return the kind of a question and the question. Raise `ConversationRejected` if there is none."""
         kind, words = choose_opening(generator, self.tokens)
         if kind == "source":
-            return kind, ask_about_source(generator)
+            return kind, source_code_question(generator)
         if kind == "document":
-            question = self._documents.ask(generator)
+            question = self._documents.question(generator)
             if question is None:
-                raise LeftOut("no text to ask about yet")
+                raise ConversationRejected("no text for a question yet")
             return kind, question
-        turn = await ask(self.template.opened_turn(words), self.plan.user, seed)
+        turn = await generate(self.template.opened_turn(words), self.plan.user, seed)
         if turn.finish != "stop":
-            raise LeftOut("question without an end")
+            raise ConversationRejected("question without an end")
         return kind, (words + turn.text).strip()

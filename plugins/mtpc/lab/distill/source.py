@@ -1,4 +1,4 @@
-"""Questions about source code: functions of the running interpreter's standard library (licence PSF-2.0)."""
+"""Questions about source code: functions of the running interpreter's standard library (license PSF-2.0)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from mtpc.lab.text.corpus import python_standard_library
 
-LINES = range(4, 25)  # of a function that is asked about
+FUNCTION_LINES = range(4, 25)  # length of a function in a question
 QUESTIONS = (
     "Explain what this Python function does:",
     "What does this Python function return?",
@@ -25,20 +25,20 @@ QUESTIONS = (
 
 @cache
 def functions() -> tuple[str, ...]:
-    """Functions and methods of a few lines each, as they stand in the library, without their indentation."""
+    """Return the short functions and methods of the library, without their indentation."""
     blocks = []
     for document in python_standard_library():
-        lines = document.text.split("\n")  # as ast counts them: a form feed ends none
+        lines = document.text.split("\n")  # as ast counts lines: a form feed does not end one
         for node in ast.walk(ast.parse(document.text)):
             if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
                 block = lines[node.lineno - 1 : node.end_lineno]
-                if len(block) in LINES and _parses(function := textwrap.dedent("\n".join(block))):
+                if len(block) in FUNCTION_LINES and _parses(function := textwrap.dedent("\n".join(block))):
                     blocks.append(function)
     return tuple(blocks)
 
 
 def _parses(function: str) -> bool:
-    """Not where a text in it that goes over several lines has less indentation than the code."""
+    """Return whether a dedented function parses; some with multi-line strings do not."""
     try:
         ast.parse(function)
     except SyntaxError:
@@ -46,8 +46,8 @@ def _parses(function: str) -> bool:
     return True
 
 
-def ask_about_source(generator: np.random.Generator) -> str:
-    """A whole user turn: a question and a function."""
+def source_code_question(generator: np.random.Generator) -> str:
+    """Return a user turn: a random question about a random function."""
     question = QUESTIONS[generator.integers(len(QUESTIONS))]
     code = functions()[generator.integers(len(functions()))]
     return f"{question}\n\n```python\n{code}\n```"

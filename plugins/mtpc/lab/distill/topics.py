@@ -1,8 +1,8 @@
-"""What the sampled user turns are about: kinds of talk, their shares, and the words they open with.
+"""Topics of the generated user turns: kinds, their shares, and opening words.
 
-The target itself writes the user turns. Left alone it stays close to what it has seen most, so a turn is opened with a
-few words that set its kind: a question of everyday life, of reasoning, of programming, in another language. Source code
-to talk about comes from `mtpc.lab.distill.source`, texts from `mtpc.lab.distill.documents`.
+The target generates the user turns. Without guidance it repeats the most frequent topics, so each turn starts with a
+few words that set its kind: everyday life, reasoning, programming, another language. Questions about source code come
+from `mtpc.lab.distill.source`, questions about texts from `mtpc.lab.distill.documents`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Shares of the paper's data (appendix A: 42 % general, 18 % reasoning, 13 % code, 27 % another language).
+# Shares of the FastMTP paper's data (appendix A: 42% general, 18% reasoning, 13% code, 27% another language).
 SHARES = {
     "chat": 0.32,
     "document": 0.10,
@@ -25,7 +25,7 @@ SHARES = {
     "italian": 0.03,
     "portuguese": 0.03,
 }
-MOST = 4.0
+MAX_CORRECTION = 4.0  # factor by which a kind's share is raised or lowered at most
 
 SUBJECTS = (
     "healthy food", "the history of Rome", "the solar system", "a job interview", "climate change", "gardening",
@@ -69,7 +69,7 @@ TASKS = (
     "sets",
 )  # fmt: skip
 
-# {} stands for one of the kind's subjects.
+# {} is replaced by one of the kind's subjects.
 OPENINGS: dict[str, tuple[tuple[str, ...], Sequence[str]]] = {
     "chat": (
         (
@@ -145,28 +145,36 @@ OPENINGS: dict[str, tuple[tuple[str, ...], Sequence[str]]] = {
 
 
 class Opening(NamedTuple):
-    """The kind of a user turn and the words that it starts with."""
+    """Start of a user turn.
+
+    Attributes:
+        kind: Kind of the conversation.
+        words: First words of the turn. Empty for kinds whose whole turns come from elsewhere.
+    """
 
     kind: str
     words: str
 
 
-def chances(tokens: Mapping[str, int]) -> dict[str, float]:
-    """How likely the next conversation is of each kind, given the tokens that there are of each.
+def kind_probabilities(tokens: Mapping[str, int]) -> dict[str, float]:
+    """Return the probability of each kind for the next conversation.
 
-    A kind is chosen by its share, up to four times as often where there is too little of it (much of what the target
-    writes in other languages is left out), and as much less often where there is too much.
+    Kinds with too few tokens are chosen up to `MAX_CORRECTION` times as often as their share, kinds with too many less
+    often. This compensates for discarded conversations, which are frequent in other languages.
+
+    Args:
+        tokens: Answer tokens of each kind so far.
     """
     total = sum(tokens.values())
     wanted = {kind: (share * total + 1) / (tokens.get(kind, 0) + 1) for kind, share in SHARES.items()}
-    weights = {kind: SHARES[kind] * min(MOST, max(1 / MOST, wanted[kind])) for kind in SHARES}
+    weights = {kind: SHARES[kind] * min(MAX_CORRECTION, max(1 / MAX_CORRECTION, wanted[kind])) for kind in SHARES}
     return {kind: weight / sum(weights.values()) for kind, weight in weights.items()}
 
 
 def choose_opening(generator: np.random.Generator, tokens: Mapping[str, int]) -> Opening:
-    """A kind by its chances and an opening of that kind; those of kinds that bring whole turns are left empty."""
-    odds = chances(tokens)
-    kind = str(generator.choice(list(odds), p=list(odds.values())))
+    """Return a random opening, of a kind drawn from `kind_probabilities`."""
+    probabilities = kind_probabilities(tokens)
+    kind = str(generator.choice(list(probabilities), p=list(probabilities.values())))
     if kind not in OPENINGS:
         return Opening(kind, "")
     openings, subjects = OPENINGS[kind]

@@ -1,6 +1,6 @@
-"""Says whether this machine can serve a drafter, and what mends it if not."""
+"""Checks whether this machine can serve a drafter, and names the fix for each problem."""
 
 from mtpc.lab.doctor.checks import examine
-from mtpc.serving.finding import Finding
+from mtpc.serving.check_result import CheckResult
 
-__all__ = ["Finding", "examine"]
+__all__ = ["CheckResult", "examine"]

@@ -1,1 +1,1 @@
-"""Acceptance of drafters without an engine: in closed form along what the target wrote, and by the real loop."""
+"""Acceptance of drafters without an engine, in closed form on text of the target and by actual decoding."""

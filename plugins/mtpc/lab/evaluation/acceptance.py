@@ -1,10 +1,9 @@
-"""Expected acceptance along text that the target wrote, in closed form.
+"""Expected acceptance along text that the target generated, in closed form.
 
-Rejection sampling emits a token x that equals the draft's with probability min(p, q)(x), out of p(x)
-in all.  So, given the text that was emitted, draft i was accepted with probability min(1, q/p)(x_i),
-independently of the rest: acceptance along a given text is a Markov chain over positions, and the
-number of steps that speculative decoding takes for it is found by summing over the chain instead of
-by running it (Leviathan et al. 2022, section 3; the chain is this project's).
+Rejection sampling emits the draft token x with probability min(p, q)(x), out of p(x) in all. Given the emitted text,
+draft token i was therefore accepted with probability min(1, q/p)(x_i), independently of the others. Acceptance along a
+given text is a Markov chain over positions. Summing over the chain gives the expected number of decoding steps without
+running them. Rejection sampling: Leviathan et al. 2022, section 3. The chain is this project's.
 """
 
 from __future__ import annotations
@@ -19,55 +18,61 @@ from torch import Tensor
 from mtpc.verify import Rates, rates_from_marginal
 
 
-class Counts(NamedTuple):
-    """Expected numbers, which add up over texts: of steps, float64 [], and of each draft's acceptances, float64 [K].
+class ExpectedCounts(NamedTuple):
+    """Expected counts along texts. Counts of several texts are added.
 
-    positions: float64 [], where a step could start.  there: float64 [K], acceptances if one started at each of them.
-    right: float64 [K], the same if all drafts before were accepted.
+    Attributes:
+        steps: Decoding steps, float64 [].
+        accepted: Acceptances of each draft token, float64 [K].
+        positions: Positions at which a step could start, float64 [].
+        accepted_anywhere: Acceptances if one step started at each position, float64 [K].
+        accepted_given_text: The same if all earlier draft tokens were accepted, float64 [K].
     """
 
     steps: Tensor
     accepted: Tensor
     positions: Tensor
-    there: Tensor
-    right: Tensor
+    accepted_anywhere: Tensor
+    accepted_given_text: Tensor
 
-    def plus(self, other: Counts) -> Counts:
-        """The numbers of both texts."""
-        return Counts(*map(torch.add, self, other))
+    def plus(self, other: ExpectedCounts) -> ExpectedCounts:
+        """Return the sum of both counts."""
+        return ExpectedCounts(*map(torch.add, self, other))
 
     @property
     def rates(self) -> Rates:
-        """Acceptance; zero where there is no step."""
+        """Acceptance rates and acceptance length; zero without steps."""
         return rates_from_marginal((self.accepted / self.steps.clamp_min(torch.finfo().tiny)).tolist())
 
     @property
-    def length_anywhere(self) -> float:
-        """Tokens of a step that starts at any position, all weighing the same.
+    def uniform_length(self) -> float:
+        """Acceptance length of steps that start at every position, equally weighted.
 
-        What accepts at least as much at each has no smaller one; its `rates` may, as it visits other positions.
+        It never falls when acceptance rises at every position. ``rates`` can fall, because steps then start at other
+        positions.
         """
-        return 1.0 + float(self.there.sum() / self.positions.clamp_min(1))
+        return 1.0 + float(self.accepted_anywhere.sum() / self.positions.clamp_min(1))
 
     @property
     def accuracy(self) -> list[float]:
-        """Of each draft, given everything before it right, all positions weighing the same.
+        """Conditional acceptance rate of each draft token, with all positions equally weighted.
 
-        At temperature 0 that of the most probable token, as in the Gumiho paper's figure 6.
+        At temperature 0 it is the accuracy of the most probable token, as in the Gumiho paper's figure 6.
         """
-        return (self.right / self.positions.clamp_min(1)).tolist()
+        return (self.accepted_given_text / self.positions.clamp_min(1)).tolist()
 
     def to_json(self) -> dict[str, Any]:
-        """Rounded for a report."""
-        anywhere, accuracy = round(self.length_anywhere, 4), [round(rate, 4) for rate in self.accuracy]
+        """Return the figures of a report, rounded to four digits."""
+        anywhere, accuracy = round(self.uniform_length, 4), [round(rate, 4) for rate in self.accuracy]
         return self.rates.to_json() | {"length_anywhere": anywhere, "accuracy_given_the_text": accuracy}
 
 
-def expected_counts(accept: Tensor) -> Counts:
-    """The numbers of texts of equal length.
+def expected_counts(accept: Tensor) -> ExpectedCounts:
+    """Return the expected counts of texts of equal length.
 
-    accept: float64 [S, L, K]; accept[s, t, i] is the probability that, in a step that starts after
-    position t of text s, draft i + 1 is accepted when those before it were.
+    Args:
+        accept: Conditional acceptance probabilities, float64 [S, L, K]. accept[s, t, i] belongs to draft token i + 1 of
+            a step after position t of text s. It is conditional on the acceptance of the earlier draft tokens.
     """
     texts, length, drafts = accept.shape
     marginal = accept.cumprod(-1)  # [S, L, K]
@@ -80,21 +85,27 @@ def expected_counts(accept: Tensor) -> Counts:
     weights = visits[:, :length, None]
     positions = torch.tensor(texts * length, dtype=accept.dtype)
     there, right = marginal.sum((0, 1)), accept.sum((0, 1))
-    return Counts(weights.sum(), (weights * marginal).sum((0, 1)), positions, there, right)
+    return ExpectedCounts(weights.sum(), (weights * marginal).sum((0, 1)), positions, there, right)
 
 
-def counts_along(accept: Iterable[Tensor]) -> Counts:
-    """The numbers of texts of any lengths, at least one: float64 [L, K] of each; L is 0 where no step has room."""
+def counts_along(accept: Iterable[Tensor]) -> ExpectedCounts:
+    """Return the expected counts of texts of any lengths.
+
+    Args:
+        accept: Conditional acceptance probabilities of each text, float64 [L, K], at least one text. L is 0 for a text
+            that is too short for a step.
+    """
     by_length: dict[int, list[Tensor]] = {}
     for text in accept:
         by_length.setdefault(len(text), []).append(text)
     parts = [expected_counts(torch.stack(texts)) for texts in by_length.values()]
-    return reduce(Counts.plus, parts)
+    return reduce(ExpectedCounts.plus, parts)
 
 
 def decode_acceptance(accept: Tensor) -> Rates:
-    """Acceptance of speculative decoding along texts, a position weighed by how often a step starts there.
+    """Return the acceptance of speculative decoding along texts.
 
-    accept: as `expected_counts`.
+    Args:
+        accept: Conditional acceptance probabilities as in `expected_counts`.
     """
     return expected_counts(accept).rates

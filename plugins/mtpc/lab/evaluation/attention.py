@@ -1,4 +1,4 @@
-"""What a step of an autoregressive part attends to in training: what it does in an engine, or in the FastMTP paper."""
+"""Attention of draft steps in training: as served by an engine, or as in the FastMTP paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speculative decoding of one text with any drafter, without an engine: the real loop, for its acceptance."""
+"""Speculative decoding of one text with any drafter, without an engine, to measure acceptance."""
 
 from __future__ import annotations
 
@@ -12,32 +12,38 @@ from transformers import DynamicCache
 from mtpc.draw import draw
 from mtpc.lab.targets.frozen import Features, FrozenTarget
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session, shorten
+from mtpc.methods.reference import ReferenceDrafter, truncate_cache
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import verify_greedy, verify_rejection
 
 
 @dataclass
-class Decoded:
-    """The new tokens, and how many drafts each step of the target accepted.
+class DecodedText:
+    """Generated tokens and the acceptance of each decoding step.
 
-    peaks: of each step's drafts, where they are drawn, the largest probability that each could have had.
+    Attributes:
+        tokens: Generated tokens.
+        accepted: Accepted draft tokens of each step.
+        confidence: Largest probability of each draft token's distribution, by step. Empty when greedy.
     """
 
     tokens: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
-    peaks: list[list[float]] = field(default_factory=list)
+    confidence: list[list[float]] = field(default_factory=list)
 
 
 class TargetSession:
-    """The target with the keys and values of the text that it has read."""
+    """Target with cached keys and values of one text.
+
+    Each ``read`` continues the text of the previous one, of which it keeps the first ``keep`` tokens.
+    """
 
     def __init__(self, target: FrozenTarget) -> None:
         self.target, self.cache = target, DynamicCache()
 
     def read(self, tokens: list[int], keep: int) -> Features:
-        """The target's view of m tokens after the first ``keep`` of those read before: [1, m, d] and [1, m, V]."""
-        shorten(self.cache, keep)
+        """Return the target's features of m tokens after the first ``keep`` cached ones: [1, m, d] and [1, m, V]."""
+        truncate_cache(self.cache, keep)
         ids = torch.tensor([tokens], device=self.target.device)
         model = self.target.model
         hidden = model.model(input_ids=ids, past_key_values=self.cache, use_cache=True).last_hidden_state
@@ -53,49 +59,64 @@ def speculate(
     max_tokens: int,
     num_drafts: int,
     *,
-    ends: Collection[int] = (),
+    end_tokens: Collection[int] = (),
     temperature: float = 0.0,
     generator: torch.Generator | None = None,
-) -> Decoded:
-    """Continue a prompt of at least two tokens, up to one of ``ends`` or so many tokens; temperature 0 is greedy."""
-    decoded, reader, session = Decoded(), TargetSession(target), Session(drafter, head)
+) -> DecodedText:
+    """Continue a prompt by speculative decoding.
+
+    Args:
+        target: Frozen target.
+        drafter: Drafter on the target's device.
+        head: Output head of the target.
+        prompt: Token ids, at least two.
+        max_tokens: Longest output, in tokens.
+        num_drafts: Draft tokens K per step.
+        end_tokens: Tokens that end the output.
+        temperature: Temperature of target and drafter; 0 is greedy.
+        generator: Source of random numbers. None uses torch's default one.
+
+    Returns:
+        The output with the acceptance of each step.
+    """
+    decoded, target_session, session = DecodedText(), TargetSession(target), ReferenceDrafter(drafter, head)
 
     def uniforms(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator, dtype=torch.float64).to(target.device)
 
     dtype = next(drafter.parameters()).dtype
-    hidden, logits = reader.read(prompt, 0)
+    hidden, logits = target_session.read(prompt, 0)
     first = logits[:, -1]
     text = [*prompt, int(first.argmax() if temperature == 0 else draw(probabilities(first, temperature), uniforms(1)))]
-    known = 0  # positions that the session has taken up; ``hidden`` is of those after them
-    while len(text) - len(prompt) < max_tokens and text[-1] not in ends:
-        following = torch.tensor([text[known + 1 :]], device=target.device)
+    processed = 0  # positions that the session has read; ``hidden`` belongs to those after them
+    while len(text) - len(prompt) < max_tokens and text[-1] not in end_tokens:
+        following = torch.tensor([text[processed + 1 :]], device=target.device)
         noise = None if temperature == 0 else uniforms(1, num_drafts)
-        heat = None if temperature == 0 else torch.full((1,), temperature, device=target.device)
-        draft = session.draft(hidden.to(dtype), following, num_drafts, heat, noise)
-        known = len(text) - 1
-        hidden, logits = reader.read([text[-1], *draft.tokens[0].tolist()], known)
+        temperatures = None if temperature == 0 else torch.full((1,), temperature, device=target.device)
+        draft = session.draft(hidden.to(dtype), following, num_drafts, temperatures, noise)
+        processed = len(text) - 1
+        hidden, logits = target_session.read([text[-1], *draft.tokens[0].tolist()], processed)
         if draft.probs is None:
-            verdict = verify_greedy(draft.tokens, logits)
+            verified = verify_greedy(draft.tokens, logits)
         else:
             p = probabilities(logits, temperature)
-            decoded.peaks.append(draft.probs[0].amax(1).tolist())
-            verdict = verify_rejection(draft.tokens, draft.probs, p, uniforms(1, num_drafts), uniforms(1))
-        accepted = int(verdict.accepted[0])
+            decoded.confidence.append(draft.probs[0].amax(1).tolist())
+            verified = verify_rejection(draft.tokens, draft.probs, p, uniforms(1, num_drafts), uniforms(1))
+        accepted = int(verified.accepted[0])
         hidden = hidden[:, : accepted + 1]
-        new = verdict.tokens[0, : accepted + 1].tolist()
-        text += until(new, ends)
+        new = verified.tokens[0, : accepted + 1].tolist()
+        text += cut_after_end(new, end_tokens)
         decoded.accepted.append(accepted)
     decoded.tokens = text[len(prompt) :][:max_tokens]
     return decoded
 
 
-def until(tokens: list[int], ends: Collection[int]) -> list[int]:
-    """The tokens up to the first that ends the text, with it."""
-    last = next((i for i, token in enumerate(tokens) if token in ends), len(tokens))
+def cut_after_end(tokens: list[int], end_tokens: Collection[int]) -> list[int]:
+    """Return the tokens up to and including the first end token."""
+    last = next((i for i, token in enumerate(tokens) if token in end_tokens), len(tokens))
     return tokens[: last + 1]
 
 
 def probabilities(logits: Tensor, temperature: float) -> Tensor:
-    """The target's distribution: float32 [..., V]."""
+    """Return the distribution at a temperature above 0: logits [..., V] -> float32 [..., V]."""
     return torch.softmax(logits / temperature, -1)

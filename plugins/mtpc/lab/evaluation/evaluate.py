@@ -1,4 +1,4 @@
-"""Acceptance of drafters of one target by kind of text and temperature: the numbers of `mtpc evaluate`."""
+"""Acceptance of drafters by kind of text and temperature, for `mtpc evaluate`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import torch
 from torch import Tensor
 
 from mtpc.errors import MTPCError
-from mtpc.lab.evaluation.acceptance import Counts, counts_along
+from mtpc.lab.evaluation.acceptance import ExpectedCounts, counts_along
 from mtpc.lab.evaluation.decoding import speculate
-from mtpc.lab.evaluation.prompts import Prompts, check
+from mtpc.lab.evaluation.prompts import Prompts, check_prompts
 from mtpc.lab.evaluation.scorer import step_acceptance
-from mtpc.lab.evaluation.texts import Text, View, view, write_texts
-from mtpc.lab.evaluation.trees import NO_TREES, Trees, check_trees, tree_acceptance
+from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, generate_texts, text_features
+from mtpc.lab.evaluation.trees import NO_TREES, TreeSettings, check_trees, tree_acceptance
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device
 from mtpc.methods.drafter import Drafter, check_drafts, load_drafter
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import Rates, rates_from_counts
 
-ALL = "all"  # kinds together
-NO_EVIDENCE = "no evidence"  # the window with the target's own token summed out, not conditioned on
+ALL = "all"  # all kinds of text together
+NO_EVIDENCE = "no evidence"  # the parallel part with the target's token summed out, instead of conditioned on it
 REAL_LOOP = "real loop"
 
 # By drafter, or "DRAFTER, tree of SIZE", and by column ("code T=1", "all T=0, real loop"): `Counts.to_json`.
@@ -32,81 +32,124 @@ Results = dict[str, dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is computed.
+class EvaluationPlan:
+    """Settings of an evaluation.
 
-    length: tokens that the target writes after each prompt, at most.  num_drafts: of a step, and of one path of a tree;
-    None: as many as each drafter is made for.  loop: prompts of each kind that are decoded step by step as well.
+    Attributes:
+        temperatures: Sampling temperatures; 0 is greedy.
+        length: Longest output that the target generates per prompt, in tokens.
+        num_drafts: Draft tokens K per step, and depth of a tree. None uses the number that each drafter is made for.
+        loop: Prompts of each kind that are also decoded step by step.
+        trees: Draft trees to evaluate.
+        seed: Seed of the sampling.
     """
 
     temperatures: Sequence[float] = (1.0, 0.5, 0.0)
     length: int = 128
     num_drafts: int | None = None
     loop: int = 2
-    trees: Trees = NO_TREES
+    trees: TreeSettings = NO_TREES
     seed: int = 0
 
 
-class Scored:
-    """What is computed of one drafter along each text.
+class DrafterScorer:
+    """Evaluation of one drafter along texts of the target.
 
-    Errors: `MTPCError` for more drafts than it can draft, trees that it cannot grow, a drafter that only copies, or one
-    that reads a state between the target's layers.
+    Args:
+        name: Name of the drafter in the results.
+        drafter: Drafter on the target's device.
+        head: Output head of the target.
+        plan: Settings of the evaluation.
+
+    Raises:
+        MTPCError: The drafter cannot draft that many tokens or such trees, has no drafter tokens but prompt lookup, or
+            reads a hidden state between the target's layers.
     """
 
-    def __init__(self, name: str, drafter: Drafter, head: SharedHead, plan: Plan) -> None:
+    def __init__(self, name: str, drafter: Drafter, head: SharedHead, plan: EvaluationPlan) -> None:
         if not drafter.config.own_drafts:
-            raise MTPCError(f"{name} only copies: there is nothing to score; `mtpc bench` measures what is accepted.")
+            raise MTPCError(
+                f"{name} only copies (prompt lookup), which cannot be scored; measure it with `mtpc bench`."
+            )
         check_state(name, drafter.config)
         self.name, self.drafter, self.head, self.plan = name, drafter, drafter.head(head), plan
         self.drafts = drafter.config.num_drafts if plan.num_drafts is None else plan.num_drafts
         check_drafts(drafter.config, self.drafts, "the number of drafts", name)
         check_trees(drafter, self.head, plan.trees, self.drafts)
 
-    def along(self, text: View, temperature: float) -> dict[tuple[str, str], Tensor]:
-        """The acceptance of each draft, [L', K], by title and by what is special about it ("" where nothing is)."""
+    def acceptance(self, text: TextFeatures, temperature: float) -> dict[tuple[str, str], Tensor]:
+        """Return the conditional acceptance along a text.
+
+        Args:
+            text: Text with the target's features.
+            temperature: Temperature of target and drafter; 0 is greedy.
+
+        Returns:
+            Acceptance probability of each draft token, float64 [L', K], by title and note. The note is "" or
+            `NO_EVIDENCE`.
+        """
         drafter, parallel = self.drafter, self.drafter.parallel
-        found = {(self.name, ""): step_acceptance(drafter, self.head, text, self.drafts, temperature)}
-        if temperature == 1 and drafter.config.draft_steps == 0 and parallel is not None and parallel.given:
-            blind = step_acceptance(drafter, self.head, text, self.drafts, temperature, conditioned=False)
-            found[self.name, NO_EVIDENCE] = blind
+        accept = {(self.name, ""): step_acceptance(drafter, self.head, text, self.drafts, temperature)}
+        if temperature == 1 and drafter.config.draft_steps == 0 and parallel is not None and parallel.num_evidence:
+            unconditioned = step_acceptance(drafter, self.head, text, self.drafts, temperature, conditioned=False)
+            accept[self.name, NO_EVIDENCE] = unconditioned
         trees = tree_acceptance(drafter, self.head, text, self.plan.trees, temperature, self.drafts)
-        return found | {(f"{self.name}, {title}", ""): accept for title, accept in trees.items()}
+        return accept | {(f"{self.name}, {title}", ""): of_tree for title, of_tree in trees.items()}
 
 
-def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter], plan: Plan) -> Results:
-    """Score drafters, on the target's device, along what it writes after each prompt.
+def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter], plan: EvaluationPlan) -> Results:
+    """Evaluate drafters along what the target generates after each prompt.
 
-    Errors: `MTPCError` without a prompt, or where a drafter cannot draft what the plan asks for.
+    Args:
+        target: Frozen target.
+        prompts: Prompts to generate after.
+        drafters: Drafters on the target's device, by name.
+        plan: Settings of the evaluation.
+
+    Returns:
+        Figures by drafter and column, see `Results`.
+
+    Raises:
+        MTPCError: There is no prompt, or a drafter does not support the plan.
     """
-    check(prompts, target.facts.vocab_size)
+    check_prompts(prompts, target.facts.vocab_size)
     head = SharedHead.of(target.model)
-    scored = [Scored(name, drafter, head, plan) for name, drafter in drafters.items()]
+    scorers = [DrafterScorer(name, drafter, head, plan) for name, drafter in drafters.items()]
     results: Results = {}
     for temperature in plan.temperatures:
-        written = write_texts(target, prompts, plan.length, temperature, plan.seed)
-        heat = f"T={temperature:g}"
-        counts: dict[tuple[str, str], Counts] = {}  # of all kinds
-        for kind, texts in written.items():
-            for (title, note), found in counts_of(target, scored, texts, temperature).items():
+        texts_by_kind = generate_texts(target, prompts, plan.length, temperature, plan.seed)
+        label = f"T={temperature:g}"
+        totals: dict[tuple[str, str], ExpectedCounts] = {}  # over all kinds
+        for kind, texts in texts_by_kind.items():
+            for (title, note), counts in counts_of(target, scorers, texts, temperature).items():
                 if not note:
-                    results.setdefault(title, {})[f"{kind} {heat}"] = found.to_json()
-                counts[title, note] = found.plus(counts[title, note]) if (title, note) in counts else found
-        for (title, note), found in counts.items():
-            results[title][", ".join(filter(None, (f"{ALL} {heat}", note)))] = found.to_json()
-        few = [text for texts in written.values() for text in texts[: plan.loop]]
-        for one in scored if few else ():
-            rates = measured_acceptance(target, one.drafter, head, few, one.drafts, temperature, prompts, plan.seed)
-            results[one.name][f"{ALL} {heat}, {REAL_LOOP}"] = rates.to_json()
+                    results.setdefault(title, {})[f"{kind} {label}"] = counts.to_json()
+                totals[title, note] = counts.plus(totals[title, note]) if (title, note) in totals else counts
+        for (title, note), counts in totals.items():
+            results[title][", ".join(filter(None, (f"{ALL} {label}", note)))] = counts.to_json()
+        decoded = [text for texts in texts_by_kind.values() for text in texts[: plan.loop]]
+        for scorer in scorers if decoded else ():
+            rates = measured_acceptance(
+                target, scorer.drafter, head, decoded, scorer.drafts, temperature, prompts, plan.seed
+            )
+            results[scorer.name][f"{ALL} {label}, {REAL_LOOP}"] = rates.to_json()
     return results
 
 
-def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: Plan) -> Results:
-    """Score drafters as they are saved, by their folders' names, against the target in float32.
+def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: EvaluationPlan) -> Results:
+    """Evaluate saved drafters with the target in float32.
 
-    Folders of the same name are told apart by their paths.
+    Args:
+        target: Folder of the target.
+        folders: Drafter checkpoints. They are named by folder name, or by path where names repeat.
+        prompts: Prompts to generate after.
+        plan: Settings of the evaluation.
 
-    Errors: as `load_drafter` and `evaluate`.
+    Returns:
+        Figures by drafter and column, see `Results`.
+
+    Raises:
+        MTPCError: A folder cannot be loaded, or as `evaluate`.
     """
     device = default_device()
     frozen = FrozenTarget(target, device=device, dtype=torch.float32)
@@ -118,15 +161,25 @@ def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: 
 
 
 def counts_of(
-    target: FrozenTarget, scored: Sequence[Scored], texts: Sequence[Text], temperature: float
-) -> dict[tuple[str, str], Counts]:
-    """The expected numbers of steps and acceptances over texts of one kind; each text is looked at once for all."""
+    target: FrozenTarget, scorers: Sequence[DrafterScorer], texts: Sequence[GeneratedText], temperature: float
+) -> dict[tuple[str, str], ExpectedCounts]:
+    """Return the expected counts over texts of one kind, with one target forward pass per text.
+
+    Args:
+        target: Frozen target.
+        scorers: Drafters to evaluate.
+        texts: Texts that the target generated.
+        temperature: Temperature of target and drafters; 0 is greedy.
+
+    Returns:
+        Counts by title and note, see `DrafterScorer.acceptance`.
+    """
     accept: dict[tuple[str, str], list[Tensor]] = {}
     for text in texts:
-        seen = view(target, text)
-        for one in scored:
-            for key, along in one.along(seen, temperature).items():
-                accept.setdefault(key, []).append(along)
+        features = text_features(target, text)
+        for scorer in scorers:
+            for key, of_text in scorer.acceptance(features, temperature).items():
+                accept.setdefault(key, []).append(of_text)
     return {key: counts_along(texts_of_key) for key, texts_of_key in accept.items()}
 
 
@@ -134,15 +187,15 @@ def measured_acceptance(
     target: FrozenTarget,
     drafter: Drafter,
     head: SharedHead,
-    texts: Sequence[Text],
+    texts: Sequence[GeneratedText],
     num_drafts: int,
     temperature: float,
     prompts: Prompts,
     seed: int,
 ) -> Rates:
-    """Acceptance of the real loop, which goes on from the same prompts to the same length."""
+    """Return the acceptance of actual decoding after the same prompts and to the same lengths."""
     generator = torch.Generator().manual_seed(seed)
-    ends = prompts.ends(target)
+    end_tokens = prompts.end_tokens(target)
     counts: list[int] = []
     for tokens, start in texts:
         length = len(tokens) - start
@@ -153,7 +206,7 @@ def measured_acceptance(
             tokens[:start],
             length,
             num_drafts,
-            ends=ends,
+            end_tokens=end_tokens,
             temperature=temperature,
             generator=generator,
         )
@@ -162,11 +215,18 @@ def measured_acceptance(
 
 
 def acceptance_table(results: Results) -> Table:
-    """A row for each kind of text and temperature, a column for each drafter: tokens per step."""
+    """Format the acceptance lengths as a table.
+
+    Args:
+        results: Figures as `evaluate` returns them.
+
+    Returns:
+        Table with a row per kind of text and temperature, and a column per drafter.
+    """
     columns = list(dict.fromkeys(column for rates in results.values() for column in rates))
     rows = []
     for column in columns:
         rates = (of_drafter.get(column) for of_drafter in results.values())
         rows.append([column, *("-" if one is None else f"{one['acceptance_length']:.3f}" for one in rates)])
-    title = "Expected acceptance length on held-out text (tokens per step)"
+    title = "Expected acceptance length on held-out text (tokens per target forward pass)"
     return Table(title, ["text, temperature", *results], rows)

@@ -1,4 +1,4 @@
-"""What the target is asked to go on with: held-out text of a corpus, held-out questions, or a file, by kind."""
+"""Prompts of an evaluation, by kind: held-out text of a corpus, held-out questions, or a file."""
 
 from __future__ import annotations
 
@@ -15,57 +15,86 @@ from mtpc.lab.text.conversations import Conversation
 from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.text.prompts import read_prompts
 
-PROMPT_LENGTH = 128  # tokens of a prompt out of a corpus
-PROMPTS, QUESTIONS = 64, 16  # of each kind, unless the user says otherwise
-OTHER = "other"  # the kind of a prompt in a file that does not name its own
+PROMPT_LENGTH = 128  # tokens of a prompt from a corpus
+PROMPTS, QUESTIONS = 64, 16  # default number of each kind
+OTHER = "other"  # kind of a prompt in a file that does not name one
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Token ids of prompts by kind.
+    """Prompts by kind.
 
-    answered: whether the target ends what it writes after them itself, as it ends an answer.
+    Attributes:
+        by_kind: Token ids of each prompt.
+        stop_at_end: Whether the output stops at an end token, as an answer does.
     """
 
     by_kind: dict[str, list[list[int]]] = field(default_factory=dict)
-    answered: bool = True
+    stop_at_end: bool = True
 
-    def ends(self, target: FrozenTarget) -> frozenset[int]:
-        """The tokens that end what the target writes."""
-        return target.ends if self.answered else frozenset()
+    def end_tokens(self, target: FrozenTarget) -> frozenset[int]:
+        """Return the tokens that end the target's output."""
+        return target.end_tokens if self.stop_at_end else frozenset()
 
 
 def corpus_prompts(corpus: Corpus, count: int = PROMPTS, length: int = PROMPT_LENGTH) -> Prompts:
-    """So many prompts of each kind of text, evenly spaced over the held-out split, int64 [count, length] each.
+    """Take evenly spaced prompts from the held-out text of a corpus.
 
-    Errors: `MTPCError` for a kind with less text than a prompt.
+    Args:
+        corpus: Corpus of a byte-level target.
+        count: Prompts of each kind of text.
+        length: Tokens of a prompt.
+
+    Returns:
+        Prompts by kind of text. Output after them does not stop at an end token.
+
+    Raises:
+        MTPCError: A kind has less held-out text than one prompt.
     """
     by_kind = {}
     for kind in corpus.kinds():
         tokens = corpus.heldout(kind)
         if len(tokens) <= length:
-            raise MTPCError(f"{corpus.folder} holds {len(tokens)} tokens of {kind}, but a prompt has {length}.")
+            raise MTPCError(
+                f"{corpus.folder} holds out {len(tokens)} tokens of {kind}, but a prompt has {length}; "
+                "use a larger corpus."
+            )
         starts = np.linspace(0, len(tokens) - length - 1, count).astype(int)
         by_kind[kind] = [tokens[start : start + length].tolist() for start in starts]
-    return Prompts(by_kind, answered=False)
+    return Prompts(by_kind, stop_at_end=False)
 
 
 def heldout_questions(conversations: Sequence[Conversation], count: int = QUESTIONS) -> Prompts:
-    """The first questions of each kind that are held out from training."""
+    """Take the first held-out questions of each kind.
+
+    Args:
+        conversations: Conversations of the target.
+        count: Largest number of questions of each kind.
+
+    Returns:
+        Questions in the target's chat template, by kind.
+    """
     heldout = [each for each in conversations if each.heldout]
     by_kind = {}
     for kind in sorted({conversation.kind for conversation in heldout}):
-        asked = [list(each.tokens[: each.start]) for each in heldout if each.kind == kind]
-        by_kind[kind] = asked[:count]
+        questions = [list(each.tokens[: each.start]) for each in heldout if each.kind == kind]
+        by_kind[kind] = questions[:count]
     return Prompts(by_kind)
 
 
 def prompts_of_file(file: Path, target: Path, count: int = QUESTIONS) -> Prompts:
-    """The first prompts of each "kind" of a JSON Lines file, with the field "text" or "user".
+    """Take the first prompts of each kind from a JSON Lines file.
 
-    What a user says is put into the chat template of the target, a model folder; text is gone on with as it is.
+    Args:
+        file: File whose lines have the field "text" (text to continue) or "user" (a user turn), and optionally "kind".
+        target: Folder of the target, whose chat template is applied to user turns.
+        count: Largest number of prompts of each kind.
 
-    Errors: as `mtpc.lab.text.prompts.read_prompts`.
+    Returns:
+        Prompts by kind. Output after user turns stops at an end token.
+
+    Raises:
+        MTPCError: As `mtpc.lab.text.prompts.read_prompts`.
     """
     prompts = read_prompts(file, target)
     text = any(isinstance(prompt, str) for prompt, _ in prompts)
@@ -74,14 +103,26 @@ def prompts_of_file(file: Path, target: Path, count: int = QUESTIONS) -> Prompts
     for prompt, kind in prompts:
         tokens: list[int] = prompt if isinstance(prompt, list) else tokenizer(prompt).input_ids
         by_kind.setdefault(OTHER if kind is None else kind, []).append(tokens)
-    return Prompts({kind: by_kind[kind][:count] for kind in sorted(by_kind)}, answered=not text)
+    return Prompts({kind: by_kind[kind][:count] for kind in sorted(by_kind)}, stop_at_end=not text)
 
 
-def check(prompts: Prompts, vocab_size: int) -> None:
-    """Errors: `MTPCError` where there is none, one after which no drafter can draft, or one of another target."""
+def check_prompts(prompts: Prompts, vocab_size: int) -> None:
+    """Check that drafters of a target can be evaluated on prompts.
+
+    Args:
+        prompts: Prompts to check.
+        vocab_size: Size of the target's vocabulary.
+
+    Raises:
+        MTPCError: There is no prompt, one is shorter than two tokens, or one has tokens of another target.
+    """
     if not any(prompts.by_kind.values()):
-        raise MTPCError("there is no held-out text to score drafters on: distil more, or name another file.")
+        raise MTPCError(
+            "there is no held-out text to score drafters on; generate more with `mtpc distill`, or name another file."
+        )
     if any(len(prompt) < 2 for of_kind in prompts.by_kind.values() for prompt in of_kind):
         raise MTPCError("every prompt must have at least two tokens.")
     if any(max(prompt) >= vocab_size for of_kind in prompts.by_kind.values() for prompt in of_kind):
-        raise MTPCError(f"the prompts hold tokens beyond the target's vocabulary of {vocab_size}.")
+        raise MTPCError(
+            f"the prompts hold tokens beyond the target's vocabulary of {vocab_size}; use prompts of this target."
+        )

@@ -1,4 +1,4 @@
-"""Texts that the target wrote, with its own view of them: what the acceptance of a drafter is computed along."""
+"""Texts that the target generated, with its hidden states and logits, for computing acceptance."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ import torch
 from torch import Tensor
 
 from mtpc.lab.evaluation.prompts import Prompts
-from mtpc.lab.targets.answers import write_answers
 from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.targets.generation import generate
 
 
-class Text(NamedTuple):
-    """A prompt and what the target wrote after it, its tokens from ``start`` on."""
+class GeneratedText(NamedTuple):
+    """Prompt with the target's output.
+
+    Attributes:
+        tokens: Token ids of prompt and output.
+        start: Position of the first output token.
+    """
 
     tokens: list[int]
     start: int
 
 
-class View(NamedTuple):
-    """A text with the target's view of it.
+class TextFeatures(NamedTuple):
+    """Text with the target's features.
 
-    tokens: int64 [T].  hidden: [T, d], after the final norm.  logits: float32 [T, V], row t predicts token t + 1.
-    start: the first token that the target wrote.
+    Attributes:
+        tokens: Token ids, int64 [T].
+        hidden: Hidden states of the target after its final norm, [T, d].
+        logits: Logits of the target, float32 [T, V]. Row t predicts token t + 1.
+        start: Position of the first output token.
     """
 
     tokens: Tensor
@@ -32,10 +40,15 @@ class View(NamedTuple):
     start: int
 
     def steps(self, num_drafts: int) -> tuple[slice, Tensor]:
-        """The positions t whose next token the target wrote and whose K drafts lie in the text: L' of them.
+        """Return the L' positions t after which a step fits into the output.
 
-        A step after position t knows h_t and x_{t+1}.  Returned with them: int64 [L', K + 1], x_{t+1} and the tokens
-        that its drafts are compared with.
+        A step after position t reads h_t and x_{t+1}. x_{t+1} must be generated, and K more tokens must follow.
+
+        Args:
+            num_drafts: Draft tokens K per step.
+
+        Returns:
+            The positions, and int64 [L', K + 1]: x_{t+1} and the tokens that the draft tokens are compared with.
         """
         stop = max(self.start - 1, len(self.tokens) - num_drafts - 1)
         if len(self.tokens) <= num_drafts:
@@ -43,22 +56,33 @@ class View(NamedTuple):
         return slice(self.start - 1, stop), self.tokens.unfold(0, num_drafts + 1, 1)[self.start :]
 
 
-def write_texts(
+def generate_texts(
     target: FrozenTarget, prompts: Prompts, length: int, temperature: float, seed: int
-) -> dict[str, list[Text]]:
-    """Up to ``length`` tokens of the target after each prompt, by kind; temperature 0 is greedy."""
+) -> dict[str, list[GeneratedText]]:
+    """Generate text after each prompt.
+
+    Args:
+        target: Frozen target.
+        prompts: Prompts by kind.
+        length: Longest output per prompt, in tokens.
+        temperature: Sampling temperature; 0 is greedy.
+        seed: Seed of the sampling.
+
+    Returns:
+        Texts by kind, in the order of their prompts.
+    """
     generator = torch.Generator(target.device).manual_seed(seed)
     texts = {}
-    for kind, asked in prompts.by_kind.items():
-        if asked:
-            written = write_answers(target, asked, length, temperature, prompts.ends(target), generator)
-            texts[kind] = [Text(text, len(prompt)) for text, prompt in zip(written, asked, strict=True)]
+    for kind, of_kind in prompts.by_kind.items():
+        if of_kind:
+            generated = generate(target, of_kind, length, temperature, prompts.end_tokens(target), generator)
+            texts[kind] = [GeneratedText(text, len(prompt)) for text, prompt in zip(generated, of_kind, strict=True)]
     return texts
 
 
 @torch.inference_mode()
-def view(target: FrozenTarget, text: Text) -> View:
-    """The target's view of a text, in one pass."""
+def text_features(target: FrozenTarget, text: GeneratedText) -> TextFeatures:
+    """Return a text with the target's features, computed in one pass."""
     tokens = torch.tensor(text.tokens, device=target.device)
     features = target.features(tokens[None])
-    return View(tokens, features.hidden[0], features.logits[0], text.start)
+    return TextFeatures(tokens, features.hidden[0], features.logits[0], text.start)

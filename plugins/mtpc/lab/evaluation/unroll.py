@@ -1,15 +1,15 @@
-"""K recursive steps of a draft layer at all positions of a text at once, each step given the text so far.
+"""Teacher-forced draft steps: K recursive steps of an autoregressive part at all positions of a text at once.
 
-Position i starts from the target's hidden state h_i.  Step k reads the state of the step before and the embedding of
-t_{i+k}, and predicts t_{i+k+1} (FastMTP paper, section 2.1; positions here count from 0).  What a step attends to:
+Position i starts from the target's hidden state h_i. Step k reads the state of the previous step and the embedding of
+t_{i+k}, and predicts t_{i+k+1} (FastMTP paper, section 2.1; positions here count from 0). Two kinds of attention:
 
-- "served": what it attends to when an engine drafts from i: the keys of the first step up to i, then those of its own
-  start's steps, at the positions i, i + 1, ... that they take there;
-- "paper": the keys of the same step up to i, at the position i, as the authors' training does. An engine has
-  no such keys, so training and serving differ.
+- "served": as in an engine. A step attends to the keys of the first step up to i. It also attends to the later steps
+  from the same start, at positions i, i + 1, ...
+- "paper": as in the authors' training. A step attends to the keys of the same step up to i, at position i. An engine
+  has no such keys, so training and serving differ.
 
-With "served" the states are exactly those of drafting from i whenever the drafts agree with the text; from the second
-step on a start needs nothing of the others, so that they can be computed for some starts alone.
+With "served", the states equal those of drafting from i whenever the draft tokens agree with the text. From the second
+step on, a start does not depend on other starts, so steps can be computed for some starts alone.
 """
 
 from __future__ import annotations
@@ -34,34 +34,43 @@ def unroll(
     attention: Attention = "served",
     chosen: Tensor | None = None,
 ) -> Iterator[Tensor]:
-    """The states after each of K steps, [B, T, d] each; step k's predict tokens[:, k + 1 : k + 1 + T].
+    """Yield the states after each of K draft steps.
 
-    hidden: [B, T, d], the target's states of the first T tokens that the layer reads.  tokens: int64 [B, at least
-    T + K].  Rows may be padded on the right.  chosen: bool [B, T], the starts whose states are read; with "served"
-    those of other starts may be anything from the second step on.  None: all.
+    Args:
+        layer: Autoregressive part.
+        head: Output head, whose embeddings are read.
+        hidden: Hidden states of the target of the first T tokens, [B, T, d].
+        tokens: Token ids, int64 [B, at least T + K]. They may be padded on the right.
+        steps: Draft steps K.
+        attention: "served" or "paper".
+        chosen: Mask of the starts to compute, bool [B, T]. None computes all. With "served", states of other starts
+            are undefined from the second step on.
+
+    Yields:
+        States [B, T, d] of step k = 1..K, which predict tokens[:, k + 1 : k + 1 + T].
     """
     length = hidden.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=hidden.device).tril()
-    starts = torch.arange(length, device=hidden.device).expand(hidden.shape[:2])  # [B, m], those that are computed
+    starts = torch.arange(length, device=hidden.device).expand(hidden.shape[:2])  # [B, m], the computed starts
     cache = DynamicCache() if attention == "served" else None
     mask, state = causal[None], hidden
     for step in range(1, steps + 1):
         embeddings = head.embed(tokens.gather(1, starts + step)).to(state.dtype)
         positions = starts if cache is None else starts + step - 1
         state = layer(embeddings, state, positions, mask[:, None], cache)
-        yield state if chosen is None or step == 1 or cache is None else _spread(state, starts, length)
+        yield state if chosen is None or step == 1 or cache is None else _scatter_starts(state, starts, length)
         if cache is not None:
             if step == 1 and chosen is not None:
                 count = int(chosen.sum(1).max())
                 starts = chosen.long().sort(dim=1, descending=True, stable=True).indices[:, :count]
                 state = state.gather(1, starts[..., None].expand(-1, -1, state.shape[2]))
-            seen = causal[starts] if step == 1 else mask
-            own = torch.eye(starts.shape[1], dtype=torch.bool, device=hidden.device).expand(len(starts), -1, -1)
-            mask = torch.cat([seen, own], 2)  # [B, m, T + k m]
+            earlier = causal[starts] if step == 1 else mask
+            same = torch.eye(starts.shape[1], dtype=torch.bool, device=hidden.device).expand(len(starts), -1, -1)
+            mask = torch.cat([earlier, same], 2)  # [B, m, T + k m]
 
 
-def _spread(state: Tensor, starts: Tensor, length: int) -> Tensor:
-    """States [B, m, d] of some starts at the places of all, [B, T, d]; zero elsewhere."""
+def _scatter_starts(state: Tensor, starts: Tensor, length: int) -> Tensor:
+    """Return [B, T, d] with states [B, m, d] at their starts and zero elsewhere."""
     return state.new_zeros(len(state), length, state.shape[2]).scatter(
         1, starts[..., None].expand(-1, -1, state.shape[2]), state
     )

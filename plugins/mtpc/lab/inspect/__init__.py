@@ -1,1 +1,1 @@
-"""One decoding step with a tree of drafts, to look at: `step` says what happens, `picture` and `terminal` show it."""
+"""Inspection of drafter checkpoints and of one decoding step with a draft tree."""

@@ -1,4 +1,4 @@
-"""What a drafter checkpoint is, for `mtpc inspect`: strictly loaded, then counted, part by part."""
+"""Facts of a drafter checkpoint for `mtpc inspect`: loaded strictly, parameters counted by part."""
 
 from __future__ import annotations
 
@@ -18,48 +18,65 @@ from mtpc.methods.drafter import Drafter, load_drafter
 from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.vocabulary.formats import read_rankings
-from mtpc.vocabulary.settings import OWN_FILE
+from mtpc.vocabulary.settings import CHECKPOINT_FILE
 
-WEIGHT_BYTES = 2  # bfloat16, the type in which drafters ship
-ACTIVATION_BYTES = 4  # float32, the type in which windows compute
+WEIGHT_BYTES = 2  # bfloat16, the dtype of saved weights
+ACTIVATION_BYTES = 4  # float32, the dtype in which parallel parts compute
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """Facts of a drafter checkpoint that loads."""
+    """Facts of a drafter checkpoint.
+
+    Attributes:
+        folder: Folder of the checkpoint.
+        num_drafts: Default number of draft tokens K.
+        facts: Method, sizes and vocabularies, by label.
+        parameters: Number of parameters by part ("autoregressive", "parallel") and module.
+        reads: Data that one draft reads from memory, as sentences.
+        provenance: Content of provenance.json.
+    """
 
     folder: Path
-    num_drafts: int  # that it is served with, unless the user says otherwise
+    num_drafts: int
     facts: dict[str, str]
-    parameters: dict[str, dict[str, int]]  # of each part, "serial" and "window", by its modules
-    reads: tuple[str, ...]  # what one draft reads
+    parameters: dict[str, dict[str, int]]
+    reads: tuple[str, ...]
     provenance: dict[str, Any]
 
     @property
     def total(self) -> int:
-        """Parameters of both parts."""
+        """Number of parameters of both parts."""
         return sum(sum(counts.values()) for counts in self.parameters.values())
 
     def vllm_arguments(self) -> str:
-        """VLLM's arguments that serve this drafter with as many drafts, for a shell."""
+        """Return vLLM's arguments that serve this drafter, quoted for a shell."""
         return shlex.join(["--speculative-config", speculative_config(self.folder, self.num_drafts)])
 
     def sglang_arguments(self) -> str:
-        """SGLang's arguments, likewise; where nothing else is said it drafts as many."""
+        """Return SGLang's arguments that serve this drafter, quoted for a shell."""
         return shlex.join(speculative_arguments(self.folder))
 
 
 def inspect_drafter(folder: Path) -> Inspection:
-    """Load a drafter checkpoint as an engine would and count what is in it.
+    """Load a drafter checkpoint as an engine does, and collect its facts.
 
-    Errors: `MTPCError` with what is wrong with it (see `mtpc.methods.drafter.load_drafter`), or with what it brings
-    beside its weights: a draft vocabulary, chances of copying.
+    Args:
+        folder: Folder of the checkpoint.
+
+    Returns:
+        Facts of the checkpoint.
+
+    Raises:
+        MTPCError: The checkpoint cannot be loaded (see `mtpc.methods.drafter.load_drafter`), or its draft vocabulary or
+            copy table is damaged.
     """
     drafter = load_drafter(folder)
-    own, languages = folder / OWN_FILE, {}
-    if drafter.autoregressive is not None and is_there(own):
-        ranked = read_rankings(own, drafter.config.vocab_size).languages
-        languages = {OWN_FILE: ", ".join(f"{name} ({len(of.tokens):,} tokens)" for name, of in ranked.items())}
+    vocabulary, languages = folder / CHECKPOINT_FILE, {}
+    if drafter.autoregressive is not None and is_there(vocabulary):
+        rankings = read_rankings(vocabulary, drafter.config.vocab_size).languages
+        sizes = [f"{name} ({len(ranking.tokens):,} tokens)" for name, ranking in rankings.items()]
+        languages = {CHECKPOINT_FILE: ", ".join(sizes)}
     CopyTable.of(folder)
     parts = {
         name: part
@@ -72,59 +89,59 @@ def inspect_drafter(folder: Path) -> Inspection:
         folder=folder,
         num_drafts=config.num_drafts,
         facts={
-            "family": f"{drafter.method.name}: {drafter.method.summary}",
+            "method": f"{drafter.method.name}: {drafter.method.summary}",
             **drafter.method.facts(drafter),
             "target": f"hidden size {config.hidden_size}, vocabulary {config.vocab_size}",
             **languages,
         },
         parameters=parameters,
-        reads=reads_of(drafter, parameters),
+        reads=describe_reads(drafter, parameters),
         provenance=provenance.read(folder),
     )
 
 
-def reads_of(drafter: Drafter, parameters: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
-    """What one draft reads: the autoregressive part in each of its steps, the parallel part once."""
+def describe_reads(drafter: Drafter, parameters: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
+    """Describe what one draft reads from memory."""
     if not drafter.config.own_drafts:
-        return ("nothing but the request's own text, whatever the batch size",)
+        return ("only the text of the request",)
     reads = []
     if "autoregressive" in parameters:
         weights = mib(weight_bytes(parameters["autoregressive"]))
-        reads.append(f"{weights} of weights in bfloat16 for each step, whatever the batch size")
+        reads.append(f"{weights} of bfloat16 weights per draft step, for any batch size")
         if drafter.config.autoregressive is not None and drafter.config.autoregressive.own_vocabulary is None:
-            reads.append("in each step the target's output head as well, or its rows of a draft vocabulary")
+            reads.append("the target's output head, or its rows of a draft vocabulary, per draft step")
     if drafter.parallel is not None:
         weights = mib(weight_bytes(parameters["parallel"]))
-        once = ", once after the last step" if "autoregressive" in parameters else ""
-        reads.append(f"{weights} of weights in bfloat16{once}, whatever the batch size")
-        reads.append(f"{mib(leaf_bytes(drafter.parallel))} of leaf distributions in float32, for each request")
+        once = ", once after the last draft step" if "autoregressive" in parameters else ""
+        reads.append(f"{weights} of bfloat16 weights{once}, for any batch size")
+        reads.append(f"{mib(leaf_bytes(drafter.parallel))} of float32 leaf distributions per request")
     return tuple(reads)
 
 
 def parameters_of(part: nn.Module) -> dict[str, int]:
-    """Parameters of each module of a part; where it holds one module and nothing else, of the modules of that."""
+    """Return the number of parameters of each module of a part; a single module is split into its modules."""
     counts = _by_module(part)
     only = dict(part.named_children()).get(next(iter(counts))) if len(counts) == 1 else None
     return (_by_module(only) if only is not None else {}) or counts
 
 
 def _by_module(module: nn.Module) -> dict[str, int]:
-    """Those of its children that have any; parameters of its own by their names."""
+    """Return the numbers of parameters of a module's children, and of its parameters by name."""
     counts = {name: sum(p.numel() for p in child.parameters()) for name, child in module.named_children()}
     counts |= {name: p.numel() for name, p in module.named_parameters(recurse=False)}
     return {name: count for name, count in counts.items() if count}
 
 
 def weight_bytes(parameters: Mapping[str, int]) -> int:
-    """Weights that one draft reads, or one step of it, in bytes: all of them, once for the whole batch."""
+    """Return the bytes of weights that one draft or draft step reads, once for the whole batch."""
     return WEIGHT_BYTES * sum(parameters.values())
 
 
 def leaf_bytes(parallel: ParallelPart) -> int:
-    """Leaf distributions [n, R, V] that one draft of one request computes and reads, in bytes."""
+    """Return the bytes of leaf distributions [n, R, V] that one draft of one request computes and reads."""
     return ACTIVATION_BYTES * math.prod(parallel.leaf_shape)
 
 
 def mib(size: int) -> str:
-    """A number of bytes in MiB."""
+    """Return a number of bytes as MiB."""
     return f"{size / 2**20:.2f} MiB"

@@ -1,4 +1,4 @@
-"""What a drafter drafts as a tree after a prompt, what of it is borrowed, and what the target says to it."""
+"""Draft tree of one decoding step after a prompt, with borrowed nodes and the target's verification."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device
 from mtpc.lab.text.chat_template import ChatTemplate, load_tokenizer
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import Session
-from mtpc.parallel.borrow import borrowed
+from mtpc.methods.reference import ReferenceDrafter
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
 
 
-class Node(NamedTuple):
-    """A drafted token.
+class DraftTreeNode(NamedTuple):
+    """Draft token of a tree.
 
-    parent: its place among the nodes, -1 for the root.  probability: of all that leads to it.  is_borrowed: the
-    drafter's own tree of as many nodes would be without it.
+    Attributes:
+        token: Text of the token.
+        parent: Number of the parent node, -1 for the root.
+        probability: Probability of the prefix that ends with this token.
+        is_borrowed: Whether the node is borrowed, so that the drafter's tree of the same size lacks it.
+        is_accepted: Whether the target accepts the token.
     """
 
     token: str
@@ -33,25 +37,37 @@ class Node(NamedTuple):
 
 
 class TreeStep(NamedTuple):
-    """A step: first, the target's own token that the tree continues, then the nodes, and last, its own that follows."""
+    """Decoding step with a draft tree.
+
+    Attributes:
+        first: Text of the target token that the tree continues.
+        nodes: Draft tokens; parents precede their children.
+        last: Text of the bonus token, which the target emits after the accepted draft tokens.
+    """
 
     first: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[DraftTreeNode, ...]
     last: str
 
     @property
-    def reached(self) -> int:
-        """The deepest accepted node, which the target's own token follows; -1 for the root."""
-        return max((place for place, node in enumerate(self.nodes) if node.is_accepted), default=-1)
+    def deepest_accepted(self) -> int:
+        """Number of the deepest accepted node, before the bonus token; -1 for the root."""
+        return max((number for number, node in enumerate(self.nodes) if node.is_accepted), default=-1)
 
     @property
     def accepted(self) -> int:
-        """How many drafts are accepted."""
+        """Number of accepted draft tokens."""
         return sum(node.is_accepted for node in self.nodes)
 
 
-class Shape(NamedTuple):
-    """nodes: of the tree.  children: of a node at most.  borrow: borrowed nodes, see `mtpc.parallel.borrow`."""
+class DraftTreeShape(NamedTuple):
+    """Shape of a draft tree.
+
+    Attributes:
+        nodes: Number of nodes.
+        children: Most children of a node.
+        borrow: Number of borrowed nodes, see `mtpc.parallel.borrow`.
+    """
 
     nodes: int
     children: int
@@ -59,36 +75,44 @@ class Shape(NamedTuple):
 
 
 @torch.inference_mode()
-def tree_step(folder: Path, target_folder: Path, prompt: str, shape: Shape) -> TreeStep:
-    """The step after the first token that the target says, greedily, to a prompt.
+def tree_step(folder: Path, target_folder: Path, prompt: str, shape: DraftTreeShape) -> TreeStep:
+    """Run one greedy decoding step, after the first token that the target generates.
 
-    prompt: what a user says where the target has a chat template, else text to go on with.
+    Args:
+        folder: Drafter checkpoint.
+        target_folder: Folder of the target.
+        prompt: User turn if the target has a chat template, else text to continue.
+        shape: Shape of the draft tree.
 
-    Errors: `MTPCError` where one of the folders does not load or both do not fit, for a prompt without tokens, for a
-    drafter that drafts no trees, or a tree that does not fit.
+    Returns:
+        The step with its draft tree.
+
+    Raises:
+        MTPCError: A folder cannot be loaded, drafter and target do not fit, the prompt is empty, or the drafter does
+            not support such a tree.
     """
     target = FrozenTarget(target_folder, device=default_device())
     drafter = load_drafter(folder, target.facts, device=target.device)
     check_state(str(folder), drafter.config)
     tokenizer = load_tokenizer(target_folder)
-    asked: list[int] = tokenizer(prompt).input_ids
+    ids: list[int] = tokenizer(prompt).input_ids
     if tokenizer.chat_template is not None:
-        asked = ChatTemplate(target_folder).question(prompt)
-    if not asked:
-        raise MTPCError("the prompt of --tree holds no token.")
-    hidden, logits = target.features(torch.tensor([asked]))
-    text = [*asked, int(logits[0, -1].argmax())]
-    session = Session(drafter, SharedHead.of(target.model))
+        ids = ChatTemplate(target_folder).question(prompt)
+    if not ids:
+        raise MTPCError(f"--tree {prompt!r} holds no token; give a prompt of at least one token.")
+    hidden, logits = target.features(torch.tensor([ids]))
+    text = [*ids, int(logits[0, -1].argmax())]
+    session = ReferenceDrafter(drafter, SharedHead.of(target.model))
     following = torch.tensor([text[1:]], device=target.device)
     depth = drafter.config.num_drafts
     best = session.draft_tree(hidden, following, shape.nodes, max_children=shape.children, depth=depth)
-    tree = borrowed(best, shape.borrow)
+    tree = borrow_nodes(best, shape.borrow)
     tokens, parents = tree.tokens[0].tolist(), tree.parents[0].tolist()
-    path, last = _walk(tokens, parents, lambda drafts: _choice(target, [*text, *drafts]))
+    path, last = _accepted_path(tokens, parents, lambda drafts: _most_probable(target, [*text, *drafts]))
     drafted = set(_prefixes(best.tokens[0].tolist(), best.parents[0].tolist()))
     nodes = (
-        Node(tokenizer.decode([prefix[-1]]), parent, math.exp(score), prefix not in drafted, place in path)
-        for place, (prefix, parent, score) in enumerate(
+        DraftTreeNode(tokenizer.decode([prefix[-1]]), parent, math.exp(score), prefix not in drafted, number in path)
+        for number, (prefix, parent, score) in enumerate(
             zip(_prefixes(tokens, parents), parents, tree.scores[0].tolist(), strict=True)
         )
     )
@@ -96,29 +120,29 @@ def tree_step(folder: Path, target_folder: Path, prompt: str, shape: Shape) -> T
 
 
 def _prefixes(tokens: list[int], parents: list[int]) -> list[tuple[int, ...]]:
-    """The tokens that lead to each node, its own the last."""
-    found: list[tuple[int, ...]] = []
+    """Return the prefix of each node, its token included."""
+    prefixes: list[tuple[int, ...]] = []
     for token, parent in zip(tokens, parents, strict=True):
-        found.append((*(found[parent] if parent >= 0 else ()), token))
-    return found
+        prefixes.append((*(prefixes[parent] if parent >= 0 else ()), token))
+    return prefixes
 
 
-def _choice(target: FrozenTarget, text: list[int]) -> int:
-    """The target's likeliest token after a text."""
+def _most_probable(target: FrozenTarget, text: list[int]) -> int:
+    """Return the target's most probable token after a text."""
     return int(target.features(torch.tensor([text])).logits[0, -1].argmax())
 
 
-def _walk(tokens: list[int], parents: list[int], choose: Callable[[list[int]], int]) -> tuple[list[int], int]:
-    """The nodes that the target's choices lead to, and its choice after the last of them.
+def _accepted_path(tokens: list[int], parents: list[int], choose: Callable[[list[int]], int]) -> tuple[list[int], int]:
+    """Return the accepted nodes and the target's token after them.
 
-    choose: from the drafts that are accepted so far.
+    choose: Returns the target's token after the accepted draft tokens.
     """
     path: list[int] = []
-    place = -1
+    last = -1
     while True:
-        choice = choose([tokens[node] for node in path])
-        found = [node for node, parent in enumerate(parents) if parent == place and tokens[node] == choice]
-        if not found:
-            return path, choice
-        (place,) = found
-        path.append(place)
+        token = choose([tokens[node] for node in path])
+        matching = [node for node, parent in enumerate(parents) if parent == last and tokens[node] == token]
+        if not matching:
+            return path, token
+        (last,) = matching
+        path.append(last)

@@ -1,4 +1,4 @@
-"""A step's tree in the terminal."""
+"""Draft tree of one decoding step, as text in the terminal."""
 
 from __future__ import annotations
 
@@ -10,19 +10,26 @@ from rich.tree import Tree
 from mtpc.lab.inspect.tree_step import TreeStep
 
 
-def shown(step: TreeStep) -> Tree:
-    """A line for each token, with the probability of what leads to it, and what became of it."""
-    root = Tree(_line(step.first, "the target's own", "magenta"))
+def render_tree(step: TreeStep) -> Tree:
+    """Render a draft tree, with one line per token.
+
+    Args:
+        step: Decoding step with its tree.
+
+    Returns:
+        Tree of rich. Each line has the probability of the prefix, and whether the token is borrowed or accepted.
+    """
+    root = Tree(_line(step.first, "target token", "magenta"))
     branches = {-1: root}
-    for place, node in enumerate(step.nodes):
-        told = [f"{node.probability:.3g}", *(["borrowed"] if node.is_borrowed else [])]
-        told += ["accepted"] if node.is_accepted else []
+    for number, node in enumerate(step.nodes):
+        notes = [f"{node.probability:.3g}", *(["borrowed"] if node.is_borrowed else [])]
+        notes += ["accepted"] if node.is_accepted else []
         style = "green" if node.is_accepted else "yellow" if node.is_borrowed else ""
-        branches[place] = branches[node.parent].add(_line(node.token, ", ".join(told), style))
-    branches[step.reached].add(_line(step.last, "the target's own", "magenta"))
+        branches[number] = branches[node.parent].add(_line(node.token, ", ".join(notes), style))
+    branches[step.deepest_accepted].add(_line(step.last, "target token", "magenta"))
     return root
 
 
-def _line(token: str, told: str, style: str) -> Text:
-    """What a token says is never rich's own markup."""
-    return Text(f"{json.dumps(token, ensure_ascii=False)}  {told}", style=style)
+def _line(token: str, notes: str, style: str) -> Text:
+    """Return a line, in which the token is never read as markup of rich."""
+    return Text(f"{json.dumps(token, ensure_ascii=False)}  {notes}", style=style)

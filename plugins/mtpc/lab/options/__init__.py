@@ -1,1 +1,1 @@
-"""Types of command-line options: numbers, names and paths."""
+"""Parsers and checks of command-line options: numbers, names, paths, and options from dataclasses."""

@@ -1,29 +1,32 @@
-"""What options that are numbers may be: bounds that several share, temperatures, and lists with commas."""
+"""Options that are numbers: shared bounds, temperatures, and lists separated by commas."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-MOST_DRAFTS = 256  # of a step
-MOST_NODES = 4096  # of a tree of them
+MOST_DRAFTS = 256  # draft tokens per decoding step
+MOST_NODES = 4096  # nodes of a draft tree
 MOST_SEED = (1 << 63) - 1
-MOST_TOKENS = 1_000_000  # of a text
-MOST_PROMPTS = 100_000  # of a kind
-MOST_REQUESTS = 4096  # at a time
+MOST_TOKENS = 1_000_000  # tokens of an output
+MOST_PROMPTS = 100_000  # prompts per category
+MOST_REQUESTS = 4096  # concurrent requests
 MOST_UPDATES = 10_000_000
 MOST_MINUTES = 1e6
 MOST_WIDTH = 1 << 20  # rows or columns of a matrix
-LEAST_RATE, MOST_RATE = 1e-9, 10.0  # of learning
+LEAST_RATE, MOST_RATE = 1e-9, 10.0  # learning rates
 
 Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
 class Bounds(Generic[Number]):
-    """A number from ``least`` to ``most``, or also 0; parses an option of typer.
+    """Parser of an option that is a number within bounds.
 
-    Errors: ValueError for anything else.
+    Attributes:
+        least: Smallest allowed number; its type is the option's.
+        most: Largest allowed number.
+        or_zero: Whether 0 is allowed in addition.
     """
 
     least: Number
@@ -31,7 +34,11 @@ class Bounds(Generic[Number]):
     or_zero: bool = False
 
     def __call__(self, value: Any) -> Number:
-        """The number."""
+        """Return the number.
+
+        Raises:
+            ValueError: The value is not a number within the bounds.
+        """
         kind = type(self.least)
         try:
             number = kind(value)
@@ -42,27 +49,33 @@ class Bounds(Generic[Number]):
         return number
 
     def __str__(self) -> str:
-        """In words."""
+        """Describe the allowed numbers, for error messages."""
         kind = "whole number" if isinstance(self.least, int) else "number"
         return f"{kind} from {self.least} to {self.most}{' or 0' if self.or_zero else ''}"
 
 
 @dataclass(frozen=True)
-class Listed(Generic[Number]):
-    """At least one number, with commas; parses an option of typer.
+class NumberList(Generic[Number]):
+    """Parser of an option that lists one or more numbers, separated by commas.
 
-    Errors: ValueError for anything else.
+    Attributes:
+        each: Parser of each number.
+        most: Largest number of numbers.
     """
 
     each: Bounds[Number]
-    most: int = 64  # of them
+    most: int = 64
 
     def __call__(self, value: Any) -> tuple[Number, ...]:
-        """The numbers."""
+        """Return the numbers.
+
+        Raises:
+            ValueError: A part is not a number within the bounds, or there are too many.
+        """
         parts = value.split(",") if isinstance(value, str) else value
         if len(parts) > self.most:
-            raise ValueError(f"{len(parts)} numbers are more than {self.most}")
+            raise ValueError(f"{len(parts)} numbers were given, but at most {self.most} are allowed")
         return tuple(map(self.each, parts))
 
 
-TEMPERATURE = Bounds(0.01, 100.0, or_zero=True)  # closer to 0 a float32 overflows
+TEMPERATURE = Bounds(0.01, 100.0, or_zero=True)  # below 0.01 logits in float32 may overflow

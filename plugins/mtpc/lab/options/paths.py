@@ -1,4 +1,4 @@
-"""Folders that commands read, and where they write: typer resolves and tries them before a command starts."""
+"""Options that are paths: resolved and checked by typer before a command starts."""
 
 from __future__ import annotations
 
@@ -10,34 +10,66 @@ from mtpc.lab.output_paths import try_file, try_folder
 
 
 def folder_to_write(path: Path | None) -> Path | None:
-    """Errors: `MTPCError` for a folder that cannot be made or written into."""
+    """Check an output folder, see `mtpc.lab.output_paths.try_folder`.
+
+    Args:
+        path: The option's value; None where it was not given.
+
+    Returns:
+        The same value.
+
+    Raises:
+        MTPCError: The folder cannot be created or written into.
+    """
     if path is not None:
         try_folder(path)
     return path
 
 
 def file_to_write(path: Path | None) -> Path | None:
-    """Errors: `MTPCError` for a file that cannot be written."""
+    """Check an output file, see `mtpc.lab.output_paths.try_file`.
+
+    Args:
+        path: The option's value; None where it was not given.
+
+    Returns:
+        The same value.
+
+    Raises:
+        MTPCError: The file cannot be written.
+    """
     if path is not None:
         try_file(path)
     return path
 
 
 def model_folder(path: Path | None) -> Path | None:
-    """Return the folder of a drafter or target that is named by its path or as ``owner/name[@revision]`` of the Hub.
+    """Return the local folder of a drafter or target.
 
-    Errors: `MTPCError`, see `mtpc.files.hub.local_folder`.
+    Args:
+        path: A path, or ``owner/name[@revision]`` of the Hugging Face Hub; None where the option was not given.
+
+    Raises:
+        MTPCError: The Hub does not have it, see `mtpc.files.hub.local_folder`.
     """
     return None if path is None else _folder(path)
 
 
 def model_folders(paths: list[Path]) -> list[Path]:
-    """Return the folders of several, as `model_folder`."""
+    """Return the local folders of several drafters, see `model_folder`.
+
+    Args:
+        paths: Paths or ids of the Hub.
+    """
     return list(map(_folder, paths))
 
 
 def published_folder(path: Path) -> Path:
-    """Return the folder of a published checkpoint, as `model_folder`; its weights may also be pickled."""
+    """Return the local folder of a published checkpoint, also one with pickled weights, see `model_folder`.
+
+    Args:
+        path: A path, or an id of the Hub.
+    """
     return _folder(path, (*FILES, "*.bin"))
 
 

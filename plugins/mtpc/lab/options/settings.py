@@ -1,4 +1,4 @@
-"""Commands whose options are the fields of a dataclass, which is the only place where an option is written."""
+"""Commands whose options are declared once, as the fields of a dataclass."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typer.models import OptionInfo
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command for typer with an option in place of each field of its parameters that are dataclasses.
+    """Return a typer command in which parameters that are dataclasses are replaced by an option for each field.
 
-    A field is an option where its type is `Annotated` with `typer.Option`, and its default is the option's.  Fields
-    that are dataclasses are taken apart as well; others keep their default.
+    A field is an option where its type is `Annotated` with `typer.Option`; its default becomes the option's default.
+    Fields that are dataclasses are expanded in turn, and all other fields keep their default.
 
     Args:
-        command: A function whose parameters are options of typer or dataclasses.
+        command: A function whose parameters are typer options or dataclasses.
     """
     parameters = inspect.signature(command, eval_str=True).parameters
     made = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
@@ -39,7 +39,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _fields(kind: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Name, type and default of the fields that are options or dataclasses; what a class adds comes first."""
+    """Yield name, type and default of the fields that are options or dataclasses, inherited ones last."""
     inherited = {each.name for base in kind.__mro__[1:] if is_dataclass(base) for each in fields(base)}
     hints = get_type_hints(kind, include_extras=True)
     for each in sorted(fields(kind), key=lambda each: each.name in inherited):
@@ -57,5 +57,5 @@ def _options(kind: Any) -> Iterator[Parameter]:
 
 
 def _make(kind: Any, given: Mapping[str, Any]) -> Any:
-    """The dataclass with the options that were given."""
+    """Build the dataclass from the given options."""
     return kind(**{name: _make(hint, given) if is_dataclass(hint) else given[name] for name, hint, _ in _fields(kind)})

@@ -1,6 +1,7 @@
-"""Proves by samples that a server with a drafter says what the same server without one says.
+"""Tests that a server with a drafter generates the same output distribution as the same server without one.
 
-Reading order: `plan` (how much is asked, and how it is sampled), `dialects` and `client` (how a server is asked),
-`ask` (what it is asked, and what it said), `stated` (what the baseline states of the next token), then what is looked
-at: `greedy`, `joint`, `places`, `noise`; `report` and `page` (what came out), and `command` (all of it).
+Reading order: `plan` (number of requests and sampling settings), `engine_api` and `client` (requests to each engine)
+and `recording` (all requests and their outputs).  `sampling_distribution` is what the baseline samples from.  Then the
+tests: `greedy`, `joint_distribution`, `uniformity` and `repetition`, combined by `significance`;
+`report` and `html_report` (the output), and `command` (`mtpc prove` as a whole).
 """

@@ -1,4 +1,4 @@
-"""A whole proof: the server asked, or what it said read; the baseline asked; both judged; the report written."""
+"""The whole of `mtpc prove`: record the server or read a recording, record the baseline, compare, and report."""
 
 from __future__ import annotations
 
@@ -12,33 +12,41 @@ from rich.console import Console
 
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 from mtpc.files.json_file import check_file
 from mtpc.lab.console import progress_on
-from mtpc.lab.prove.ask import Said, ask, number_of_requests
 from mtpc.lab.prove.client import Client
-from mtpc.lab.prove.found import Found, among
-from mtpc.lab.prove.greedy import compare
-from mtpc.lab.prove.joint import joints
-from mtpc.lab.prove.noise import keeps_seeds, repeated
-from mtpc.lab.prove.page import page
-from mtpc.lab.prove.places import looked_at, points_of
-from mtpc.lab.prove.plan import Plan
+from mtpc.lab.prove.greedy import compare_greedy
+from mtpc.lab.prove.html_report import render_html
+from mtpc.lab.prove.joint_distribution import joint_tests
+from mtpc.lab.prove.plan import ProvePlan
+from mtpc.lab.prove.recording import Recording, count_requests, record
+from mtpc.lab.prove.repetition import repetition_tests, seeds_repeat
 from mtpc.lab.prove.report import Report, tables, verdict_of
+from mtpc.lab.prove.significance import SignificanceTest, adjust_for_all
+from mtpc.lab.prove.uniformity import token_points, uniformity_tests
 from mtpc.lab.text.prompts import read_prompts
 
-Telling = Callable[[str, int | None], Callable[[], None]]  # (what, of how many) -> called after each
+AddTask = Callable[[str, int | None], Callable[[], None]]  # (description, total) -> called after each response
 
 
-def _silent(what: str, total: int | None) -> Callable[[], None]:
+def _no_progress(description: str, total: int | None) -> Callable[[], None]:
     return lambda: None
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the user asked for.
+class ProveOptions:
+    """The options of `mtpc prove`.
 
-    tie: see `mtpc.lab.prove.greedy.Difference`.
+    Attributes:
+        url: Address of the server to test.
+        baseline_url: Address of the same server without a drafter.
+        recorded: File that ``--record`` wrote, in place of ``url``.
+        record: File to write the outputs of ``url`` to.
+        prompts: File of prompts.
+        target: Folder of the served model, for its chat template.
+        tie: Largest gap of log-probabilities that rounding may explain.
+        out: Folder for the report.
     """
 
     url: str | None
@@ -52,110 +60,148 @@ class Request:
 
     def __post_init__(self) -> None:
         if (self.url is None) == (self.recorded is None):
-            raise MTPCError("give the address of a server, or with --recorded what one has said.")
+            raise MTPCError("give either the URL of a server, or --recorded FILE with the outputs of one.")
         if self.baseline_url is None and (self.record is None or self.url is None):
             raise MTPCError(
-                "give --baseline-url, the same server without a drafter, or --record FILE to compare with it later."
+                "--baseline-url is missing: give the URL of the same server without a drafter, or --record FILE to "
+                "compare later."
             )
 
 
-def prove(request: Request, plan: Plan, console: Console) -> Report | None:
-    """Ask, judge, print the tables and write report.json and report.html; None where it is only recorded.
+def prove(options: ProveOptions, plan: ProvePlan, console: Console) -> Report | None:
+    """Record and compare the servers, print the tables, and write report.json and report.html.
 
-    Errors: `MTPCError` for settings or files that are wrong, or a server that refuses a request or breaks off.
+    Args:
+        options: The user's options.
+        plan: What is requested; a recording has its own.
+        console: Where tables and progress are printed.
+
+    Returns:
+        The report; None where the server was only recorded.
+
+    Raises:
+        MTPCError: A setting or file is wrong, or a server refuses a request or breaks off.
     """
-    with _progress(console) as telling:
-        said = _said(request, plan, telling)
-        if request.baseline_url is None:
-            console.print(f"written to {request.record}", highlight=False)
+    with _progress(console) as add_task:
+        recording = _recording(options, plan, add_task)
+        if options.baseline_url is None:
+            console.print(f"written to {options.record}", highlight=False)
             return None
-        report = judge(said, ask_baseline(said, request.baseline_url, telling), request.tie)
+        report = compare(recording, record_baseline(recording, options.baseline_url, add_task), options.tie)
     for table in tables(report):
         console.print(table.to_rich())
-    request.out.mkdir(parents=True, exist_ok=True)
-    (request.out / "report.json").write_text(report.model_dump_json(indent=2) + "\n")
-    (request.out / "report.html").write_text(page(report), encoding="utf-8")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "report.json").write_text(report.model_dump_json(indent=2) + "\n")
+    (options.out / "report.html").write_text(render_html(report), encoding="utf-8")
     console.print(report.sentence, highlight=False)
-    console.print(f"written to {request.out}", highlight=False)
+    console.print(f"written to {options.out}", highlight=False)
     return report
 
 
-def _said(request: Request, plan: Plan, telling: Telling) -> Said:
-    """By the server, or in the file."""
-    if request.recorded is not None:
-        check_file(request.recorded)
-        expected = f"{request.recorded} does not hold what a server said, as --record writes it"
-        return declared_json(Said, request.recorded.read_bytes(), expected)
-    assert request.url is not None  # checked when the request was made
-    client = Client(request.url, plan.concurrency)
-    prompts = tuple(client.tokens(prompt) for prompt, _ in read_prompts(request.prompts, request.target))
-    client.told = telling(f"asking {client.url}", number_of_requests(plan, prompts))
-    said = ask(client, plan, prompts)
-    if request.record is not None:
-        request.record.parent.mkdir(parents=True, exist_ok=True)
-        request.record.write_text(said.model_dump_json())
-    return said
+def _recording(options: ProveOptions, plan: ProvePlan, add_task: AddTask) -> Recording:
+    """Read the recording, or record the server."""
+    if options.recorded is not None:
+        check_file(options.recorded)
+        expected = f"--recorded is {options.recorded}, which is not a file that --record wrote"
+        return validated_json(Recording, options.recorded.read_bytes(), expected)
+    assert options.url is not None  # checked by ProveOptions
+    client = Client(options.url, plan.concurrency)
+    prompts = tuple(client.tokens(prompt) for prompt, _ in read_prompts(options.prompts, options.target))
+    client.on_response = add_task(f"recording {client.url}", count_requests(plan, prompts))
+    recording = record(client, plan, prompts)
+    if options.record is not None:
+        options.record.parent.mkdir(parents=True, exist_ok=True)
+        options.record.write_text(recording.model_dump_json())
+    return recording
 
 
 class Baseline(NamedTuple):
-    """tests: of what it said itself, which show that it samples what it states."""
+    """The server without a drafter.
+
+    Attributes:
+        client: Client of the running server.
+        recording: Its outputs.
+        tests: Tests of these outputs, which show that it samples from the distribution that it states.
+    """
 
     client: Client
-    said: Said
-    tests: tuple[Found, ...]
+    recording: Recording
+    tests: tuple[SignificanceTest, ...]
 
 
-def ask_baseline(said: Said, url: str, telling: Telling = _silent) -> Baseline:
-    """Ask the same of the server without a drafter.
+def record_baseline(recording: Recording, url: str, add_task: AddTask = _no_progress) -> Baseline:
+    """Send the baseline the requests of a recording, with fewer samples, and test its outputs.
 
-    Errors: `MTPCError` where it is of another engine than what is compared, refuses a request or breaks off.
+    Args:
+        recording: Outputs of the server to test.
+        url: Address of the baseline.
+        add_task: Starts a progress bar.
+
+    Returns:
+        The baseline and its outputs.
+
+    Raises:
+        MTPCError: The baseline runs another engine, refuses a request or breaks off.
     """
-    client = Client(url, said.plan.concurrency)
-    if client.dialect.name != said.engine:
-        raise MTPCError(f"{client.url} runs {client.dialect.name}, but what is compared was said by {said.engine}.")
-    plan = said.plan.of_baseline()
-    client.told = telling(f"asking {client.url}", number_of_requests(plan, said.prompts))
-    expected = ask(client, plan, said.prompts)
-    client.told = telling("what the baseline states", None)
+    client = Client(url, recording.plan.concurrency)
+    if client.api.name != recording.engine:
+        raise MTPCError(
+            f"--baseline-url is {client.url}, which runs {client.api.name}, but the server to compare runs "
+            f"{recording.engine}: both must run the same engine."
+        )
+    plan = recording.plan.of_baseline()
+    client.on_response = add_task(f"recording {client.url}", count_requests(plan, recording.prompts))
+    expected = record(client, plan, recording.prompts)
+    client.on_response = add_task("log-probabilities of the baseline", None)
     return Baseline(client, expected, _tests(expected, client))
 
 
-def judge(said: Said, baseline: Baseline, tie: float) -> Report:
-    """What a server said, by the baseline."""
-    greedy = compare(said, baseline.said, baseline.client, tie)
-    tests = _tests(said, baseline.client)
-    verdict, sentence = verdict_of(greedy, tests, baseline.tests, said.drafts)
+def compare(recording: Recording, baseline: Baseline, tie: float) -> Report:
+    """Compare the outputs of a server with the baseline.
+
+    Args:
+        recording: Outputs of the server.
+        baseline: The baseline, which still runs.
+        tie: Largest gap of log-probabilities that rounding may explain.
+
+    Returns:
+        The report.
+    """
+    greedy = compare_greedy(recording, baseline.recording, baseline.client, tie)
+    tests = _tests(recording, baseline.client)
+    verdict, sentence = verdict_of(greedy, tests, baseline.tests, recording.drafts)
     return Report(
         verdict=verdict,
         sentence=sentence,
-        url=said.url,
+        url=recording.url,
         baseline_url=baseline.client.url,
-        engine=said.engine,
-        plan=said.plan,
-        prompts=len(said.prompts),
-        tokens=said.number,
+        engine=recording.engine,
+        plan=recording.plan,
+        prompts=len(recording.prompts),
+        tokens=recording.token_count,
         greedy=greedy,
         tests=tests,
         baseline=baseline.tests,
-        seeds=keeps_seeds(said),
-        baseline_seeds=keeps_seeds(baseline.said),
-        drafts=said.drafts,
-        provenance=provenance.collect(seed=said.plan.seed),
+        seeds=seeds_repeat(recording),
+        baseline_seeds=seeds_repeat(baseline.recording),
+        drafts=recording.drafts,
+        provenance=provenance.collect(seed=recording.plan.seed),
     )
 
 
-def _tests(said: Said, baseline: Client) -> tuple[Found, ...]:
-    """All of what a server said when it sampled."""
-    points = [points_of(said, sampling, baseline) for sampling in said.plan.samplings]
-    return among([*joints(said, baseline), *looked_at(points), *repeated(said, baseline)])
+def _tests(recording: Recording, baseline: Client) -> tuple[SignificanceTest, ...]:
+    """Return all tests of sampled outputs."""
+    points = [token_points(recording, sampling, baseline) for sampling in recording.plan.samplings]
+    tests = [*joint_tests(recording, baseline), *uniformity_tests(points), *repetition_tests(recording, baseline)]
+    return adjust_for_all(tests)
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Telling]:
+def _progress(console: Console) -> Iterator[AddTask]:
     with progress_on(console) as progress:
 
-        def telling(what: str, total: int | None) -> Callable[[], None]:
-            bar = progress.add_task(what, total=total)
+        def add_task(description: str, total: int | None) -> Callable[[], None]:
+            bar = progress.add_task(description, total=total)
             return lambda: progress.advance(bar)
 
-        yield telling
+        yield add_task

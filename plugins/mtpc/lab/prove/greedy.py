@@ -1,33 +1,47 @@
-"""Greedy texts against the baseline's, token by token."""
+"""Compares greedy outputs with the baseline's, token by token."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from mtpc.files.config_model import Strict
-from mtpc.lab.prove.ask import Said
 from mtpc.lab.prove.client import Client
-from mtpc.lab.prove.dialects import Stated, Text
+from mtpc.lab.prove.engine_api import TokenIds, TopLogprobs
+from mtpc.lab.prove.recording import Recording
 
 
 class Difference(Strict):
-    """The first place where a text is not the baseline's, or any later one where it says what is not most probable.
+    """A token that is not the baseline's most probable one; the fields are keys of report.json.
 
-    gap: by how much the baseline states the logarithm of its own token's probability to be above that of what was said;
-    None where it does not state the latter at all, which is far below.
+    Attributes:
+        prompt: Index of the prompt.
+        alone: Whether the output was generated at batch size 1, or concurrently with others.
+        place: Position in the output.
+        said: The generated token.
+        expected: The baseline's most probable token.
+        gap: Difference of their log-probabilities on the baseline; None where the generated token is not among the
+            most probable ones.
+        rounding: Whether rounding may explain the difference.
     """
 
     prompt: int
-    alone: bool  # or among others
+    alone: bool
     place: int
     said: int
     expected: int
     gap: float | None
-    rounding: bool  # whether it may be
+    rounding: bool
 
 
-class Greedy(Strict):
-    """tokens: up to the first difference of each text."""
+class GreedyComparison(Strict):
+    """The comparison of all greedy outputs; the fields are keys of report.json.
+
+    Attributes:
+        texts: Number of outputs.
+        same: Number of outputs that equal the baseline's.
+        tokens: Number of tokens up to the first difference of each output.
+        differences: Differences in the other outputs.
+    """
 
     texts: int
     same: int
@@ -36,47 +50,61 @@ class Greedy(Strict):
 
     @property
     def wrong(self) -> tuple[Difference, ...]:
-        """Differences that no rounding explains."""
+        """Differences that rounding does not explain."""
         return tuple(one for one in self.differences if not one.rounding)
 
 
-def compare(said: Said, expected: Said, baseline: Client, tie: float) -> Greedy:
-    """Compare what a server said with what the baseline said; of texts that differ the baseline judges every token.
+def compare_greedy(recording: Recording, expected: Recording, baseline: Client, tie: float) -> GreedyComparison:
+    """Compare greedy outputs with the baseline's; where they differ, every token with its log-probabilities.
 
-    tie: largest gap of rounding, see `Difference`.
+    Args:
+        recording: Outputs of the server.
+        expected: Outputs of the baseline.
+        baseline: Client of the baseline.
+        tie: Largest gap of log-probabilities that rounding may explain.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        MTPCError: The baseline refuses a request or breaks off.
     """
-    right = [one.texts[0] for one in expected.crowd]
-    pairs = [
-        (one.prompt, kind, one.texts[0]) for kind, all_ in ((True, said.alone), (False, said.crowd)) for one in all_
+    expected_texts = [one.texts[0] for one in expected.concurrent]
+    outputs = [
+        (one.prompt, alone, one.texts[0])
+        for alone, series in ((True, recording.sequential), (False, recording.concurrent))
+        for one in series
     ]
-    differ = [(prompt, alone, text) for prompt, alone, text in pairs if text != right[prompt][: len(text)]]
+    different = [each for each in outputs if each[2] != expected_texts[each[0]][: len(each[2])]]
     differences: list[Difference] = []
-    for prompt, alone, text in differ:
-        start = len(said.prompts[prompt])
-        (places,) = baseline.stated([said.prompts[prompt] + text], start)
-        differences += _of_text(prompt, alone, text, places, tie)
-    return Greedy(
-        texts=len(pairs),
-        same=len(pairs) - len(differ),
-        tokens=sum(_common(text, right[prompt]) for prompt, _, text in pairs),
+    for prompt, alone, text in different:
+        start = len(recording.prompts[prompt])
+        (positions,) = baseline.top_logprobs([recording.prompts[prompt] + text], start)
+        differences += _differences(prompt, alone, text, positions, tie)
+    return GreedyComparison(
+        texts=len(outputs),
+        same=len(outputs) - len(different),
+        tokens=sum(_common_prefix(text, expected_texts[prompt]) for prompt, _, text in outputs),
         differences=tuple(differences),
     )
 
 
-def _of_text(prompt: int, alone: bool, text: Text, places: Sequence[Stated], tie: float) -> list[Difference]:
+def _differences(
+    prompt: int, alone: bool, text: TokenIds, positions: Sequence[TopLogprobs], tie: float
+) -> list[Difference]:
     found = []
-    for place, (token, stated) in enumerate(zip(text, places, strict=True)):
-        if token == stated.ids[0]:
+    for position, (token, top) in enumerate(zip(text, positions, strict=True)):
+        if token == top.ids[0]:
             continue
-        known = dict(zip(stated.ids, stated.logprobs, strict=True))
-        gap = stated.logprobs[0] - known[token] if token in known else None
+        known = dict(zip(top.ids, top.logprobs, strict=True))
+        gap = top.logprobs[0] - known[token] if token in known else None
         found.append(
             Difference(
                 prompt=prompt,
                 alone=alone,
-                place=place,
+                place=position,
                 said=token,
-                expected=stated.ids[0],
+                expected=top.ids[0],
                 gap=gap,
                 rounding=gap is not None and gap <= tie,
             )
@@ -84,6 +112,6 @@ def _of_text(prompt: int, alone: bool, text: Text, places: Sequence[Stated], tie
     return found
 
 
-def _common(text: Text, other: Text) -> int:
-    """Tokens that both begin with."""
+def _common_prefix(text: TokenIds, other: TokenIds) -> int:
+    """Return the number of tokens that both begin with."""
     return next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))

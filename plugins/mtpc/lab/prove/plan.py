@@ -1,4 +1,4 @@
-"""What a server is asked, and how much of it."""
+"""The sampling settings and the number of requests of `mtpc prove`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,46 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import Strict, declared
+from mtpc.files.config_model import Strict, validated
 
-KNOWN = 20  # of the most probable next tokens the baseline states how probable they are: vLLM states no more
+TOP_LOGPROBS = 20  # most probable tokens whose log-probabilities the baseline states: vLLM allows no more
 
 
-class Sampling(Strict):
-    """The sampling parameters of a request; top_k 0 and top_p 1 leave all tokens.  Temperature 0 is greedy."""
+class SamplingSetting(Strict):
+    """Sampling parameters of a request.
+
+    Attributes:
+        temperature: Sampling temperature; 0 is greedy.
+        top_k: Number of tokens that top-k keeps; 0 keeps all.
+        top_p: Probability mass that top-p keeps; 1 keeps all.
+    """
 
     temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
-    top_k: Annotated[int, Field(ge=0, lt=KNOWN)] = 0
+    top_k: Annotated[int, Field(ge=0, lt=TOP_LOGPROBS)] = 0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     def __str__(self) -> str:
-        """As `parse_samplings` reads it."""
+        """Return the text that `parse_samplings` reads."""
         return f"{self.temperature:g}/{self.top_k}/{self.top_p:g}"
 
 
-GREEDY = Sampling(temperature=0)
+GREEDY = SamplingSetting(temperature=0)
 FORMS = "temperature, temperature/top-k or temperature/top-k/top-p, as in 1,0.7/10,1/0/0.9"
 
 
-def parse_samplings(text: str) -> tuple[Sampling, ...]:
-    """Samplings with commas.
+def parse_samplings(text: str) -> tuple[SamplingSetting, ...]:
+    """Parse the value of ``--samplings``.
 
-    Errors: `MTPCError` for other text, or a temperature of 0: greedy texts are compared in any case.
+    Args:
+        text: Sampling settings, separated by commas.
+
+    Returns:
+        The settings, each once.
+
+    Raises:
+        MTPCError: A setting has another form, is out of bounds, or has temperature 0 (greedy output is always tested).
     """
-    found: list[Sampling] = []
+    found: list[SamplingSetting] = []
     for part in text.split(","):
         parts = part.split("/")
         try:
@@ -42,25 +55,40 @@ def parse_samplings(text: str) -> tuple[Sampling, ...]:
         except ValueError:
             values = {"temperature": 0}
         if not values["temperature"]:
-            raise MTPCError(f"--samplings has {part!r}, but each should be {FORMS}.")
-        found.append(declared(Sampling, values, f"{part!r} of --samplings"))
+            raise MTPCError(
+                f"--samplings contains {part!r}, but each setting must be {FORMS}, with a temperature above 0."
+            )
+        found.append(validated(SamplingSetting, values, f"{part!r} of --samplings"))
     return tuple(dict.fromkeys(found))
 
 
-class Plan(Strict):
-    """How much a server is asked."""
+class ProvePlan(Strict):
+    """The number and size of the requests to a server.
 
-    samplings: Annotated[tuple[Sampling, ...], Field(min_length=1)]
-    samples: PositiveInt = 4000  # beginnings of texts for each sampling, whose joint is compared
-    first: PositiveInt = 3  # tokens of such a beginning
-    texts: PositiveInt = 400  # for each sampling, of which every token is looked at
-    length: PositiveInt = 32  # tokens of such a text
-    context: PositiveInt = 16  # tokens of a prompt, its last ones, that sampled texts go on from
-    greedy: PositiveInt = 128  # tokens of greedy texts
-    repeats: PositiveInt = 8  # of one request, without a seed and with other seeds
-    concurrency: PositiveInt = 16  # requests at a time
+    Attributes:
+        samplings: Sampling settings to test.
+        samples: Outputs per setting whose first tokens are tested jointly.
+        first: Number of these first tokens.
+        texts: Longer outputs per setting whose every token is tested.
+        length: Tokens of such an output.
+        context: Last tokens of a prompt that sampled outputs continue.
+        greedy: Tokens of a greedy output.
+        repeats: Repetitions of one request, without a seed and with different seeds.
+        concurrency: Number of requests in flight.
+        seed: First of the seeds.
+    """
+
+    samplings: Annotated[tuple[SamplingSetting, ...], Field(min_length=1)]
+    samples: PositiveInt = 4000
+    first: PositiveInt = 3
+    texts: PositiveInt = 400
+    length: PositiveInt = 32
+    context: PositiveInt = 16
+    greedy: PositiveInt = 128
+    repeats: PositiveInt = 8
+    concurrency: PositiveInt = 16
     seed: NonNegativeInt = 0
 
-    def of_baseline(self) -> Plan:
-        """What the baseline is asked itself: less, which only shows that it samples what it states."""
+    def of_baseline(self) -> ProvePlan:
+        """Return the plan for the baseline: a fourth of the samples, enough to test that it samples what it states."""
         return self.model_copy(update={"samples": -(-self.samples // 4), "texts": -(-self.texts // 4)})

@@ -1,4 +1,4 @@
-"""What was found: the whole of it, and in one sentence."""
+"""The report of `mtpc prove`: the conclusion in one sentence, and the tables behind it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,36 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from mtpc.files.config_model import Strict
-from mtpc.lab.prove.found import Found
-from mtpc.lab.prove.greedy import Greedy
-from mtpc.lab.prove.places import AT_PLACES
-from mtpc.lab.prove.plan import Plan
+from mtpc.lab.prove.greedy import GreedyComparison
+from mtpc.lab.prove.plan import ProvePlan
+from mtpc.lab.prove.significance import SignificanceTest
+from mtpc.lab.prove.uniformity import BY_POSITION
 from mtpc.lab.servers.draft_counters import DraftCounters
 from mtpc.lab.table import Table
 
-MOST_ROWS = 20
+MAX_ROWS = 20
 Verdict = Literal["the same", "not the same", "nothing proved"]
 
 
 class Report(Strict):
-    """report.json.
+    """The content of report.json.
 
-    baseline: the same tests of the baseline itself, which show that it samples what it states.  seeds, baseline_seeds:
-    whether a request with a seed was answered the same twice.  drafts: what the server counted meanwhile.
+    Attributes:
+        verdict: Whether the server has the baseline's output distribution.
+        sentence: The same with its reason.
+        url: Address of the server.
+        baseline_url: Address of the baseline.
+        engine: Name of the engine of both.
+        plan: What was requested from the server.
+        prompts: Number of prompts.
+        tokens: Number of tokens that the server generated.
+        greedy: Comparison of greedy outputs.
+        tests: Tests of the server's sampled outputs.
+        baseline: The same tests of the baseline, which show that it samples from the distribution that it states.
+        seeds: Whether the server repeated an output with the same seed.
+        baseline_seeds: Whether the baseline did.
+        drafts: The server's counts of draft tokens.
+        provenance: Command, versions and hardware.
     """
 
     verdict: Verdict
@@ -29,12 +43,12 @@ class Report(Strict):
     url: str
     baseline_url: str
     engine: str
-    plan: Plan
+    plan: ProvePlan
     prompts: int
     tokens: int
-    greedy: Greedy
-    tests: tuple[Found, ...]
-    baseline: tuple[Found, ...]
+    greedy: GreedyComparison
+    tests: tuple[SignificanceTest, ...]
+    baseline: tuple[SignificanceTest, ...]
     seeds: bool
     baseline_seeds: bool
     drafts: DraftCounters
@@ -42,55 +56,67 @@ class Report(Strict):
 
 
 def verdict_of(
-    greedy: Greedy, tests: Sequence[Found], baseline: Sequence[Found], drafts: DraftCounters
+    greedy: GreedyComparison,
+    tests: Sequence[SignificanceTest],
+    baseline: Sequence[SignificanceTest],
+    drafts: DraftCounters,
 ) -> tuple[Verdict, str]:
-    """Of the whole, and why."""
+    """Return the conclusion, and a sentence with its reason.
+
+    Args:
+        greedy: Comparison of greedy outputs.
+        tests: Tests of the server, corrected for their number.
+        baseline: Tests of the baseline, likewise.
+        drafts: The server's counts of draft tokens.
+    """
     if any(one.wrong for one in baseline):
         worst = min(baseline, key=lambda one: one.adjusted)
-        found = f"the baseline itself does not sample what it states ({worst.test}, {worst.of})"
-        return "nothing proved", f"Nothing is proved: {found}."
+        reason = f"the baseline does not sample from the distribution that it states ({worst.test}, {worst.of})"
+        return "nothing proved", f"Nothing is proved: {reason}."
     wrong = sorted((one for one in tests if one.wrong), key=lambda one: one.adjusted)
     if wrong or greedy.wrong:
-        reasons = [f"{len(greedy.wrong)} greedy tokens are others"] if greedy.wrong else []
-        reasons += [f"{one.test} ({one.of}) by a chance of {one.adjusted:.1g}" for one in wrong[:3]]
-        return "not the same", f"The server does not say what the baseline says: {'; '.join(reasons)}."
-    told = "" if drafts.drafts else " It counted no drafts: of a drafter this proves nothing."
-    judged = [one for one in tests if one.p is not None]
-    found = f"{greedy.tokens} greedy tokens are the same and {len(judged)} tests of sampled ones found nothing"
-    return "the same", f"The server says what the baseline says: {found}.{told}"
+        reasons = [f"{len(greedy.wrong)} greedy tokens differ"] if greedy.wrong else []
+        reasons += [f"{one.test} ({one.of}) with adjusted p = {one.adjusted:.1g}" for one in wrong[:3]]
+        return "not the same", f"The output of the server differs from that of the baseline: {'; '.join(reasons)}."
+    note = "" if drafts.drafts else " The server counted no draft tokens, so no drafter was tested."
+    tested = [one for one in tests if one.p is not None]
+    found = f"{greedy.tokens} greedy tokens are equal, and {len(tested)} tests of sampled output found no difference"
+    return "the same", f"The output of the server matches that of the baseline: {found}.{note}"
 
 
 def tables(report: Report) -> list[Table]:
-    """For the terminal and the page."""
-    found = [tests_table("Sampled texts", report.tests), tests_table("The baseline itself", report.baseline)]
+    """Return the tables for the terminal and the page: tests, greedy differences and acceptance rates."""
+    found = [tests_table("Sampled outputs", report.tests), tests_table("The baseline itself", report.baseline)]
     rows = [
         [
             str(one.prompt),
-            "alone" if one.alone else "among others",
+            "sequential" if one.alone else "concurrent",
             str(one.place),
             str(one.said),
             str(one.expected),
-            "far" if one.gap is None else f"{one.gap:.2g}",
-            "rounding, perhaps" if one.rounding else "wrong",
+            "unknown" if one.gap is None else f"{one.gap:.2g}",
+            "possibly rounding" if one.rounding else "wrong",
         ]
         for one in report.greedy.differences
     ]
     if rows:
-        columns = ["prompt", "asked", "place", "said", "most probable", "gap in log-probability", ""]
-        found.append(Table("Greedy tokens that are not the baseline's most probable ones", columns, rows[:MOST_ROWS]))
+        columns = ["prompt", "request", "position", "generated", "most probable", "gap in log-probability", ""]
+        found.append(Table("Greedy tokens that are not the baseline's most probable ones", columns, rows[:MAX_ROWS]))
     drafts = report.drafts
     if drafts.drafts:
         pairs = zip(drafts.marginal_rates, drafts.conditional_rates, strict=True)
-        rates = [[str(i), f"{all_:.1%}", f"{before:.1%}"] for i, (all_, before) in enumerate(pairs, 1)]
-        title = f"Acceptance, {drafts.acceptance_length:.2f} tokens a step"
-        found.append(Table(title, ["draft", "of all drafts", "of those accepted so far"], rates))
+        rates = [
+            [str(i), f"{marginal:.1%}", f"{conditional:.1%}"] for i, (marginal, conditional) in enumerate(pairs, 1)
+        ]
+        title = f"Acceptance rate by position; acceptance length {drafts.acceptance_length:.2f}"
+        found.append(Table(title, ["position", "marginal", "conditional"], rates))
     return found
 
 
-def tests_table(title: str, tests: Sequence[Found]) -> Table:
-    """Tests, of places only those that found something and the nearest of the others."""
-    at_places = sorted((one for one in tests if one.test == AT_PLACES), key=lambda one: (one.adjusted, one.p or 1))
-    shown = [one for one in tests if one.test != AT_PLACES or one.wrong or one is at_places[0]]
+def tests_table(title: str, tests: Sequence[SignificanceTest]) -> Table:
+    """Return tests as a table; of the tests by position only the rejecting ones and the one with the lowest p-value."""
+    by_position = sorted((one for one in tests if one.test == BY_POSITION), key=lambda one: (one.adjusted, one.p or 1))
+    shown = [one for one in tests if one.test != BY_POSITION or one.wrong or one is by_position[0]]
     rows = [
         [
             one.test,
@@ -98,10 +124,11 @@ def tests_table(title: str, tests: Sequence[Found]) -> Table:
             str(one.samples),
             str(one.cells),
             "-" if one.p is None else f"{one.p:.2g}",
-            "not judged" if one.p is None else f"{one.adjusted:.2g}{' wrong' if one.wrong else ''}",
+            "not tested" if one.p is None else f"{one.adjusted:.2g}{' wrong' if one.wrong else ''}",
             "-" if one.sees is None else f"{one.sees:.1%}",
         ]
         for one in shown
     ]
-    title = f"{title}: {len(tests)} tests, of single places the worst"
-    return Table(title, ["what", "temperature/top-k/top-p", "samples", "cells", "p", "among all", "would see"], rows)
+    title = f"{title}: {len(tests)} tests, of single positions the lowest p"
+    columns = ["test", "temperature/top-k/top-p", "samples", "cells", "p", "adjusted p", "detects"]
+    return Table(title, columns, rows)

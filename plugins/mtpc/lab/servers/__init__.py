@@ -1,7 +1,7 @@
-"""Starting, asking and timing an engine: what the benchmark, distillation and the demo share.
+"""Starting engines, sending them requests and reading their counters, for the benchmark, distillation and the demo.
 
-Reading order: `engine` (what is to be known of an engine), `vllm_engine` and `sglang_engine` (what is known, found by
-`engines`), `speculation` and `ngram` (what both are told of a drafter, and of their own n-gram drafter), `server` (a
-process that is started, waited for and stopped), `load` (requests at a fixed concurrency), `prometheus` (an engine's
-counters), `draft_counters` (what they mean) and `draft_times` (what drafting costs).
+Reading order: `engine` (the description of an engine), `vllm_engine` and `sglang_engine` (its instances, looked up in
+`engine_registry`), `speculation` and `ngram` (settings of a drafter, and of the engine's own n-gram drafter).  `server`
+starts and stops a process, which `watchdog` ends with its parent.  `connection` and `load` send requests at a fixed
+concurrency.  `prometheus` and `draft_counters` read acceptance, `draft_times` the time spent on drafting.
 """

@@ -1,4 +1,4 @@
-"""Requests to a running server over HTTP, for every command that asks one."""
+"""Requests to a running server over HTTP, for every command that sends some."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from openai import DEFAULT_CONNECTION_LIMITS, APIStatusError, AsyncOpenAI, Async
 
 from mtpc.errors import MTPCError, first_line
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+Response = TypeVar("Response")
 COMPLETIONS = "/v1/completions"
-SECONDS = 3600.0  # without a byte of an answer
-UNLIMITED = type(DEFAULT_CONNECTION_LIMITS)(max_connections=None)  # else a request waits here, and its time with it
+READ_TIMEOUT = 3600.0  # seconds without a byte of a response
+UNLIMITED = type(DEFAULT_CONNECTION_LIMITS)(max_connections=None)  # a request that waits here would be timed too long
 
 
 class Connection:
-    """A server's address, to which requests are sent; an asynchronous context.
+    """An HTTP connection to a server, as an asynchronous context manager.
 
-    Bodies and answers stay plain JSON: objects of `openai` would take ten times as long for each token.
+    Requests are sent inside of the context; leaving it closes the connection.  Bodies and responses stay plain JSON:
+    objects of `openai` would take ten times as long for each token.
 
     Args:
         url: Address of the server, without a route.
-        retries: How often a request is sent again, with growing pauses, that breaks off before its answer or whose
-            answer is one of an overloaded or failing server (status 408, 409, 429, 5xx).
+        retries: Number of repetitions, with growing pauses, of a request that breaks off before its response or gets
+            the status of an overloaded or failing server (408, 409, 429, 5xx).
     """
 
     def __init__(self, url: str, retries: int = 0) -> None:
         self.url = url.rstrip("/")
-        http = DefaultAsyncHttpxClient(trust_env=False, limits=UNLIMITED, timeout=SECONDS)
+        http = DefaultAsyncHttpxClient(trust_env=False, limits=UNLIMITED, timeout=READ_TIMEOUT)
         self._openai = AsyncOpenAI(api_key="none", base_url=self.url, max_retries=retries, http_client=http)
 
     async def __aenter__(self) -> Self:
@@ -41,7 +42,11 @@ class Connection:
         await self._openai.close()
 
     async def post(self, route: str, body: dict[str, Any]) -> bytes:
-        """Return the whole answer to a request.
+        """Return the whole response to a request.
+
+        Args:
+            route: Path of the route, which begins with a slash.
+            body: The request's JSON.
 
         Raises:
             MTPCError: The server cannot be reached, refuses the request or breaks off.
@@ -50,7 +55,13 @@ class Connection:
             return await self._openai.post(route, cast_to=bytes, body=body)
 
     async def events(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Yield the events of a completion that is streamed, as they come.
+        """Stream a completion.
+
+        Args:
+            body: The request's JSON, with ``"stream": true``.
+
+        Yields:
+            Each event's JSON, as it arrives.
 
         Raises:
             MTPCError: As `post`, and where an event reports an error.
@@ -66,7 +77,7 @@ class Connection:
 
 @contextmanager
 def _sentences(url: str) -> Iterator[None]:
-    """Around what `openai` does alone; its version 2 passes on the errors of the package that it sends with."""
+    """Turn exceptions of `openai`, and of the HTTP package below it, into an `MTPCError`."""
     try:
         yield
     except APIStatusError as error:
@@ -76,16 +87,25 @@ def _sentences(url: str) -> Iterator[None]:
         raise MTPCError(f"{url} broke off a request: {first_line(error.__cause__ or error)}.") from None
 
 
-async def answers_of(
-    asked: Sequence[Asked], ask: Callable[[Asked], Awaitable[Answer]], concurrency: int
-) -> list[Answer]:
-    """Answers in the order of what is asked, so many at a time: whenever one comes, the next one is asked for."""
-    waiting = iter(enumerate(asked))
-    answers: dict[int, Answer] = {}
+async def run_concurrently(
+    items: Sequence[Item], request: Callable[[Item], Awaitable[Response]], concurrency: int
+) -> list[Response]:
+    """Send requests at a fixed concurrency: whenever one ends, the next one is sent.
+
+    Args:
+        items: What to request.
+        request: Sends the request for one item and returns its response.
+        concurrency: Number of requests in flight.
+
+    Returns:
+        The responses, in the order of the items.
+    """
+    waiting = iter(enumerate(items))
+    responses: dict[int, Response] = {}
 
     async def work() -> None:
-        for index, one in waiting:
-            answers[index] = await ask(one)
+        for index, item in waiting:
+            responses[index] = await request(item)
 
     await asyncio.gather(*(work() for _ in range(concurrency)))
-    return [answers[index] for index in range(len(asked))]
+    return [responses[index] for index in range(len(items))]

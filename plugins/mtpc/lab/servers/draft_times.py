@@ -1,4 +1,4 @@
-"""Reads what an engine's drafting clock has written (`mtpc.metrics.draft_clock`)."""
+"""Reads the time that an engine spent on drafting, which `mtpc.metrics.draft_clock` writes to a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 
 class DraftTimes(NamedTuple):
-    """Drafting calls of an engine and the wall seconds inside them, also by part (see `mtpc.metrics.draft_clock`)."""
+    """Time that an engine spent on drafting since it started.
+
+    Attributes:
+        calls: Number of drafting calls.
+        seconds: Wall time of all calls.
+        parts: Wall time in seconds by part of a call, see `mtpc.metrics.draft_clock`.
+    """
 
     calls: int = 0
     seconds: float = 0.0
@@ -17,7 +23,14 @@ class DraftTimes(NamedTuple):
 
 
 def read_draft_times(file: Path | None) -> DraftTimes:
-    """What the adapter wrote into the file named by ``MTPC_DRAFT_TIMES``; zeros before its first draft."""
+    """Read the file that ``MTPC_DRAFT_TIMES`` names.
+
+    Args:
+        file: The file; None where drafting is not timed.
+
+    Returns:
+        The times; zeros before the first draft, or where drafting is not timed.
+    """
     if file is None or not file.exists():
         return DraftTimes()
     values = json.loads(file.read_text())

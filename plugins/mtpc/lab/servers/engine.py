@@ -1,4 +1,4 @@
-"""What is to be known of an engine: how it is started, how it is given its load, and how it counts drafts."""
+"""The description of an engine: how to start it, send it requests, and read its counters of draft tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client.samples import Sample
 
 from mtpc.lab.servers.draft_counters import DraftCounters
-from mtpc.lab.servers.load import Load, Sampling, run_load
+from mtpc.lab.servers.load import CompletionParams, Load, run_load
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.text.prompts import Prompt
 
@@ -18,46 +18,70 @@ NGRAM = Ngram(shortest=2, longest=4, drafts=5)
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What a server is started with; the same with and without a drafter, or with the engine's own n-gram drafter."""
+    """Settings of a server, independent of the engine.
+
+    Attributes:
+        target: Folder of the target.
+        max_batch: Largest number of concurrent requests.
+        max_length: Largest number of tokens of a prompt and its completion together.
+        drafter: Drafter checkpoint; None to serve without one of this project's drafters.
+        num_drafts: Draft tokens per decoding step, K.
+        extra: Arguments that are passed to the engine as they are.
+        ngram: Setting of the engine's own n-gram drafter; None to serve without it.
+        plugin: Whether the server loads this project's plugin.
+    """
 
     target: Path
-    max_batch: int  # largest number of requests at once
-    max_length: int  # prompt and completion, in tokens
+    max_batch: int
+    max_length: int
     drafter: Path | None = None
     num_drafts: int = 0
-    extra: tuple[str, ...] = ()  # arguments passed on as they are
+    extra: tuple[str, ...] = ()
     ngram: Ngram | None = None
-    plugin: bool = True  # whether it loads this project's
+    plugin: bool = True
 
 
 @dataclass(frozen=True)
 class Engine:
     """An engine that can be measured, behind its server or offline.
 
-    counters reads its page of metrics; None where its answers bring the counts of their own drafts.
-    ngram is how its own n-gram drafter is set unless the user says otherwise, and ngram_obstacle why it cannot be
-    measured so at some temperatures, None where it can: the rest of a sentence.
-    without_plugin are variables with which its processes load every plugin but this project's.  ngram_fixes is why its
-    n-gram drafter needs that plugin at some temperatures, as a sentence; None where it does not.
-    forgets makes a server forget the texts of earlier requests, from which its n-gram drafter drafts as well; None
-    where that does not.
+    Attributes:
+        name: Name of its Python package.
+        title: Name for output.
+        command: Returns the command line that serves settings on a port.
+        counters: Reads the counters from the page of metrics; None where the responses carry them.
+        environment: Returns environment variables of the server.
+        load: Sends prompts to a model at a URL, with parameters and a concurrency, see `mtpc.lab.servers.load`.
+        ngram: Default setting of the engine's own n-gram drafter.
+        ngram_obstacle: Returns why this drafter cannot be measured at given temperatures, as the end of a sentence;
+            None where it can.
+        clear_history: Clears, at a server's URL, the outputs of earlier requests from which the n-gram drafter drafts;
+            None where it drafts from no other request.
+        without_plugin: Returns environment variables with which every plugin but this project's is loaded.
+        ngram_plugin_reason: Returns why the n-gram drafter needs this project's plugin at given temperatures, as a
+            sentence; None where it does not.
     """
 
-    name: str  # of its Python package
+    name: str
     title: str
-    command: Callable[[ServerSettings, int], list[str]]  # (settings, port) -> command line
+    command: Callable[[ServerSettings, int], list[str]]
     counters: Callable[[Sequence[Sample]], DraftCounters] | None = None
     environment: Callable[[], dict[str, str]] = dict
-    load: Callable[[str, str, Sequence[Prompt], Sampling, int], Load] = run_load  # see `mtpc.lab.servers.load`
+    load: Callable[[str, str, Sequence[Prompt], CompletionParams, int], Load] = run_load
     ngram: Ngram = NGRAM
     ngram_obstacle: Callable[[Ngram, Sequence[float]], str | None] = lambda ngram, temperatures: None
-    forgets: Callable[[str], None] | None = None  # of the server's URL
+    clear_history: Callable[[str], None] | None = None
     without_plugin: Callable[[], dict[str, str]] = dict
-    ngram_fixes: Callable[[Sequence[float]], str | None] = lambda temperatures: None
+    ngram_plugin_reason: Callable[[Sequence[float]], str | None] = lambda temperatures: None
 
     def as_released(self, settings: ServerSettings, temperatures: Sequence[float]) -> ServerSettings:
-        """Settings without our plugin, where there is no drafter of ours and no n-gram drafter that needs it."""
+        """Return settings without this project's plugin where neither the drafter nor the n-gram drafter needs it.
+
+        Args:
+            settings: Settings of a server.
+            temperatures: Temperatures that will be measured.
+        """
         if settings.drafter is not None:
             return settings
-        needed = settings.ngram is not None and self.ngram_fixes(temperatures) is not None
+        needed = settings.ngram is not None and self.ngram_plugin_reason(temperatures) is not None
         return replace(settings, plugin=needed)

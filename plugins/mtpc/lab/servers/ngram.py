@@ -1,4 +1,4 @@
-"""The n-gram drafter that every engine brings: it drafts what followed where the text's last tokens stood before."""
+"""Settings of the n-gram drafter (prompt lookup) that both engines include."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from mtpc.errors import MTPCError
 
 
 class Ngram(NamedTuple):
-    """Its setting.  shortest, longest: numbers of tokens that match.  drafts: tokens that are drafted then."""
+    """Setting of an engine's own n-gram drafter.
+
+    Attributes:
+        shortest: Smallest number of tokens that must match.
+        longest: Largest number of tokens that are matched.
+        drafts: Draft tokens after a match, K.
+    """
 
     shortest: int
     longest: int
@@ -18,31 +24,39 @@ class Ngram(NamedTuple):
 
     @classmethod
     def parse(cls, setting: str) -> Self:
-        """MIN-MAX:K.
+        """Parse a setting.
 
-        Errors: `MTPCError` for anything else.
+        Args:
+            setting: Text of the form MIN-MAX:K.
+
+        Returns:
+            The setting.
+
+        Raises:
+            MTPCError: The text has another form, or MIN is above MAX.
         """
         found = re.fullmatch(r"(\d+)-(\d+):(\d+)", setting, re.ASCII)
         numbers = cls(*map(int, found.groups())) if found else cls(0, 0, 0)
         if not 1 <= numbers.shortest <= numbers.longest or numbers.drafts < 1:
-            raise MTPCError(f"--ngram is {setting!r}, but MIN-MAX:K is expected, as in 2-4:5.")
+            raise MTPCError(f"--ngram is {setting!r}, but MIN-MAX:K is expected, as in --ngram 2-4:5.")
         return numbers
 
     def __str__(self) -> str:
-        """As it is parsed."""
+        """Return the text that `parse` reads."""
         return f"{self.shortest}-{self.longest}:{self.drafts}"
 
 
 def ngram_config(ngram: Ngram) -> str:
-    """VLLM's ``--speculative-config``, as JSON."""
+    """Return vLLM's ``--speculative-config`` as JSON."""
     values = {"method": "ngram", "prompt_lookup_min": ngram.shortest, "prompt_lookup_max": ngram.longest}
     return json.dumps(values | {"num_speculative_tokens": ngram.drafts}, separators=(",", ":"))
 
 
 def ngram_arguments(ngram: Ngram) -> list[str]:
-    """SGLang's arguments.
+    """Return SGLang's arguments.
 
-    It keeps texts of a limited length, each a match and what followed, and counts the pending token as drafted.
+    Args:
+        ngram: The setting; SGLang matches any length up to the longest, and counts the pending token as a draft token.
     """
     arguments = ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", str(ngram.drafts + 1)]
     return [*arguments, "--speculative-ngram-max-trie-depth", str(ngram.longest + ngram.drafts)]

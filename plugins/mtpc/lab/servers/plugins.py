@@ -1,4 +1,4 @@
-"""An engine as it is released: its processes load every plugin that is installed, but for this project's."""
+"""Environment variables with which an engine loads every installed plugin but this project's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 
-NO_PLUGIN = "-"  # a name that no plugin has: an empty list of names would stand for all plugins in SGLang
+NO_PLUGIN = "-"  # a name that no plugin has: in SGLang an empty list means all plugins
 
 
 def without_plugin(variable: str, groups: Sequence[str], package: str) -> dict[str, str]:
-    """The variable that names the plugins to load, all but those of a package.
+    """Return the variable that lists the plugins to load, without those of one package.
 
-    variable: of the engine; names with commas, by default all.  groups: of entry points that it is about.
+    Args:
+        variable: The engine's variable, which lists names separated by commas; unset means all plugins.
+        groups: Entry point groups that the variable applies to.
+        package: Top-level package whose plugins are left out.
     """
     plugins = [plugin for group in groups for plugin in entry_points(group=group)]
     ours = {plugin.name for plugin in plugins if plugin.module.partition(".")[0] == package}

@@ -1,4 +1,4 @@
-"""Reads the page on which an engine publishes its counters, and sums what it counts more than once."""
+"""Reads an engine's Prometheus metrics, and sums them over labels."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from mtpc.errors import MTPCError
 
 
 def parse(text: str) -> list[Sample]:
-    """All samples of a page of metrics, in Prometheus' text format.
+    """Parse a page of metrics.
 
-    Errors: `MTPCError` for a page that is in another format.
+    Args:
+        text: The page, in Prometheus' text format.
+
+    Returns:
+        All samples.
+
+    Raises:
+        MTPCError: The page has another format.
     """
     try:
         return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
@@ -24,12 +31,12 @@ def parse(text: str) -> list[Sample]:
 
 
 def total(samples: Sequence[Sample], name: str) -> float:
-    """The sum of a metric over all its labels (an engine counts once for each of its replicas)."""
+    """Return the sum of a metric over all labels (an engine counts each of its replicas)."""
     return sum(sample.value for sample in samples if sample.name == name)
 
 
 def totals_by(samples: Sequence[Sample], name: str, label: str) -> dict[str, float]:
-    """The sum of a metric for each value of one label."""
+    """Return the sum of a metric for each value of one label."""
     totals: dict[str, float] = {}
     for sample in samples:
         if sample.name == name and label in sample.labels:

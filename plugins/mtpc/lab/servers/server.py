@@ -1,4 +1,4 @@
-"""A server process: started, waited for, and gone afterwards with all its children, also where this one is killed."""
+"""Server processes: start them, wait for them, and end them with all their children, also when this process dies."""
 
 from __future__ import annotations
 
@@ -22,36 +22,49 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from mtpc.errors import MTPCError, first_line
-from mtpc.files.config_model import declared_json
-from mtpc.lab.servers import guard
+from mtpc.files.config_model import validated_json
+from mtpc.lab.servers import watchdog
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.metrics.draft_clock import VARIABLE
 
 PORTS = range(20_000, 32_768)
 START_SECONDS = 900.0
 STOP_SECONDS = 20.0
-AT_ONCE = 3  # servers that start
+MAX_STARTING = 3  # servers that start at the same time
 _ERROR = re.compile(r"(?:^|\s)((?:[\w.]*Error|Exception|error): .*)")
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nothing listens on.
+    """Find a TCP port of this machine that nothing listens on.
 
-    It is one of those that Linux gives to no connection of its own: a server takes a while until it listens there.
+    The port is outside of the range that Linux assigns to outgoing connections, so it stays free until the server
+    listens.
 
-    Errors: `MTPCError` where none of many is free.
+    Returns:
+        The port.
+
+    Raises:
+        MTPCError: 100 random ports are all in use.
     """
     for port in SystemRandom().sample(PORTS, 100):
         with socket.socket() as listener, suppress(OSError):
             listener.bind(("127.0.0.1", port))
             return port
-    raise MTPCError("of 100 ports that were tried none is free for a server.")
+    raise MTPCError(f"no port is free for a server: 100 from {PORTS[0]} to {PORTS[-1]} were tried. Stop other servers.")
 
 
 def fetch(url: str, timeout: float = 10.0) -> str:
-    """The text behind a URL.
+    """Fetch the text at a URL.
 
-    Errors: `MTPCError` when nothing answers there.
+    Args:
+        url: The address.
+        timeout: Seconds to wait.
+
+    Returns:
+        The body of the response.
+
+    Raises:
+        MTPCError: Nothing answers, or the status is an error.
     """
     try:
         with urllib.request.urlopen(url, timeout=timeout) as reply:  # noqa: S310 (http of the user's own server)
@@ -61,13 +74,13 @@ def fetch(url: str, timeout: float = 10.0) -> str:
 
 
 class Model(BaseModel):
-    """A model that a server names."""
+    """An entry of ``/v1/models``."""
 
     id: str
 
 
 class Models(BaseModel):
-    """The models that a server names, its own first."""
+    """The response of ``/v1/models``, the served model first."""
 
     data: Annotated[list[Model], Field(min_length=1)]
 
@@ -75,8 +88,12 @@ class Models(BaseModel):
 class Server:
     """A running server.
 
-    draft_times: where its adapter writes what drafting costs.  forgets: see `Engine`; None where nothing drafts from
-    the texts of earlier requests.  plugin: whether it loads this project's; None where that is not known.
+    Args:
+        url: Its address.
+        command: The command that started it; empty for a server that the user started.
+        draft_times: File into which its adapter writes the time spent on drafting.
+        clear_history: See `Engine`; None where no drafter uses the outputs of earlier requests.
+        plugin: Whether it loads this project's plugin; None where that is not known.
     """
 
     def __init__(
@@ -84,42 +101,43 @@ class Server:
         url: str,
         command: list[str],
         draft_times: Path | None = None,
-        forgets: Callable[[str], None] | None = None,
+        clear_history: Callable[[str], None] | None = None,
         plugin: bool | None = None,
     ) -> None:
         self.url = url
         self.command = command
         self.draft_times = draft_times
-        self.forgets = forgets
+        self._clear_history = clear_history
         self.plugin = plugin
 
-    def forget(self) -> None:
-        """Before a measurement: draft from no text of before."""
-        if self.forgets is not None:
-            self.forgets(self.url)
+    def clear_history(self) -> None:
+        """Clear the outputs of earlier requests, before a measurement."""
+        if self._clear_history is not None:
+            self._clear_history(self.url)
 
     def metrics(self) -> str:
-        """Its page of metrics."""
+        """Return its page of metrics."""
         return fetch(f"{self.url}/metrics")
 
     def model(self) -> str:
-        """The name of the model it serves.
+        """Return the name of the served model.
 
-        Errors: `MTPCError` where nothing answers, or something else than a server of a model.
+        Raises:
+            MTPCError: Nothing answers, or the response lists no model.
         """
         url = f"{self.url}/v1/models"
-        return declared_json(Models, fetch(url).encode(), f"{url} names no model").data[0].id
+        return validated_json(Models, fetch(url).encode(), f"{url} lists no model").data[0].id
 
 
 class Launch:
-    """A server that is on its way; `wait` until it answers, `stop` it whatever happens."""
+    """A server that was started: call `wait` until it answers, and `stop` in any case."""
 
     def __init__(self, engine: Engine, settings: ServerSettings, log: Path, draft_times: Path | None = None) -> None:
         port = free_port()
         self.log = log
-        forgets = None if settings.ngram is None else engine.forgets
+        clear_history = None if settings.ngram is None else engine.clear_history
         url, command = f"http://127.0.0.1:{port}", engine.command(settings, port)
-        self.server = Server(url, command, draft_times, forgets, settings.plugin)
+        self.server = Server(url, command, draft_times, clear_history, settings.plugin)
         environment = {**os.environ, **engine.environment()}
         if not settings.plugin:
             environment |= engine.without_plugin()
@@ -127,8 +145,8 @@ class Launch:
             environment[VARIABLE] = str(draft_times.resolve())
         with log.open("w") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", guard.__name__, *self.server.command],
-                stdin=subprocess.PIPE,  # its end tells the guard that this process is no more
+                [sys.executable, "-m", watchdog.__name__, *self.server.command],
+                stdin=subprocess.PIPE,  # it closes when this process ends, see `watchdog`
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
@@ -136,9 +154,16 @@ class Launch:
             )
 
     def wait(self, seconds: float = START_SECONDS) -> Server:
-        """The server, once it answers.
+        """Wait until the server answers.
 
-        Errors: `MTPCError` with the server's own last error when it ends, or when it takes too long.
+        Args:
+            seconds: Longest time to wait.
+
+        Returns:
+            The server.
+
+        Raises:
+            MTPCError: The server ended, with the last error of its log, or took too long.
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -155,14 +180,14 @@ class Launch:
         raise MTPCError(f"the server did not answer within {seconds:.0f} s; its log is {self.log}.")
 
     def stop(self) -> None:
-        """End the server and every process that it started."""
-        for number, patience in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
+        """End the server and all processes that it started."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.process.pid, number)
             except ProcessLookupError:
                 break
             try:
-                self.process.wait(patience)
+                self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
         self.process.wait()
@@ -171,10 +196,14 @@ class Launch:
 
 
 @contextmanager
-def tidy_end() -> Iterator[None]:
-    """Let these signals end this process as an exception does, through every ``finally`` on the way.
+def exit_on_signals() -> Iterator[None]:
+    """Exit through every ``finally`` when a signal ends this process, so that its servers are stopped.
 
-    The first one alone: a second one, as of an impatient user, would break the tidying off.
+    SIGTERM, SIGINT and SIGHUP raise `SystemExit` inside of the context.  Later signals are ignored: they would
+    interrupt the cleanup.
+
+    Yields:
+        None.
     """
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -195,9 +224,16 @@ def tidy_end() -> Iterator[None]:
 def running(
     engine: Engine, settings: ServerSettings, log: Path, draft_times: Path | None = None
 ) -> Iterator[Callable[[], Server]]:
-    """Start a server; what is yielded waits until it answers.  It is gone afterwards.
+    """Run a server for as long as the context is active.
 
-    Errors: `MTPCError`, see `Launch.wait`.
+    Args:
+        engine: The engine.
+        settings: Settings of the server.
+        log: File for its output.
+        draft_times: File into which its adapter writes the time spent on drafting; None to not time it.
+
+    Yields:
+        A function that waits until the server answers and returns it, see `Launch.wait`.
     """
     launch = Launch(engine, settings, log, draft_times)
     try:
@@ -210,18 +246,28 @@ def running(
 def side_by_side(
     engine: Engine, settings: Mapping[str, ServerSettings], out: Path, draft_times: bool = True
 ) -> Iterator[dict[str, Server]]:
-    """Start servers side by side, by names, logs in ``out``; all are gone afterwards.
+    """Run several servers for as long as the context is active.
 
-    Some start at a time: threads of many that compile wait for each other.
+    At most `MAX_STARTING` start at the same time, because compiling threads of many servers block each other.
 
-    draft_times: have the adapter time its drafting calls, into ``out``.
+    Args:
+        engine: The engine.
+        settings: Settings by the name of a server.
+        out: Folder for logs and times.
+        draft_times: Whether servers with a drafter time their drafting calls.
+
+    Yields:
+        The running servers by name.
+
+    Raises:
+        MTPCError: A server does not start.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with tidy_end(), ExitStack() as stack:
+    with exit_on_signals(), ExitStack() as stack:
         starting: dict[str, Callable[[], Server]] = {}
         servers: dict[str, Server] = {}
         for name, one in settings.items():
-            if len(starting) == AT_ONCE:
+            if len(starting) == MAX_STARTING:
                 first = next(iter(starting))
                 servers[first] = starting.pop(first)()
             stem = re.sub(r"\W+", "-", name)
@@ -233,7 +279,7 @@ def side_by_side(
 
 
 def last_error(log: Path) -> str:
-    """The last line of a log that names an error, else its last line."""
+    """Return the last line of a log that names an error, or else its last line."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     for line in reversed(lines):
         match = _ERROR.search(line)

@@ -1,7 +1,7 @@
 """SGLang behind its server.
 
-SGLang publishes how often it verified, but not what was accepted at which position.  That it tells in its answers:
-for each request a histogram of how many drafts its steps accepted.
+SGLang's metrics count verifications but not the accepted draft tokens at each position.  Its responses do: they carry
+a histogram of the number of draft tokens that the steps of a request accepted.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import torch
 
 from mtpc.lab.servers.draft_counters import DraftCounters
 from mtpc.lab.servers.engine import Engine, ServerSettings
-from mtpc.lab.servers.load import CountsInAnswers, run_load
+from mtpc.lab.servers.load import ResponseCounters, run_load
 from mtpc.lab.servers.ngram import Ngram, ngram_arguments
 from mtpc.lab.servers.plugins import without_plugin
 from mtpc.lab.servers.server import fetch
 from mtpc.lab.servers.speculation import speculative_arguments
 
-RESERVED = 256  # slots of the KV cache for the drafts of each request: SGLang holds those of two steps
-CORPUS = 1_000_000  # tokens that the n-gram drafter keeps on a CPU: SGLang's own number takes gigabytes
+RESERVED = 256  # KV cache slots for the draft tokens of each request: SGLang holds those of two steps
+CORPUS = 1_000_000  # tokens that the n-gram drafter keeps on a CPU: SGLang's default takes gigabytes
 
 
 def sglang_command(settings: ServerSettings, port: int) -> list[str]:
-    """``sglang.launch_server``.
+    """Return the ``sglang.launch_server`` command.
 
-    Without prefix caching, so that a repeated prompt costs the same each time; asleep while idle, so that neither of
-    two servers slows the other; on a CPU with no larger KV cache than needed, which would else take most of the memory.
+    Prefix caching is off, so that a repeated prompt costs the same each time.  The server sleeps while idle, so that
+    servers do not slow each other.  On a CPU the KV cache is limited, because by default it takes most of the memory.
     """
     command = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(settings.target)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "target"]
@@ -51,7 +51,7 @@ def sglang_command(settings: ServerSettings, port: int) -> list[str]:
 
 
 def sglang_environment() -> dict[str, str]:
-    """Variables for SGLang's processes; on a CPU one thread each, because threads that wait for each other spin."""
+    """Return environment variables of SGLang; on a CPU one thread each, because waiting threads use a core."""
     values = {"HF_HUB_OFFLINE": "1"}
     if not torch.cuda.is_available():
         values |= {"SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
@@ -59,9 +59,13 @@ def sglang_environment() -> dict[str, str]:
 
 
 def read_details(event: dict[str, Any]) -> DraftCounters | None:
-    """The counts in an event of a stream, if it brings any: ``sglext.spec_tokens_details``.
+    """Read the counts of draft tokens from an event of a stream (``sglext.spec_tokens_details``).
 
-    Its histogram ends with the most drafts that a step accepted, and so do the positions.
+    Args:
+        event: The event's JSON.
+
+    Returns:
+        The counts, up to the last position at which a draft token was accepted; None where the event has none.
     """
     details = (event.get("sglext") or {}).get("spec_tokens_details")
     if not details or not details["spec_verify_ct"]:
@@ -77,35 +81,36 @@ def read_details(event: dict[str, Any]) -> DraftCounters | None:
 
 
 def ngram_obstacle(ngram: Ngram, temperatures: Sequence[float]) -> str | None:
-    """Why SGLang's n-gram drafter cannot be measured, as the rest of a sentence; None where it can."""
+    """Return why SGLang's n-gram drafter cannot be measured, as the end of a sentence; None where it can."""
     if ngram.shortest > 1:
         return f"it drafts after every match, so the MIN of --ngram must be 1, not {ngram.shortest}"
     if max(temperatures) > 0 and not torch.cuda.is_available():
-        return "on a CPU it says the most likely tokens at every temperature (measure it with --temperatures 0)"
+        return "on a CPU it generates the most probable tokens at every temperature (measure it with --temperatures 0)"
     for tool in (os.environ.get("CXX", "c++"), "ninja"):
         if shutil.which(tool) is None:
             return f"SGLang compiles it when it starts, and {tool} is not installed"
     return None
 
 
-def forget(url: str) -> None:
-    """Empty a server's caches: its n-gram drafter drafts from the answers to earlier requests, too.
+def flush_cache(url: str) -> None:
+    """Empty a server's caches, because its n-gram drafter also drafts from the outputs of earlier requests.
 
-    Errors: `MTPCError` where it does not do so.
+    Raises:
+        MTPCError: The server refuses.
     """
     fetch(f"{url}/flush_cache?timeout=10", timeout=30.0)
 
 
 GROUPS = ("sglang.srt.plugins", "sglang.srt.platforms")
-DETAILS = CountsInAnswers({"return_spec_tokens_details": True}, read_details)
+DETAILS = ResponseCounters({"return_spec_tokens_details": True}, read_details)
 SGLANG = Engine(
     "sglang",
     "SGLang",
     sglang_command,
     environment=sglang_environment,
     load=partial(run_load, counts=DETAILS),
-    ngram=Ngram(1, 7, 11),  # SGLang's own numbers
+    ngram=Ngram(1, 7, 11),  # SGLang's defaults
     ngram_obstacle=ngram_obstacle,
-    forgets=forget,
+    clear_history=flush_cache,
     without_plugin=partial(without_plugin, "SGLANG_PLUGINS", GROUPS, "sglang_mtpc"),
 )

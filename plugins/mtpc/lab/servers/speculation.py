@@ -1,4 +1,4 @@
-"""What both engines are told of a drafter: it follows from its directory and the registry of draft methods."""
+"""The engines' settings for a drafter, from its checkpoint and the registry of draft methods."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from mtpc.methods import method_of
 from mtpc.methods.drafter import check_drafts
 
 
-def drafts_of(drafter: Path, wanted: int | None, target: Target | None = None) -> int:
-    """How many tokens a drafter drafts in a step: as many as wanted, by default as many as it was made for.
+def resolve_num_drafts(drafter: Path, wanted: int | None, target: Target | None = None) -> int:
+    """Determine the number of draft tokens per decoding step, K.
 
-    target: what it must fit, where that is known.
+    Args:
+        drafter: Drafter checkpoint.
+        wanted: The value of ``--num-drafts``; None for the number that the drafter was trained for.
+        target: Sizes of the target that the drafter must fit; None where they are not known.
 
-    Errors: `MTPCError` for a number that it cannot draft, a directory that is wrong, or a drafter of another target.
+    Returns:
+        K.
+
+    Raises:
+        MTPCError: The drafter cannot draft this number, its checkpoint is wrong, or it was trained for another target.
     """
     config = method_of(drafter).read_config(drafter)
     if target is not None:
@@ -27,7 +34,12 @@ def drafts_of(drafter: Path, wanted: int | None, target: Target | None = None) -
 
 
 def speculative_values(drafter: Path, num_drafts: int) -> dict[str, Any]:
-    """What vLLM's ``--speculative-config`` says.  Every draft method is served under the same method."""
+    """Return the values of vLLM's ``--speculative-config``; all draft methods are served as vLLM's method ``eagle``.
+
+    Args:
+        drafter: Drafter checkpoint.
+        num_drafts: Draft tokens per decoding step, K.
+    """
     return {
         "method": "eagle",
         "model": str(drafter),
@@ -37,14 +49,25 @@ def speculative_values(drafter: Path, num_drafts: int) -> dict[str, Any]:
 
 
 def speculative_config(drafter: Path, num_drafts: int) -> str:
-    """The same as JSON."""
+    """Return vLLM's ``--speculative-config`` as JSON.
+
+    Args:
+        drafter: Drafter checkpoint.
+        num_drafts: Draft tokens per decoding step, K.
+    """
     return json.dumps(speculative_values(drafter, num_drafts), separators=(",", ":"))
 
 
 def speculative_arguments(drafter: Path) -> list[str]:
-    """SGLang's arguments: its algorithm is the draft method's, and steps must not overlap where drafts are copied.
+    """Return SGLang's arguments for a drafter.
 
-    Errors: `MTPCError` for a directory that holds no drafter.
+    A drafter that only does prompt lookup needs the overlap scheduler off.
+
+    Args:
+        drafter: Drafter checkpoint.
+
+    Raises:
+        MTPCError: The directory holds no drafter.
     """
     method = method_of(drafter)
     arguments = ["--speculative-algorithm", method.algorithm, "--speculative-draft-model-path", str(drafter)]

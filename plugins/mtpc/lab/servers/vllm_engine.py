@@ -23,7 +23,7 @@ from mtpc.parallel.compiled import has_compiler
 
 
 def vllm_arguments(settings: ServerSettings) -> list[str]:
-    """Arguments of the engine; without prefix caching, so that a repeated prompt costs the same each time."""
+    """Return the engine's arguments; prefix caching is off, so that a repeated prompt costs the same each time."""
     arguments = ["--max-num-seqs", str(settings.max_batch), "--max-model-len", str(settings.max_length)]
     arguments += ["--no-enable-prefix-caching"]
     if not has_compiler():
@@ -36,45 +36,52 @@ def vllm_arguments(settings: ServerSettings) -> list[str]:
 
 
 def vllm_command(settings: ServerSettings, port: int) -> list[str]:
-    """``vllm serve``."""
+    """Return the ``vllm serve`` command."""
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(settings.target)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "target"]
     return [*command, *vllm_arguments(settings)]
 
 
 def vllm_offline_command(settings: ServerSettings, port: int) -> list[str]:
-    """VLLM's engine in one process, see `vllm_mtpc.offline`."""
+    """Return the command that runs vLLM's engine in one process, see `vllm_mtpc.offline`."""
     command = [sys.executable, "-m", "vllm_mtpc.offline", "--port", str(port), "--model", str(settings.target)]
     return [*command, *vllm_arguments(settings)]
 
 
 def vllm_environment() -> dict[str, str]:
-    """Variables for vLLM's processes; on a CPU, Intel's OpenMP goes first: vLLM asks for it."""
+    """Return environment variables of vLLM; on a CPU they preload Intel's OpenMP, which vLLM needs."""
     values = {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),  # GiB; read on a CPU only
     }
-    openmp = Path(sys.prefix) / "lib" / "libiomp5.so"  # of the distribution intel-openmp, part of the CPU build
+    openmp = Path(sys.prefix) / "lib" / "libiomp5.so"  # from the distribution intel-openmp, part of the CPU build
     if openmp.exists():
         values["LD_PRELOAD"] = ":".join(filter(None, (str(openmp), os.environ.get("LD_PRELOAD"))))
     return values
 
 
 def vllm_offline_environment() -> dict[str, str]:
-    """As for a server, with the engine in the process that calls it."""
+    """Return environment variables of an offline engine, which runs in the process that calls it."""
     return {**vllm_environment(), "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
-def ngram_fixes(temperatures: Sequence[float]) -> str | None:
-    """Why vLLM's n-gram drafter needs our plugin; None where it does not."""
+def ngram_plugin_reason(temperatures: Sequence[float]) -> str | None:
+    """Return why vLLM's n-gram drafter needs this project's plugin, as a sentence; None where it does not."""
     if max(temperatures) > 0 and not torch.cuda.is_available():
-        return "vLLM alone verifies drafts wrongly on a CPU above temperature 0; the plugin does it faster, too."
+        return "Without it, vLLM verifies draft tokens incorrectly on a CPU above temperature 0, and more slowly."
     return None
 
 
 def vllm_counters(samples: Sequence[Sample]) -> DraftCounters:
-    """VLLM's ``vllm:spec_decode_*`` counters; all zero when it serves without a drafter."""
+    """Read vLLM's ``vllm:spec_decode_*`` counters.
+
+    Args:
+        samples: Samples of its page of metrics.
+
+    Returns:
+        The counts; all zero where it serves without a drafter.
+    """
     prefix = "vllm:spec_decode_num"
     by_position = totals_by(samples, f"{prefix}_accepted_tokens_per_pos_total", "position")
     return DraftCounters(
@@ -85,7 +92,7 @@ def vllm_counters(samples: Sequence[Sample]) -> DraftCounters:
     )
 
 
-# Endpoint plugins are no part: vLLM loads those alone that are named.
+# Endpoint plugins are left out: vLLM loads only those that are named.
 GROUPS = tuple(f"vllm.{name}_plugins" for name in ("general", "io_processor", "platform", "stat_logger"))
 VLLM = Engine(
     "vllm",
@@ -94,7 +101,7 @@ VLLM = Engine(
     vllm_counters,
     vllm_environment,
     without_plugin=partial(without_plugin, "VLLM_PLUGINS", GROUPS, "vllm_mtpc"),
-    ngram_fixes=ngram_fixes,
+    ngram_plugin_reason=ngram_plugin_reason,
 )
 VLLM_OFFLINE = replace(
     VLLM,

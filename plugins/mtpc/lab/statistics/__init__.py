@@ -1,5 +1,5 @@
-"""Whether samples are of a distribution: what `mtpc prove` and this project's own tests judge a server by.
+"""Statistical tests that samples have a given distribution, used by `mtpc prove` and by this project's own tests.
 
-Reading order: `chi_square` (the test, and the level of many together), `windows` (the cells of several tokens' joint)
-and `power` (what a test would have seen).
+Reading order: `chi_square` (the test, and Holm's correction for many tests), `windows` (cells of the joint distribution
+of several tokens) and `power` (the smallest difference that a test detects).
 """

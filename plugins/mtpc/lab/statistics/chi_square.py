@@ -1,4 +1,4 @@
-"""Pearson's chi-square test of counted outcomes against an exact distribution, and the level of many such tests."""
+"""Pearson's chi-square test of counted outcomes against an exact distribution, and Holm's correction for many tests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ REJECT_BELOW = 1e-6
 Outcome = TypeVar("Outcome", bound=Hashable)
 
 
-class Judged(NamedTuple):
-    """p: of the counts under the probabilities.  cells: the outcomes that were told apart."""
+class ChiSquareResult(NamedTuple):
+    """The outcome of a chi-square test.
+
+    Attributes:
+        p: p-value of the counts under the expected probabilities.
+        cells: Number of cells after merging.
+    """
 
     p: float
     cells: int
@@ -24,34 +29,51 @@ class Judged(NamedTuple):
 def chi_square_p_value(
     counts: Mapping[Outcome, int], probabilities: Mapping[Outcome, float], smallest: float = 5.0
 ) -> float:
-    """Pearson's p-value of observed `counts` under `probabilities`, see `chi_square`."""
+    """Return the p-value of `chi_square`."""
     return chi_square(counts, probabilities, smallest).p
 
 
-def chi_square(counts: Mapping[Outcome, int], probabilities: Mapping[Outcome, float], smallest: float = 5.0) -> Judged:
-    """Pearson's test of observed `counts` under `probabilities`.
+def chi_square(
+    counts: Mapping[Outcome, int], probabilities: Mapping[Outcome, float], smallest: float = 5.0
+) -> ChiSquareResult:
+    """Test observed counts against a distribution (Pearson).
 
-    Outcomes that `probabilities` does not list share what it leaves of 1.  Outcomes expected fewer than `smallest`
-    times are merged, least likely first, until each cell is expected that often.  An impossible outcome that was
-    seen gives 0.
+    Cells with a low expected count are merged, least likely first, until each reaches the minimum.
+
+    Args:
+        counts: Observed count of each outcome.
+        probabilities: Expected probability of each outcome.  Outcomes that are left out share the remainder to 1.
+        smallest: Minimum expected count of a cell.
+
+    Returns:
+        The p-value and the number of cells; p is 0 where an outcome of probability 0 was observed.
     """
     total = sum(counts.values())
-    rest = max(1.0 - sum(probabilities.values()), 0.0)
+    remainder = max(1.0 - sum(probabilities.values()), 0.0)
     unlisted = sum(count for outcome, count in counts.items() if outcome not in probabilities)
-    if (rest < 1e-9 and unlisted) or any(counts.get(o, 0) for o, p in probabilities.items() if p <= 0.0):
-        return Judged(0.0, len(probabilities))
+    if (remainder < 1e-9 and unlisted) or any(counts.get(o, 0) for o, p in probabilities.items() if p <= 0.0):
+        return ChiSquareResult(0.0, len(probabilities))
     cells = [(p * total, counts.get(outcome, 0)) for outcome, p in probabilities.items() if p > 0.0]
-    if rest >= 1e-9:
-        cells.append((rest * total, unlisted))
+    if remainder >= 1e-9:
+        cells.append((remainder * total, unlisted))
     expected, observed = _merge_small(sorted(cells), smallest)
     if len(expected) < 2:
-        return Judged(1.0, 1)
+        return ChiSquareResult(1.0, 1)
     statistic = float(((observed - expected) ** 2 / expected).sum())
-    return Judged(float(chi2.sf(statistic, len(expected) - 1)), len(expected))
+    return ChiSquareResult(float(chi2.sf(statistic, len(expected) - 1)), len(expected))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: those below a level are found wrong, and none of what is right with its chance."""
+    """Adjust p-values for multiple testing (Holm's step-down method).
+
+    Rejecting every test whose adjusted value is below a level keeps the probability of any false rejection below it.
+
+    Args:
+        p_values: p-values of all tests.
+
+    Returns:
+        Adjusted p-values, in the same order.
+    """
     adjusted, largest = [1.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
@@ -60,7 +82,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _merge_small(cells: list[tuple[float, int]], smallest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Adjacent cells, in ascending order of expectation, merged until each is expected `smallest` times."""
+    """Merge adjacent cells, in ascending order of expectation, until each is expected `smallest` times."""
     merged: list[list[float]] = [[0.0, 0.0]]
     for expected, observed in cells:
         if merged[-1][0] >= smallest:

@@ -1,4 +1,4 @@
-"""The power of a chi-square test: which misstatement of a distribution it would have seen, and which it may miss."""
+"""The power of a chi-square test: how small a difference between two distributions it detects."""
 
 from __future__ import annotations
 
@@ -13,24 +13,45 @@ from mtpc.lab.statistics.chi_square import Outcome
 
 
 def power(noncentrality: float, degrees: int, level: float) -> float:
-    """The probability that a test of this level fails samples whose law misses the table's by ``noncentrality``.
+    """Return the probability that a chi-square test rejects samples of another distribution.
 
-    That is n times the sum over the cells of (q - p)^2 / p.
+    Args:
+        noncentrality: n times the sum over the cells of (q - p)^2 / p, for n samples of q tested against p.
+        degrees: Degrees of freedom, the number of cells less one.
+        level: Significance level of the test.
     """
     return float(ncx2.sf(chi2.isf(level, degrees), degrees, noncentrality))
 
 
-def power_against(table: Mapping[Outcome, float], law: Mapping[Outcome, float], samples: int, level: float) -> float:
-    """The probability that so many samples of a law fail the test against these cells."""
-    distance = sum((law[key] - expected) ** 2 / expected for key, expected in table.items())
+def power_against(
+    table: Mapping[Outcome, float], distribution: Mapping[Outcome, float], samples: int, level: float
+) -> float:
+    """Return the probability that samples of a distribution fail the test against a table.
+
+    Args:
+        table: Expected probability of each cell.
+        distribution: Probability of each cell that the samples are drawn from.
+        samples: Number of samples.
+        level: Significance level of the test.
+    """
+    distance = sum((distribution[key] - expected) ** 2 / expected for key, expected in table.items())
     return power(samples * distance, len(table) - 1, level)
 
 
-def seen_distance(samples: float, cells: int, level: float, chance: float = 0.99) -> float:
-    """The least total variation over the cells that a test sees with this chance, wherever it lies.
+def detectable_distance(samples: float, cells: int, level: float, chance: float = 0.99) -> float:
+    """Compute the smallest total variation that a test detects, whichever cells differ.
 
-    A misstatement of total variation d has noncentrality n sum (q - p)^2 / p >= n (sum |q - p|)^2 = 4 n d^2, and no
-    less where all cells are misstated by the same part.  One that falls on rare cells is seen when it is smaller.
+    A difference of total variation d has noncentrality n sum (q - p)^2 / p >= n (sum |q - p|)^2 = 4 n d^2.  The bound
+    is tight where all cells differ by the same fraction.  A difference in rare cells is detected when it is smaller.
+
+    Args:
+        samples: Number of samples.
+        cells: Number of cells.
+        level: Significance level of the test.
+        chance: Probability with which the difference is detected.
+
+    Returns:
+        Total variation over the cells, at most 1; 1 where nothing can be detected.
     """
     if cells < 2 or not samples:
         return 1.0
@@ -39,5 +60,5 @@ def seen_distance(samples: float, cells: int, level: float, chance: float = 0.99
 
 @lru_cache(maxsize=4096)
 def _needed(degrees: int, level: float, chance: float) -> float:
-    """The noncentrality that a test of this level sees with this chance."""
+    """Return the noncentrality that a test of this level detects with this probability."""
     return float(chndtrinc(chi2.isf(level, degrees), degrees, 1 - chance))

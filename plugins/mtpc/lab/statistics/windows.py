@@ -1,44 +1,60 @@
-"""The joint distribution of a text's first tokens, in as many cells as a number of samples can tell apart."""
+"""Cells of the joint distribution of an output's first tokens, as fine as the number of samples allows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mtpc.lab.statistics.chi_square import Judged, chi_square
+from mtpc.lab.statistics.chi_square import ChiSquareResult, chi_square
 
-EXPECTED = 5.0  # the usual least expected count of a cell
+EXPECTED = 5.0  # the usual minimum expected count of a cell
 
 Window = tuple[int, ...]
 Following = Callable[[Sequence[Window]], Sequence[Mapping[int, float] | None]]
 
 
 def cells(following: Following, length: int, samples: int, expected: float = EXPECTED) -> dict[Window, float]:
-    """Probabilities of disjoint sets of windows that together are all windows.
+    """Partition all windows (token sequences of one length) into cells, and compute the probability of each.
 
-    following: probabilities of the next tokens after each of some equally long beginnings; those that are left out
-    share what is missing of 1, and None tells nothing.  A key of ``length`` tokens is one window; a shorter one stands
-    for all windows that begin with it and with no longer key.  Every cell but the empty key expects at least
-    ``expected`` of ``samples``.
+    A key of ``length`` tokens is one window.  A shorter key is the cell of all windows that begin with it and with no
+    longer key.
+
+    Args:
+        following: Returns the next-token probabilities after each of several prefixes of equal length.  Tokens that it
+            leaves out share the remainder to 1; None means that nothing is known.
+        length: Tokens of a window.
+        samples: Number of samples that will be counted.
+        expected: Minimum expected count of a cell; only the cell of the empty key may have less.
+
+    Returns:
+        The probability of each cell; the sum is 1.
     """
     level: dict[Window, float] = {(): 1.0}
-    rests: dict[Window, float] = {}
+    remainders: dict[Window, float] = {}
     for _ in range(length):
         longer: dict[Window, float] = {}
         for (start, mass), probs in zip(level.items(), following(list(level)), strict=True):
             joint = {token: mass * p for token, p in (probs or {}).items()}
             large = {token: p for token, p in joint.items() if p * samples >= expected}
             longer |= {(*start, token): p for token, p in large.items()}
-            rests[start] = mass - sum(large.values())
+            remainders[start] = mass - sum(large.values())
         level = longer
-    for start in sorted(rests, key=len, reverse=True):  # what is too rare to be a cell joins the next shorter key
-        if start and rests[start] * samples < expected:
-            rests[start[:-1]] += rests.pop(start)
-    return rests | level
+    for start in sorted(remainders, key=len, reverse=True):  # a cell that is too rare joins the next shorter key
+        if start and remainders[start] * samples < expected:
+            remainders[start[:-1]] += remainders.pop(start)
+    return remainders | level
 
 
 def count_windows(windows: Iterable[Window], table: Mapping[Window, float]) -> Counter[Window]:
-    """How many windows are in each cell of a table that `cells` has made."""
+    """Count the windows in each cell.
+
+    Args:
+        windows: Observed windows.
+        table: Cells, as `cells` returns them.
+
+    Returns:
+        The number of windows by the key of their cell.
+    """
     longest = max(map(len, table))
     counts: Counter[Window] = Counter()
     for window in windows:
@@ -46,6 +62,8 @@ def count_windows(windows: Iterable[Window], table: Mapping[Window, float]) -> C
     return counts
 
 
-def judge_windows(windows: Iterable[Window], table: Mapping[Window, float], smallest: float = EXPECTED) -> Judged:
-    """Chi-square of observed windows under a table that `cells` has made."""
+def chi_square_windows(
+    windows: Iterable[Window], table: Mapping[Window, float], smallest: float = EXPECTED
+) -> ChiSquareResult:
+    """Test observed windows against the cells that `cells` returns, see `chi_square`."""
     return chi_square(count_windows(windows, table), table, smallest)

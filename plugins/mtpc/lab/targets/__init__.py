@@ -1,1 +1,1 @@
-"""Targets: models that this project makes or unpacks so that its drafters have something to serve."""
+"""Targets: loading of frozen models, generation with them, and the small targets that this project provides."""

@@ -1,4 +1,4 @@
-"""The frozen target of training and evaluation: text in, hidden states and next-token distributions out."""
+"""Frozen target for training and evaluation: hidden states and logits of text."""
 
 from __future__ import annotations
 
@@ -17,41 +17,55 @@ from mtpc.methods import DrafterConfig
 
 
 class Features(NamedTuple):
-    """hidden: [B, T, d] after the final norm; logits: float32 [B, T, V], row t predicts token t + 1."""
+    """Features of B texts.
+
+    Attributes:
+        hidden: Hidden states after the final norm, [B, T, d].
+        logits: Logits, float32 [B, T, V]. Row t predicts token t + 1.
+    """
 
     hidden: Tensor
     logits: Tensor
 
 
 class FrozenTarget:
-    """A causal language model in a Hugging Face folder, in inference only.
+    """Causal language model of a Hugging Face folder, for inference only.
 
-    dtype: what the model computes in; "auto" is the folder's own.
+    Args:
+        folder: Folder of the model.
+        device: Device of the model.
+        dtype: Dtype of the computation. "auto" is that of the folder.
 
-    Errors: `MTPCError` for a folder without a model, with a damaged one or one that lacks tensors, or with a drafter.
+    Attributes:
+        model: Model of transformers, in evaluation mode and without gradients.
+
+    Raises:
+        MTPCError: The folder holds no model, a damaged or incomplete one, or a drafter.
     """
 
     def __init__(self, folder: Path, *, device: str = "cpu", dtype: torch.dtype | str = torch.float32) -> None:
         check_folder(folder)
         self.folder = folder
         try:
-            model, found = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
-        except Exception as error:  # transformers raises whatever a damaged folder leads to
+            model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+        except Exception as error:  # transformers raises any exception for a damaged folder
             raise MTPCError(f"{folder} cannot be loaded as a causal language model: {first_line(error)}.") from None
-        for name in sorted(found["missing_keys"]):  # transformers would go on with random ones
-            raise MTPCError(f"{folder} does not hold the tensor {name!r}, so it is no target, but perhaps a drafter.")
+        for name in sorted(loading["missing_keys"]):  # transformers would fill them with random numbers
+            raise MTPCError(
+                f"{folder} does not hold the tensor {name!r}; name the folder of a complete target, not of a drafter."
+            )
         self.model = model.to(device).eval()
         self.model.requires_grad_(False)
         self.device = torch.device(device)
 
     @property
     def facts(self) -> Target:
-        """What a drafter must fit."""
+        """Sizes that a drafter must have."""
         config = self.model.config
         return Target(config.hidden_size, config.vocab_size, config.num_hidden_layers)
 
     def digest(self) -> str:
-        """SHA-256 of the folder's configuration and weights."""
+        """Return the SHA-256 of the folder's configuration and weights."""
         digest = hashlib.sha256()
         for file in sorted(self.folder.glob("*.safetensors")):
             with file.open("rb") as stream:
@@ -60,35 +74,38 @@ class FrozenTarget:
         return digest.hexdigest()
 
     @property
-    def ends(self) -> frozenset[int]:
-        """The tokens that end its texts, each by itself."""
+    def end_tokens(self) -> frozenset[int]:
+        """Token ids, each of which ends an output."""
         ends = self.model.generation_config.eos_token_id
         return frozenset() if ends is None else frozenset([ends] if isinstance(ends, int) else ends)
 
     @property
     def unembedding(self) -> Tensor:
-        """The target's own head, float32 [V, d]."""
+        """Weight of the output head, float32 [V, d]."""
         return self.model.get_output_embeddings().weight.detach().float()
 
     @torch.no_grad()
     def hidden(self, tokens: Tensor) -> Tensor:
-        """The states after the final norm, [B, T, d], of tokens int64 [B, T], without their logits."""
+        """Return the hidden states after the final norm, without logits: tokens int64 [B, T] -> [B, T, d]."""
         states: Tensor = self.model.model(input_ids=tokens.to(self.device), use_cache=False).last_hidden_state
         return states
 
     @torch.inference_mode()
     def features(self, tokens: Tensor) -> Features:
-        """One teacher-forced pass: tokens int64 [B, T]."""
+        """Return hidden states and logits of one forward pass over tokens int64 [B, T]."""
         hidden = self.model.model(input_ids=tokens.to(self.device), use_cache=False).last_hidden_state
         return Features(hidden, self.model.lm_head(hidden).float())
 
 
 def check_state(name: str, config: DrafterConfig) -> None:
-    """Check that a drafter reads the target's last states, the only ones that are computed here.
+    """Check that a drafter reads the target's last hidden states, the only ones that are computed here.
 
-    name: of the drafter, for the error.
+    Args:
+        name: Name of the drafter, for the error.
+        config: Configuration of the drafter.
 
-    Errors: `MTPCError` for one that reads a state between the target's layers.
+    Raises:
+        MTPCError: The drafter reads a hidden state between the target's layers.
     """
     if config.autoregressive is not None and config.autoregressive.state_below is not None:
         raise MTPCError(
@@ -96,20 +113,24 @@ def check_state(name: str, config: DrafterConfig) -> None:
         )
 
 
-def choose(logits: Tensor, temperature: float, generator: torch.Generator | None = None) -> Tensor:
-    """The next token of each row: logits [B, V] -> int64 [B, 1]; temperature 0 is greedy."""
+def sample_tokens(logits: Tensor, temperature: float, generator: torch.Generator | None = None) -> Tensor:
+    """Sample the next token of each row: logits [B, V] -> int64 [B, 1]; temperature 0 is greedy."""
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
     return torch.multinomial(torch.softmax(logits / temperature, -1), 1, generator=generator)
 
 
 def default_device() -> str:
-    """Where models run unless something else is said."""
+    """Return the default device of models: "cuda" if there is a GPU, else "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def training_dtype(device: torch.device | str) -> torch.dtype:
-    """What matrices are multiplied in when a drafter is trained: bfloat16 where that is the faster one."""
+    """Return the dtype of matrix multiplications in training: bfloat16 where it is faster, else float32.
+
+    Args:
+        device: Device of the training.
+    """
     if torch.device(device).type == "cpu" and not torch.cpu._is_amx_tile_supported():
-        return torch.float32  # without tiles bfloat16 is half as fast, with instructions of its own (AVX512-BF16) too
+        return torch.float32  # without AMX tiles bfloat16 has half the speed, even with AVX512-BF16
     return torch.bfloat16

@@ -1,17 +1,17 @@
-"""A GGUF file of a Llama as transformers' own: dequantised weights and configuration.
+"""Conversion of a Llama in a GGUF file to transformers: dequantized weights and configuration.
 
-llama.cpp stores the rows of the query and key projections in the order in which its rotary embedding pairs
-them: rows 2i and 2i + 1 of a head turn together. transformers pairs row i with row i + head_dim / 2, so both
-matrices are put back into that order. Everything else is a matter of names.
+llama.cpp stores the rows of query and key projections in the order of its rotary embedding, which pairs rows 2i and
+2i + 1 of a head. transformers pairs row i with row i + head_dim / 2, so both matrices are reordered. All other tensors
+are only renamed.
 
-transformers reads such files too (``from_pretrained(gguf_file=...)``), and gets the same weights bit for bit. It is not
-used here because, in release 5.19, it
+transformers reads such files too (``from_pretrained(gguf_file=...)``), with equal weights. Its reader is not used here,
+because in release 5.19 it
 
 - needs the package accelerate, which no environment of this project holds;
-- refuses to save what it has read ("quantized with QuantizationMethod.GGUF and is not serializable");
-- passes over what it does not know: a scaled rotary embedding is read as a plain one, tensors that are missing are left
-  as random numbers, those that are too many are dropped. Here each of them is an error;
-- gives float32 numbers of the metadata as they are: a norm's epsilon of 9.999999747378752e-06 in place of 1e-05.
+- cannot save what it has read ("quantized with QuantizationMethod.GGUF and is not serializable");
+- ignores what it does not know: scaled rotary embeddings are read as plain ones, missing tensors become random numbers,
+  additional tensors are dropped. Each of these is an error here;
+- does not round float32 metadata: an epsilon of 1e-05 becomes 9.999999747378752e-06.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from mtpc.errors import MTPCError, first_line
 
-# Names of the tensors: llama.cpp's, then transformers'; {} is the number of the layer.
+# Tensor names of llama.cpp and of transformers; {} is the number of the layer.
 OUTER = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
@@ -46,9 +46,13 @@ LAYER = {
 
 
 class GGUFFile:
-    """An open GGUF file: its fields and its tensors.
+    """Open GGUF file with its metadata and tensors.
 
-    Errors: `MTPCError` when the file is missing, is not GGUF, or the package gguf is not installed.
+    Args:
+        path: Path of the file.
+
+    Raises:
+        MTPCError: The file is missing or is not GGUF, or the package gguf is not installed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,14 +64,19 @@ class GGUFFile:
             raise MTPCError(f"{path} is missing.")
         try:
             self._reader = GGUFReader(path)
-        except Exception as error:  # a damaged file can raise whatever its bytes lead to
+        except Exception as error:  # a damaged file can raise any exception
             raise MTPCError(f"{path} is damaged or not a GGUF file: {first_line(error)}.") from None
         self.path = path
 
     def field(self, key: str, default: Any = None) -> Any:
-        """A value of the file's metadata.
+        """Return a value of the file's metadata.
 
-        Errors: `MTPCError` when it is missing and there is no default.
+        Args:
+            key: Name of the field.
+            default: Value if the field is missing. None makes a missing field an error.
+
+        Raises:
+            MTPCError: The field is missing and there is no default.
         """
         field = self._reader.get_field(key)
         if field is not None:
@@ -77,7 +86,7 @@ class GGUFFile:
         return default
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors, dequantised: float32, by llama.cpp's names."""
+        """Return all tensors, dequantized to float32, by llama.cpp's names."""
         from gguf import dequantize
 
         return {
@@ -87,9 +96,14 @@ class GGUFFile:
 
 
 def llama_config(file: GGUFFile, tied: bool) -> LlamaConfig:
-    """Transformers' configuration of the model in a file.
+    """Return the configuration of the model for transformers.
 
-    Errors: `MTPCError` when it is not a Llama, or is one of a kind that this reader would get wrong.
+    Args:
+        file: GGUF file of a Llama.
+        tied: Whether the output head is the embedding.
+
+    Raises:
+        MTPCError: The model is not a Llama, or has a scaled rotary embedding.
     """
     architecture = file.field("general.architecture")
     if architecture != "llama":
@@ -107,8 +121,8 @@ def llama_config(file: GGUFFile, tied: bool) -> LlamaConfig:
         num_key_value_heads=file.field("llama.attention.head_count_kv", heads),
         head_dim=file.field("llama.attention.key_length", size // heads),
         max_position_embeddings=file.field("llama.context_length"),
-        rope_theta=shortest(file.field("llama.rope.freq_base", 10_000.0)),
-        rms_norm_eps=shortest(file.field("llama.attention.layer_norm_rms_epsilon")),
+        rope_theta=shortest_decimal(file.field("llama.rope.freq_base", 10_000.0)),
+        rms_norm_eps=shortest_decimal(file.field("llama.attention.layer_norm_rms_epsilon")),
         tie_word_embeddings=tied,
         bos_token_id=file.field("tokenizer.ggml.bos_token_id"),
         eos_token_id=file.field("tokenizer.ggml.eos_token_id"),
@@ -116,13 +130,13 @@ def llama_config(file: GGUFFile, tied: bool) -> LlamaConfig:
     )
 
 
-def shortest(value: float) -> float:
-    """The shortest decimal number that is this float32: 1e-05 for 9.99999974737875e-06."""
+def shortest_decimal(value: float) -> float:
+    """Return the shortest decimal number that rounds to this float32: 1e-05 for 9.99999974737875e-06."""
     return float(str(np.float32(value)))
 
 
 def rotate_halves(weight: Tensor, heads: int) -> Tensor:
-    """Rows of a query or key projection from llama.cpp's order to transformers': [heads * head_dim, d].
+    """Reorder the rows of a query or key projection, [heads * head_dim, d], from llama.cpp's order to transformers'.
 
     Row 2i + j of a head (j = 0, 1) becomes row j * head_dim / 2 + i.
     """
@@ -130,9 +144,13 @@ def rotate_halves(weight: Tensor, heads: int) -> Tensor:
 
 
 def to_transformers(file: GGUFFile) -> LlamaForCausalLM:
-    """The model of a GGUF file, float32.
+    """Return the model of a GGUF file in float32.
 
-    Errors: `MTPCError` as `llama_config`, or when a tensor is missing or unknown.
+    Args:
+        file: GGUF file of a Llama.
+
+    Raises:
+        MTPCError: As `llama_config`, or a tensor is missing or unknown.
     """
     tensors = file.tensors()
     config = llama_config(file, tied="output.weight" not in tensors)

@@ -1,9 +1,9 @@
-"""The tokenizer inside a GGUF file, as transformers and the engines load it.
+"""Conversion of the tokenizer in a GGUF file to transformers.
 
 transformers reads it too (``AutoTokenizer.from_pretrained(gguf_file=...)``), with the same vocabulary, special tokens
-and template. But in release 5.19 it does not ask how text is cut before the merges: SmolLM2's digits stay with the
-blanks before them, so that a number after two blanks or an empty line becomes other tokens than the model was trained
-on: two ends of line and a 2 are three tokens in place of two. It also forgets the length of the context.
+and template. Its reader is not used here, because in release 5.19 it ignores the pre-tokenizer. SmolLM2's digits then
+stay with the blanks before them, so a number after two blanks or an empty line becomes other tokens than in training.
+It also drops the context length.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.gguf_llama import GGUFFile
 
-CONTROL = 3  # token type of llama.cpp: never produced by text
-# How text is cut before the merges, by llama.cpp's name. "smollm" splits every digit, then as GPT-2 does.
+CONTROL = 3  # llama.cpp's type of tokens that text never produces
+# Pre-tokenizers by llama.cpp's name. "smollm" splits off every digit, then splits as GPT-2.
 PRE_TOKENIZERS = {
     "smollm": lambda: pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -25,9 +25,13 @@ PRE_TOKENIZERS = {
 
 
 def read_tokenizer(file: GGUFFile) -> PreTrainedTokenizerFast:
-    """The byte-level BPE of a GGUF file with its special tokens and its chat template.
+    """Return the byte-level BPE tokenizer of a GGUF file, with special tokens and chat template.
 
-    Errors: `MTPCError` for a tokenizer of another kind.
+    Args:
+        file: Open GGUF file.
+
+    Raises:
+        MTPCError: The file has a tokenizer of another kind.
     """
     kind, cut = file.field("tokenizer.ggml.model"), file.field("tokenizer.ggml.pre")
     if kind != "gpt2" or cut not in PRE_TOKENIZERS:

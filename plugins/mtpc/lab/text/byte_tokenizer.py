@@ -1,4 +1,4 @@
-"""A byte-level tokenizer that transformers and the engines load: token id = byte value."""
+"""Byte-level tokenizer that transformers and the engines load: a token id is a byte value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VOCAB_SIZE = 258
 
 
 def build_byte_tokenizer() -> PreTrainedTokenizerFast:
-    """UTF-8 bytes as tokens 0..255, then ``<|endoftext|>`` and ``<|pad|>``; lossless, no unknown token."""
+    """Return a lossless tokenizer: bytes 0..255, then ``<|endoftext|>`` and ``<|pad|>``."""
     vocab = {character: byte for byte, character in bytes_to_unicode().items()}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -31,5 +31,9 @@ def build_byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def save_byte_tokenizer(folder: Path) -> None:
-    """Write the tokenizer files beside a model."""
+    """Write the tokenizer files.
+
+    Args:
+        folder: Folder of a model.
+    """
     build_byte_tokenizer().save_pretrained(folder)

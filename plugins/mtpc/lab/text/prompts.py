@@ -1,4 +1,4 @@
-"""Prompts out of a file, as every engine takes them: what is measured with and what drafters are scored on."""
+"""Prompts from a file, for measuring engines and evaluating drafters."""
 
 from __future__ import annotations
 
@@ -8,68 +8,81 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared_json
+from mtpc.files.config_model import validated_json
 
-SHIPPED = Path(__file__).parent / "prompts.jsonl"  # held-out texts, chosen once
+SHIPPED = Path(__file__).parent / "prompts.jsonl"  # bundled prompts: held-out texts
 
 Prompt = str | list[int]  # text, or the ids of its tokens, with those of a chat template
 
 
-class Text(BaseModel):
-    """A line with text to go on with; what else it holds is not read, as in the next two."""
+class TextLine(BaseModel):
+    """Line with text to continue. Other fields are ignored, here and in the next two classes."""
 
     text: str
     kind: str | int | None = None
 
 
-class Said(BaseModel):
-    """A line with what a user says."""
+class UserLine(BaseModel):
+    """Line with a user turn."""
 
     user: str
     kind: str | int | None = None
 
 
-class Asked(BaseModel):
-    """A line of Spec-Bench."""
+class SpecBenchLine(BaseModel):
+    """Line of Spec-Bench's file of questions."""
 
     turns: Annotated[list[str], Field(min_length=1)]
     category: str | int | None = None
 
 
 class PromptOfKind(NamedTuple):
-    """kind: the field "kind" of its line; None where there is none."""
+    """Prompt with its kind.
+
+    Attributes:
+        prompt: Text, or token ids in the target's chat template.
+        kind: Field "kind" of the line, or None.
+    """
 
     prompt: Prompt
     kind: str | None
 
 
 def read_prompts(file: Path, target: Path | None = None) -> list[PromptOfKind]:
-    """The prompts of a JSON Lines file: the field "text" of each line, or "user" of each line, what a user says.
+    """Read the prompts of a JSON Lines file.
 
-    Text is completed as it is. What a user says becomes token ids, in the chat template of ``target``, a model folder.
-    Spec-Bench's questions are read as well: the first of a line's "turns" is what a user says, of kind "category".
+    Every line has the field "text" (text to continue), or every line has "user" (a user turn). Spec-Bench's questions
+    are also read: the first of "turns" is the user turn, "category" its kind.
 
-    Errors: `MTPCError` for a file or a line that cannot be read, or no target whose chat template could be used.
+    Args:
+        file: File to read.
+        target: Folder of the target, whose chat template is applied to user turns. Not needed for text.
+
+    Returns:
+        Prompts in the order of the file. User turns are token ids.
+
+    Raises:
+        MTPCError: The file or a line cannot be read, or user turns lack a target with a chat template.
     """
     lines = _read_lines(file)
-    said = [line for line in lines if isinstance(line, Said)]
-    if not said:
-        return [PromptOfKind(line.text, _name(line.kind)) for line in lines if isinstance(line, Text)]
-    if len(said) < len(lines):
-        raise MTPCError(f'{file} holds lines with "text" and lines with "user", but all must be of one kind.')
+    users = [line for line in lines if isinstance(line, UserLine)]
+    if not users:
+        return [PromptOfKind(line.text, _name(line.kind)) for line in lines if isinstance(line, TextLine)]
+    if len(users) < len(lines):
+        raise MTPCError(f'{file} mixes lines with "text" and lines with "user"; put them into two files.')
     if target is None:
-        raise MTPCError(f'{file} holds what users say (the field "user"), which needs the chat template of --target.')
+        raise MTPCError(f'{file} holds user turns (the field "user"), which need the chat template of --target.')
     from mtpc.lab.text.chat_template import ChatTemplate
 
     template = ChatTemplate(target)
-    return [PromptOfKind(template.question(line.user), _name(line.kind)) for line in said]
+    return [PromptOfKind(template.question(line.user), _name(line.kind)) for line in users]
 
 
 def _name(kind: str | int | None) -> str | None:
     return None if kind is None else str(kind)
 
 
-def _read_lines(file: Path) -> list[Text | Said]:
+def _read_lines(file: Path) -> list[TextLine | UserLine]:
     try:
         with file.open("rb") as stream:
             texts = [(number, text) for number, text in enumerate(stream, 1) if text.strip()]
@@ -77,14 +90,18 @@ def _read_lines(file: Path) -> list[Text | Said]:
         raise MTPCError(f"the prompts {file} cannot be read: {error}.") from None
     if not texts:
         raise MTPCError(f"{file} holds no prompt.")
-    lines: list[Text | Said] = []
+    lines: list[TextLine | UserLine] = []
     for number, text in texts:
         expected = f'{file}, line {number}: expected a JSON object with the field "text" or "user"'
-        line = declared_json(Text | Said | Asked, text, expected)  # type: ignore[arg-type]  # a union is a type, too
-        lines.append(Said(user=line.turns[0], kind=line.category) if isinstance(line, Asked) else line)
+        line = validated_json(TextLine | UserLine | SpecBenchLine, text, expected)  # type: ignore[arg-type]  # a union
+        lines.append(UserLine(user=line.turns[0], kind=line.category) if isinstance(line, SpecBenchLine) else line)
     return lines
 
 
 def prompt_length(prompt: Prompt) -> int:
-    """Tokens of a prompt, at most: no tokenizer turns a text into more of them than its bytes and one."""
+    """Return an upper bound of the tokens of a prompt.
+
+    Args:
+        prompt: Text, whose tokens are at most its bytes and one more, or token ids.
+    """
     return len(prompt.encode()) + 1 if isinstance(prompt, str) else len(prompt)

@@ -1,1 +1,1 @@
-"""Training of drafters on a frozen target: one loop, one schedule, one resumable state; a draft method gives the recipe."""
+"""Training of drafters on a frozen target: one loop, one schedule, one resumable state and a recipe per method."""

@@ -1,4 +1,4 @@
-"""Losses of drafts made through the target's output head, along a text, without the logits of all positions."""
+"""Losses of draft tokens through the target's output head, without the logits of all positions in memory."""
 
 from __future__ import annotations
 
@@ -18,38 +18,54 @@ ROWS = 32  # positions whose logits are in memory at once, for all drafts
 def head_losses(
     states: Iterable[Tensor], head: SharedHead, hidden: Tensor, tokens: Tensor, chosen: Tensor, drafts: int, loss: Loss
 ) -> Tensor:
-    """The sum over the chosen starts of the loss of every draft: [K].
+    """Sum the loss of every draft position over the chosen starts.
 
-    states: of each draft k = 1..K the states, [B, L - K - 1, d], that predict t_{i+k+1} from each start i.  hidden:
-    [B, L, d], the target's states, after its final norm, of tokens, int64 [B, L].  chosen: bool [B, L - K - 1], the
-    starts i that count; all of t_{i+1}..t_{i+K+1} must be text.
+    With a `SampledHead` all losses are estimates.
 
-    loss: "ce" is the cross-entropy of the token; "kl" the divergence from the target's whole distribution of that
-    token, which is known here, so that more is learnt from as much text; "lk" the negative logarithm of the
-    probability that the token drafted is accepted, the sum of the smaller ones of both distributions ("LK Losses",
-    arXiv 2602.23881).  With a `SampledHead` all are estimates, for whose "ce" every token of the text needs its row.
+    Args:
+        states: K tensors [B, L - K - 1, d]. Tensor k = 1..K predicts t_{i+k+1} from each start i.
+        head: Output head of the target. For "ce" it must hold the row of every token in ``tokens``.
+        hidden: Hidden states of the target after its final norm, [B, L, d].
+        tokens: Token ids, int64 [B, L].
+        chosen: Mask of the starts i that count, bool [B, L - K - 1]. Their t_{i+1}..t_{i+K+1} must not be padding.
+        drafts: Draft tokens K per start.
+        loss: "ce" is the cross-entropy of the token, -log q(t) (FastMTP, equation 1).
+            "kl" is KL(p || q), the divergence from the target's distribution of that token (as MTPC, equation 5).
+            "lk" is -log sum min(p, q), from the probability that the draft token is accepted (arXiv 2602.23881).
+
+    Returns:
+        Summed loss of each draft position, in nats, float32 [K].
     """
-    aligned, counts = [], []
-    for draft, found in enumerate(states, 1):
-        around = (draft, drafts - draft)  # draft k from i predicts what follows position i + k
-        aligned.append(F.pad(found, (0, 0, *around)))
-        counts.append(F.pad(chosen, around))
-    counted = torch.stack(counts)  # [K, B, L - 1]
-    read = counted.any(0)
-    answers = head.rows_of(tokens[:, 1:][read]) if loss == "ce" else hidden[:, :-1][read]
-    summed: Tensor = _HeadLoss.apply(torch.stack(aligned)[:, read], counted[:, read], answers, head, loss)
+    aligned, masks = [], []
+    for draft, draft_states in enumerate(states, 1):
+        around = (draft, drafts - draft)  # draft k from start i predicts the token after position i + k
+        aligned.append(F.pad(draft_states, (0, 0, *around)))
+        masks.append(F.pad(chosen, around))
+    counted = torch.stack(masks)  # [K, B, L - 1]
+    used = counted.any(0)
+    answers = head.rows_of(tokens[:, 1:][used]) if loss == "ce" else hidden[:, :-1][used]
+    summed: Tensor = _HeadLoss.apply(torch.stack(aligned)[:, used], counted[:, used], answers, head, loss)
     return summed
 
 
 class _HeadLoss(torch.autograd.Function):
-    """The loss of the output head's distributions, without ever holding the logits of all positions.
+    """Loss through the output head in blocks of `ROWS` positions.
 
-    The head is frozen, so the gradient with respect to the logits is known with them.
+    The head is frozen, so the forward pass also computes the gradient with respect to the states.
     """
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, counted: Tensor, answers: Tensor, head: SharedHead, loss: Loss) -> Tensor:
-        """States [K, R, d], counted bool [K, R], answers int64 [R], their rows, or [R, d], the target's states: [K]."""
+        """Return the summed losses [K].
+
+        Args:
+            ctx: Autograd context, which keeps the gradients.
+            states: Draft states, [K, R, d].
+            counted: Mask of the positions that count, bool [K, R].
+            answers: Head rows of the tokens, int64 [R], or the target's hidden states, [R, d].
+            head: Output head of the target.
+            loss: Name of the loss, see `head_losses`.
+        """
         total = torch.zeros(len(states), device=states.device)
         slopes = torch.empty_like(states)
         for first in range(0, states.shape[1], ROWS):
@@ -67,19 +83,19 @@ class _HeadLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None, None]:
-        """By the chain rule; each step's loss has its own weight, slope [K]."""
+        """Scale the stored gradients by ``slope`` [K], the gradient of each position's loss."""
         return ctx.saved_tensors[0] * slope[:, None, None], None, None, None, None
 
 
-# Each gives a loss of every position, [K, R], and its gradient with respect to the drafted logits, [K, R, V], of
-# log_q [K, R, V], which it may overwrite, and of the tokens [R] or log_p [R, V].
+# Each takes log_q [K, R, V], which it may overwrite, and the tokens [R] or log_p [R, V].
+# Each returns the loss of every position, [K, R], and its gradient with respect to the draft logits, [K, R, V].
 
 
 def _cross_entropy(log_q: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    places = tokens[:, None].expand(len(log_q), -1, -1)
-    each = -log_q.gather(-1, places)[..., 0]
+    index = tokens[:, None].expand(len(log_q), -1, -1)
+    each = -log_q.gather(-1, index)[..., 0]
     slope = log_q.exp_()
-    return each, slope.scatter_add_(-1, places, torch.full_like(slope[..., :1], -1.0))
+    return each, slope.scatter_add_(-1, index, torch.full_like(slope[..., :1], -1.0))
 
 
 def _divergence(log_q: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +104,7 @@ def _divergence(log_q: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rejection(log_q: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
-    """-log a, of the accepted mass a = sum min(p, q), which has a slope where q < p alone."""
+    """-log a of the accepted mass a = sum min(p, q), whose gradient is zero where q >= p."""
     p, q = log_p.exp(), log_q.exp_()
     accepted = torch.minimum(p, q).sum(-1, keepdim=True)
     below = q * (q < p)

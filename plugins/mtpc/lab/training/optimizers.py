@@ -1,4 +1,4 @@
-"""The optimizers of our trainings: AdamW alone, or Muon with it, which needs fewer updates from scratch."""
+"""Optimizers for training: AdamW alone, or Muon for matrices, which needs fewer updates from scratch."""
 
 from __future__ import annotations
 
@@ -7,46 +7,63 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mtpc.lab.training.held import OptimizerState
-from mtpc.lab.training.settings import Kind
+from mtpc.lab.training.settings import OptimizerName
+from mtpc.lab.training.state_schema import OptimizerState
 
 
 def make_optimizers(
     matrices: Sequence[Tensor],
     others: Sequence[Tensor],
-    kind: Kind,
+    kind: OptimizerName,
     learning_rate: float,
     weight_decay: float,
     betas: tuple[float, float] = (0.9, 0.95),
 ) -> list[torch.optim.Optimizer]:
-    """AdamW for all parameters, or Muon for the matrices and AdamW for the others.
+    """Return AdamW for all parameters, or Muon for the matrices and AdamW for the others.
 
-    Weights decay in the matrices only.
+    Args:
+        matrices: Parameters of two dimensions. Weight decay applies to them only.
+        others: All other parameters.
+        kind: "adamw" or "muon".
+        learning_rate: Initial learning rate. The trainer sets it anew in every update.
+        weight_decay: Weight decay of the matrices.
+        betas: Decay rates of AdamW's moments.
+
+    Returns:
+        One optimizer for "adamw", two for "muon".
     """
-    rest = {"params": others, "weight_decay": 0.0}
+    undecayed = {"params": others, "weight_decay": 0.0}
     if kind == "adamw":
-        groups = [{"params": matrices, "weight_decay": weight_decay}, rest]
+        groups = [{"params": matrices, "weight_decay": weight_decay}, undecayed]
         return [torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, betas=betas)]
     return [
         torch.optim.Muon(matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW([rest], lr=learning_rate, betas=betas),
+        torch.optim.AdamW([undecayed], lr=learning_rate, betas=betas),
     ]
 
 
-def take_up(optimizers: Sequence[torch.optim.Optimizer], saved: Sequence[OptimizerState], update: int) -> None:
-    """Go on from what as many optimizers remembered of the same parameters after so many updates.
+def restore_optimizers(
+    optimizers: Sequence[torch.optim.Optimizer], saved: Sequence[OptimizerState], update: int
+) -> None:
+    """Restore the state of optimizers after ``update`` updates.
 
-    Errors: ValueError for what is not of these parameters.
+    Args:
+        optimizers: New optimizers of the same parameters.
+        saved: State of each optimizer, in the same order.
+        update: Updates after which the state was saved.
+
+    Raises:
+        ValueError: A state belongs to other parameters or to another number of updates.
     """
-    for optimizer, one in zip(optimizers, saved, strict=True):
-        optimizer.load_state_dict({"state": one.state, "param_groups": optimizer.state_dict()["param_groups"]})
+    for optimizer, state in zip(optimizers, saved, strict=True):
+        optimizer.load_state_dict({"state": state.state, "param_groups": optimizer.state_dict()["param_groups"]})
         names = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else {"momentum_buffer"}
         for parameter in (each for group in optimizer.param_groups for each in group["params"]):
-            found = optimizer.state.get(parameter)
-            if not found:
+            restored = optimizer.state.get(parameter)
+            if not restored:
                 continue  # it had no gradient yet
             shapes = {name: torch.Size() if name == "step" else parameter.shape for name in names}
-            if {name: tensor.shape for name, tensor in found.items()} != shapes:
-                raise ValueError("it is of other parameters")
-            if not 1 <= found.get("step", 1) <= update:
-                raise ValueError("it is of another update")
+            if {name: tensor.shape for name, tensor in restored.items()} != shapes:
+                raise ValueError("the optimizer state belongs to other parameters")
+            if not 1 <= restored.get("step", 1) <= update:
+                raise ValueError("the optimizer state belongs to another update")

@@ -1,4 +1,4 @@
-"""What a method gives the trainer: where a training starts, what it learns from, and what it is told about it."""
+"""Interface between the trainer and a method: initial models, training data, losses and reported facts."""
 
 from __future__ import annotations
 
@@ -16,73 +16,84 @@ from mtpc.methods.drafter import Drafter
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class Batch(NamedTuple):
-    """What all models learn from in one update.
+class TrainingBatch(NamedTuple):
+    """Training data of one update, for all models.
 
-    examples: how many there are.  parts: those that are computed at once, each made when its turn comes.
+    Attributes:
+        examples: Number of examples in all micro-batches.
+        micro_batches: Examples that are computed at once. Each is made only when the trainer reaches it.
     """
 
     examples: int
-    parts: Iterable[Any]
+    micro_batches: Iterable[Any]
 
 
 class Recipe(ABC, Generic[Model]):
-    """How the models of one training are trained, side by side on the same batches.
+    """Training of one or several models on the same batches.
 
-    settings: a frozen dataclass of plain values, the whole of what can be chosen.
+    `Trainer` calls ``models`` once, then ``weights`` and ``optimizers`` once for each model. In every update it calls
+    ``batch``, then ``losses`` for each model and micro-batch. It calls ``measure`` whenever it saves its state.
+
+    Attributes:
+        settings: Frozen dataclass of plain values with every setting of the training.
+        save_every: Updates between two saved states.
     """
 
     settings: Any
-    save_every: ClassVar[int] = 100  # updates between two states on disk
+    save_every: ClassVar[int] = 100
 
     @property
     @abstractmethod
     def schedule(self) -> Schedule:
-        """The learning rate, and with it the number of updates."""
+        """Learning rate schedule, which also sets the number of updates."""
 
     @abstractmethod
     def models(self) -> dict[str, Model]:
-        """The models by their names, as they are before the first update, on their device, in float32."""
+        """Return the initial models by name, on their device, in float32."""
 
     @abstractmethod
     def optimizers(self, model: Model) -> list[torch.optim.Optimizer]:
-        """The optimizers of all parameters of a model."""
+        """Return optimizers for all parameters of a model."""
 
     @abstractmethod
     def weights(self, model: Model) -> Tensor:
-        """How much each loss counts, of each position for drafters: [n]."""
+        """Return the weight of each loss, [n]. A drafter has one loss per draft position."""
 
     @abstractmethod
-    def batch(self, update: int) -> Batch:
-        """What is learnt from in update 0, 1, ...: a function of the settings and the data."""
+    def batch(self, update: int) -> TrainingBatch:
+        """Return the batch of update 0, 1, ..., which depends only on the settings and the data."""
 
     @abstractmethod
-    def losses(self, model: Model, part: Any) -> Tensor:
-        """The sum over the examples of a part of each loss: [n]."""
+    def losses(self, model: Model, micro_batch: Any) -> Tensor:
+        """Return each loss summed over the examples of a micro-batch, [n]."""
 
     @abstractmethod
     def data(self) -> dict[str, Any]:
-        """What is learnt from, with its digest: plain values, compared when a training is taken up again."""
+        """Return plain values that identify the training data. They are compared when a training is resumed."""
 
     def identity(self, models: dict[str, Model]) -> dict[str, Any]:
-        """What a training is taken up again only with the same of, beside its settings and its data."""
+        """Return what must be equal when a training is resumed, in addition to its settings and data."""
         return {}
 
-    def measured(self, model: Model) -> dict[str, float]:
-        """What is measured of a model whenever a state is due, by names."""
+    def measure(self, model: Model) -> dict[str, float]:
+        """Measure a model whenever the state is saved, and return figures by name."""
         return {}
 
     def facts(self, model: Model) -> dict[str, Any]:
-        """What provenance.json tells of the training of a model beside its settings and its data."""
+        """Return facts for provenance.json, in addition to the settings and the data."""
         return {}
 
 
 class DrafterRecipe(Recipe[Drafter]):
-    """How drafters are trained for one frozen target, from which they learn."""
+    """Training of drafters for one frozen target.
+
+    Attributes:
+        target: Frozen target, whose hidden states and distributions the drafters are trained on.
+    """
 
     target: FrozenTarget
 
     def identity(self, models: dict[str, Drafter]) -> dict[str, Any]:
-        """The target, and what the drafters are."""
+        """Return the digest of the target, and the method and configuration of each drafter."""
         drafters = {name: {"family": each.method.name, **each.config.model_dump()} for name, each in models.items()}
         return {"target_sha256": self.target.digest(), "drafters": drafters}

@@ -1,4 +1,4 @@
-"""The learning rate of every training: a warm-up, a plateau, a decay."""
+"""Learning rate schedule: warm-up, plateau and decay."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ Decay = Literal["linear", "cosine"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """The rate of each of ``updates`` updates.
+    """Learning rate of each update. A decay that begins within the warm-up multiplies it.
 
-    peak: the rate of the plateau.  warmup: updates in which it rises linearly to the peak.  decay_from: the update from
-    which on it falls, as a straight line or as half a cosine, to the share ``floor`` of the peak.  A decay that begins
-    in the warm-up multiplies it.
+    Attributes:
+        peak: Learning rate of the plateau.
+        updates: Number of updates.
+        warmup: Updates over which the rate rises linearly to the peak.
+        decay_from: Update from which the rate falls.
+        decay: Shape of the decay, "linear" or "cosine" (half a period).
+        floor: Rate at the end, as a share of the peak.
     """
 
     peak: float
@@ -26,7 +30,7 @@ class Schedule:
     floor: float = 0.0
 
     def rate(self, update: float) -> float:
-        """The rate of update 0..updates - 1, or between two of them."""
+        """Return the rate of update 0..updates - 1; fractions are allowed."""
         rise = min(1.0, (update + 1) / self.warmup) if self.warmup else 1.0
         fallen = max(0.0, (update - self.decay_from) / max(1.0, self.updates - self.decay_from))
         if self.decay == "cosine":

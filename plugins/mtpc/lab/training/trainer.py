@@ -1,4 +1,4 @@
-"""The one loop that trains: drafters of whatever method side by side on the same batches, or a target."""
+"""Training loop for drafters of any method, several at once on the same batches, and for targets."""
 
 from __future__ import annotations
 
@@ -15,28 +15,33 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
+from mtpc.files.config_model import validated
 from mtpc.lab.console import progress_on
 from mtpc.lab.targets.frozen import training_dtype
-from mtpc.lab.training.held import LearnerState, TrainingState
-from mtpc.lab.training.optimizers import take_up
-from mtpc.lab.training.recipe import Batch, Model, Recipe
-from mtpc.lab.training.state import StateFile
+from mtpc.lab.training.optimizers import restore_optimizers
+from mtpc.lab.training.recipe import Model, Recipe, TrainingBatch
+from mtpc.lab.training.state_file import StateFile
+from mtpc.lab.training.state_schema import LearnerState, TrainingState
 
-LARGEST_NORM = 1.0  # of the gradient of a model; a larger one is scaled down to it
-LINES = 50  # that a whole training prints
-LAST = 20  # updates whose mean loss provenance.json states
+MAX_GRADIENT_NORM = 1.0  # a larger gradient of a model is scaled down to this norm
+PRINTED_LINES = 50  # lines that a whole training prints, about
+FINAL_LOSS_UPDATES = 20  # updates whose mean loss is the final loss in provenance.json
 
-# The number of updates that are done, and each model's loss in the last, with what was measured after it.
+# Called with the number of completed updates and the figures: each model's loss, and what was measured.
 Progress = Callable[[int, dict[str, float]], None]
 
 
 @dataclass
 class Learner(Generic[Model]):
-    """A model in training.
+    """Model in training.
 
-    weights: [n], of the losses.  losses: by update, the mean over its examples of each loss.  history: what was
-    measured, and after how many updates and seconds.
+    Attributes:
+        name: Name of the model.
+        model: Model in training mode.
+        weights: Weight of each loss, [n].
+        optimizers: Optimizers of all its parameters.
+        losses: Mean losses over the examples of each update, one list of n values per update.
+        history: Measured figures, with the number of updates and seconds at which they were measured.
     """
 
     name: str
@@ -47,35 +52,46 @@ class Learner(Generic[Model]):
     history: list[dict[str, float]] = field(default_factory=list)
 
     def loss(self, losses: list[float]) -> float:
-        """The loss that is made smaller: the losses by their weights."""
+        """Return the weighted sum of the losses, which the training minimizes."""
         return math.fsum(weight * loss for weight, loss in zip(self.weights.tolist(), losses, strict=True))
 
     def to_state(self) -> dict[str, Any]:
-        """What a state on disk holds of it."""
+        """Return what a saved state holds of this model."""
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
         weights = self.model.state_dict()
         return {"weights": weights, "optimizers": optimizers, "losses": self.losses, "history": self.history}
 
-    def take_up(self, held: LearnerState, update: int) -> None:
-        """Go on from what a state on disk holds of it after so many updates.
+    def restore(self, state: LearnerState, update: int) -> None:
+        """Restore the model and its optimizers from a saved state.
 
-        Errors: RuntimeError or ValueError for the state of another model.
+        Args:
+            state: Saved state of the model.
+            update: Updates after which the state was saved.
+
+        Raises:
+            RuntimeError: The weights belong to another model.
+            ValueError: The optimizers or losses belong to another model.
         """
-        self.model.load_state_dict(held.weights)
-        take_up(self.optimizers, held.optimizers, update)
-        if [len(losses) for losses in held.losses] != [len(self.weights)] * update:
-            raise ValueError("it has other losses")
-        self.losses, self.history = held.losses, held.history
+        self.model.load_state_dict(state.weights)
+        restore_optimizers(self.optimizers, state.optimizers, update)
+        if [len(losses) for losses in state.losses] != [len(self.weights)] * update:
+            raise ValueError("the state has another number of losses")
+        self.losses, self.history = state.losses, state.history
 
 
 class Trainer(Generic[Model]):
-    """A training, from its start or from where it was left.
+    """Training from the start, or resumed from a saved state.
 
-    resume: a state file, written every ``save_every`` updates (by default as often as the recipe says) and after the
-    last, and taken up when it exists.  minutes: of training, earlier runs included, after which it ends; the learning
-    rate has then come down as far as it would have after the last update.
+    Call ``run`` once; then read ``learners`` and ``facts``.
 
-    Errors: `MTPCError` for a state that is damaged or of another training.
+    Args:
+        recipe: Recipe of the training.
+        resume: State file. It is resumed if it exists, and written every ``save_every`` updates and after the last.
+        save_every: Updates between two saved states. None uses the recipe's value.
+        minutes: Time limit in minutes, earlier runs included. The learning rate decays over this time. None: no limit.
+
+    Raises:
+        MTPCError: The state file is damaged or belongs to another training.
     """
 
     def __init__(
@@ -92,28 +108,32 @@ class Trainer(Generic[Model]):
             Learner(name, model.train(), recipe.weights(model), recipe.optimizers(model))
             for name, model in recipe.models().items()
         ]
-        self.update, self.seconds = 0, 0.0  # updates that are done, and the time that they took
+        self.update, self.seconds = 0, 0.0  # completed updates and their time
         self.state = None if resume is None else StateFile(resume, self._identity())
         saved = None if self.state is None else self.state.read()
         if saved is not None:
-            self._take_up(saved)
+            self._restore(saved)
 
     @property
     def updates(self) -> int:
-        """All updates, those that are done included."""
+        """Planned updates, completed ones included."""
         return self.schedule.updates
 
     @property
     def position(self) -> float:
-        """The update that the learning rate is at: the next one, or a later one where time is shorter than updates."""
+        """Position in the learning rate schedule, in updates; it runs ahead of the updates when time is short."""
         if self.minutes is None:
             return self.update
         return max(self.update, self.updates * self.seconds / (60 * self.minutes))
 
     def run(self, progress: Progress = lambda update, losses: None) -> None:
-        """Train to the last update, or until the time is up.
+        """Train to the last update or to the time limit.
 
-        Errors: `MTPCError` where a loss is no longer finite.
+        Args:
+            progress: Called after every update, see `Progress`.
+
+        Raises:
+            MTPCError: A loss is no longer finite.
         """
         started = time.monotonic() - self.seconds
         while self.position < self.updates:
@@ -122,27 +142,27 @@ class Trainer(Generic[Model]):
             self.seconds = time.monotonic() - started
             figures = {learner.name: learner.loss(learner.losses[-1]) for learner in self.learners}
             is_due = self.position >= self.updates or self.update % self.save_every == 0
-            progress(self.update, figures | self._measured() if is_due else figures)
+            progress(self.update, figures | self._measure() if is_due else figures)
             if is_due and self.state is not None:
                 self.state.write(self._to_state())
 
-    def _measured(self) -> dict[str, float]:
-        """Let the recipe measure every model; by the names of both."""
+    def _measure(self) -> dict[str, float]:
+        """Measure every model and return the figures by model and name."""
         figures: dict[str, float] = {}
         for learner in self.learners:
-            if measured := self.recipe.measured(learner.model):
+            if measured := self.recipe.measure(learner.model):
                 learner.history.append({"update": self.update, **measured, "seconds": self.seconds})
                 figures |= {f"{learner.name} {name}": value for name, value in measured.items()}
         return figures
 
-    def _learn(self, batch: Batch) -> None:
-        """One update of every model."""
+    def _learn(self, batch: TrainingBatch) -> None:
+        """Run one update of every model."""
         totals = [torch.zeros(len(learner.weights)) for learner in self.learners]
-        for part in batch.parts:
+        for micro_batch in batch.micro_batches:
             for learner, total in zip(self.learners, totals, strict=True):
                 device = learner.weights.device
                 with torch.autocast(device.type, torch.bfloat16, training_dtype(device) == torch.bfloat16):
-                    losses = self.recipe.losses(learner.model, part)  # [n]
+                    losses = self.recipe.losses(learner.model, micro_batch)  # [n]
                 ((losses * learner.weights).sum() / batch.examples).backward()
                 total += losses.detach().cpu() / batch.examples
         rate = self.schedule.rate(self.position)
@@ -150,10 +170,10 @@ class Trainer(Generic[Model]):
             if not torch.isfinite(total).all():
                 raise MTPCError(
                     f"the loss of {learner.name} became {learner.loss(total.tolist())} at update {self.update + 1}; "
-                    "a smaller learning rate may keep it finite."
+                    "try a smaller --learning-rate."
                 )
             learner.losses.append(total.tolist())
-            nn.utils.clip_grad_norm_(learner.model.parameters(), LARGEST_NORM)
+            nn.utils.clip_grad_norm_(learner.model.parameters(), MAX_GRADIENT_NORM)
             for optimizer in learner.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = rate
@@ -168,21 +188,21 @@ class Trainer(Generic[Model]):
         learners = {learner.name: learner.to_state() for learner in self.learners}
         return {"update": self.update, "seconds": self.seconds, "learners": learners}
 
-    def _take_up(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: dict[str, Any]) -> None:
         assert self.state is not None
-        held = declared(TrainingState, saved, str(self.state.path))
+        state = validated(TrainingState, saved, str(self.state.path))
         try:
-            if held.update > self.updates:
-                raise ValueError("it has more updates")
+            if state.update > self.updates:
+                raise ValueError("the state has more updates than this training")
             for learner in self.learners:
-                learner.take_up(held.learners[learner.name], held.update)
+                learner.restore(state.learners[learner.name], state.update)
         except (KeyError, RuntimeError, ValueError):
-            raise self.state.foreign("does not hold the weights of these models") from None
-        self.update, self.seconds = held.update, held.seconds
+            raise self.state.error("does not hold the weights of these models") from None
+        self.update, self.seconds = state.update, state.seconds
 
     def facts(self, learner: Learner[Model]) -> dict[str, Any]:
-        """What provenance.json says of a model's training."""
-        last = learner.losses[-LAST:]
+        """Return the facts of a model's training for provenance.json."""
+        last = learner.losses[-FINAL_LOSS_UPDATES:]
         final = [math.fsum(position) / len(last) for position in zip(*last, strict=True)]
         return {
             **asdict(self.recipe.settings),
@@ -197,8 +217,16 @@ class Trainer(Generic[Model]):
 
 
 def train_on(terminal: Console, trainer: Trainer[Any]) -> None:
-    """Train with a progress bar, and a line now and then and for what is measured."""
-    every = max(1, trainer.updates // LINES)
+    """Train with a progress bar, and print losses and measured figures as lines of JSON.
+
+    Args:
+        terminal: Console for the progress bar and the lines.
+        trainer: Training to run.
+
+    Raises:
+        MTPCError: A loss is no longer finite.
+    """
+    every = max(1, trainer.updates // PRINTED_LINES)
     with progress_on(terminal) as progress:
         bar = progress.add_task("updates", total=trainer.updates, completed=trainer.update)
 

@@ -15,24 +15,24 @@ from typer.testing import CliRunner
 
 from mtpc.errors import MTPCError
 from mtpc.lab.bench import command
-from mtpc.lab.bench.command import Request, run_benchmark, server_settings
-from mtpc.lab.bench.run import Plan
+from mtpc.lab.bench.command import BenchOptions, run_benchmark, server_settings
+from mtpc.lab.bench.run import BenchPlan
 from mtpc.lab.cli.main import app
-from mtpc.lab.servers import engines
+from mtpc.lab.servers import engine_registry
 from mtpc.lab.servers.engine import Engine
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.vllm_engine import VLLM, vllm_counters
 
 WEIGHTS = Path(__file__).parents[4] / "weights"
 FAKE = Path(__file__).parents[1] / "servers" / "fake_server.py"
-PLAN = Plan((1,), (0.0,), max_tokens=4, rounds=1, requests=2)
+PLAN = BenchPlan((1,), (0.0,), max_tokens=4, rounds=1, requests=2)
 
 
 @pytest.fixture
-def request_(tmp_path: Path) -> Request:
+def request_(tmp_path: Path) -> BenchOptions:
     """Everything as it is where the user says nothing."""
     (tmp_path / "prompts.jsonl").write_text('{"text": "x"}\n')
-    return Request(
+    return BenchOptions(
         engine="vllm",
         offline=False,
         target=WEIGHTS / "byte-target",
@@ -60,16 +60,16 @@ def printed(console: Console) -> str:
 
 
 def test_nothing_is_started_without_the_engine(
-    request_: Request, console: Console, monkeypatch: pytest.MonkeyPatch
+    request_: BenchOptions, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda _: None)
+    monkeypatch.setattr(engine_registry, "find_spec", lambda _: None)
     with pytest.raises(MTPCError, match="SGLang is not installed"):
         run_benchmark(replace(request_, engine="sglang"), PLAN, console)
     assert printed(console) == ""
     assert not request_.out.exists()
 
 
-def test_running_servers_take_the_chat_template_of_a_target(request_: Request) -> None:
+def test_running_servers_take_the_chat_template_of_a_target(request_: BenchOptions) -> None:
     request_.prompts.write_text('{"user": "hi"}\n')
     running = replace(request_, drafter=None, url="http://127.0.0.1:1", baseline_url="http://127.0.0.1:2")
     with pytest.raises(MTPCError, match="chat template"):
@@ -78,7 +78,7 @@ def test_running_servers_take_the_chat_template_of_a_target(request_: Request) -
         run_benchmark(running, PLAN, Console(file=StringIO()))
 
 
-def test_servers_differ_in_what_drafts_alone(request_: Request) -> None:
+def test_servers_differ_in_what_drafts_alone(request_: BenchOptions) -> None:
     plain, drafted, own = server_settings(request_, PLAN, VLLM, 100, Ngram(2, 4, 9)).values()
     assert plain.max_length == 100 + 4 + 9  # the longest draft of any
     assert drafted == replace(plain, drafter=request_.drafter, num_drafts=7, extra=("--both", "--one"), plugin=True)
@@ -88,7 +88,7 @@ def test_servers_differ_in_what_drafts_alone(request_: Request) -> None:
 
 @pytest.mark.parametrize("temperatures", [(0.0,), (0.0, 1.0)])
 def test_the_baseline_is_the_engine_as_it_is_released(
-    temperatures: tuple[float, ...], request_: Request, monkeypatch: pytest.MonkeyPatch
+    temperatures: tuple[float, ...], request_: BenchOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     settings = server_settings(request_, replace(PLAN, temperatures=temperatures), VLLM, 100, Ngram(2, 4, 9))
@@ -99,20 +99,20 @@ def test_the_baseline_is_the_engine_as_it_is_released(
 @pytest.mark.parametrize(
     ("fixes", "lines"),
     [
-        (None, ["Without this project's plugin, the engine as it is released: no drafter, n-gram 2-4:5."]),
+        (None, ["Without this project's plugin (the released engine): no drafter, n-gram 2-4:5."]),
         (
             "It is broken.",
             [
-                "Without this project's plugin, the engine as it is released: no drafter.",
+                "Without this project's plugin (the released engine): no drafter.",
                 "With the plugin: n-gram 2-4:5. It is broken.",
             ],
         ),
     ],
 )
 def test_servers_without_the_plugin_are_named_below_the_figures(
-    fixes: str | None, lines: list[str], request_: Request, console: Console, monkeypatch: pytest.MonkeyPatch
+    fixes: str | None, lines: list[str], request_: BenchOptions, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake(monkeypatch, ngram_fixes=lambda temperatures: fixes)
+    fake(monkeypatch, ngram_plugin_reason=lambda temperatures: fixes)
     run_benchmark(request_, PLAN, console)
     settings = json.loads((request_.out / "results.json").read_text())["settings"]
     assert settings["notes"] == lines
@@ -147,7 +147,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, **more: object) -> list[list[str]]:
 def test_the_engines_own_drafter_is_a_column(
     asked: dict[str, object],
     columns: list[str],
-    request_: Request,
+    request_: BenchOptions,
     console: Console,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -164,7 +164,7 @@ def test_the_engines_own_drafter_is_a_column(
 
 
 def test_a_drafter_that_cannot_be_measured_is_left_out_and_said_so(
-    request_: Request, console: Console, monkeypatch: pytest.MonkeyPatch
+    request_: BenchOptions, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = fake(monkeypatch, ngram_obstacle=lambda ngram, temperatures: f"it is {ngram} at {temperatures[0]}")
     run_benchmark(request_, PLAN, console)
@@ -176,7 +176,7 @@ def test_a_drafter_that_cannot_be_measured_is_left_out_and_said_so(
 
 
 def test_a_drafter_of_another_target_is_refused_before_a_server_starts(
-    request_: Request, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    request_: BenchOptions, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     started = fake(monkeypatch)
     for change, sentence in (
@@ -203,4 +203,4 @@ def test_a_drafter_of_another_target_is_refused_before_a_server_starts(
 def test_a_setting_of_what_is_not_measured(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, ["bench", "--ngram", "2-4:5", *arguments])
     assert result.exit_code == 2
-    assert "it goes neither with --url nor with --no-ngram." in result.output
+    assert "--ngram 2-4:5 cannot be combined with --" in result.output

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.configuration import Served, check_writable, configuration, read_served
+from mtpc.lab.bench.configuration import MeasuredServer, check_writable, configuration, read_measured_server
 from mtpc.lab.bench.plan import best_drafts, schedule
 from mtpc.lab.cli.main import app
 from tests.mtpc.lab.bench.test_plan import COST, RATES, point, results
@@ -26,8 +26,8 @@ TARGET = str(WEIGHTS / "byte-target")
 COPYING = {"mtpc": {"copy": True, "step_cost": COST.model_dump()}}
 
 
-def served(engine: str = "vllm", drafter: str = BYTES) -> Served:
-    return Served(engine, TARGET, drafter)
+def served(engine: str = "vllm", drafter: str = BYTES) -> MeasuredServer:
+    return MeasuredServer(engine, TARGET, drafter)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_where_no_draft_pays_there_is_no_drafter(engine: str, tmp_path: Path) ->
     values = results(*(point(batch, rates) for batch in (1, 4, 16))) | {"settings": served(engine)._asdict()}
     (tmp_path / "results.json").write_text(json.dumps(values))
     result = plan(tmp_path / "results.json", "--out", tmp_path / "own.yaml")
-    assert "No draft pays: the configuration is without the drafter.\n" in result.output
+    assert "No K gives a speedup: the configuration has no drafter.\n" in result.output
     assert set(written(tmp_path / "own.yaml")) < {"model", "max-num-seqs", "model-path", "max-running-requests"}
 
 
@@ -140,8 +140,8 @@ def test_a_file_is_replaced_only_on_demand(measured: Path) -> None:
     out.write_text("mine")
     result = plan(measured, "--out", out)
     assert result.exit_code == 2
-    assert "own.yaml exists already: give another --out, or --force to replace a file.\n" in result.output
-    assert "Speed-up" not in result.output  # it is tried first
+    assert "own.yaml, which exists already: give another path, or --force to replace a file.\n" in result.output
+    assert "Speedup" not in result.output  # it is tried first
     assert out.read_text() == "mine"
     assert plan(measured, "--out", out, "--force").exit_code == 0
     assert written(out)["model"] == TARGET
@@ -149,8 +149,8 @@ def test_a_file_is_replaced_only_on_demand(measured: Path) -> None:
 
 def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     for name, force, sentence in (
-        ("file/own.yaml", False, "cannot be written: Not a directory; name another place."),
-        ("own.json", False, "the engines read only what ends in .yaml or .yml."),
+        ("file/own.yaml", False, "cannot be written: Not a directory; choose another path."),
+        ("own.json", False, "the engines read only files that end in .yaml or .yml."),
         ("folder.yaml", True, "exists already"),
     ):
         (tmp_path / "folder.yaml").mkdir(exist_ok=True)
@@ -166,7 +166,7 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
 def test_options_of_a_file_that_is_not_written(options: list[str], measured: Path) -> None:
     result = plan(measured, *options)
     assert result.exit_code == 2
-    assert "are about the file that --out writes" in result.output
+    assert f"{options[0]} requires --out FILE.yaml" in result.output
 
 
 def test_an_engine_that_is_not_known(measured: Path) -> None:
@@ -184,7 +184,7 @@ def test_results_that_do_not_name_what_was_served(settings: dict[str, Any], meas
     assert result.exit_code == 2
     assert "does not name engine, target and drafter" in result.output
     with pytest.raises(MTPCError, match="does not name"):
-        read_served(measured)
+        read_measured_server(measured)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import declared
-from mtpc.lab.bench.plan import Timed, best_drafts, measured, predicted, read_results, schedule
+from mtpc.files.config_model import validated
+from mtpc.lab.bench.plan import StepTimes, best_drafts, measured_costs, predicted_speedup, read_results, schedule
 from mtpc.lab.cli.main import app
 
 COST = StepCost(
@@ -24,14 +24,14 @@ COST = StepCost(
 SECONDS, RATES = 0.01, (0.8, 0.5, 0.2)
 
 
-def point(batch: int, rates: tuple[float, ...] = RATES) -> Timed:
+def point(batch: int, rates: tuple[float, ...] = RATES) -> StepTimes:
     """Steps that cost exactly so much."""
     drafting = SECONDS * COST.draft(batch)
     drafted = SECONDS * COST.step(batch, 3 * batch) + drafting
-    return Timed(batch, 0.0, SECONDS * COST.step(batch, 0), drafted, drafting, 4, rates)
+    return StepTimes(batch, 0.0, SECONDS * COST.step(batch, 0), drafted, drafting, 4, rates)
 
 
-def results(*points: Timed) -> dict[str, Any]:
+def results(*points: StepTimes) -> dict[str, Any]:
     """As `mtpc bench` writes them."""
     written = []
     for one in points:
@@ -48,7 +48,7 @@ def results(*points: Timed) -> dict[str, Any]:
 def test_costs_are_found_again(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text(json.dumps(results(point(1), point(4), point(16))))
-    found = measured(read_results(file))
+    found = measured_costs(read_results(file))
     assert found.seconds == pytest.approx(SECONDS, rel=1e-6)
     assert found.cost == COST
 
@@ -56,21 +56,21 @@ def test_costs_are_found_again(tmp_path: Path) -> None:
 def test_sampled_batches_have_costs_of_their_own() -> None:
     hot = [point(batch)._replace(temperature=0.8) for batch in (1, 16)]
     slower = [one._replace(with_drafter=2 * one.with_drafter) for one in hot]
-    found = measured([point(1), point(4), point(16), *slower])
+    found = measured_costs([point(1), point(4), point(16), *slower])
     assert found.cost.of(greedy=True).model_copy(update={"sampled": None}) == COST
     sampled = found.cost.of(greedy=False)
     assert [number for number, _ in sampled.verifying] == [4, 64]
     assert sampled.step(1, 3) == pytest.approx(2 * (COST.step(1, 3) + COST.draft(1)) - COST.draft(1), rel=1e-3)
-    assert measured(hot).cost.sampled is None
+    assert measured_costs(hot).cost.sampled is None
 
 
 def test_a_larger_step_is_never_cheaper() -> None:
     slow, fast = point(4)._replace(without=9 * SECONDS), point(16)
-    assert measured([point(1), slow, fast]).cost.plain == ((1, 1.0), (4, 9.0), (16, 9.0))
+    assert measured_costs([point(1), slow, fast]).cost.plain == ((1, 1.0), (4, 9.0), (16, 9.0))
 
 
 def test_drafts_that_pay_are_fewer_in_a_full_batch() -> None:
-    assert predicted(COST, 1, RATES, 3) == pytest.approx(point(1).without / point(1).with_drafter * 2.5)
+    assert predicted_speedup(COST, 1, RATES, 3) == pytest.approx(point(1).without / point(1).with_drafter * 2.5)
     numbers = [best_drafts(COST, batch, RATES) for batch in (1, 8, 64)]
     assert numbers == sorted(numbers, reverse=True)
     assert numbers[0] == 3
@@ -91,8 +91,8 @@ def test_what_holds_no_results(text: str, tmp_path: Path) -> None:
 
 def test_one_batch_size_is_not_enough() -> None:
     for batches in ((1,), (4, 16)):
-        with pytest.raises(MTPCError, match="batches of one request and of more"):
-            measured([point(batch) for batch in batches])
+        with pytest.raises(MTPCError, match="but 1 and a larger one are required"):
+            measured_costs([point(batch) for batch in batches])
 
 
 @pytest.mark.parametrize("value", [0, 1e-320, 1e-300, 1e-5, 1e6, 1e300, 1e308, float("inf")])
@@ -113,9 +113,9 @@ def test_numbers_that_no_benchmark_measures(rounds: str, key: str, place: int, v
 
 
 def test_more_batch_sizes_than_costs_are_told_of() -> None:
-    with pytest.raises(MTPCError, match="of 70 batch sizes, but of 64 at most costs are told"):
-        measured([point(batch) for batch in range(1, 71)])
-    assert len(measured([point(batch) for batch in range(1, 65)]).cost.plain) == 64
+    with pytest.raises(MTPCError, match="the results have 70 batch sizes, but at most 64 are allowed"):
+        measured_costs([point(batch) for batch in range(1, 71)])
+    assert len(measured_costs([point(batch) for batch in range(1, 65)]).cost.plain) == 64
 
 
 def test_the_command_prints_settings(tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_the_command_prints_settings(tmp_path: Path) -> None:
     printed = CliRunner().invoke(app, ["plan", str(file), "--max-batch", "64"]).output
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     assert lines[0] == {"num_speculative_tokens_per_batch_size": schedule(COST, RATES, 64)}
-    assert declared(StepCost, lines[1]["mtpc"]["step_cost"], "costs") == COST
+    assert validated(StepCost, lines[1]["mtpc"]["step_cost"], "costs") == COST

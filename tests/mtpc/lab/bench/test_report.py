@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from mtpc.lab.bench import plot, report
-from mtpc.lab.bench.measure import summarise
+from mtpc.lab.bench.measure import summarize
 from mtpc.lab.bench.results import Point, tokens_per_step
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.draft_times import DraftTimes
-from mtpc.lab.servers.load import Completion, Load
+from mtpc.lab.servers.load import Load, TimedCompletion
 from tests.mtpc.lab.bench.figures import measurement, point
 
 
@@ -42,7 +42,7 @@ def test_the_parts_of_drafting_are_shown_where_they_are_told() -> None:
     table = report.parts_table([told, point(8)])
     assert table is not None and table in report.tables([told])
     assert table.columns == ["T", "batch", "with", "draft step 1", "parallel"]
-    assert table.rows == [["0", "1", "drafter", "1.5 %", "0.3 %"]]
+    assert table.rows == [["0", "1", "drafter", "1.5%", "0.3%"]]
     assert told.to_json()["shares_of_its_parts"] == pytest.approx({"draft step 1": 0.015, "parallel": 0.003})
 
 
@@ -62,18 +62,18 @@ def test_tokens_of_a_step_are_of_all_steps() -> None:
 def test_markdown_has_a_row_for_each_point_and_a_column_for_each_drafter() -> None:
     lines = report.speed_table([point(1), point(8)]).to_markdown().splitlines()
     assert lines[2] == "| T | batch | no drafter | drafter |"
-    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 (2.67 x, 1.43) |"
+    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 (2.67x, 1.43) |"
     assert lines[5].startswith("| 0 | 8 |")
     lines = report.speed_table([point(1, ngram=True), point(8, ngram=True)]).to_markdown().splitlines()
     assert lines[2] == "| T | batch | no drafter | drafter | n-gram 2-4:5 |"
-    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 (2.67 x, 1.43) | 150.0 (1.50 x, 1.14) |"
+    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 (2.67x, 1.43) | 150.0 (1.50x, 1.14) |"
 
 
 def test_each_round_of_each_drafter() -> None:
     rows = report.rounds_table([point(1, ngram=True), point(1, 1.0, ngram=True)]).rows
-    assert rows[0] == ["0", "1", "drafter", "2.00 3.00", "3.0 %", "75.0 %"]
+    assert rows[0] == ["0", "1", "drafter", "2.00 3.00", "3.0%", "75.0%"]
     assert [row[2] for row in rows] == ["drafter", "n-gram 2-4:5"] * 2
-    assert rows[1] == ["0", "1", "n-gram 2-4:5", "1.50 1.50", "-", "100.0 %"]
+    assert rows[1] == ["0", "1", "n-gram 2-4:5", "1.50 1.50", "-", "100.0%"]
 
 
 def test_the_tables_fit_a_narrow_terminal() -> None:
@@ -82,20 +82,20 @@ def test_the_tables_fit_a_narrow_terminal() -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in shown
     lines = [" ".join(line.split()) for line in shown.splitlines()]
-    assert "0 16 100.0 266.7 (2.67 x, 1.43) 150.0 (1.50 x, 1.14)" in lines
-    assert "0 16 n-gram 2-4:5 1.50 1.50 - 100.0 %" in lines
+    assert "0 16 100.0 266.7 (2.67x, 1.43) 150.0 (1.50x, 1.14)" in lines
+    assert "0 16 n-gram 2-4:5 1.50 1.50 - 100.0%" in lines
 
 
 def test_acceptance_is_shown_by_position_and_temperature() -> None:
     table = report.acceptance_table([point(1), point(2), point(1, temperature=1.0)])
     assert table.columns == ["draft", "marginal, T = 0", "conditional, T = 0", "marginal, T = 1", "conditional, T = 1"]
-    assert table.rows == [["1", *["100.0 %"] * 4], ["2", *["50.0 %"] * 4]]
+    assert table.rows == [["1", *["100.0%"] * 4], ["2", *["50.0%"] * 4]]
 
 
 def test_positions_where_one_temperature_accepted_nothing() -> None:
     short = Point(1, 1.0, (measurement(10, 1.0),), (measurement(10, 1.0, DraftCounters(10, 20, 5, (5,))),))
     rows = report.acceptance_table([point(1), short]).rows
-    assert rows == [["1", "100.0 %", "100.0 %", "50.0 %", "50.0 %"], ["2", "50.0 %", "50.0 %", "0.0 %", "0.0 %"]]
+    assert rows == [["1", "100.0%", "100.0%", "50.0%", "50.0%"], ["2", "50.0%", "50.0%", "0.0%", "0.0%"]]
 
 
 def test_what_is_not_known_is_null_in_the_json(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_json_has_each_drafter(tmp_path: Path) -> None:
     assert (own["tokens_per_step"], own["acceptance_length"]) == (146 / 128, 1 + 18 / 10)
     assert own["rounds_without"] == found["rounds_without"]
     assert len(own["rounds_with"]) == 2
-    assert "150.0 (1.50 x, 1.14)" in (tmp_path / "results.md").read_text()
+    assert "150.0 (1.50x, 1.14)" in (tmp_path / "results.md").read_text()
 
 
 def test_the_picture_shows_each_temperature(tmp_path: Path) -> None:
@@ -150,12 +150,12 @@ def test_the_picture_shows_each_drafter() -> None:
 
 def test_a_run_is_summarised_by_medians_and_differences(tmp_path: Path) -> None:
     completions = (
-        Completion("p", "x", 11, 0.5, 1.5),
-        Completion("q", "y", 11, 0.1, 2.1),
-        Completion("r", "z", 1, 0.2, 0.2),
+        TimedCompletion("p", "x", 11, 0.5, 1.5),
+        TimedCompletion("q", "y", 11, 0.1, 2.1),
+        TimedCompletion("r", "z", 1, 0.2, 0.2),
     )
     after = DraftTimes(30, 2.0, {"parallel": 0.9, "tree": 0.1})
-    found = summarise(Load(completions, 2.0), NO_DRAFTS, DraftTimes(10, 1.0, {"parallel": 0.5}), after)
+    found = summarize(Load(completions, 2.0), NO_DRAFTS, DraftTimes(10, 1.0, {"parallel": 0.5}), after)
     assert found.tokens_per_second == 11.5
     assert found.first_token == 0.2
     assert found.per_token == pytest.approx(0.1)

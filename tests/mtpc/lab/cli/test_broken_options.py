@@ -12,8 +12,8 @@ import typer
 from typer.testing import CliRunner
 
 from mtpc.lab.cli.main import app
-from mtpc.lab.options.names import Named, address
-from mtpc.lab.options.numbers import Bounds, Listed
+from mtpc.lab.options.names import NameList, address
+from mtpc.lab.options.numbers import Bounds, NumberList
 from mtpc.lab.options.paths import file_to_write, folder_to_write
 from tests.mtpc.lab.cli.options import Option, files_of, least_line, options
 
@@ -34,12 +34,12 @@ def broken(option: Option) -> Iterator[str]:
     parser, info = option.info.parser, option.info
     if isinstance(parser, Bounds):
         yield from beside(parser.least, parser.most, parser.or_zero)
-    elif isinstance(parser, Listed):
+    elif isinstance(parser, NumberList):
         for value in beside(parser.each.least, parser.each.most, parser.each.or_zero):
             yield value
             yield f"{parser.each.least},{value}"
         yield ",".join([str(parser.each.least)] * (parser.most + 1))
-    elif isinstance(parser, Named):
+    elif isinstance(parser, NameList):
         yield from ("", "another", f"{parser.names[0]},another")
     elif option.kind in (int, float):
         assert info.min is not None and info.max is not None, f"{option} has no bounds"
@@ -123,7 +123,7 @@ def test_the_configuration_of_plan_is_tried_before_the_results_are_read(out: str
 
 def test_drafters_whose_names_cannot_be_folders(here: Path) -> None:
     for prefix in ("", "a/b", "../b", LONG):
-        assert "cannot begin the name of a folder" in refused("train", "mtpc", "--target", "a", "--prefix", prefix)
+        assert "cannot begin a folder name" in refused("train", "mtpc", "--target", "a", "--prefix", prefix)
 
 
 def test_an_output_that_is_tried_is_as_before(here: Path) -> None:
@@ -143,7 +143,7 @@ def test_values_that_are_allowed(here: Path) -> None:
         bounds: tuple[Any, ...] = ()
         if isinstance(option.info.parser, Bounds):
             bounds = (option.info.parser.least, option.info.parser.most)
-        elif isinstance(option.info.parser, Listed):
+        elif isinstance(option.info.parser, NumberList):
             bounds = (option.info.parser.each.least, option.info.parser.each.most)
         elif option.kind in (int, float):
             bounds = (option.info.min, option.info.max)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from mtpc.draft import MOST
+from mtpc.draft import MAX_DRAFTS
 from mtpc.lab.cli.evaluate import evaluate
 from mtpc.lab.cli.prove import prove
 from mtpc.lab.cli.recipes import gumiho as gumiho
 from mtpc.lab.cli.recipes import mtpc as mtpc
-from mtpc.lab.evaluation.evaluate import Plan
+from mtpc.lab.evaluation.evaluate import EvaluationPlan
 from mtpc.lab.options.numbers import MOST_DRAFTS
-from mtpc.lab.prove.plan import Plan as ProvePlan
+from mtpc.lab.prove.plan import ProvePlan
 from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.methods.mtpc import MTPCConfig
 from mtpc.parallel.config import ParallelConfig
@@ -46,7 +46,7 @@ def defaults_of_fields(made: type) -> dict[str, Any]:
     [
         (mtpc.train, MTPCConfig, {"trunk_size"}, 5),  # the paper's circuits have none
         (gumiho.train, ParallelConfig, {"rank"}, 1),
-        (evaluate, Plan, {"temperatures"}, 4),
+        (evaluate, EvaluationPlan, {"temperatures"}, 4),
         (prove, ProvePlan, set(), 6),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -72,4 +72,4 @@ def test_circuits_are_trained_by_default_as_the_readme_says() -> None:
 
 
 def test_options_allow_as_many_drafts_as_drafters() -> None:
-    assert MOST_DRAFTS == MOST
+    assert MOST_DRAFTS == MAX_DRAFTS

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from mtpc.errors import MTPCError
-from mtpc.lab.cli.group import sentences
+from mtpc.lab.cli.group import errors_as_sentences
 from mtpc.lab.cli.main import app
 
 
@@ -40,10 +40,11 @@ def run(*arguments: str) -> Result:
         (["nothing"], "No such command 'nothing'."),
         (["--nothing"], "No such option: --nothing."),
         (["convert", "fastmtp", "nowhere", "out"], "config.json is missing"),
-        (["bench"], "give --target and --drafter"),
-        (["bench", "--url", "http://127.0.0.1:1"], "go together"),
-        (["bench", "--url", "http://x", "--baseline-url", "http://y", "--drafter", "z"], "give either"),
-        (["bench", "--url", "x", "--baseline-url", "y"], "'x' is no address like http://127.0.0.1:8000."),
+        (["bench"], "--target or --drafter is missing"),
+        (["bench", "--url", "http://127.0.0.1:1"], "--url requires --baseline-url"),
+        (["bench", "--baseline-url", "http://127.0.0.1:1"], "--baseline-url requires --url"),
+        (["bench", "--url", "http://x", "--baseline-url", "http://y", "--drafter", "z"], "cannot be combined"),
+        (["bench", "--url", "x", "--baseline-url", "y"], "'x' is not an address like http://127.0.0.1:8000."),
         (["bench", "--engine", "tgi"], "Invalid value for '--engine': 'tgi' is not one of 'vllm', 'sglang'."),
         (["bench", "--url", "http://127.0.0.1:1", "--baseline-url", "http://127.0.0.1:1"], "does not answer"),
         (["prove", "http://127.0.0.1:1", "--baseline-url", "http://127.0.0.1:1"], "does not answer"),
@@ -98,13 +99,13 @@ def test_a_sentence_is_one_line_wherever_it_is_shown() -> None:
 
 def test_a_missing_package_names_its_extra(capsys: pytest.CaptureFixture[str]) -> None:
     for package, extra in (("scipy.stats", "cli"), ("openai", "cli"), ("transformers", "train")):
-        with pytest.raises(typer.Exit) as caught, sentences():
+        with pytest.raises(typer.Exit) as caught, errors_as_sentences():
             raise ModuleNotFoundError("No module", name=package)
         assert caught.value.exit_code == 2
         name = package.partition(".")[0]
         expected = f"mtpc: this command needs the package {name}: pip install 'mtpc-plugins[{extra}]'.\n"
         assert capsys.readouterr().err == expected
-    with pytest.raises(ModuleNotFoundError), sentences():
+    with pytest.raises(ModuleNotFoundError), errors_as_sentences():
         raise ModuleNotFoundError("No module", name="mtpc.nothing")
 
 

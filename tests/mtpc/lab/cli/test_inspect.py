@@ -51,9 +51,9 @@ def test_weights_read_are_the_weights_on_disk(folder: Path) -> None:
     stored = (folder / "model.safetensors").stat().st_size
     header = stored - weight_bytes(inspect_drafter(folder).parameters["parallel"])
     assert 0 < header < 4096  # what remains is the header of the file
-    window = load_drafter(folder).window
-    assert window is not None
-    assert leaf_bytes(window) == 4 * math.prod((5, 3, 20))
+    parallel = load_drafter(folder).parallel
+    assert parallel is not None
+    assert leaf_bytes(parallel) == 4 * math.prod((5, 3, 20))
 
 
 def test_ff_has_no_sums_and_no_trunk(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_ff_has_no_sums_and_no_trunk(tmp_path: Path) -> None:
 def test_shows_what_it_is_and_how_to_serve_it(folder: Path) -> None:
     result = CliRunner().invoke(app, ["inspect", str(folder)])
     assert result.exit_code == 0
-    for piece in ("btree", "5 tokens", "4 drafts", "hidden size 16, vocabulary 20", "seed", "7"):
+    for piece in ("btree", "5 tokens", "4 draft", "hidden size 16, vocabulary 20", "seed", "7"):
         assert piece in result.output
     line = next(line for line in result.output.splitlines() if line.startswith("vllm serve"))
     values = json.loads(line.split("'")[1])
@@ -78,9 +78,9 @@ def test_shows_what_it_is_and_how_to_serve_it(folder: Path) -> None:
 
 def test_an_mtp_layer(tmp_path: Path) -> None:
     folder = make_fastmtp(tmp_path / "drafter", make_target(tmp_path / "target"))
-    result = CliRunner().invoke(app, ["inspect", str(folder)])
+    result = CliRunner().invoke(app, ["inspect", str(folder)], env={"COLUMNS": "160"})
     assert result.exit_code == 0
-    for piece in ("MTP layer", "kind llama", "trained for 3", "autoregressive: input_proj", "for each step"):
+    for piece in ("MTP layer", "type llama", "trained for 3", "autoregressive: input_proj", "per draft step"):
         assert piece in result.output
     lines = [line for line in result.output.splitlines() if line.startswith(("vllm serve", "python -m sglang"))]
     assert lines[0].endswith(f"'{speculative_config(folder, 3)}'")

@@ -40,7 +40,7 @@ def test_chances_are_counted_along_what_the_target_writes(target: Path, tmp_path
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "drafter"
     prompts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("It was the best of", "Call me")))
     printed = train("--target", target, "--out", out, "--prompts", prompts, "--length", 40, "--longest", 5)
-    assert "tokens that match" in printed
+    assert "matching tokens" in printed
     counted = json.loads((out / FILE).read_text())
     assert sum(times for _, times in counted["counts"]) == 2 * 2 * 40  # prompts, temperatures, tokens
     assert CopyTable.of(out).chances == tuple(counted["chances"])

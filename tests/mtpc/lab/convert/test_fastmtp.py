@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.oracles.autoregressive import DraftLayersOracle, greedy
 from torch import Tensor
 from transformers import Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm, Qwen2RotaryEmbedding
@@ -21,9 +20,10 @@ from mtpc.files.target import Target
 from mtpc.lab.cli.main import app
 from mtpc.lab.convert.fastmtp import convert_config, convert_fastmtp
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.convert.mimo_checkpoint import FASTMTP, MIMO, random_weights, write_checkpoint
+from tests.oracles.draft_layers import DraftLayersOracle, greedy
 from tests.support.tiny_models import SIZE, VOCAB
 
 PREFIX = "model.mtp_layers.0."
@@ -47,7 +47,7 @@ def test_the_converted_layer_drafts_as_the_checkpoints_tensors_do(name: str, sha
     torch.manual_seed(1)
     hidden, text = torch.randn(LENGTH - 1, SIZE), torch.randint(VOCAB, (LENGTH,))
     expected, _ = oracle.draft(hidden, text.tolist(), DRAFTS, greedy)
-    draft = Session(drafter, SharedHead(embedding, unembedding)).draft(hidden[None], text[None, 1:], DRAFTS)
+    draft = ReferenceDrafter(drafter, SharedHead(embedding, unembedding)).draft(hidden[None], text[None, 1:], DRAFTS)
     assert draft.tokens[0].tolist() == expected
 
 
@@ -168,7 +168,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a wrong shape": (tensors(input_proj=torch.ones(2 * SIZE, SIZE)), f"has shape [{2 * SIZE}, {SIZE}], but"),
     "quantised": (tensors(input_proj=torch.ones(SIZE, 2 * SIZE).to(torch.float8_e4m3fn)), "is of type torch.float8"),
     "no finite number": (tensors(final_layernorm=torch.full((SIZE,), torch.inf)), "not finite"),
-    "another vocabulary": (config(vocab_size=VOCAB + 1), f"has shape [{VOCAB}, {SIZE}], but config.json makes it"),
+    "another vocabulary": (config(vocab_size=VOCAB + 1), f"has shape [{VOCAB}, {SIZE}], but config.json requires"),
 }
 
 
@@ -211,7 +211,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda source: (source / "model.safetensors.index.json").write_text(
             json.dumps({"weight_map": {"lm_head.weight": "../other.safetensors"}})
         ),
-        "which is no file of the folder",
+        "which is not a file in the folder",
     ),
 }
 
@@ -240,8 +240,8 @@ def test_the_command(tmp_path: Path) -> None:
     given = ["convert", "fastmtp", str(tmp_path / "source"), str(tmp_path / "drafter"), "--num-drafts", "2"]
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
-    assert f"hidden size {SIZE} and vocabulary {VOCAB}, 2 drafts a step" in done.output
+    assert f"hidden size {SIZE} and vocabulary {VOCAB}, 2 draft tokens per step" in done.output
     assert load_drafter(tmp_path / "drafter").config.num_drafts == 2
     again = CliRunner().invoke(app, given)
     assert again.exit_code == 2
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr

@@ -17,7 +17,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 from mtpc.errors import MTPCError
 from mtpc.lab.convert.gumiho import convert_gumiho
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_models import SIZE, VOCAB, make_target
 
@@ -140,7 +140,7 @@ def test_the_converted_drafter_drafts_as_the_published_code_does(tmp_path: Path,
     for length in range(3, 15):
         text = torch.randint(VOCAB, (length,), generator=generator)
         hidden = target.model(input_ids=text[None, :-1]).last_hidden_state[0]
-        found = Session(converted, head).draft(hidden[None], text[None, 1:], 7).tokens[0].tolist()
+        found = ReferenceDrafter(converted, head).draft(hidden[None], text[None, 1:], 7).tokens[0].tolist()
         assert found == reference.drafts(hidden, text, head.rows)
         seen |= set(found)
     assert len(seen) > 5
@@ -233,5 +233,5 @@ def test_another_checkpoint_is_refused_with_one_sentence(
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     checkpoint(tmp_path / "source")
-    with pytest.raises(MTPCError, match="is there already"):
+    with pytest.raises(MTPCError, match="already exists"):
         convert_gumiho(tmp_path / "source", tmp_path / "source")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.lab.distill.documents import AFTER, BEFORE, KEPT, LENGTHS, Documents
+from mtpc.lab.distill.documents import DOCUMENT_TOKENS, LEADING_QUESTIONS, MAX_DOCUMENTS, TRAILING_QUESTIONS, Documents
 from mtpc.lab.distill.questions import Question, read_questions
-from mtpc.lab.distill.run import PROMPT_TOKENS, Distillation, Plan
+from mtpc.lab.distill.run import MAX_PROMPT_TOKENS, Distillation, DistillationPlan
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.conversations import read_conversations
 from tests.mtpc.lab.chat_folder import make_chat_folder
@@ -66,8 +66,8 @@ def test_questions_are_answered_once_each_and_then_the_target_asks_itself(tmp_pa
     words = iter(np.random.default_rng(0).permutation(1000).tolist())
     texts = [" ".join(f"word{next(words)}" for _ in range(6)) for _ in range(30)]
     questions = [Question(text=f"What is {text}?", kind="sums") for text in texts]
-    questions += [Question(text="long " * PROMPT_TOKENS), questions[0]]
-    plan = Plan(tokens=6000, concurrency=4)
+    questions += [Question(text="long " * MAX_PROMPT_TOKENS), questions[0]]
+    plan = DistillationPlan(tokens=6000, concurrency=4)
     with serving(answer=chatter) as (url, _):
         first = Distillation(template, tmp_path / "out", plan, questions)
         first.run(url, "some-model", lambda tokens: None)
@@ -76,10 +76,10 @@ def test_questions_are_answered_once_each_and_then_the_target_asks_itself(tmp_pa
     assert 20 < len(asked) == len(set(asked))  # the rest of the answers were of no use
     assert all(each.kind == "sums" for each in found[: len(asked) - 4])
     assert {"chat", "reasoning"} <= {each.kind for each in found}
-    assert first.left_out["question too long"] == 1
-    assert first.left_out["question seen before"] >= 1
+    assert first.discarded["question too long"] == 1
+    assert first.discarded["question seen before"] >= 1
     with serving(answer=chatter) as (url, _):
-        more = Distillation(template, tmp_path / "out", Plan(tokens=7000, concurrency=4), questions)
+        more = Distillation(template, tmp_path / "out", DistillationPlan(tokens=7000, concurrency=4), questions)
         more.run(url, "some-model", lambda tokens: None)
     again = [each.user for each in read_conversations(tmp_path / "out") if each.kind == "sums"]
     assert len(again) == len(set(again))
@@ -88,15 +88,15 @@ def test_questions_are_answered_once_each_and_then_the_target_asks_itself(tmp_pa
 
 def test_a_text_is_asked_about_whole() -> None:
     documents, generator = Documents(), np.random.default_rng(0)
-    assert documents.ask(generator) is None
-    documents.add("too short", [1] * (LENGTHS.start - 1))
-    documents.add("too long", [1] * LENGTHS.stop)
-    assert documents.ask(generator) is None
-    for number in range(KEPT + 5):
-        documents.add(f" text {number}.\n", [1] * LENGTHS.start)
-    asked = [documents.ask(generator) for _ in range(2000)]
-    assert {question.partition("\n\n")[0] for question in asked if question} >= set(BEFORE)
-    assert {question.partition("\n\n")[2] for question in asked if question} >= set(AFTER)
+    assert documents.question(generator) is None
+    documents.add("too short", [1] * (DOCUMENT_TOKENS.start - 1))
+    documents.add("too long", [1] * DOCUMENT_TOKENS.stop)
+    assert documents.question(generator) is None
+    for number in range(MAX_DOCUMENTS + 5):
+        documents.add(f" text {number}.\n", [1] * DOCUMENT_TOKENS.start)
+    asked = [documents.question(generator) for _ in range(2000)]
+    assert {question.partition("\n\n")[0] for question in asked if question} >= set(LEADING_QUESTIONS)
+    assert {question.partition("\n\n")[2] for question in asked if question} >= set(TRAILING_QUESTIONS)
     texts = {text for question in asked if question for text in question.split("\n\n") if text.startswith("text ")}
-    assert 400 < len(texts) <= KEPT
+    assert 400 < len(texts) <= MAX_DOCUMENTS
     assert "text 4." not in texts

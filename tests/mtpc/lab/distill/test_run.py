@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from mtpc.errors import MTPCError
 from mtpc.lab.cli.main import app
-from mtpc.lab.distill.client import Sampling
-from mtpc.lab.distill.run import Distillation, Plan
+from mtpc.lab.distill.client import SamplingOptions
+from mtpc.lab.distill.run import Distillation, DistillationPlan
 from mtpc.lab.distill.topics import SHARES
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.conversations import FILE, Conversation, read_conversations
@@ -29,7 +29,9 @@ def target(tmp_path: Path) -> Path:
     return make_chat_folder(tmp_path / "target")
 
 
-def distill(target: Path, out: Path, plan: Plan, answer: Callable[[dict[str, Any]], dict[str, Any]] = chatter) -> Any:
+def distill(
+    target: Path, out: Path, plan: DistillationPlan, answer: Callable[[dict[str, Any]], dict[str, Any]] = chatter
+) -> Any:
     """One run; the work and what the server saw."""
     with serving(answer=answer) as (url, state):
         work = Distillation(ChatTemplate(target), out, plan)
@@ -38,7 +40,7 @@ def distill(target: Path, out: Path, plan: Plan, answer: Callable[[dict[str, Any
 
 
 def test_conversations_hold_exactly_what_was_sampled(target: Path, tmp_path: Path) -> None:
-    plan = Plan(tokens=ENOUGH, concurrency=6, answer=Sampling(200, top_k=7))
+    plan = DistillationPlan(tokens=ENOUGH, concurrency=6, answer=SamplingOptions(200, top_k=7))
     work, state = distill(target, tmp_path / "out", plan)
     found = list(read_conversations(tmp_path / "out"))
     assert work.tokens.total() == sum(len(each.answer_tokens) for each in found) >= ENOUGH
@@ -64,31 +66,31 @@ def test_a_request_that_fails_for_a_while_ends_nothing(target: Path, tmp_path: P
 
     with serving(answer=answer) as (url, state):
         state.refusal = 503
-        work = Distillation(ChatTemplate(target), tmp_path / "out", Plan(tokens=ENOUGH, concurrency=4))
+        work = Distillation(ChatTemplate(target), tmp_path / "out", DistillationPlan(tokens=ENOUGH, concurrency=4))
         work.run(url, "some-model", lambda tokens: None)
-    assert work.enough
+    assert work.is_complete
     assert next(asked) > 20  # some have failed
-    assert "request failed" not in work.left_out
+    assert "request failed" not in work.discarded
 
 
 def test_one_request_that_the_server_never_answers_ends_nothing(target: Path, tmp_path: Path) -> None:
     asked = iter(range(10**6))
     refused = (5, 17)
     answer = lambda body: {} if next(asked) in refused else chatter(body)  # noqa: E731
-    work, _ = distill(target, tmp_path / "out", Plan(tokens=ENOUGH, concurrency=1), answer)
-    assert work.enough
-    assert work.left_out["request failed"] == len(refused)
+    work, _ = distill(target, tmp_path / "out", DistillationPlan(tokens=ENOUGH, concurrency=1), answer)
+    assert work.is_complete
+    assert work.discarded["request failed"] == len(refused)
 
 
 def test_what_is_of_no_use_is_left_out_and_counted(target: Path, tmp_path: Path) -> None:
     # One at a time: what is asked next depends on what has been answered so far.
-    work, _ = distill(target, tmp_path / "out", Plan(tokens=2 * ENOUGH, concurrency=1))
+    work, _ = distill(target, tmp_path / "out", DistillationPlan(tokens=2 * ENOUGH, concurrency=1))
     assert {
         "question without an end",
         "answer too short",
         "answer repeats itself",
         "answer seen before",
-    } <= set(work.left_out)
+    } <= set(work.discarded)
     answers = [each.answer for each in read_conversations(tmp_path / "out")]
     assert not any(answer == "no" or answer.startswith("again and") for answer in answers)
     assert sum(answer.startswith("the very same") for answer in answers) <= 1
@@ -96,27 +98,27 @@ def test_what_is_of_no_use_is_left_out_and_counted(target: Path, tmp_path: Path)
 
 def test_a_later_run_goes_on_where_the_first_one_ended(target: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    distill(target, out, Plan(tokens=ENOUGH, concurrency=4))
+    distill(target, out, DistillationPlan(tokens=ENOUGH, concurrency=4))
     first = (out / FILE).read_text()
     with (out / FILE).open("a") as file:
         file.write('{"index": 999, "kind": "ch')  # the process was ended while it wrote
-    work, _ = distill(target, out, Plan(tokens=2 * ENOUGH, concurrency=4))
+    work, _ = distill(target, out, DistillationPlan(tokens=2 * ENOUGH, concurrency=4))
     assert (out / FILE).read_text().startswith(first)
     found = list(read_conversations(out))
     assert len({each.index for each in found}) == len({each.user for each in found}) == len(found)
     assert 2 * ENOUGH <= work.tokens.total() < 3 * ENOUGH
-    again, state = distill(target, out, Plan(tokens=2 * ENOUGH, concurrency=4))
+    again, state = distill(target, out, DistillationPlan(tokens=2 * ENOUGH, concurrency=4))
     assert state.bodies == []
     assert again.tokens == work.tokens
 
 
 def test_the_time_may_be_up_before_there_is_enough(target: Path, tmp_path: Path) -> None:
-    work, _ = distill(target, tmp_path / "out", Plan(tokens=10**9, minutes=0.01, concurrency=2))
+    work, _ = distill(target, tmp_path / "out", DistillationPlan(tokens=10**9, minutes=0.01, concurrency=2))
     assert 0 < work.tokens.total() < 10**6
 
 
 def test_an_engine_without_token_ids_gets_its_text_encoded(target: Path, tmp_path: Path) -> None:
-    distill(target, tmp_path / "out", Plan(tokens=300), lambda body: chatter(body, ids=False))
+    distill(target, tmp_path / "out", DistillationPlan(tokens=300), lambda body: chatter(body, ids=False))
     for each in read_conversations(tmp_path / "out"):
         assert text_of(list(each.answer_tokens)) == each.answer
         assert each.answer_tokens[-1] == END
@@ -131,12 +133,12 @@ def test_what_was_written_stays_when_the_server_breaks_off(
         distill(
             target,
             tmp_path / "out",
-            Plan(tokens=ENOUGH, concurrency=1),
+            DistillationPlan(tokens=ENOUGH, concurrency=1),
             lambda body: chatter(body) if next(asked) < 40 else {},
         )
     assert list(read_conversations(tmp_path / "out"))
     with pytest.raises(MTPCError, match="broke off a request"):
-        Distillation(ChatTemplate(target), tmp_path / "out", Plan(tokens=ENOUGH)).run(
+        Distillation(ChatTemplate(target), tmp_path / "out", DistillationPlan(tokens=ENOUGH)).run(
             "http://127.0.0.1:9", "some-model", lambda tokens: None
         )
 
@@ -151,7 +153,7 @@ def test_the_command_writes_where_its_text_comes_from(target: Path, tmp_path: Pa
     assert provenance["server"] == url
     assert provenance["plan"]["answer"]["top_p"] == 1.0
     assert sum(provenance["answer_tokens"].values()) >= 500
-    assert "left out" in result.output or "chat" in result.output
+    assert "discarded" in result.output or "chat" in result.output
 
 
 def test_a_file_of_something_else(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mtpc.lab.distill.source import LINES, QUESTIONS, ask_about_source, functions
-from mtpc.lab.distill.topics import MOST, OPENINGS, SHARES, chances, choose_opening
+from mtpc.lab.distill.source import FUNCTION_LINES, QUESTIONS, functions, source_code_question
+from mtpc.lab.distill.topics import MAX_CORRECTION, OPENINGS, SHARES, choose_opening, kind_probabilities
 
 
 def test_the_shares_are_the_papers() -> None:
@@ -21,16 +21,16 @@ def test_the_shares_are_the_papers() -> None:
 
 
 def test_kinds_come_by_their_shares_while_nothing_is_there() -> None:
-    assert chances({}) == pytest.approx(SHARES)
+    assert kind_probabilities({}) == pytest.approx(SHARES)
     generator = np.random.default_rng(0)
     kinds = Counter(choose_opening(generator, {}).kind for _ in range(3000))
     assert {kind: kinds[kind] / 3000 for kind in SHARES} == pytest.approx(SHARES, abs=0.03)
 
 
 def test_kinds_that_are_behind_come_more_often() -> None:
-    odds = chances({"chat": 9000, "french": 10})
-    assert odds["french"] / odds["chat"] > SHARES["french"] / SHARES["chat"] * MOST
-    assert odds["french"] / odds["chat"] <= SHARES["french"] / SHARES["chat"] * MOST**2 * (1 + 1e-9)
+    odds = kind_probabilities({"chat": 9000, "french": 10})
+    assert odds["french"] / odds["chat"] > SHARES["french"] / SHARES["chat"] * MAX_CORRECTION
+    assert odds["french"] / odds["chat"] <= SHARES["french"] / SHARES["chat"] * MAX_CORRECTION**2 * (1 + 1e-9)
 
 
 def test_openings_have_their_subjects_put_in() -> None:
@@ -51,8 +51,8 @@ def test_questions_about_source_hold_a_whole_function() -> None:
         assert isinstance(ast.parse(function).body[0], ast.FunctionDef)
     generator = np.random.default_rng(0)
     for _ in range(50):
-        question, _, code = ask_about_source(generator).partition("\n\n```python\n")
+        question, _, code = source_code_question(generator).partition("\n\n```python\n")
         assert question in QUESTIONS
         function = code.removesuffix("\n```")
-        assert len(function.splitlines()) in LINES
+        assert len(function.splitlines()) in FUNCTION_LINES
         assert isinstance(ast.parse(function).body[0], ast.FunctionDef)

@@ -11,22 +11,25 @@ from typer.testing import CliRunner
 
 from mtpc import methods
 from mtpc.lab.cli.main import app
-from mtpc.lab.doctor import Finding, checks
+from mtpc.lab.doctor import CheckResult, checks
 from mtpc.methods.fastmtp import FastMTP
 from mtpc.methods.mtpc import MTPC
 
 
-def good_check() -> list[Finding]:
+def good_check() -> list[CheckResult]:
     """An adapter whose engine is as expected."""
-    return [Finding("fake: Proposer.propose", True, "called: drafts")]
+    return [CheckResult("fake: Proposer.propose", True, "called: drafts")]
 
 
-def bad_check() -> list[Finding]:
+def bad_check() -> list[CheckResult]:
     """An adapter whose engine has changed."""
-    return [*good_check(), Finding("fake: Sampler", False, "takes (a b) where (a) is expected", "Install fake 1.0.")]
+    return [
+        *good_check(),
+        CheckResult("fake: Sampler", False, "takes (a b) where (a) is expected", "Install fake 1.0."),
+    ]
 
 
-def broken_check() -> list[Finding]:
+def broken_check() -> list[CheckResult]:
     """An adapter that cannot even look."""
     raise AttributeError("module fake has no Proposer")
 
@@ -64,7 +67,7 @@ def test_a_failing_integration_point_fails_the_command_and_names_the_mend(
     assert result.exit_code == 1
     assert "takes (a b) where (a) is expected" in result.output
     assert "Install fake 1.0." in result.output
-    assert "1 of 11 failed" in result.output
+    assert "1 of 11 checks failed" in result.output
 
 
 def test_a_check_that_breaks_is_a_finding(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +75,7 @@ def test_a_check_that_breaks_is_a_finding(machine: dict[str, str], monkeypatch: 
     finding = checks.examine()[-1]
     assert not finding.ok
     assert finding.detail == "AttributeError: module fake has no Proposer"
-    assert finding.mend
+    assert finding.fix
 
 
 def test_an_adapter_without_its_engine_is_not_asked(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +88,7 @@ def test_no_engine_at_all(machine: dict[str, str], monkeypatch: pytest.MonkeyPat
     use_adapter(monkeypatch, "broken_check")
     failed = [finding for finding in checks.examine() if not finding.ok]
     assert [finding.subject for finding in failed] == ["engine"]
-    assert "make_env.sh" in failed[0].mend
+    assert "make_env.sh" in failed[0].fix
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def test_kernels_that_sglang_needs_on_a_cpu(
     monkeypatch.setattr(checks, "find_spec", lambda name: ModuleSpec(name, None, origin="there") if kernels else None)
     findings = list(checks.kernels())
     assert [finding.ok for finding in findings] == expected
-    assert all(finding.ok or "make_env.sh sglang" in finding.mend for finding in findings)
+    assert all(finding.ok or "make_env.sh sglang" in finding.fix for finding in findings)
 
 
 def test_every_family_has_a_line_that_says_where_it_comes_from(
@@ -119,12 +122,12 @@ def test_every_family_has_a_line_that_says_where_it_comes_from(
 
 
 def test_a_family_that_cannot_be_loaded_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "problems", lambda: {"gumiho": "ModuleNotFoundError: No module named 'gumiho'"})
+    monkeypatch.setattr(methods, "broken_methods", lambda: {"gumiho": "ModuleNotFoundError: No module named 'gumiho'"})
     *known, broken = checks.draft_methods()
     assert all(finding.ok for finding in known)
     assert not broken.ok
     assert "gumiho" in broken.detail
-    assert broken.mend
+    assert broken.fix
 
 
 def test_a_missing_library(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,11 +136,11 @@ def test_a_missing_library(machine: dict[str, str], monkeypatch: pytest.MonkeyPa
     assert [finding[2:] for finding in checks.examine() if not finding.ok] == [
         ("not installed", "Run `pip install safetensors`.")
     ]
-    assert checks.library("numpy") == Finding("numpy", True, "2.0", "")
+    assert checks.library("numpy") == CheckResult("numpy", True, "2.0", "")
 
 
 @pytest.mark.parametrize(("running", "ok"), [((3, 10), False), ((3, 11), True), ((3, 13), True), ((3, 14), False)])
 def test_python_versions(running: tuple[int, int], ok: bool) -> None:
     finding = checks.python(running)
     assert finding.ok is ok
-    assert bool(finding.mend) is not ok
+    assert bool(finding.fix) is not ok

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mtpc.autoregressive.config import layer_of
-from mtpc.lab.training.start import start_from_target
+from mtpc.lab.training.initialization import start_from_target
 from mtpc.methods import draft_methods
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.circuit_part import CircuitPart
@@ -45,13 +45,13 @@ def tiny_drafter(name: str, model: PreTrainedModel, noise: float = NOISE) -> Dra
         start_from_target(drafter.autoregressive, model)
     if isinstance(drafter.parallel, CircuitPart):
         unembedding = model.get_output_embeddings().weight
-        drafter.parallel.head.initialise(unembedding)
+        drafter.parallel.head.initialize(unembedding)
         for (
             weight
         ) in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position
             weight.copy_(unembedding)
     if isinstance(drafter.parallel, IndependentPart):
-        drafter.parallel.initialise(model.model.norm.weight)
+        drafter.parallel.initialize(model.model.norm.weight)
     if drafter.autoregressive is not None and drafter.autoregressive.own is not None:
         drafter.autoregressive.own.embedding.weight.copy_(model.get_input_embeddings().weight)
         drafter.autoregressive.own.rows.copy_(model.get_output_embeddings().weight[: VOCAB // 2])

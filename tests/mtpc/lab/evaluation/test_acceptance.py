@@ -53,7 +53,7 @@ def test_texts_of_other_lengths_add_up() -> None:
     parts = [expected_counts(text[None]) for text in texts]
     assert float(found.steps) == pytest.approx(sum(float(part.steps) for part in parts))
     assert found.accepted.tolist() == pytest.approx(torch.stack([part.accepted for part in parts]).sum(0).tolist())
-    assert found.length_anywhere == pytest.approx(1 + float(torch.cat(texts).cumprod(1).sum(1).mean()))
+    assert found.uniform_length == pytest.approx(1 + float(torch.cat(texts).cumprod(1).sum(1).mean()))
     assert found.accuracy == pytest.approx(torch.cat(texts).mean(0).tolist())
 
 

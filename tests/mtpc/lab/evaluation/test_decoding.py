@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from mtpc.draft import Draft
-from mtpc.lab.evaluation.decoding import speculate, until
+from mtpc.lab.evaluation.decoding import cut_after_end, speculate
 from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
-from mtpc.lab.targets.answers import write_answers
 from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.targets.generation import generate
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.evaluation.drafters import NAMES, tiny_drafter
 from tests.support.tiny_models import VOCAB, make_target
@@ -41,7 +41,7 @@ def prompts(count: int) -> list[list[int]]:
 
 def test_greedy_text_is_the_targets_whatever_the_drafter(target: FrozenTarget, drafter: Drafter) -> None:
     whole, asked = SharedHead.of(target.model), prompts(6)
-    expected = write_answers(target, asked, 40, 0.0)
+    expected = generate(target, asked, 40, 0.0)
     for head in (whole, whole.restricted(torch.arange(0, VOCAB, 2))):
         for prompt, text in zip(asked, expected, strict=True):
             assert speculate(target, drafter, head, prompt, 40, DRAFTS).tokens == text[len(prompt) :]
@@ -49,13 +49,13 @@ def test_greedy_text_is_the_targets_whatever_the_drafter(target: FrozenTarget, d
 
 def test_it_ends_where_the_target_ends(target: FrozenTarget, drafter: Drafter) -> None:
     prompt = prompts(1)[0]
-    free = write_answers(target, [prompt], 40, 0.0)[0][len(prompt) :]
+    free = generate(target, [prompt], 40, 0.0)[0][len(prompt) :]
     first = max(set(free), key=free.index)
     for ends in ({first}, {first, max(free)}, frozenset((first, VOCAB + 1))):
         last = min(free.index(end) for end in ends if end in free)
-        decoded = speculate(target, drafter, SharedHead.of(target.model), prompt, 40, DRAFTS, ends=ends)
+        decoded = speculate(target, drafter, SharedHead.of(target.model), prompt, 40, DRAFTS, end_tokens=ends)
         assert decoded.tokens == free[: last + 1]
-        assert write_answers(target, [prompt], 40, 0.0, ends)[0] == prompt + decoded.tokens
+        assert generate(target, [prompt], 40, 0.0, ends)[0] == prompt + decoded.tokens
 
 
 def test_an_end_within_an_accepted_block_ends_the_text(
@@ -63,28 +63,28 @@ def test_an_end_within_an_accepted_block_ends_the_text(
 ) -> None:
     """What was accepted after it is not said; whatever the drafter, here it drafts the target's own text."""
     prompt = prompts(1)[0]
-    free = write_answers(target, [prompt], 40, 0.0)[0][len(prompt) :]
+    free = generate(target, [prompt], 40, 0.0)[0][len(prompt) :]
     said = 0
 
-    def foresee(self: Session, *args: object) -> Draft:
+    def foresee(self: ReferenceDrafter, *args: object) -> Draft:
         nonlocal said
         said += DRAFTS + 1
         return Draft(torch.tensor([free[said - DRAFTS : said]]), None)
 
-    monkeypatch.setattr(Session, "draft", foresee)
+    monkeypatch.setattr(ReferenceDrafter, "draft", foresee)
     ends = {free[i] for i in range(2, 30) if (i - 1) % (DRAFTS + 1) < DRAFTS - 1 and free[i] not in free[:i]}
     assert ends
     for end in ends:
         said = 0
-        decoded = speculate(target, drafter, SharedHead.of(target.model), prompt, 40, DRAFTS, ends={end})
+        decoded = speculate(target, drafter, SharedHead.of(target.model), prompt, 40, DRAFTS, end_tokens={end})
         assert decoded.tokens == free[: free.index(end) + 1]
         assert decoded.accepted == [DRAFTS] * len(decoded.accepted)
 
 
 def test_a_text_ends_with_the_first_of_several_ends() -> None:
-    assert until([5, 6, 7, 8], (8, 6)) == [5, 6]
-    assert until([5, 6], (8,)) == [5, 6]
-    assert until([5, 6], ()) == [5, 6]
+    assert cut_after_end([5, 6, 7, 8], (8, 6)) == [5, 6]
+    assert cut_after_end([5, 6], (8,)) == [5, 6]
+    assert cut_after_end([5, 6], ()) == [5, 6]
 
 
 def exact_law(target: FrozenTarget, prompt: list[int], temperature: float) -> dict[tuple[int, int, int], float]:

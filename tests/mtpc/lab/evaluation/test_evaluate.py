@@ -12,11 +12,11 @@ from transformers import GenerationConfig
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.decoding import speculate
-from mtpc.lab.evaluation.evaluate import Plan, Scored, acceptance_table, evaluate
+from mtpc.lab.evaluation.evaluate import DrafterScorer, EvaluationPlan, acceptance_table, evaluate
 from mtpc.lab.evaluation.prompts import Prompts
 from mtpc.lab.evaluation.scorer import step_acceptance
-from mtpc.lab.evaluation.texts import view, write_texts
-from mtpc.lab.evaluation.trees import Trees
+from mtpc.lab.evaluation.texts import generate_texts, text_features
+from mtpc.lab.evaluation.trees import TreeSettings
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import save_drafter
 from mtpc.target_head.shared import SharedHead
@@ -25,7 +25,7 @@ from tests.support.tiny_methods import EXAMPLES
 from tests.support.tiny_models import VOCAB, make_target
 
 PROMPTS = Prompts({"chat": [[3, 4, 5], [6, 7], [8, 9, 1, 4]], "code": [[5, 4], [9, 9, 2]]})
-QUICK = Plan(temperatures=(1.0, 0.0), length=14, loop=1)
+QUICK = EvaluationPlan(temperatures=(1.0, 0.0), length=14, loop=1)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_every_kind_and_both_ways_for_every_family(target: FrozenTarget) -> None
 def test_a_kind_is_scored_on_its_own_texts_and_all_on_those_of_all(target: FrozenTarget, name: str) -> None:
     """Greedy texts do not depend on each other, so the kinds of one evaluation are those of one each."""
     drafter = tiny_drafter(name, target.model)
-    plan = Plan(temperatures=(0.0,), length=20, loop=0)
+    plan = EvaluationPlan(temperatures=(0.0,), length=20, loop=0)
 
     def scored(by_kind: dict[str, list[list[int]]]) -> dict[str, Any]:
         return evaluate(target, Prompts(by_kind), {"x": drafter}, plan)["x"]
@@ -73,12 +73,17 @@ def test_a_kind_is_scored_on_its_own_texts_and_all_on_those_of_all(target: Froze
 
 
 def test_without_evidence_is_the_scorers_blind_acceptance(target: FrozenTarget) -> None:
-    drafter, plan = tiny_drafter("mtpc", target.model), Plan(temperatures=(1.0, 0.5), length=20, loop=0, seed=3)
+    drafter, plan = (
+        tiny_drafter("mtpc", target.model),
+        EvaluationPlan(temperatures=(1.0, 0.5), length=20, loop=0, seed=3),
+    )
     results = evaluate(target, PROMPTS, {"x": drafter}, plan)["x"]
-    texts = [text for of_kind in write_texts(target, PROMPTS, 20, 1.0, 3).values() for text in of_kind]
+    texts = [text for of_kind in generate_texts(target, PROMPTS, 20, 1.0, 3).values() for text in of_kind]
     for column, conditioned in (("all T=1, no evidence", False), ("all T=1", True)):
         along = [
-            step_acceptance(drafter, SharedHead.of(target.model), view(target, text), 3, 1.0, conditioned=conditioned)
+            step_acceptance(
+                drafter, SharedHead.of(target.model), text_features(target, text), 3, 1.0, conditioned=conditioned
+            )
             for text in texts
         ]
         assert results[column] == counts_along(along).to_json()
@@ -88,7 +93,7 @@ def test_without_evidence_is_the_scorers_blind_acceptance(target: FrozenTarget) 
 
 def test_the_real_loop_decodes_the_first_prompts_of_each_kind(target: FrozenTarget) -> None:
     drafter, head = tiny_drafter("mtpc", target.model), SharedHead.of(target.model)
-    results = evaluate(target, PROMPTS, {"x": drafter}, Plan(temperatures=(0.0,), length=25, loop=2))["x"]
+    results = evaluate(target, PROMPTS, {"x": drafter}, EvaluationPlan(temperatures=(0.0,), length=25, loop=2))["x"]
     counts: list[int] = []
     for prompt in (*PROMPTS.by_kind["chat"][:2], *PROMPTS.by_kind["code"][:2]):
         counts += speculate(target, drafter, head, prompt, 25, 3).accepted
@@ -96,7 +101,7 @@ def test_the_real_loop_decodes_the_first_prompts_of_each_kind(target: FrozenTarg
 
 
 def test_trees_stand_beside_the_chain(target: FrozenTarget) -> None:
-    plan = Plan(temperatures=(1.0,), length=14, loop=0, trees=Trees((3, 6)))
+    plan = EvaluationPlan(temperatures=(1.0,), length=14, loop=0, trees=TreeSettings((3, 6)))
     results = evaluate(target, PROMPTS, {"x": tiny_drafter("mtpc", target.model)}, plan)
     assert set(results) == {"x", "x, tree of 3", "x, tree of 6"}
     assert set(results["x, tree of 6"]) == {"chat T=1", "code T=1", "all T=1"}
@@ -106,7 +111,7 @@ def test_trees_stand_beside_the_chain(target: FrozenTarget) -> None:
 def test_the_callers_module_stays_what_and_where_it_is(target: FrozenTarget, name: str) -> None:
     drafter = tiny_drafter(name, target.model).to(torch.bfloat16).train().requires_grad_(True)
     before = [(weight.data_ptr(), weight.clone()) for weight in drafter.parameters()]
-    evaluate(target, PROMPTS, {"x": drafter}, Plan(temperatures=(1.0, 0.0), length=8, loop=0))
+    evaluate(target, PROMPTS, {"x": drafter}, EvaluationPlan(temperatures=(1.0, 0.0), length=8, loop=0))
     assert drafter.training
     for weight, (place, value) in zip(drafter.parameters(), before, strict=True):
         assert weight.dtype == torch.bfloat16
@@ -120,7 +125,7 @@ def test_it_scores_the_drafter_that_it_is_given(target: FrozenTarget, tmp_path: 
     for name in NAMES:
         drafters = {noise: tiny_drafter(name, target.model, noise) for noise in (0.0, 10.0)}
         named = {str(noise): drafter for noise, drafter in drafters.items()}
-        found = evaluate(target, PROMPTS, named, Plan(temperatures=(1.0,), length=40, loop=0))
+        found = evaluate(target, PROMPTS, named, EvaluationPlan(temperatures=(1.0,), length=40, loop=0))
         good, bad = (found[str(noise)]["all T=1"]["acceptance_length"] for noise in drafters)
         assert good > bad + 0.05
 
@@ -130,12 +135,12 @@ def test_the_ends_of_a_target(folder: Path, tmp_path: Path, ends: object, expect
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     GenerationConfig(eos_token_id=ends).save_pretrained(tmp_path)
-    assert FrozenTarget(tmp_path).ends == expected
+    assert FrozenTarget(tmp_path).end_tokens == expected
 
 
 def test_answers_end_at_any_of_several_ends_and_text_at_none(folder: Path, tmp_path: Path) -> None:
     """As Llama 3 and Qwen have them."""
-    free = write_texts(FrozenTarget(folder), PROMPTS, 30, 0.0, 0)
+    free = generate_texts(FrozenTarget(folder), PROMPTS, 30, 0.0, 0)
     first, second = (free["chat"][i].tokens[free["chat"][i].start + 3] for i in (0, 1))
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -144,7 +149,7 @@ def test_answers_end_at_any_of_several_ends_and_text_at_none(folder: Path, tmp_p
     for answered in (True, False):
         prompts = Prompts(PROMPTS.by_kind, answered)
         for (tokens, start), (whole, _) in zip(
-            write_texts(target, prompts, 30, 0.0, 0)["chat"], free["chat"], strict=True
+            generate_texts(target, prompts, 30, 0.0, 0)["chat"], free["chat"], strict=True
         ):
             ends = [i for i, token in enumerate(whole) if i >= start and token in (first, second)] if answered else []
             assert tokens == whole[: min(ends, default=len(whole)) + 1]
@@ -153,7 +158,7 @@ def test_answers_end_at_any_of_several_ends_and_text_at_none(folder: Path, tmp_p
 def test_prompts_of_another_target(target: FrozenTarget) -> None:
     prompts = Prompts({"chat": [[1, target.facts.vocab_size]]})
     with pytest.raises(MTPCError, match="hold tokens beyond the target's vocabulary"):
-        evaluate(target, prompts, {"mine": tiny_drafter("mtpc", target.model)}, Plan())
+        evaluate(target, prompts, {"mine": tiny_drafter("mtpc", target.model)}, EvaluationPlan())
 
 
 def test_a_drafter_is_no_target(target: FrozenTarget, tmp_path: Path) -> None:
@@ -167,12 +172,12 @@ def test_a_drafter_is_no_target(target: FrozenTarget, tmp_path: Path) -> None:
     [
         ({"num_drafts": 4}, "the number of drafts is 4, but with mine it must be a whole number from 1 to 3"),
         ({"num_drafts": 0}, "the number of drafts is 0, but with mine"),
-        ({"trees": Trees((7,), (), 1)}, "a draft tree of 7 nodes does not fit"),
+        ({"trees": TreeSettings((7,), (), 1)}, "a draft tree of 7 nodes does not fit"),
     ],
 )
 def test_what_a_drafter_cannot_draft(target: FrozenTarget, plan: dict, message: str) -> None:
     with pytest.raises(MTPCError, match=message):
-        evaluate(target, PROMPTS, {"mine": tiny_drafter("mtpc", target.model)}, Plan(**plan))
+        evaluate(target, PROMPTS, {"mine": tiny_drafter("mtpc", target.model)}, EvaluationPlan(**plan))
 
 
 def test_no_prompts(target: FrozenTarget) -> None:
@@ -193,4 +198,4 @@ def test_the_table_is_the_same_in_the_terminal_and_as_markdown() -> None:
 def test_states_between_layers_are_not_computed_here(target: FrozenTarget) -> None:
     drafter = EXAMPLES["between-hmm"]()
     with pytest.raises(MTPCError, match=r"^mine reads a state between the target's layers, .* use `mtpc bench`\.$"):
-        Scored("mine", drafter, SharedHead.of(target.model), QUICK)
+        DrafterScorer("mine", drafter, SharedHead.of(target.model), QUICK)

@@ -17,7 +17,7 @@ from tests.mtpc.lab.corpus_folder import make_corpus
 def test_evenly_spaced_prompts_of_the_heldout_split(tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path, 50)
     prompts = corpus_prompts(corpus, 4, 30)
-    assert not prompts.answered
+    assert not prompts.stop_at_end
     assert list(prompts.by_kind) == ["prose", "code"]
     for kind, found in prompts.by_kind.items():
         text = corpus.heldout(kind).tolist()
@@ -32,7 +32,7 @@ def test_questions_that_are_held_out_by_kind() -> None:
     every = [conversation(number, ("code", "chat")[number % 2]) for number in range(200)]
     heldout = [each for each in every if each.heldout]
     prompts = heldout_questions(every, 2)
-    assert prompts.answered
+    assert prompts.stop_at_end
     assert list(prompts.by_kind) == ["chat", "code"]
     for kind, found in prompts.by_kind.items():
         assert found == [list(each.tokens[:5]) for each in heldout if each.kind == kind][:2]
@@ -45,7 +45,7 @@ def test_a_file_of_questions(tmp_path: Path) -> None:
     file.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
     target = make_chat_folder(tmp_path / "target")
     prompts = prompts_of_file(file, target, 1)
-    assert prompts.answered
+    assert prompts.stop_at_end
     assert {kind: len(found) for kind, found in prompts.by_kind.items()} == {"chat": 1, "code": 1, "other": 1}
     whole = prompts_of_file(file, target)
     assert len(whole.by_kind["code"]) == 2
@@ -56,7 +56,7 @@ def test_a_file_of_text(tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"kind": "prose", "text": "And it came"}\n')
     prompts = prompts_of_file(file, make_chat_folder(tmp_path / "target"))
-    assert not prompts.answered
+    assert not prompts.stop_at_end
     assert prompts.by_kind == {"prose": [list(b"And it came")]}
 
 

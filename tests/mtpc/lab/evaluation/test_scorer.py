@@ -9,9 +9,9 @@ from mtpc.circuits import temper
 from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.decoding import speculate
 from mtpc.lab.evaluation.scorer import step_acceptance
-from mtpc.lab.evaluation.texts import Text, View, view
-from mtpc.lab.targets.answers import write_answers
+from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, text_features
 from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.targets.generation import generate
 from mtpc.methods import draft_methods
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.target_head.shared import SharedHead
@@ -29,11 +29,11 @@ def test_every_family_is_held_to_its_oracle_here() -> None:
     assert {method.name for method in draft_methods()} - unscored == set(NAMES)
 
 
-def random_view(vocab: int, hidden: int, seed: int = 0) -> View:
+def random_view(vocab: int, hidden: int, seed: int = 0) -> TextFeatures:
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(vocab, (START + LENGTH,), generator=generator)
     states = torch.randn(START + LENGTH, hidden, generator=generator)
-    return View(tokens, states, torch.randn(START + LENGTH, vocab, generator=generator), START)
+    return TextFeatures(tokens, states, torch.randn(START + LENGTH, vocab, generator=generator), START)
 
 
 def unused_head(vocab: int, hidden: int) -> SharedHead:
@@ -107,7 +107,7 @@ def test_a_serial_layer_position_by_position(restricted: bool, temperature: floa
 def test_a_text_without_room_for_a_step() -> None:
     drafter = make_mtpc("hmm", WINDOW, 2, 6, 5)
     for length in range(START, START + WINDOW):
-        short = View(*(whole[:length] for whole in random_view(5, 6)[:3]), START)
+        short = TextFeatures(*(whole[:length] for whole in random_view(5, 6)[:3]), START)
         assert step_acceptance(drafter, unused_head(5, 6), short, 3, 1.0).shape == (max(0, length - START - 3), 3)
 
 
@@ -133,9 +133,9 @@ def test_greedy_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: 
     head = head.restricted(torch.arange(0, VOCAB, 2)) if restricted else head
     asked, drafts, length = prompts(6), 3, 60
     lengths = []
-    for prompt, text in zip(asked, write_answers(target, asked, length, 0.0), strict=True):
+    for prompt, text in zip(asked, generate(target, asked, length, 0.0), strict=True):
         # Steps that start in the first tokens but K are foretold; the loop is cut off at the end.
-        seen = view(target, Text(text, len(prompt)))
+        seen = text_features(target, GeneratedText(text, len(prompt)))
         foretold = counts_along([step_acceptance(drafter, head, seen, drafts, 0.0)]).rates
         counts, emitted = [], 1
         for accepted in speculate(target, drafter, head, prompt, length, drafts).accepted:
@@ -155,8 +155,8 @@ def test_sampled_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name:
     head = drafter.head(SharedHead.of(target.model))
     generator, temperature, drafts = torch.Generator().manual_seed(1), 0.9, 3
     asked = prompts(16)
-    texts = write_answers(target, asked, 80, temperature, generator=generator)
-    views = [view(target, Text(text, len(prompt))) for prompt, text in zip(asked, texts, strict=True)]
+    texts = generate(target, asked, 80, temperature, generator=generator)
+    views = [text_features(target, GeneratedText(text, len(prompt))) for prompt, text in zip(asked, texts, strict=True)]
     foretold = counts_along([step_acceptance(drafter, head, seen, drafts, temperature) for seen in views]).rates
     counts: list[int] = []
     for prompt in asked:

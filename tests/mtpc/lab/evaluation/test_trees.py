@@ -8,11 +8,11 @@ from mtpc.errors import MTPCError
 from mtpc.lab.evaluation import autoregressive_trees
 from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.scorer import step_acceptance
-from mtpc.lab.evaluation.texts import View
-from mtpc.lab.evaluation.trees import Trees, check_trees, matches, tree_acceptance
+from mtpc.lab.evaluation.texts import TextFeatures
+from mtpc.lab.evaluation.trees import TreeSettings, check_trees, matches, tree_acceptance
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session
-from mtpc.parallel.borrow import borrowed
+from mtpc.methods.reference import ReferenceDrafter
+from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import Rates
 from tests.oracles.processes import random_process
@@ -29,18 +29,18 @@ def make_drafter(circuit: str, token_input: bool = False) -> Drafter:
     return make_mtpc(circuit, WINDOW, 2, HIDDEN, VOCAB, leaves="table", trunk_size=7, token_input=token_input)
 
 
-def make_texts(texts: int = 2) -> list[View]:
+def make_texts(texts: int = 2) -> list[TextFeatures]:
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(VOCAB, (texts, START + LENGTH), generator=generator)
     hidden = torch.randn(texts, START + LENGTH, HIDDEN, generator=generator)
     logits = torch.randn(texts, START + LENGTH, VOCAB, generator=generator)
-    return [View(*text, START) for text in zip(tokens, hidden, logits, strict=True)]
+    return [TextFeatures(*text, START) for text in zip(tokens, hidden, logits, strict=True)]
 
 
 def rates_of_trees(
     drafter: Drafter, sizes: list[int], temperature: float, max_children: int | None = None
 ) -> dict[int, Rates]:
-    trees = Trees(sizes, (), max_children)
+    trees = TreeSettings(sizes, (), max_children)
     found = [tree_acceptance(drafter, NO_HEAD, text, trees, temperature, WINDOW - 1) for text in make_texts()]
     return {size: counts_along(accept[f"tree of {size}"] for accept in found).rates for size in sizes}
 
@@ -101,8 +101,8 @@ def test_a_chain_of_one_child_a_node_accepts_as_the_greedy_chain() -> None:
 
 def test_a_text_without_room_for_a_tree() -> None:
     (text, _), drafter = make_texts(), make_drafter("hmm")
-    short = View(*(whole[: START + 2] for whole in text[:3]), START)
-    found = tree_acceptance(drafter, NO_HEAD, short, Trees((3,), (2,)), 1.0, WINDOW - 1)
+    short = TextFeatures(*(whole[: START + 2] for whole in text[:3]), START)
+    found = tree_acceptance(drafter, NO_HEAD, short, TreeSettings((3,), (2,)), 1.0, WINDOW - 1)
     assert {title: accept.shape for title, accept in found.items()} == {
         "tree of 3": (0, WINDOW - 1),
         "tree of 3 + 2 borrowed": (0, WINDOW - 1),
@@ -113,20 +113,22 @@ def test_a_text_without_room_for_a_tree() -> None:
 @torch.inference_mode()
 def test_behind_a_serial_part_they_are_the_trees_of_the_plain_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a few positions at a time, whose prefixes lie in one row, are those of a session that reads the text."""
-    monkeypatch.setattr(autoregressive_trees, "NUMBERS", 200)
+    monkeypatch.setattr(autoregressive_trees, "MAX_PROBABILITIES", 200)
     drafter, head, depth = EXAMPLES[name](), SharedHead.of(tiny_target()), 4
     generator = torch.Generator().manual_seed(3)
     tokens = torch.randint(TOKENS, (START + 12,), generator=generator)
-    text = View(tokens, torch.randn(len(tokens), SIZE, generator=generator), torch.empty(len(tokens), TOKENS), START)
-    trees = Trees((5, 9), (2,), 3)
+    text = TextFeatures(
+        tokens, torch.randn(len(tokens), SIZE, generator=generator), torch.empty(len(tokens), TOKENS), START
+    )
+    trees = TreeSettings((5, 9), (2,), 3)
     found = tree_acceptance(drafter, head, text, trees, 0.7, depth)
     positions, following = text.steps(depth)
     for title, nodes, count in trees.titles():
-        session, known = Session(drafter, head), 0
+        session, known = ReferenceDrafter(drafter, head), 0
         for row, position in enumerate(range(positions.start, positions.stop)):
             new, after, known = slice(known, position + 1), tokens[None, known + 1 : position + 2], position + 1
             tree = session.draft_tree(text.hidden[None, new], after, nodes, torch.tensor([0.7]), 3, depth=depth)
-            expected = matches(borrowed(tree, count), following[row : row + 1, 1:])[0]
+            expected = matches(borrow_nodes(tree, count), following[row : row + 1, 1:])[0]
             assert torch.equal(found[title][row].bool(), expected), (title, row)
     lengths = {title: float(accept.sum()) for title, accept in found.items()}
     assert 0 < lengths["tree of 5"] <= lengths["tree of 5 + 2 borrowed"] and lengths["tree of 5"] < lengths["tree of 9"]
@@ -135,6 +137,6 @@ def test_behind_a_serial_part_they_are_the_trees_of_the_plain_loop(name: str, mo
 def test_what_grows_no_such_tree_is_refused() -> None:
     target = make_target("llama")
     with pytest.raises(MTPCError, match="a draft tree of 7 nodes does not fit"):
-        check_trees(make_fastmtp(target), SharedHead.of(target), Trees((7,), (), 1), 3)
+        check_trees(make_fastmtp(target), SharedHead.of(target), TreeSettings((7,), (), 1), 3)
     with pytest.raises(MTPCError, match="a draft tree of 7 nodes does not fit"):
-        check_trees(make_drafter("hmm"), NO_HEAD, Trees((5,), (2,), 1), WINDOW - 1)
+        check_trees(make_drafter("hmm"), NO_HEAD, TreeSettings((5,), (2,), 1), WINDOW - 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.oracles.autoregressive import Row
 
 from mtpc.lab.evaluation.unroll import unroll
 from mtpc.target_head.shared import SharedHead
+from tests.oracles.draft_layers import Row
 from tests.support.tiny_models import KINDS, SIZE, VOCAB, draft_layers_oracle, make_layer, make_target
 
 STARTS, STEPS = 5, 3

@@ -11,18 +11,18 @@ import pytest
 from typer.testing import CliRunner
 
 from mtpc.lab.cli.main import app
-from mtpc.lab.prove.ask import Said, ask
 from mtpc.lab.prove.client import Client
-from mtpc.lab.prove.command import Baseline, ask_baseline, judge
-from mtpc.lab.prove.found import Found
-from mtpc.lab.prove.greedy import Difference, Greedy
-from mtpc.lab.prove.plan import Plan, parse_samplings
+from mtpc.lab.prove.command import Baseline, compare, record_baseline
+from mtpc.lab.prove.greedy import Difference, GreedyComparison
+from mtpc.lab.prove.plan import ProvePlan, parse_samplings
+from mtpc.lab.prove.recording import Recording, record
 from mtpc.lab.prove.report import Report, verdict_of
+from mtpc.lab.prove.significance import SignificanceTest
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from tests.support.table_model import Fault, TableModel
 from tests.support.table_server import serving
 
-PLAN = Plan(
+PLAN = ProvePlan(
     samplings=parse_samplings("1,0.7/10/0.9"), samples=1000, texts=300, length=16, greedy=30, repeats=4, concurrency=1
 )
 PROMPTS = tuple(tuple((7 * i + j) % 40 for j in range(4 + i % 3)) for i in range(10))
@@ -40,8 +40,8 @@ FAULTS: dict[Fault, Sought] = {
     "misstated draft": Sought("1", 1000, {"every token"}),
     "wrong temperature": Sought("0.7/10/0.9", 600, {"every token"}),
     "top-p ignored": Sought("0.7/10/0.9", 300, {"outside of top-k and top-p"}),
-    "bonus from the wrong row": Sought("1", 300, {"every token", "tokens by place"}),
-    "frozen noise": Sought("1", 300, {"first tokens", "the same request again"}),
+    "bonus from the wrong row": Sought("1", 300, {"every token", "tokens by position"}),
+    "frozen noise": Sought("1", 300, {"first tokens", "repeated requests"}),
 }
 
 
@@ -49,18 +49,18 @@ FAULTS: dict[Fault, Sought] = {
 def baseline() -> Iterator[Baseline]:
     """The server without drafts."""
     with serving(TableModel(drafts=False)) as url:
-        yield ask_baseline(said_at(url), url)
+        yield record_baseline(said_at(url), url)
 
 
-def said_at(url: str, plan: Plan = PLAN) -> Said:
+def said_at(url: str, plan: ProvePlan = PLAN) -> Recording:
     """By a server."""
-    return ask(Client(url, plan.concurrency), plan, PROMPTS)
+    return record(Client(url, plan.concurrency), plan, PROMPTS)
 
 
-def report_of(model: TableModel, baseline: Baseline, plan: Plan = PLAN) -> Report:
+def report_of(model: TableModel, baseline: Baseline, plan: ProvePlan = PLAN) -> Report:
     """On a server of this model."""
     with serving(model) as url:
-        return judge(said_at(url, plan), baseline, 0.25)
+        return compare(said_at(url, plan), baseline, 0.25)
 
 
 def test_the_faults_are_all_sought() -> None:
@@ -91,7 +91,7 @@ def test_an_honest_server_passes(baseline: Baseline) -> None:
 def test_a_baseline_that_does_not_sample_what_it_states_proves_nothing() -> None:
     with serving(TableModel("wrong temperature")) as url:
         said = said_at(url, PLAN.model_copy(update={"samplings": PLAN.samplings[:1]}))
-        report = judge(said, ask_baseline(said, url), 0.25)
+        report = compare(said, record_baseline(said, url), 0.25)
     assert report.verdict == "nothing proved"
 
 
@@ -99,10 +99,12 @@ def test_the_verdict() -> None:
     """Differences that rounding explains are none; without drafts nothing is said of a drafter."""
     near = Difference(prompt=0, alone=True, place=3, said=5, expected=7, gap=0.1, rounding=True)
     far = near.model_copy(update={"gap": None, "rounding": False})
-    right = Found(test="every token", of="1/0/1", samples=100, cells=16, p=0.5)
+    right = SignificanceTest(test="every token", of="1/0/1", samples=100, cells=16, p=0.5)
     wrong, drafts = right.model_copy(update={"adjusted": 1e-4}), DraftCounters(9, 27, 9, (9.0,))
     verdicts = {
-        name: verdict_of(Greedy(texts=2, same=1, tokens=50, differences=greedy), (right, *tests), (own,), counted)
+        name: verdict_of(
+            GreedyComparison(texts=2, same=1, tokens=50, differences=greedy), (right, *tests), (own,), counted
+        )
         for name, (greedy, tests, own, counted) in {
             "right": ((near,), (), right, drafts),
             "undrafted": ((near,), (), right, NO_DRAFTS),
@@ -118,17 +120,18 @@ def test_the_verdict() -> None:
         "sampled": "not the same",
         "baseline": "nothing proved",
     }
-    assert "of a drafter this proves nothing" in verdicts["undrafted"][1]
+    assert "no drafter was tested" in verdicts["undrafted"][1]
     assert "1 greedy tokens" in verdicts["greedy"][1] and "every token" in verdicts["sampled"][1]
 
 
 def test_the_command(tmp_path: Path) -> None:
     """Recorded by a server, then compared with the other; SGLang's way of asking."""
-    prompts, record, out = tmp_path / "prompts.jsonl", tmp_path / "said.json", tmp_path / "out"
+    prompts, record, out = tmp_path / "prompts.jsonl", tmp_path / "recording.json", tmp_path / "out"
     prompts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("some words", "others", "and more")))
     few = ["--prompts", str(prompts), "--samples", "400", "--texts", "20", "--length", "8", "--samplings", "1"]
     with serving(TableModel(), sglang=True) as url:
-        assert CliRunner().invoke(app, ["prove", url, *few, "--record", str(record)]).exit_code == 0
+        first = CliRunner().invoke(app, ["prove", url, *few, "--record", str(record)])
+        assert first.exit_code == 0, first.stderr
     recorded = ["prove", "--recorded", str(record), "--out", str(out)]
     with serving(TableModel(drafts=False), sglang=True) as url:
         assert CliRunner().invoke(app, [*recorded, "--baseline-url", url]).exit_code == 0
@@ -144,8 +147,8 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ([], "give the address of a server"),
-        (["http://127.0.0.1:1"], "give --baseline-url"),
+        ([], "give either the URL of a server, or --recorded"),
+        (["http://127.0.0.1:1"], "--baseline-url is missing"),
         (["--recorded", "nowhere", "--baseline-url", "http://127.0.0.1:1"], "nowhere is missing"),
         (["http://127.0.0.1:1", "--baseline-url", "http://127.0.0.1:1"], "does not answer"),
         (["http://127.0.0.1:1", "--samplings", "1/2/3/4"], "temperature/top-k/top-p"),

@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
             state.most = max(state.most, state.now)
             state.drafts += body["max_tokens"]
         asked, body = body, body | {"prompt": text(body["prompt"]), "prompts": [*map(text, body.get("prompts", ()))]}
-        if state.answer is not None:
+        if state.answer is not None and not body.get("stream"):
             time.sleep(0.005)
             choice = state.answer(asked)
             self.reply(

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.run import Plan, choose_prompts, run_plan
+from mtpc.lab.bench.run import BenchPlan, choose_prompts, run_plan
 from mtpc.lab.servers.draft_counters import DraftCounters
-from mtpc.lab.servers.engines import find_engine
-from mtpc.lab.servers.load import Completion, CountsInAnswers, Load, Sampling, run_load, run_offline
+from mtpc.lab.servers.engine_registry import find_engine
+from mtpc.lab.servers.load import CompletionParams, Load, ResponseCounters, TimedCompletion, run_load, run_offline
 from mtpc.lab.servers.server import Server
 from tests.mtpc.lab.servers.fake_server import serving
 
-SAMPLING = Sampling(max_tokens=3, temperature=0.5)
+SAMPLING = CompletionParams(max_tokens=3, temperature=0.5)
 
 
 def test_answers_come_in_the_order_of_the_prompts() -> None:
@@ -36,7 +36,7 @@ def test_so_many_requests_at_a_time(concurrency: int) -> None:
 
 
 def test_requests_in_flight_are_their_seconds_by_those_of_the_run() -> None:
-    answered = tuple(Completion("abc", "ABC", 3, 0.5, seconds) for seconds in (2.0, 1.0, 3.0))
+    answered = tuple(TimedCompletion("abc", "ABC", 3, 0.5, seconds) for seconds in (2.0, 1.0, 3.0))
     assert Load(answered, 4.0).in_flight == 1.5
     assert [answer.per_token for answer in answered] == [0.75, 0.25, 1.25]
 
@@ -56,7 +56,7 @@ def test_an_error_of_our_own_code_is_not_taken_for_one_of_the_server() -> None:
         raise LookupError("ours")
 
     with serving() as (url, _), pytest.raises(LookupError, match="ours"):
-        run_load(url, "some-model", ["abc"], SAMPLING, 1, CountsInAnswers({}, read))
+        run_load(url, "some-model", ["abc"], SAMPLING, 1, ResponseCounters({}, read))
 
 
 def test_a_server_that_goes_away_in_the_middle_of_a_stream() -> None:
@@ -81,7 +81,7 @@ def test_nobody_there() -> None:
 
 
 def test_a_plan_measures_all_servers_the_same_number_of_times() -> None:
-    plan = Plan(batch_sizes=(1, 2), temperatures=(0.0,), max_tokens=5, rounds=2, requests=4)
+    plan = BenchPlan(batch_sizes=(1, 2), temperatures=(0.0,), max_tokens=5, rounds=2, requests=4)
     told: list[str] = []
     with serving(False) as (plain, seen), serving() as (drafted, seen_too), serving(False) as (third, seen_third):
         points = run_plan(
@@ -107,7 +107,7 @@ def test_a_plan_measures_all_servers_the_same_number_of_times() -> None:
 
 
 def test_a_server_that_drafts_nothing_is_not_called_a_drafter() -> None:
-    plan = Plan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
+    plan = BenchPlan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
     with serving(drafting=False) as (url, _):
         servers = {name: Server(url, []) for name in ("no drafter", "drafter")}
         with pytest.raises(MTPCError, match="counted no draft"):
@@ -115,7 +115,7 @@ def test_a_server_that_drafts_nothing_is_not_called_a_drafter() -> None:
 
 
 def test_text_is_completed_to_its_full_length_and_answers_to_a_chat_are_not() -> None:
-    plan = Plan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
+    plan = BenchPlan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
     for prompts, full_length in ((["hi"], True), ([[104, 105]], False)):
         with serving(drafting=False) as (plain, _), serving() as (drafted, state):
             servers = {"no drafter": Server(plain, []), "drafter": Server(drafted, [])}
@@ -126,7 +126,7 @@ def test_text_is_completed_to_its_full_length_and_answers_to_a_chat_are_not() ->
 
 
 def test_prompts_fill_whole_batches() -> None:
-    plan = Plan((1,), (0.0,), max_tokens=2, requests=5)
+    plan = BenchPlan((1,), (0.0,), max_tokens=2, requests=5)
     assert len(choose_prompts(["a", "b", "c"], plan, 1)) == 5
     assert len(choose_prompts(["a", "b", "c"], plan, 4)) == 8
     assert choose_prompts(["a", "b"], plan, 1)[:3] == ["a", "b", "a"]
@@ -143,8 +143,8 @@ def test_an_offline_engine_gets_all_prompts_at_once() -> None:
 @pytest.mark.parametrize("run", [run_load, run_offline])
 def test_lengths_of_completions_may_be_spread(run: Callable[..., Load]) -> None:
     """Evenly, and alike in every run."""
-    sampling = Sampling(40, 0.5, spread=True)
-    assert Sampling(40, 0.5).limits(2) == [40, 40]
+    sampling = CompletionParams(40, 0.5, spread=True)
+    assert CompletionParams(40, 0.5).limits(2) == [40, 40]
     limits = sampling.limits(16)
     assert limits[:8] == sampling.limits(8)
     assert 20 <= min(limits) < 24 and 36 < max(limits) <= 40 and sum(limits) / 16 == pytest.approx(30, abs=1)

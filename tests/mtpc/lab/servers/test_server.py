@@ -120,11 +120,11 @@ def test_last_error_of_a_log(tmp_path: Path) -> None:
 
 def test_only_the_engines_own_drafter_is_made_to_forget(tmp_path: Path) -> None:
     forgotten: list[str] = []
-    fake = replace(engine("true"), forgets=forgotten.append)
+    fake = replace(engine("true"), clear_history=forgotten.append)
     launches = [Launch(fake, settings, tmp_path / "log") for settings in (SETTINGS, replace(SETTINGS, ngram=NGRAM))]
     for launch in launches:
         launch.process.wait(10)
-        launch.server.forget()
+        launch.server.clear_history()
     assert forgotten == [launches[1].server.url]
 
 
@@ -157,5 +157,5 @@ def test_what_is_no_server_does_not_answer(url: str) -> None:
 )
 def test_another_service_names_no_model(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtpc.lab.servers.server.fetch", lambda url: answer)
-    with pytest.raises(MTPCError, match="http://x/v1/models names no model: "):
+    with pytest.raises(MTPCError, match="http://x/v1/models lists no model: "):
         Server("http://x", []).model()

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.run import Plan, run_plan
+from mtpc.lab.bench.run import BenchPlan, run_plan
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.engine import ServerSettings
-from mtpc.lab.servers.load import Sampling
+from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.server import Server
 from mtpc.lab.servers.sglang_engine import (
     SGLANG,
-    forget,
+    flush_cache,
     ngram_obstacle,
     read_details,
     sglang_command,
@@ -64,13 +64,13 @@ def test_other_events_count_nothing(event: dict[str, object]) -> None:
 
 def test_counts_come_from_the_answers() -> None:
     with serving() as (url, state):
-        load = SGLANG.load(url, "some-model", ["abc", "de"], Sampling(6, 0.0), 2)
+        load = SGLANG.load(url, "some-model", ["abc", "de"], CompletionParams(6, 0.0), 2)
     assert [body["return_spec_tokens_details"] for body in state.bodies] == [True, True]
     assert load.drafts == DraftCounters(12, 12, 6, (6,))
 
 
 def test_a_measurement_needs_no_page_of_metrics() -> None:
-    plan = Plan((2,), (0.0,), max_tokens=4, rounds=1, requests=2)
+    plan = BenchPlan((2,), (0.0,), max_tokens=4, rounds=1, requests=2)
     with serving(drafting=False) as (plain, _), serving() as (drafted, state):
         servers = {"no drafter": Server(plain, []), "drafter": Server(drafted, [])}
         (point,) = run_plan(SGLANG, servers, ["x"], plan, lambda *_: None)
@@ -80,9 +80,9 @@ def test_a_measurement_needs_no_page_of_metrics() -> None:
 
 
 def test_answers_of_the_warm_up_are_forgotten_before_a_measurement() -> None:
-    plan, seen = Plan((1,), (0.0,), max_tokens=4, rounds=2, requests=2), []
+    plan, seen = BenchPlan((1,), (0.0,), max_tokens=4, rounds=2, requests=2), []
     with serving() as (url, _), serving() as (own, state):
-        forgets = Server(own, [], forgets=lambda url: seen.append((url, len(state.bodies))))
+        forgets = Server(own, [], clear_history=lambda url: seen.append((url, len(state.bodies))))
         servers = {"no drafter": Server(url, []), "drafter": Server(url, []), "n-gram": forgets}
         run_plan(SGLANG, servers, ["x"], plan, lambda *_: None)
     assert seen == [(own, 1), (own, 4)]  # one to warm up, two that are measured
@@ -90,7 +90,7 @@ def test_answers_of_the_warm_up_are_forgotten_before_a_measurement() -> None:
 
 def test_a_server_that_does_not_forget_is_not_measured() -> None:
     with serving() as (url, state), pytest.raises(MTPCError, match=r"flush_cache.*404"):
-        forget(url)
+        flush_cache(url)
     assert state.pages == ["/flush_cache?timeout=10"]
 
 
@@ -114,7 +114,7 @@ def test_the_engines_own_ngram_drafter() -> None:
     [
         (SGLANG.ngram, (0.0,), None, False, None),
         (SGLANG.ngram, (0.0, 1.0), None, True, None),
-        (SGLANG.ngram, (0.0, 1.0), None, False, "the most likely tokens at every temperature"),
+        (SGLANG.ngram, (0.0, 1.0), None, False, "the most probable tokens at every temperature"),
         (SGLANG.ngram, (0.0,), "ninja", False, "ninja is not installed"),
         (SGLANG.ngram, (1.0,), "c++", True, "c++ is not installed"),
         (Ngram(2, 4, 5), (0.0,), None, True, "MIN of --ngram must be 1, not 2"),

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from mtpc.lab.statistics.chi_square import holm
-from mtpc.lab.statistics.power import power_against, seen_distance
+from mtpc.lab.statistics.power import detectable_distance, power_against
 
 LEVEL = 1e-4
 
@@ -15,7 +15,7 @@ LEVEL = 1e-4
 @pytest.mark.parametrize(("cells", "samples"), [(2, 4000), (16, 4000), (60, 20_000)])
 def test_what_is_stated_to_be_seen_is_seen(cells: int, samples: int) -> None:
     """In 99 of 100 runs where all cells are misstated by the same part, the hardest to see, and in more elsewhere."""
-    distance, generator = seen_distance(samples, cells, LEVEL), np.random.default_rng(0)
+    distance, generator = detectable_distance(samples, cells, LEVEL), np.random.default_rng(0)
     table = generator.dirichlet([5.0] * cells)
     table = (
         np.repeat(1 / cells, cells) if cells < 10 else np.repeat(table[: cells // 2] / 2, 2) / table[: cells // 2].sum()
@@ -33,10 +33,10 @@ def test_what_is_stated_to_be_seen_is_seen(cells: int, samples: int) -> None:
 
 
 def test_more_samples_see_less_and_none_see_nothing() -> None:
-    seen = [seen_distance(samples, 30, LEVEL) for samples in (100, 1000, 100_000)]
+    seen = [detectable_distance(samples, 30, LEVEL) for samples in (100, 1000, 100_000)]
     assert seen == sorted(seen, reverse=True)
     assert seen[2] == pytest.approx(seen[1] / 10)
-    assert seen_distance(0, 30, LEVEL) == seen_distance(10, 1, LEVEL) == 1.0
+    assert detectable_distance(0, 30, LEVEL) == detectable_distance(10, 1, LEVEL) == 1.0
 
 
 def test_holm() -> None:

@@ -30,7 +30,7 @@ def test_logits_are_equal_and_new_units_learn():
         ({"mlp_size": 32}, "already wider"),
         ({"hidden_size": 32}, "only the width of the MLPs may differ"),
         ({"layers": 1}, "only the width of the MLPs may differ"),
-        ({"layers": 3}, "adds no layer"),
+        ({"layers": 3}, "widening adds none"),
     ],
 )
 def test_other_shapes_are_refused(change: dict[str, int], expected: str):

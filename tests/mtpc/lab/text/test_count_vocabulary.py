@@ -67,8 +67,8 @@ def test_text_files_count_under_the_language_that_is_named(target: Path, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give --data, --text or both"),
-        (["--text", "faust.txt"], "a language and a file were expected"),
+        ([], "--data and --text are missing"),
+        (["--text", "faust.txt"], "--text is 'faust.txt', but it must be LANGUAGE=FILE"),
         (["--text", "german=nowhere.txt"], "nowhere.txt cannot be read as text"),
         (["--data", "nowhere"], "nowhere holds no conversations"),
         (["--text", "german=x", "--sizes", "8k"], "'8k' is not a whole number from 1"),

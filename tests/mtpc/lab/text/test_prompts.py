@@ -42,8 +42,8 @@ def test_questions_of_spec_bench(tmp_path: Path) -> None:
         ('{"turns": 5}\n', "line 1: expected a JSON object"),
         ('\n{"text": "a"}\n[]\n', "line 3: expected a JSON object"),
         ('{"text": "a"}\n{"prompt": "b"}\n', 'line 2: expected a JSON object with the field "text" or "user"'),
-        ('{"user": "a"}\n{"text": "b"}\n', "must be of one kind"),
-        ('{"user": "a"}\n', "needs the chat template of --target"),
+        ('{"user": "a"}\n{"text": "b"}\n', "mixes lines with"),
+        ('{"user": "a"}\n', "need the chat template of --target"),
     ],
 )
 def test_prompts_that_cannot_be_read(lines: str, expected: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mtpc.files.config_model import Strict
-from mtpc.lab.training.recipe import Batch, DrafterRecipe
+from mtpc.lab.training.recipe import DrafterRecipe, TrainingBatch
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.trainer import Trainer
 
@@ -66,9 +66,9 @@ class Pull(DrafterRecipe):
     def weights(self, drafter: Any) -> Tensor:
         return WEIGHTS
 
-    def batch(self, update: int) -> Batch:
+    def batch(self, update: int) -> TrainingBatch:
         parts = [torch.tensor(part) for part in UPDATES[update]]
-        return Batch(sum(map(len, parts)), parts)
+        return TrainingBatch(sum(map(len, parts)), parts)
 
     def losses(self, drafter: Any, part: Tensor) -> Tensor:
         return ((drafter.place - part) ** 2 / 2).sum(0)
@@ -138,7 +138,7 @@ def test_provenance_tells_the_mean_of_the_last_20_updates() -> None:
     """With a rate of next to nothing the place stays, and what each update reads tells them apart."""
     recipe = Pull()
     recipe.schedule = Schedule(1e-12, 30, 0, 30, "linear")
-    recipe.batch = lambda update: Batch(1, [torch.tensor([[3.0 + update, -1.0]])])  # type: ignore[method-assign]
+    recipe.batch = lambda update: TrainingBatch(1, [torch.tensor([[3.0 + update, -1.0]])])  # type: ignore[method-assign]
     trainer = Trainer(recipe)
     trainer.run()
     expected = sum(update**2 / 2 for update in range(10, 30)) / 20

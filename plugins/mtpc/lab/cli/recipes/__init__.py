@@ -1,1 +1,1 @@
-"""The options of `mtpc train` and `mtpc convert` for each draft method."""
+"""The commands `mtpc train NAME` and `mtpc convert NAME` of each draft method."""

@@ -23,40 +23,40 @@ def train(
     states: options.States = None,
     start: Annotated[
         Path | None,
-        typer.Option(callback=model_folder, help="A drafter to go on from; none: the target's own last layer."),
+        typer.Option(callback=model_folder, help="Start from this drafter [default: from the target's last layer]."),
     ] = None,
     resume: options.Resume = None,
     minutes: options.Minutes = None,
     questions: options.Questions = 16,
 ) -> None:
-    """Train an MTP layer that drafts by applying itself K times (FastMTP).
+    """Train one MTP layer that drafts K tokens by applying itself K times (FastMTP, arXiv 2509.18362).
 
-    The target stays frozen; its hidden states are computed on the way. The loss is the paper's: the cross-entropy of
-    each step, weighed by powers of beta. The defaults are the paper's, which goes on from a layer that was trained with
-    its target: starting from nothing, take a larger rate and a smaller batch. Two are not: a step attends to what it
-    attends to in an engine, and of a conversation 1024 tokens are read. The layer ends as a drafter checkpoint, its
-    acceptance on held-out questions in provenance.json, as `mtpc evaluate` prints it; embedding and output head are the
-    target's.
+    The target stays frozen, and its hidden states are computed during training. Embedding and output head are the
+    target's. The loss is the cross-entropy of each draft step, weighted by powers of beta.
+
+    The defaults are those of FastMTP, except that a draft step attends to what it attends to in an engine, and that
+    1024 tokens of a conversation are read. FastMTP starts from a layer that was trained with its target. Without one,
+    use a larger learning rate and a smaller batch: --loss kl --optimizer muon --learning-rate 5e-3 --batch 4.
+
+    The checkpoint's provenance.json holds the acceptance rates on held-out questions that `mtpc evaluate` prints.
 
     Examples:
-    mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/fastmtp --loss kl --optimizer muon
-    --learning-rate 5e-3 --batch 4
-
-    mtpc train fastmtp --target runs/smollm2 --data runs/distilled --out runs/vanilla --num-drafts 1
-    --resume vanilla.state
+    ```
+    mtpc train fastmtp --target runs/smollm2 --data runs/data --out runs/fastmtp
+    ```
     """
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import heldout_questions
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
     from mtpc.lab.text.conversations import file_digest, read_conversations
+    from mtpc.lab.training.hidden_states import HiddenStateCache
     from mtpc.lab.training.recipes.fastmtp_recipe import FastMTPRecipe
-    from mtpc.lab.training.states import HiddenStates
     from mtpc.methods.drafter import load_drafter
 
     conversations = list(read_conversations(data))
     device = default_device()
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
-    kept = None if states is None else HiddenStates(states, frozen)
+    kept = None if states is None else HiddenStateCache(states, frozen)
     first = None if start is None else load_drafter(start, frozen.facts)
     learnt = [conversation for conversation in conversations if not conversation.heldout]
     recipe = FastMTPRecipe(frozen, learnt, settings, start=first, states=kept)
@@ -69,32 +69,35 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="SRC", callback=published_folder, help="The published checkpoint: a folder or a Hugging Face id."
+            metavar="SRC", callback=published_folder, help="Published checkpoint: a folder or a Hugging Face id."
         ),
     ],
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="The drafter checkpoint that is written.")
+        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="Folder for the drafter checkpoint.")
     ],
     num_drafts: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MOST_DRAFTS, help="Drafts K [default: as trained; 1 where the checkpoint does not say]."
+            min=1,
+            max=MOST_DRAFTS,
+            help="Draft tokens per decoding step, K [default: as trained; 1 if the checkpoint does not state it].",
         ),
     ] = None,
 ) -> None:
-    """Take the MTP layer out of a FastMTP or MiMo checkpoint (TencentBAC/FastMTP, XiaomiMiMo/MiMo-7B-RL).
+    """Convert the MTP layer of a FastMTP or MiMo checkpoint (TencentBAC/FastMTP, XiaomiMiMo/MiMo-7B-RL).
 
-    Only the tensors of that layer are read, from one safetensors file or from several with an index; embedding and
-    output head stay the target's, which is MiMo-7B-RL in both cases. A checkpoint of another layout, or one that
-    holds anything unknown, is refused with one sentence.
+    Only the tensors of that layer are read. Embedding and output head stay the target's, which is MiMo-7B-RL in both
+    cases. A checkpoint with another layout or unknown entries is rejected.
 
-    A drafter starts from the target's state after its final norm, as FastMTP was trained. In Xiaomi's code for vLLM,
-    Xiaomi's own layer starts from the state before it: converted, it drafts without loss, but may be right less often.
+    The drafter reads the target's hidden state after the final norm, as FastMTP was trained. In Xiaomi's code for vLLM,
+    MiMo's own layer reads the state before that norm. Its converted drafter is lossless but may accept less.
 
     Examples:
+    ```
     mtpc convert fastmtp downloads/FastMTP runs/mimo-fastmtp
 
     mtpc convert fastmtp downloads/MiMo-7B-RL runs/mimo-vanilla --num-drafts 3
+    ```
     """
     from mtpc.lab.convert.fastmtp import convert_fastmtp
 
@@ -102,6 +105,6 @@ def convert(
     config = drafter.config
     parameters = sum(weight.numel() for weight in drafter.parameters())
     typer.echo(
-        f"{folder}: an MTP layer of {parameters:,} parameters for a target of hidden size {config.hidden_size} and "
-        f"vocabulary {config.vocab_size}, {config.num_drafts} drafts a step"
+        f"{folder}: an MTP layer of {parameters:,} parameters for a target with hidden size {config.hidden_size} and "
+        f"vocabulary {config.vocab_size}, {config.num_drafts} draft tokens per step"
     )

@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 import typer
 
 from mtpc.lab.cli import training_options as options
-from mtpc.lab.options.names import Named, file_name
+from mtpc.lab.options.names import NameList, file_name
 from mtpc.lab.options.numbers import (
     MOST_DRAFTS,
     MOST_PROMPTS,
     MOST_WIDTH,
     Bounds,
-    Listed,
+    NumberList,
 )
 from mtpc.lab.options.paths import folder_to_write, model_folder
 from mtpc.lab.options.settings import with_settings
@@ -25,68 +25,83 @@ from mtpc.lab.training.settings import CircuitSettings
 @with_settings
 def train(
     target: Annotated[
-        Path, typer.Option(callback=model_folder, help="The frozen target: a folder or a Hugging Face id.")
+        Path, typer.Option(callback=model_folder, help="Target of the drafters: a folder or a Hugging Face id.")
     ],
-    corpus: Annotated[Path, typer.Option(help="Corpus folder, as `mtpc corpus` writes it.")] = Path("corpus"),
+    corpus: Annotated[Path, typer.Option(help="Corpus folder that `mtpc corpus` wrote.")] = Path("corpus"),
     out: Annotated[
         Path,
-        typer.Option(callback=folder_to_write, help="Each drafter goes into OUT/PREFIX-CIRCUIT-nWINDOW."),
+        typer.Option(callback=folder_to_write, help="Folder for the checkpoints, as OUT/PREFIX-CIRCUIT-nWINDOW."),
     ] = Path("runs"),
-    prefix: Annotated[str, typer.Option(callback=file_name, help="First part of the drafters' names.")] = "mtpc",
+    prefix: Annotated[
+        str, typer.Option(callback=file_name, help="First part of the names of the checkpoints.")
+    ] = "mtpc",
     circuits: Annotated[
         Sequence[str],
-        typer.Option(metavar="ff,cp,hmm,btree", parser=Named(("ff", "cp", "hmm", "btree")), help="Circuits to train."),
+        typer.Option(
+            metavar="ff,cp,hmm,btree",
+            parser=NameList(("ff", "cp", "hmm", "btree")),
+            help="Circuits to train, one drafter each: ff independent, cp mixture, hmm chain, btree binary tree.",
+        ),
     ] = ("btree",),
     windows: Annotated[
         Sequence[int],
         typer.Option(
             metavar="8,16,...",
-            parser=Listed(Bounds(2, MOST_DRAFTS)),
-            help="Windows n to train; a drafter drafts n - 1 tokens.",
+            parser=NumberList(Bounds(2, MOST_DRAFTS)),
+            help="Windows n to train, one drafter each; a drafter drafts n - 1 tokens.",
         ),
     ] = (8,),
-    rank: Annotated[int, typer.Option(min=1, max=4096, help="Components per position (FF always has 1).")] = 16,
+    rank: Annotated[int, typer.Option(min=1, max=4096, help="Mixture components per position; ff always has 1.")] = 16,
     leaves: Annotated[
-        Literal["shared", "table"], typer.Option(help="One unembedding for all, or the paper's.")
+        Literal["shared", "table"],
+        typer.Option(help="Unembedding of the components: 'shared' by all, or a 'table' for each as in MTPC."),
     ] = "shared",
-    leaf_features: Annotated[
-        int, typer.Option(min=1, max=MOST_WIDTH, help="Features m that shared leaves unembed.")
-    ] = 128,
+    leaf_features: Annotated[int, typer.Option(min=1, max=MOST_WIDTH, help="Width m of the shared unembedding.")] = 128,
     component_features: Annotated[
-        int, typer.Option(min=1, max=MOST_WIDTH, help="Contextual features k of a component.")
+        int, typer.Option(min=1, max=MOST_WIDTH, help="Contextual features k per component.")
     ] = 32,
     sum_features: Annotated[
-        int, typer.Option(min=0, max=MOST_WIDTH, help="Features behind the sum weights; 0: the hidden state.")
+        int,
+        typer.Option(
+            min=0, max=MOST_WIDTH, help="Features that the mixture weights are computed from; 0 is the hidden state."
+        ),
     ] = 32,
     trunk_size: Annotated[
-        int, typer.Option(min=0, max=MOST_WIDTH, help="Width of the residual layer in front; 0: none.")
+        int, typer.Option(min=0, max=MOST_WIDTH, help="Width of the residual layer before the circuit; 0 is none.")
     ] = 768,
     token_input: Annotated[
         bool,
-        typer.Option("--token-input", help="Let the trunk read the target's own token; the circuit starts after it."),
+        typer.Option(
+            "--token-input", help="Feed the target's own token to the residual layer; the circuit starts after it."
+        ),
     ] = False,
     *,
     settings: CircuitSettings,
     prompts: Annotated[
-        int, typer.Option(min=0, max=MOST_PROMPTS, help="Held-out prompts of each kind to score on; 0: none.")
+        int,
+        typer.Option(
+            min=0, max=MOST_PROMPTS, help="Held-out prompts per category to evaluate on; 0 skips the evaluation."
+        ),
     ] = 64,
     resume: options.Resume = None,
     minutes: options.Minutes = None,
 ) -> None:
-    """Train circuits over a window of tokens, drafted in one shot (MTPC).
+    """Train circuits that draft a window of tokens in one pass (MTPC, arXiv 2511.11346).
 
-    Several circuits and windows train side by side on the same batches, so that one pass through the target serves
-    them all and their table is fair. Each ends as a drafter checkpoint with its expected acceptance on held-out text in
-    provenance.json: the figures that `mtpc evaluate` prints of it.
+    Several circuits and windows train on the same batches, so that they share the target's passes and can be compared.
+    The provenance.json of each checkpoint holds the expected acceptance rates on held-out text that `mtpc evaluate`
+    prints.
 
     Examples:
-    mtpc train mtpc --target weights/byte-target --circuits btree --windows 8 --out runs
+    ```
+    mtpc train mtpc --target weights/byte-target --circuits btree --windows 8
 
-    mtpc train mtpc --target weights/byte-target --circuits ff,cp,hmm,btree --windows 8,16 --loss kl
-    --resume heads.state
+    # Train four drafters, and compare them.
+    mtpc train mtpc --target runs/byte-target --circuits cp,hmm --windows 8,16
+    ```
     """
     from mtpc.circuits import allowed_rank
-    from mtpc.files.config_model import declared
+    from mtpc.files.config_model import validated
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import corpus_prompts
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
@@ -98,7 +113,7 @@ def train(
     text.check_target(target)
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
     configs = {
-        f"{prefix}-{circuit}-n{window}": declared(
+        f"{prefix}-{circuit}-n{window}": validated(
             MTPCConfig,
             {
                 "circuit": circuit,
@@ -113,7 +128,7 @@ def train(
                 "trunk_size": trunk_size,
                 "token_input": token_input,
             },
-            "the drafter that is asked for",
+            f"the drafter of --circuits {circuit} and --windows {window}",
         )
         for circuit in circuits
         for window in windows

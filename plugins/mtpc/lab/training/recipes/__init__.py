@@ -1,1 +1,1 @@
-"""One recipe for each draft method that is trained here."""
+"""Training recipes, one per draft method."""

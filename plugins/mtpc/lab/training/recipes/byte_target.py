@@ -1,8 +1,8 @@
-"""Trains the byte-level target that ships: a small Llama on English prose and Python source.
+"""Training of the bundled byte-level target: a small Llama on English prose and Python source.
 
-The training loss is next-byte cross-entropy plus an auxiliary multi-token loss from linear heads
-that are thrown away afterwards, as EvaByte was pre-trained (MTPC paper, section 4): it teaches the
-hidden states to look ahead, which is what every drafter on top of them lives on.
+The loss is next-byte cross-entropy plus an auxiliary multi-token loss of linear heads, as in EvaByte's pre-training
+(MTPC paper, section 4). The heads are discarded afterwards. The auxiliary loss trains the hidden states to predict
+several bytes ahead, which drafters rely on.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mtpc.lab.targets.widening import widen_mlps
 from mtpc.lab.text.byte_tokenizer import END_OF_TEXT, PAD, VOCAB_SIZE, save_byte_tokenizer
 from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.training.optimizers import make_optimizers
-from mtpc.lab.training.recipe import Batch, Recipe
+from mtpc.lab.training.recipe import Recipe, TrainingBatch
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.lab.training.trainer import Trainer, train_on
-from mtpc.memory import must_train
+from mtpc.memory import check_training_memory
 
 
 def build_byte_llama(config: ByteTargetConfig) -> LlamaForCausalLM:
-    """A randomly initialised Llama over bytes."""
+    """Return a randomly initialized Llama over bytes."""
     return LlamaForCausalLM(
         LlamaConfig(
             vocab_size=VOCAB_SIZE,
@@ -55,7 +55,7 @@ def build_byte_llama(config: ByteTargetConfig) -> LlamaForCausalLM:
 
 
 class FutureHeads(nn.Module):
-    """Linear heads for the bytes 2..n after a position; only the training of the target uses them."""
+    """Linear heads for bytes 2..n after a position, used only while the target is trained."""
 
     def __init__(self, config: ByteTargetConfig) -> None:
         super().__init__()
@@ -63,9 +63,11 @@ class FutureHeads(nn.Module):
         self.weight = nn.Parameter(torch.zeros(config.future_bytes - 1, VOCAB_SIZE, config.hidden_size))
 
     def loss(self, hidden: Tensor, tokens: Tensor) -> Tensor:
-        """Discounted cross-entropy of the bytes further ahead.
+        """Return the discounted cross-entropy of bytes 2..n, in nats.
 
-        hidden: [B, T, d] after the final norm; tokens: [B, T + future_bytes].
+        Args:
+            hidden: Hidden states after the final norm, [B, T, d].
+            tokens: Bytes, int64 [B, T + future_bytes].
         """
         length, stride = hidden.shape[1], self.config.future_stride
         start = int(torch.randint(stride, ()))
@@ -78,14 +80,21 @@ class FutureHeads(nn.Module):
 
 
 def sample_batch(tokens: np.ndarray, rows: int, length: int, generator: np.random.Generator) -> Tensor:
-    """Random windows of the token stream, int64 [rows, length]."""
+    """Return random windows of the token stream, int64 [rows, length]."""
     starts = generator.integers(0, len(tokens) - length, rows)
     return torch.from_numpy(np.stack([tokens[s : s + length] for s in starts]).astype(np.int64))
 
 
 @torch.inference_mode()
 def heldout_loss(model: LlamaForCausalLM, tokens: np.ndarray, context: int, windows: int = 32) -> float:
-    """Next-byte cross-entropy in nats over evenly spaced windows, after the first 64 bytes of each."""
+    """Return the next-byte cross-entropy, in nats per byte, over evenly spaced windows of held-out text.
+
+    Args:
+        model: Byte-level model. It is left in training mode.
+        tokens: Held-out bytes.
+        context: Length of a window, in bytes. The first 64 bytes of each do not count.
+        windows: Number of windows.
+    """
     model.eval()
     starts = np.linspace(0, len(tokens) - context - 1, windows).astype(int)
     total = 0.0
@@ -99,7 +108,7 @@ def heldout_loss(model: LlamaForCausalLM, tokens: np.ndarray, context: int, wind
 
 
 class ByteTarget(nn.Module):
-    """The model, and the heads that are thrown away after its training."""
+    """Model with its auxiliary heads, which are discarded after training."""
 
     def __init__(self, config: ByteTargetConfig) -> None:
         super().__init__()
@@ -107,12 +116,15 @@ class ByteTarget(nn.Module):
 
 
 class ByteRecipe(Recipe[ByteTarget]):
-    """Text of a corpus: the losses of the next byte and of those further ahead.
+    """Recipe of the byte-level target, with the next-byte loss and the auxiliary loss.
 
-    widen: a trained folder with narrower MLPs to start from instead of random weights.
+    Args:
+        corpus: Text to train on.
+        settings: Architecture and training.
+        widen: Folder of a trained model with narrower MLPs to start from. None starts from random weights.
 
-    Errors: `MTPCError` for a corpus with too little text, a model that is too large for this machine, or a folder to
-    widen that is none.
+    Raises:
+        MTPCError: The corpus is too small, the model does not fit into memory, or ``widen`` is not a model folder.
     """
 
     def __init__(self, corpus: Corpus, settings: ByteTargetConfig, widen: Path | None = None) -> None:
@@ -121,20 +133,21 @@ class ByteRecipe(Recipe[ByteTarget]):
         least = min((len(corpus.heldout(kind)) for kind in corpus.kinds()), default=0)
         if least <= settings.context:
             raise MTPCError(
-                f"{corpus.folder} holds out {least} tokens of a kind, but a context has {settings.context}."
+                f"{corpus.folder} holds out only {least} tokens of one kind, but a context has {settings.context}; "
+                "use a larger corpus or a smaller --context."
             )
         with torch.device("meta"):
-            must_train((ByteTarget(settings),), "this model")
+            check_training_memory((ByteTarget(settings),), "this model")
         self.narrow = None if widen is None else FrozenTarget(widen)
         self.device = torch.device(default_device())
 
     @property
     def schedule(self) -> Schedule:
-        """Warm-up, constant, then linear decay to 2 %."""
+        """Warm-up, plateau, then linear decay to 2%."""
         return self.settings.schedule
 
     def models(self) -> dict[str, ByteTarget]:
-        """One, of random weights or widened."""
+        """Return one model with random or widened weights."""
         torch.manual_seed(self.settings.seed)
         model = ByteTarget(self.settings).to(self.device)
         if self.narrow is not None:
@@ -142,39 +155,41 @@ class ByteRecipe(Recipe[ByteTarget]):
         return {"byte target": model}
 
     def optimizers(self, model: ByteTarget) -> list[torch.optim.Optimizer]:
-        """Muon for the matrices inside the layers, AdamW for embeddings, output tables and norms."""
+        """Return Muon for the matrices of the layers, and AdamW for embeddings, output heads and norms."""
         matrices = [p for name, p in model.llama.named_parameters() if p.ndim == 2 and ".layers." in name]
-        known = {id(p) for p in matrices}
-        others = [p for p in model.parameters() if id(p) not in known]
+        in_layers = {id(p) for p in matrices}
+        others = [p for p in model.parameters() if id(p) not in in_layers]
         return make_optimizers(matrices, others, "muon", self.settings.learning_rate, weight_decay=0.1)
 
     def weights(self, model: ByteTarget) -> Tensor:
-        """Of the next byte's loss and the auxiliary one."""
+        """Return the weights of the next-byte loss and the auxiliary loss."""
         return torch.tensor([1.0, self.settings.future_weight], device=self.device)
 
-    def batch(self, update: int) -> Batch:
-        """Random windows of the corpus, towards the end longer ones; its losses are means already."""
+    def batch(self, update: int) -> TrainingBatch:
+        """Return random windows of the corpus, longer ones towards the end; it counts as one example."""
         settings = self.settings
         length = settings.context if update >= settings.long_context_from * settings.updates else settings.context // 2
         rows, generator = settings.tokens_per_update // length, np.random.default_rng((settings.seed, update))
-        return Batch(1, [sample_batch(self.tokens, rows, length + settings.future_bytes, generator).to(self.device)])
+        return TrainingBatch(
+            1, [sample_batch(self.tokens, rows, length + settings.future_bytes, generator).to(self.device)]
+        )
 
-    def losses(self, model: ByteTarget, part: Tensor) -> Tensor:
-        """Of the next byte, and of those further ahead: windows int64 [B, T + future_bytes] -> [2]."""
-        length = part.shape[1] - self.settings.future_bytes
+    def losses(self, model: ByteTarget, tokens: Tensor) -> Tensor:
+        """Return the mean next-byte loss and the auxiliary loss: windows int64 [B, T + future_bytes] -> [2]."""
+        length = tokens.shape[1] - self.settings.future_bytes
         with torch.autocast(self.device.type, torch.bfloat16):
-            hidden = model.llama.model(input_ids=part[:, :length], use_cache=False).last_hidden_state
+            hidden = model.llama.model(input_ids=tokens[:, :length], use_cache=False).last_hidden_state
             logits = model.llama.lm_head(hidden)
-            future = model.heads.loss(hidden, part)
-        next_byte = F.cross_entropy(logits.float().flatten(0, 1), part[:, 1 : length + 1].flatten())
+            future = model.heads.loss(hidden, tokens)
+        next_byte = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1 : length + 1].flatten())
         return torch.stack([next_byte, future])
 
-    def measured(self, model: ByteTarget) -> dict[str, float]:
-        """The loss on held-out text, in nats a byte."""
+    def measure(self, model: ByteTarget) -> dict[str, float]:
+        """Measure the loss on held-out text, in nats per byte."""
         return {"heldout": heldout_loss(model.llama, self.corpus.tokens("heldout"), self.settings.context)}
 
     def data(self) -> dict[str, Any]:
-        """The corpus, and the model that was widened."""
+        """Return the digests of the corpus and of the model to widen."""
         widened = None if self.narrow is None else self.narrow.digest()
         return {"corpus_sha256": self.corpus.digest(), "widened": widened}
 
@@ -182,11 +197,17 @@ class ByteRecipe(Recipe[ByteTarget]):
 def train_byte_target(
     corpus: Corpus, out: Path, config: ByteTargetConfig, resume: Path | None = None, widen: Path | None = None
 ) -> None:
-    """Train and write a Hugging Face folder (bfloat16 weights, tokenizer, provenance).
+    """Train a byte-level target and write it as a Hugging Face folder.
 
-    ``resume``: see `Trainer`.  ``widen``: see `ByteRecipe`.
+    Args:
+        corpus: Text to train on.
+        out: Folder to write: bfloat16 weights, tokenizer and ``provenance.json``.
+        config: Architecture and training.
+        resume: State file to resume from and to write, see `Trainer`.
+        widen: Folder of a narrower model to start from, see `ByteRecipe`.
 
-    Errors: `MTPCError` as of both.
+    Raises:
+        MTPCError: As `Trainer` and `ByteRecipe`.
     """
     trainer = Trainer(ByteRecipe(corpus, config, widen), resume=resume)
     train_on(console(), trainer)
@@ -206,7 +227,13 @@ def save_byte_target(
 ) -> None:
     """Write the model in bfloat16 with its tokenizer and ``provenance.json``.
 
-    origin: the provenance of the model that it was widened from.
+    Args:
+        model: Trained model.
+        corpus: Corpus, whose held-out loss is recorded by kind of text.
+        out: Folder to write.
+        config: Architecture and training.
+        history: Measured losses.
+        origin: Provenance of the model that was widened, if any.
     """
     out.mkdir(parents=True, exist_ok=True)
     kinds = {kind: heldout_loss(model, corpus.heldout(kind), config.context) for kind in corpus.kinds()}

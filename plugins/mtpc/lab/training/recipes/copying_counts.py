@@ -1,4 +1,4 @@
-"""How often a text goes on as it went on before, by the number of tokens that match: what a `CopyTable` holds."""
+"""Probability that prompt lookup proposes the right token, by length of the match: the content of a `CopyTable`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ import numpy as np
 from mtpc.prompt_lookup.match import REACH, History
 
 
-def count(texts: Iterable[tuple[list[int], int]], longest: int) -> np.ndarray:
-    """Tokens that were copied and all tokens, int64 [longest + 1, 2], by the length of the match before them.
+def count_continuations(texts: Iterable[tuple[list[int], int]], longest: int) -> np.ndarray:
+    """Count how often a text continues as after the previous match of its last tokens.
 
-    texts: tokens, and the first of them that counts; at each from there on the longest match is looked up, as a drafter
-    would, and the token compared with the one that would have been copied.
+    At each counted position the longest match is looked up as in drafting. The next token is compared with the token
+    that would have been copied.
+
+    Args:
+        texts: Token ids of each text, and the position of the first token that counts.
+        longest: Longest match that is counted separately, in tokens.
+
+    Returns:
+        Copied tokens and all tokens by length of the match, int64 [longest + 1, 2].
     """
     counts = np.zeros((longest + 1, 2), dtype=np.int64)
     for tokens, start in texts:
@@ -26,19 +33,25 @@ def count(texts: Iterable[tuple[list[int], int]], longest: int) -> np.ndarray:
     return counts
 
 
-def chances(counts: np.ndarray) -> list[float]:
-    """By the length of the match, from 1 on, and never falling: a longer match is no worse.
+def copy_probabilities(counts: np.ndarray) -> list[float]:
+    """Return the probability that a copied token is right, by length of the match from 1 on.
 
-    counts: see `count`.  One copied and one other token are added to each, so no chance is 0 or 1.  The isotonic
-    regression of what was counted: the largest, over where a stretch of lengths begins, of the smallest mean, over
-    where it ends.
+    The estimate is the isotonic regression of the counts, so it never falls with the length. It is computed by the
+    max-min formula over ranges of lengths. Two tokens, one of them copied, are added to each count, so that no
+    probability is 0 or 1.
+
+    Args:
+        counts: Counts as `count_continuations` returns them.
+
+    Returns:
+        Probabilities of matches of 1, 2, ... tokens, rounded to four digits.
     """
     copied, times = (counts[1:] + np.array([1, 2])).T
-    sums = [np.concatenate([[0], np.cumsum(of)]) for of in (copied, times)]
+    sums = [np.concatenate([[0], np.cumsum(column)]) for column in (copied, times)]
     first, last = np.triu_indices(len(times))
     means = np.full((len(times), len(times)), np.inf)
     means[first, last] = (sums[0][last + 1] - sums[0][first]) / (sums[1][last + 1] - sums[1][first])
-    # Of row i, the smallest mean of a stretch from i that reaches k; then the largest over all i up to k.
+    # Row i: the smallest mean of a range from i that includes k. Then the largest over all i up to k.
     smallest = np.minimum.accumulate(means[:, ::-1], axis=1)[:, ::-1]
     fitted = [smallest[: length + 1, length].max() for length in range(len(times))]
-    return [round(float(chance), 4) for chance in fitted]
+    return [round(float(probability), 4) for probability in fitted]

@@ -1,4 +1,4 @@
-"""Training batches: overlapping windows of text with the frozen target's view of them."""
+"""Training batches of overlapping windows of text, with the target's hidden states and logits."""
 
 from __future__ import annotations
 
@@ -13,16 +13,32 @@ from mtpc.lab.training.recipes.byte_target import sample_batch
 from mtpc.lab.training.settings import BatchShape
 
 
-class Windows(NamedTuple):
-    """hidden: [B, d]; tokens: int64 [B, n]; logits: [B, n, V], the target's; row j predicts tokens[:, j]."""
+class TrainingWindows(NamedTuple):
+    """Windows of n tokens after B positions.
+
+    Attributes:
+        hidden: Hidden state h_t of the target at each position, [B, d].
+        tokens: Tokens x_{t+1}..x_{t+n}, int64 [B, n].
+        logits: Logits of the target, float32 [B, n, V]. Entry j predicts tokens[:, j].
+    """
 
     hidden: Tensor
     tokens: Tensor
     logits: Tensor
 
 
-def training_windows(target: FrozenTarget, tokens: np.ndarray, shape: BatchShape, window: int, seed: int) -> Windows:
-    """Random texts, random positions t in them (windows overlap), h_t and x_{t+1..t+n}; a function of the seed."""
+def training_windows(
+    target: FrozenTarget, tokens: np.ndarray, shape: BatchShape, window: int, seed: int
+) -> TrainingWindows:
+    """Return windows after random positions of random texts; equal seeds give equal windows.
+
+    Args:
+        target: Frozen target.
+        tokens: Token stream of the corpus.
+        shape: Texts, their context and positions per text.
+        window: Tokens n of a window.
+        seed: Seed of the texts and positions.
+    """
     generator = np.random.default_rng(seed)
     texts = sample_batch(tokens, shape.texts, shape.context + window, generator)
     features = target.features(texts)
@@ -30,7 +46,7 @@ def training_windows(target: FrozenTarget, tokens: np.ndarray, shape: BatchShape
     rows = torch.arange(shape.texts)[:, None].expand(-1, shape.positions).reshape(-1)
     positions = torch.from_numpy(starts).reshape(-1)
     ahead = positions[:, None] + torch.arange(window)  # [B, n]; logits at t + j - 1 predict x_{t+j}
-    return Windows(
+    return TrainingWindows(
         features.hidden[rows, positions].clone(),
         texts[rows[:, None], ahead + 1].to(target.device),
         features.logits[rows[:, None], ahead].clone(),

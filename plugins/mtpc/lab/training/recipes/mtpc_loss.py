@@ -1,4 +1,4 @@
-"""The training losses: equation 4 (likelihood) and equation 5 (Kullback-Leibler) of the MTPC paper."""
+"""Training losses of circuits: likelihood (equation 4) and KL divergence (equation 5) of the MTPC paper."""
 
 from __future__ import annotations
 
@@ -6,23 +6,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtpc.circuits.params import normalise, token_evidence
+from mtpc.circuits.params import normalize_log, token_evidence
 from mtpc.parallel.circuit_part import CircuitPart
 
-LEAST = 1e-9  # of the probabilities that the KL loss reads of a drafter
+MIN_PROBABILITY = 1e-9  # lower bound of a drafter's probabilities in the KL loss
 
 
 def discounts(window: int, gamma: float, device: torch.device) -> Tensor:
-    """gamma^(j-1) for j = 1..n, scaled to sum to 1 so that windows of different length compare: [n]."""
+    """Return gamma^(j-1) for j = 1..n, float32 [n], scaled to sum to 1 (MTPC paper, section 4.1).
+
+    The scale makes losses of windows of different lengths comparable.
+    """
     weights = gamma ** torch.arange(window, dtype=torch.float32, device=device)
     return weights / weights.sum()
 
 
 def token_losses(part: CircuitPart, hidden: Tensor, x: Tensor) -> Tensor:
-    """-log q(x_j | x_<j, h) of every token of the circuit's window (equation 4): [B, n].
+    """Return -log q(x_j | x_<j, h) of every token of the circuit's window (MTPC paper, equation 4).
 
-    hidden: [B, d]; x: int64 [B, window].  n = window, or one less where the head reads the first token.  The leaf
-    distributions are never stored, only their value at x.
+    The leaf distributions are not stored, only their values at x.
+
+    Args:
+        part: Circuit in training.
+        hidden: Hidden states of the target, [B, d].
+        x: Tokens of the window, int64 [B, window].
+
+    Returns:
+        Losses in nats, float32 [B, n]. n is the window, or one less if the head reads the first token.
     """
     logits, sum_logits = part.head.logits(hidden, x[:, 0])
     x = x[:, -logits.shape[1] :]
@@ -35,13 +45,22 @@ def token_losses(part: CircuitPart, hidden: Tensor, x: Tensor) -> Tensor:
 
 
 def distribution_losses(part: CircuitPart, hidden: Tensor, x: Tensor, target_logits: Tensor) -> Tensor:
-    """KL(p || q) of every conditional, both given the text before it (equation 5): [B, n] as in `token_losses`.
+    """Return KL(p || q) of every conditional, given the text before it (MTPC paper, equation 5).
 
-    target_logits: [B, window, V], of p(x_j | x_<j).  q counts as no less than `LEAST`, so that no loss is infinite.
+    q is bounded below by `MIN_PROBABILITY`, so that the loss is finite.
+
+    Args:
+        part: Circuit in training.
+        hidden: Hidden states of the target, [B, d].
+        x: Tokens of the window, int64 [B, window].
+        target_logits: Logits of p(x_j | x_<j), [B, window, V].
+
+    Returns:
+        Losses in nats, float32 [B, n] as in `token_losses`.
     """
     params = part.head(hidden, x[:, 0])
     x, target_logits = (whole[:, -params.leaves.shape[1] :] for whole in (x, target_logits))
-    weights = normalise(part.circuit.beliefs(params.sums, token_evidence(params.leaves, x))).exp()  # [B, n, R]
+    weights = normalize_log(part.circuit.beliefs(params.sums, token_evidence(params.leaves, x))).exp()  # [B, n, R]
     q = (weights[:, :, None] @ params.leaves.exp())[:, :, 0]  # [B, n, V]
     log_p = torch.log_softmax(target_logits, -1)
-    return (log_p.exp() * (log_p - q.clamp_min(LEAST).log())).sum(-1)
+    return (log_p.exp() * (log_p - q.clamp_min(MIN_PROBABILITY).log())).sum(-1)

@@ -1,4 +1,4 @@
-"""How circuits are trained (MTPC paper, section 4.1): one or several side by side, on windows of a corpus."""
+"""Recipe of circuits, one or several at once, trained on windows of a corpus (MTPC paper, section 4.1)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,28 @@ from torch import Tensor
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.training.optimizers import make_optimizers
-from mtpc.lab.training.recipe import Batch, DrafterRecipe
-from mtpc.lab.training.recipes.mtpc_batches import Windows, training_windows
+from mtpc.lab.training.recipe import DrafterRecipe, TrainingBatch
+from mtpc.lab.training.recipes.mtpc_batches import TrainingWindows, training_windows
 from mtpc.lab.training.recipes.mtpc_loss import discounts, distribution_losses, token_losses
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import CircuitSettings
-from mtpc.memory import must_train
+from mtpc.memory import check_training_memory
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 from mtpc.parallel.circuit_part import CircuitPart
 
 
 class CircuitRecipe(DrafterRecipe):
-    """Several circuits, one pass through the target per batch: equal data, equal order, a fair table.
+    """Recipe of one or several circuits on the same batches, with one target forward pass per batch.
 
-    configs: a configuration by drafter name.
+    Args:
+        target: Frozen target.
+        corpus: Text to train on.
+        configs: Configuration of each drafter, by name.
+        settings: Settings of the training.
+
+    Raises:
+        MTPCError: The corpus is too small or belongs to another target.
     """
 
     def __init__(
@@ -37,64 +44,70 @@ class CircuitRecipe(DrafterRecipe):
 
     @property
     def schedule(self) -> Schedule:
-        """Warm-up, constant, then linear decay to 5 % over the second half."""
+        """Warm-up, plateau, then linear decay to 5% over the second half."""
         settings = self.settings
         half = settings.updates / 2
         return Schedule(settings.learning_rate, settings.updates, settings.warmup_updates, half, "linear", 0.05)
 
     def models(self) -> dict[str, Drafter]:
-        """Leaves that start as the target's own output head, everything else at random."""
+        """Return circuits with leaves from the target's output head and all other weights random.
+
+        Raises:
+            MTPCError: The drafters do not fit into memory.
+        """
         with torch.device("meta"):
-            must_train((Drafter(MTPC(), config) for config in self.configs.values()), "these drafters")
-        unembedding, started = self.target.unembedding.cpu(), {}
+            check_training_memory((Drafter(MTPC(), config) for config in self.configs.values()), "these drafters")
+        unembedding, drafters = self.target.unembedding.cpu(), {}
         for name, config in self.configs.items():
             torch.manual_seed(self.settings.seed)
             Drafter.planned(MTPC(), config, f"the configuration of {name}")
             drafter = Drafter(MTPC(), config)
-            circuit_of(drafter).head.initialise(unembedding)
-            started[name] = drafter.to(self.target.device)
-        return started
+            circuit_of(drafter).head.initialize(unembedding)
+            drafters[name] = drafter.to(self.target.device)
+        return drafters
 
     def optimizers(self, drafter: Drafter) -> list[torch.optim.Optimizer]:
-        """Adam: no weight decays."""
+        """Return Adam without weight decay."""
         rate = self.settings.learning_rate
         return make_optimizers([], list(drafter.parameters()), "adamw", rate, 0.0, betas=(0.9, 0.99))
 
     def weights(self, drafter: Drafter) -> Tensor:
-        """Of the positions of the circuit's window, by powers of gamma."""
-        window = circuit_of(drafter).config
-        return discounts(window.circuit_window, self.settings.discount(window.window), self.target.device)
+        """Return the weights gamma^(j-1) of the positions of the circuit's window."""
+        config = circuit_of(drafter).config
+        return discounts(config.circuit_window, self.settings.discount(config.window), self.target.device)
 
-    def batch(self, update: int) -> Batch:
-        """Random texts of the corpus and random positions in them."""
+    def batch(self, update: int) -> TrainingBatch:
+        """Return windows after random positions of random texts of the corpus."""
         seed = (self.settings.seed << 32) + update
         windows = training_windows(self.target, self.tokens, self.settings.batch, self.window, seed)
-        return Batch(len(windows.hidden), self._parts(windows))
+        return TrainingBatch(len(windows.hidden), self._split(windows))
 
-    def _parts(self, windows: Windows) -> Iterator[Windows]:
+    def _split(self, windows: TrainingWindows) -> Iterator[TrainingWindows]:
         split = (tensor.split(self.settings.micro_batch) for tensor in windows)
-        return (Windows(*part) for part in zip(*split, strict=True))
+        return (TrainingWindows(*part) for part in zip(*split, strict=True))
 
-    def losses(self, drafter: Drafter, part: Windows) -> Tensor:
-        """Equation 4 or 5, over each drafter's own window."""
+    def losses(self, drafter: Drafter, windows: TrainingWindows) -> Tensor:
+        """Return the losses of the MTPC paper's equation 4 or 5 over the drafter's window."""
         circuit = circuit_of(drafter)
         window = circuit.config.window
         if self.settings.loss == "kl":
-            losses = distribution_losses(circuit, part.hidden, part.tokens[:, :window], part.logits[:, :window])
+            losses = distribution_losses(
+                circuit, windows.hidden, windows.tokens[:, :window], windows.logits[:, :window]
+            )
         else:
-            losses = token_losses(circuit, part.hidden, part.tokens[:, :window])
+            losses = token_losses(circuit, windows.hidden, windows.tokens[:, :window])
         return losses.sum(0)
 
     def data(self) -> dict[str, Any]:
-        """The corpus."""
+        """Return the digest of the corpus."""
         return {"corpus_sha256": self.corpus.digest()}
 
     def facts(self, drafter: Drafter) -> dict[str, Any]:
-        """The gamma that was used."""
+        """Return the discount gamma."""
         return {"gamma": self.settings.discount(circuit_of(drafter).config.window)}
 
 
 def circuit_of(drafter: Drafter) -> CircuitPart:
-    """The circuit of an MTPC drafter."""
+    """Return the circuit of an MTPC drafter."""
     assert isinstance(drafter.parallel, CircuitPart)
     return drafter.parallel

@@ -12,11 +12,11 @@ import torch
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
+from mtpc.lab.training.hidden_states import HiddenStateCache
 from mtpc.lab.training.recipes.fastmtp_loss import step_losses, step_weights
 from mtpc.lab.training.recipes.fastmtp_recipe import FastMTPRecipe
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import FastMTPSettings
-from mtpc.lab.training.states import HiddenStates
 from mtpc.lab.training.trainer import Trainer
 from mtpc.methods.drafter import load_drafter, save_drafter
 from mtpc.target_head.shared import SharedHead
@@ -78,7 +78,7 @@ def test_kept_states_are_those_that_the_target_would_compute(
     reads, hidden = [], target.hidden
     monkeypatch.setattr(target, "hidden", lambda tokens: reads.append(len(tokens)) or hidden(tokens))
     for _ in range(2):  # the second training finds all of them
-        kept = trained(target, conversations, RECIPE, states=HiddenStates(tmp_path, target))
+        kept = trained(target, conversations, RECIPE, states=HiddenStateCache(tmp_path, target))
         torch.testing.assert_close(losses_of(kept), losses_of(fresh), atol=1e-2, rtol=1e-2)
         assert sum(reads) == len({each.tokens[: RECIPE.context] for each in conversations})
 
@@ -88,7 +88,7 @@ def test_every_conversation_is_learnt_from_once_in_an_epoch(
 ) -> None:
     """In parts of the size that is asked for; the last one of a batch may be smaller."""
     recipe = FastMTPRecipe(target, conversations, dataclasses.replace(RECIPE, epochs=1, micro_batch=3))
-    parts = [[part.tokens for part in recipe.batch(update).parts] for update in range(5)]
+    parts = [[part.tokens for part in recipe.batch(update).micro_batches] for update in range(5)]
     assert [[len(tokens) for tokens in batch] for batch in parts] == [[3, 3, 2]] * 5
     read = sorted(row.tolist() for batch in parts for tokens in batch for row in tokens)
     texts = sorted(list(each.tokens)[: RECIPE.context] for each in conversations)
@@ -104,7 +104,7 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, conversations: 
     assert layer is not None
     head, alpha, total = SharedHead.of(target.model), step_weights(2, settings.beta), 0
     summed = torch.zeros(2)
-    for part in recipe.batch(0).parts:
+    for part in recipe.batch(0).micro_batches:
         for tokens, chosen in zip(part.tokens, part.chosen, strict=True):
             for start in chosen.nonzero()[:, 0].tolist():
                 text, only = tokens[None, : start + 4], torch.zeros(1, start + 1, dtype=torch.bool)
@@ -206,7 +206,7 @@ def test_the_papers_recipe_is_the_default() -> None:
 
 def test_a_context_that_holds_no_drafts_is_refused() -> None:
     """All other bounds are those of the options, see `tests/mtpc/lab/cli/test_broken_options.py`."""
-    with pytest.raises(MTPCError, match="context must be at least 5"):
+    with pytest.raises(MTPCError, match="need a context of at least 5 tokens"):
         FastMTPSettings(num_drafts=3, context=4)
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import DraftContext
-from mtpc.lab.training.from_conversations import Part
+from mtpc.lab.training.conversation_recipe import MicroBatch
 from mtpc.lab.training.recipes import gumiho_loss as losses
 from mtpc.lab.training.recipes.gumiho_loss import position_losses
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import Session
+from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import gumiho, tiny_target
 
@@ -27,13 +27,13 @@ DRAFTERS: dict[str, Any] = {
 DRAFTS, LENGTH = 4, 14
 
 
-class Recorded(Session):
+class Recorded(ReferenceDrafter):
     """A session that remembers what its window read."""
 
     known: DraftContext
 
-    def _completed(self, known: DraftContext) -> DraftContext:
-        self.known = super()._completed(known)
+    def _with_head_inputs(self, known: DraftContext) -> DraftContext:
+        self.known = super()._with_head_inputs(known)
         return self.known
 
 
@@ -42,13 +42,13 @@ def head() -> SharedHead:
     return SharedHead.of(tiny_target())
 
 
-def texts() -> Part:
+def texts() -> MicroBatch:
     """Two texts with some starts each."""
     target, generator = tiny_target(), torch.Generator().manual_seed(5)
     tokens = torch.randint(target.config.vocab_size, (2, LENGTH), generator=generator)
     chosen = torch.rand(2, LENGTH - DRAFTS - 1, generator=generator) < 0.6
     hidden = target.model(input_ids=tokens).last_hidden_state
-    return Part(hidden, tokens, chosen, SharedHead.of(target))
+    return MicroBatch(hidden, tokens, chosen, SharedHead.of(target))
 
 
 def plain(drafter: Drafter, head: SharedHead, hidden: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,7 +72,7 @@ def plain(drafter: Drafter, head: SharedHead, hidden: Tensor, text: Tensor) -> t
         distance.append(torch.nn.functional.smooth_l1_loss(state, hidden[start + 1 + step]))
     if window:
         places = torch.stack([hidden[start], *states])[None]
-        known = session._completed(DraftContext(places, text[start + 1 : start + steps + 2][None]))
+        known = session._with_head_inputs(DraftContext(places, text[start + 1 : start + steps + 2][None]))
         assert drafter.parallel is not None
         rest = text[start + steps + 2 : start + DRAFTS + 2]
         for place in range(window):

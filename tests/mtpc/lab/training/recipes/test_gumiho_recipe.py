@@ -75,14 +75,14 @@ def test_layers_behind_experts_are_dense_and_start_without_their_mlps(tmp_path: 
 
 def test_more_layers_than_the_targets_are_refused(target: FrozenTarget) -> None:
     for start in (None, make_fastmtp(target.model)):
-        with pytest.raises(MTPCError, match="3 draft layers start from the last ones of the target, which has 2 only"):
+        with pytest.raises(MTPCError, match="3 draft layers cannot start from a target with 2 layers"):
             begun(target, start, layers=3)
 
 
 def test_other_layers_are_refused(target: FrozenTarget) -> None:
-    with pytest.raises(MTPCError, match="has other layers than this training's, or more of them"):
+    with pytest.raises(MTPCError, match="has layers of another shape than this training's, or more"):
         begun(target, make_fastmtp(target.model), normed=False)
-    with pytest.raises(MTPCError, match="has other layers than this training's, or more of them"):
+    with pytest.raises(MTPCError, match="has layers of another shape than this training's, or more"):
         begun(target, begun(target, None), layers=1)
     with pytest.raises(MTPCError, match="the drafter to start from has no autoregressive part"):
         begun(target, make_mtpc("hmm", 4, 2, SIZE, VOCAB))

@@ -15,7 +15,7 @@ def make(circuit: str, token_input: bool = False) -> tuple[CircuitPart, torch.Te
     sizes = {"window": WINDOW, "rank": 1 if circuit == "ff" else 3, "hidden_size": HIDDEN, "vocab_size": VOCAB}
     trunk = {"trunk_size": 8, "token_input": True} if token_input else {}
     part = CircuitPart(CircuitConfig(circuit=circuit, leaf_features=4, component_features=3, **sizes, **trunk))
-    part.head.initialise(torch.randn(VOCAB, HIDDEN))
+    part.head.initialize(torch.randn(VOCAB, HIDDEN))
     return part, torch.randn(4, HIDDEN), torch.randint(VOCAB, (4, WINDOW))
 
 

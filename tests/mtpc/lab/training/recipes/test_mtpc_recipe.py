@@ -95,7 +95,7 @@ def test_every_update_of_every_seed_has_windows_of_its_own(target: FrozenTarget,
         recipe = of_mtpc(target, tmp_path / f"{seed} {update}", seed=seed)
         assert isinstance(recipe, CircuitRecipe)
         expected = training_windows(target, recipe.tokens, MTPC.batch, 4, seed * 2**32 + update)
-        assert torch.equal(torch.cat([part.tokens for part in recipe.batch(update).parts]), expected.tokens)
+        assert torch.equal(torch.cat([part.tokens for part in recipe.batch(update).micro_batches]), expected.tokens)
 
 
 def test_the_rate_of_the_shipped_recipe(target: FrozenTarget, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ def build(circuit: str, leaves: str, features: int = 9, **trunk: int | bool) -> 
     torch.manual_seed(0)
     sizes = {"window": 4, "rank": 3, "hidden_size": HIDDEN, "vocab_size": VOCAB, "leaf_features": features}
     part = CircuitPart(CircuitConfig(circuit=circuit, leaves=leaves, **sizes, **trunk))
-    part.head.initialise(torch.eye(VOCAB, HIDDEN) * 3)
+    part.head.initialize(torch.eye(VOCAB, HIDDEN) * 3)
     return part
 
 

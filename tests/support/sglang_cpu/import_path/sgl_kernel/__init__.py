@@ -1,6 +1,6 @@
-"""Stands in for SGLang's own kernels on a CPU: what SGLang imports by name to serve a dense text model.
+"""CPU shim of SGLang's kernels: the names that SGLang imports to serve a dense text model, see `sglang_cpu`.
 
-See `sglang_cpu`.  A name that is missing here is an ImportError or AttributeError, as with any other build.
+A name that is missing here raises ImportError or AttributeError, as in other builds of ``sgl_kernel``.
 """
 
 import torch
@@ -16,7 +16,7 @@ from sglang_cpu.slots import (
 from sglang_cpu.trees import build_tree_kernel_efficient_cpu, verify_tree_greedy_cpu
 
 if torch.cuda.is_available():
-    raise ImportError("this sgl_kernel only stands in on machines without a GPU; install sglang-kernel.")
+    raise ImportError("This sgl_kernel is a CPU shim for machines without a GPU; install sglang-kernel.")
 
 __all__ = [
     "assign_draft_cache_locs_contiguous_cpu",

@@ -1,4 +1,4 @@
-"""The part of ``sgl_kernel`` that SGLang's n-gram drafter imports."""
+"""Kernels of ``sgl_kernel.speculative`` that SGLang's n-gram drafter imports."""
 
 from sglang_cpu.trees import reconstruct_indices_from_tree_mask
 
