@@ -87,6 +87,13 @@ def intersection(draft: TokenBytes, target: TokenBytes) -> Intersection:
 
     Of several tokens with the same bytes, the first that is no byte fallback counts: it is the one that texts hold.
 
+    Args:
+        draft: Tokens of the drafter's tokenizer.
+        target: Tokens of the target's tokenizer.
+
+    Returns:
+        Pairs of ids with the same bytes.
+
     Raises:
         MTPCError: Where they have no token in common.
     """

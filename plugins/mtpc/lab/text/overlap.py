@@ -58,14 +58,14 @@ def overlap(draft: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase, ids
     of_draft, of_target = token_bytes(draft), token_bytes(target)
     both = intersection(of_draft, of_target)
     share = float(np.isin(ids, both.target).mean()) if len(ids) else float("nan")
-    sizes = [sum(token is not None for token in each.tokens) for each in (of_draft, of_target)]
-    if len(both.draft) == min(sizes) and (both.draft == both.target).all():
+    draft_tokens, target_tokens = (sum(token is not None for token in each.tokens) for each in (of_draft, of_target))
+    if len(both.draft) == min(draft_tokens, target_tokens) and (both.draft == both.target).all():
         method = SAME
     elif longest(of_draft) == 1:
         method = SLRS
     else:
         method = TLI if share >= ENOUGH else SLEM
-    return Overlap(*sizes, len(both.draft), len(ids), share, method)
+    return Overlap(draft_tokens, target_tokens, len(both.draft), len(ids), share, method)
 
 
 def longest(tokens: TokenBytes) -> int:
