@@ -12,12 +12,12 @@ from rich.table import Table
 from mtpc.lab.options.numbers import MOST_TOKENS, Bounds, NumberList
 from mtpc.lab.options.paths import file_to_write, model_folder
 
-app = typer.Typer(help="Build draft vocabularies: the frequent tokens that a drafter scores.", no_args_is_help=True)
+app = typer.Typer(help="Build draft vocabularies, and compare two tokenizers.", no_args_is_help=True)
 
 
 @app.callback()
 def options() -> None:
-    """Build draft vocabularies: the frequent tokens that a drafter scores."""
+    """Build draft vocabularies, and compare two tokenizers."""
 
 
 @app.command("build")
