@@ -32,7 +32,7 @@ class Draft(NamedTuple):
 
     @property
     def host_confidences(self) -> list[list[float]]:
-        """Confidences as nested lists [B][K] on the host; empty where they were not computed."""
+        """Confidences as nested lists [B, K] on the host; empty where they were not computed."""
         return [] if self.confidences is None else self.confidences.tolist()
 
     def first(self, count: int) -> Draft:

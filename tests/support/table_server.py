@@ -21,6 +21,12 @@ vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {accepted}
 AT = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{position}"}} {accepted}\n'
 
 
+class Listener(ThreadingHTTPServer):
+    """Refuses no connection while many clients connect at once on a busy machine."""
+
+    request_queue_size = 128
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers the routes that `mtpc prove` asks for."""
 
@@ -97,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
 def serving(model: TableModel, *, sglang: bool = False) -> Iterator[str]:
     """A running server's address."""
     own = {"model": model, "sglang": sglang, "noise": np.random.default_rng(0), "lock": threading.Lock()}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OwnHandler", (Handler,), own))
+    server = Listener(("127.0.0.1", 0), type("OwnHandler", (Handler,), own))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

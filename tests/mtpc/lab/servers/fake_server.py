@@ -44,6 +44,12 @@ class State:
         self.lock = threading.Lock()
 
 
+class Listener(ThreadingHTTPServer):
+    """Refuses no connection while many clients connect at once on a busy machine."""
+
+    request_queue_size = 128
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers /health, /metrics, /v1/models and /v1/completions; /run as an offline engine does."""
 
@@ -150,7 +156,7 @@ def serving(
     wait for each other.  pause: seconds before each token of a stream.
     """
     state = State(drafting, answer, together, pause)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OwnHandler", (Handler,), {"state": state}))
+    server = Listener(("127.0.0.1", 0), type("OwnHandler", (Handler,), {"state": state}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", state
@@ -161,4 +167,4 @@ def serving(
 
 if __name__ == "__main__":
     Handler.state = State(drafting=True)
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    Listener(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
