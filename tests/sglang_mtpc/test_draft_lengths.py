@@ -186,9 +186,9 @@ def test_steps_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sglang_mtpc.served.announce_cost", said.append)
     monkeypatch.setattr("sglang_mtpc.draft_lengths.seconds_of_first_rank", lambda seconds: 1.0)
     made, calls = worker_lengths(3, 3, COST), list[int]()
-    made.time_steps(calls.append, calls.append, 4)
+    made.time_steps(calls.append, lambda requests: calls.append(requests), 4)
     assert not calls
     made.times_steps = True
-    made.time_steps(calls.append, calls.append, 4)
+    made.time_steps(calls.append, lambda requests: calls.append(requests), 4)
     assert made.controller.cost.drafting == ((1, 1.0), (4, 1.0))
     assert said == [made.controller.cost] and calls

@@ -168,6 +168,6 @@ def test_a_drafter_that_only_copies(target: Path, tmp_path: Path) -> None:
     assert resolved(target, *alone, algorithm="COPYING").speculative_num_draft_tokens == 11
     whole = (COPY[0], "?adaptive=false")
     refused("requires --disable-overlap-schedule", target, *folder, *whole, algorithm="COPYING")
-    refused("the drafter does nothing else", target, *alone, COPY[0], "?copy=false", algorithm="COPYING")
+    refused("this drafter does nothing else", target, *alone, COPY[0], "?copy=false", algorithm="COPYING")
     refused("but with prompt lookup it must be 1", target, *alone, *TREE, algorithm="COPYING")
     refused("from 1 to 256", target, *alone, "--speculative-num-steps", "300", algorithm="COPYING")
