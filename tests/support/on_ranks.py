@@ -11,7 +11,7 @@ from tests.engine.conftest import Models
 from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
-from tests.support.random_hybrid import make_hybrid
+from tests.support.random_hybrid import make_between, make_hybrid, make_subset
 from tests.support.random_models import make_drafter, make_target
 
 VOCABULARY, SIZE = 258, 120  # tokens of the target, and of each draft vocabulary
@@ -39,9 +39,17 @@ def by_language(folder: Path, make: Callable[..., Path], drafts: int, *arguments
     return Made(Models(target, drafter, drafts), make_vocabulary(folder / "vocabulary.json", VOCABULARY))
 
 
+def whole(folder: Path, make: Callable[..., Path], drafts: int) -> Made:
+    """One with an autoregressive part that drafts from every token that its output head has."""
+    target = make_target(folder / "target", seed=3)
+    return Made(Models(target, make(folder / "drafter", target), drafts), None)
+
+
 METHODS: dict[str, Callable[[Path], Made]] = {
     "mtpc": partial(window, circuit="btree"),
     "hybrid": lambda folder: by_language(folder, make_hybrid, 4),
+    "between": lambda folder: whole(folder, make_between, 4),
+    "subset": lambda folder: whole(folder, make_subset, 5),
     "mtpc ff": partial(window, circuit="ff"),
     "mtpc cp": partial(window, circuit="cp"),
     "mtpc hmm": partial(window, circuit="hmm"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mtpc.circuits.params import CircuitParams
 from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, sum_shapes, take_row
 
 TOLERANCE = 1e-9
@@ -82,3 +83,19 @@ def test_gradient_of_log_prob(case: Case) -> None:
         return case.circuit.log_prob(type(params)(leaves, sums), windows)
 
     assert torch.autograd.gradcheck(log_prob, tuple(t.clone().requires_grad_() for t in (leaves, *sums)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_chain_of_the_first_tokens_has_their_distribution(kind: str) -> None:
+    """A circuit that is no chain changes where its last tokens are summed out."""
+    case = Case(kind, 4, 1 if kind == "ff" else 3, 3)
+    params, short = case.params(1), Case(kind, 3, case.rank, 3)
+    sums = case.circuit.leading_sums(tuple(each[0] for each in params.sums), 3)
+    fits = tuple(each.shape for each in sums) == short.circuit.sum_shapes()
+    assert case.circuit.is_chain == fits
+    if fits:
+        windows = short.windows()
+        cut = CircuitParams(params.leaves[:, :3], tuple(each[None] for each in sums))
+        got = short.circuit.log_prob(take_row(cut, 0, len(windows)), windows)
+        expected = torch.from_numpy(case.tables(1)[0].joint.sum(-1)).log().flatten()
+        torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)

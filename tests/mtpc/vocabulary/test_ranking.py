@@ -79,3 +79,10 @@ def test_a_wrong_ranking_is_refused(ranking: Ranking, message: str) -> None:
 def test_no_language_at_all() -> None:
     with pytest.raises(MTPCError, match="no language"):
         Rankings(12, {})
+
+
+def test_a_list_of_tokens_is_in_their_order_unless_it_says_otherwise() -> None:
+    tokens = (3, 1, 2)
+    assert Rankings(5, {"ordered": Ranking(tokens)}).cut("ordered", 2).tolist() == [1, 3]
+    with pytest.raises(MTPCError, match="set"):
+        Rankings(5, {"set": Ranking(tokens, ranked=False)}).cut("set", 2)

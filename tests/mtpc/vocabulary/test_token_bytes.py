@@ -131,6 +131,7 @@ def test_special_tokens_are_apart() -> None:
     for tokenizer in (byte_level(), sentence_piece()):
         end, tool = tokenizer.convert_tokens_to_ids(["<end>", "<tool>"])
         read = token_bytes(tokenizer)
+        assert len(read.tokens) == len(tokenizer)
         assert read.special == {end} and read.tokens[end] is None
         assert read.tokens[tool] == b"<tool>"
 
