@@ -139,12 +139,12 @@ Call = Callable[[int], object]
 
 
 class Sampling(NamedTuple):
-    """What a step at a temperature above 0 does after the target's forward pass, each called with a number.
+    """Work of a sampled step after the target's forward pass; each function is called with a number.
 
     Attributes:
-        sample: Draws the next tokens of so many requests without drafts.
-        verify: Verifies the draft of one request, so many tokens with the one after it, by rejection sampling.
-        draft: Draws the whole drafts of so many requests; None: the drafter has none of its own.
+        sample: Draws the next token of this many requests without draft tokens.
+        verify: Verifies the draft of one request by rejection sampling: this many tokens, the one after the draft included.
+        draft: Samples the whole drafts of this many requests; None: the drafter has none of its own.
     """
 
     sample: Call
@@ -166,11 +166,11 @@ def measure_costs(
     Other processes can only slow a step down, so the minimum is the best estimate.
 
     Args:
-        step: Runs the target for so many tokens, of a request each, and computes their logits.
-        draft: Runs the drafter's whole greedy draft for so many requests; None: it has none of its own.
+        step: Runs the target for this many tokens, one for each of as many requests, with their logits.
+        draft: Runs the drafter's whole greedy draft for this many requests; None: it has none of its own.
         most_tokens: Largest number of tokens of a step.
         most_requests: Largest number of requests of a batch.
-        sampling: What sampled steps do beyond; None: they cost the same.
+        sampling: Further work of sampled steps; None: they cost the same.
         agree: Makes all ranks take the first one's seconds, so that all run ``step`` equally often.
         clock: Returns seconds.
 
