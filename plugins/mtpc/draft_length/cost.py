@@ -143,7 +143,7 @@ class Sampling(NamedTuple):
 
     Attributes:
         sample: Draws the next token of this many requests without draft tokens.
-        verify: Verifies the draft of one request by rejection sampling: this many tokens, the one after the draft included.
+        verify: Verifies the draft of one request by rejection sampling: this many tokens, with the one after the draft.
         draft: Samples the whole drafts of this many requests; None: the drafter has none of its own.
     """
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -11,9 +14,10 @@ from torch import Tensor
 
 from mtpc.draft import Draft, DraftContext, one_hot
 from mtpc.errors import MTPCError
+from mtpc.files.target import Target
 from mtpc.methods.contract import ParallelOnly
 from mtpc.methods.copying import PromptLookupPart
-from mtpc.methods.drafter import Drafter
+from mtpc.methods.drafter import Drafter, check_state
 from mtpc.methods.fastmtp import FastMTP
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
 from mtpc.methods.reference import ReferenceDrafter
@@ -117,3 +121,12 @@ def test_parts_that_do_not_fit_are_refused(base: Any, made: Any, config: Any, me
 def test_the_methods_here_fit() -> None:
     for example in EXAMPLES.values():
         example().check_parts("it")
+
+
+def test_the_state_that_is_read_must_be_between_layers_of_the_target(tmp_path: Path) -> None:
+    for below, count, fits in ((None, 2, True), (1, 2, True), (2, 2, False), (0, 2, False), (2, None, True)):
+        autoregressive = None if below is None else SimpleNamespace(state_below=below)
+        config: Any = SimpleNamespace(autoregressive=autoregressive)
+        refusal = nullcontext() if fits else pytest.raises(MTPCError, match=f"below layer {below} of its target")
+        with refusal:
+            check_state(tmp_path, config, Target(8, 11, count))

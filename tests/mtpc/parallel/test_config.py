@@ -8,7 +8,7 @@ import pytest
 
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
-from mtpc.parallel.config import CircuitConfig
+from mtpc.parallel.config import CircuitConfig, ParallelConfig
 
 FITTING: dict[str, Any] = {
     "circuit": "btree",
@@ -46,3 +46,15 @@ def test_what_no_window_can_be(change: dict[str, Any], expected: str) -> None:
 def test_a_token_that_is_read_is_not_of_the_circuit() -> None:
     assert validated(CircuitConfig, FITTING, "it").circuit_window == 4
     assert validated(CircuitConfig, FITTING | {"token_input": True}, "it").circuit_window == 3
+
+
+def test_keys_that_a_checkpoint_leaves_out_mean_what_they_meant() -> None:
+    """Checkpoints of before have to load: a default is part of the format."""
+    required = {"circuit": "hmm", "window": 4, "rank": 3, "hidden_size": 8, "vocab_size": 11}
+    assert validated(CircuitConfig, required, "it").model_dump() == required | {
+        "leaves": "shared", "leaf_features": 128, "component_features": 32, "sum_features": 32, "trunk_size": 0,
+        "token_input": False,
+    }  # fmt: skip
+    assert validated(ParallelConfig, {"positions": 5}, "it").model_dump() == {
+        "positions": 5, "blocks": 5, "circuit": "ff", "rank": 1, "component_features": 64, "sum_features": 32
+    }  # fmt: skip

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from pydantic import BaseModel
 
 from mtpc.draft import MAX_DRAFTS
 from mtpc.lab.cli.evaluate import evaluate
+from mtpc.lab.cli.main import app
 from mtpc.lab.cli.prove import prove
 from mtpc.lab.cli.recipes import gumiho as gumiho
 from mtpc.lab.cli.recipes import mtpc as mtpc
@@ -24,6 +26,7 @@ from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.methods.mtpc import MTPCConfig
 from mtpc.parallel.config import ParallelConfig
 
+DEFAULTS = Path(__file__).parent / "defaults.json"
 SHIPPED = Path(__file__).parents[4] / "weights" / "byte-target" / "provenance.json"
 RENAMED = {"steps": "updates", "tokens_per_step": "tokens_per_update", "warmup_steps": "warmup"}
 
@@ -73,3 +76,30 @@ def test_circuits_are_trained_by_default_as_the_readme_says() -> None:
 
 def test_options_allow_as_many_drafts_as_drafters() -> None:
     assert MOST_DRAFTS == MAX_DRAFTS
+
+
+def test_defaults_that_users_count_on() -> None:
+    """Of every option of every command: a change is made here as well, and told in the changelog."""
+    commands = {"": typer.main.get_command(app)}
+    found: dict[str, dict[str, Any]] = {}
+    while commands:
+        words, command = commands.popitem()
+        if isinstance(command, typer.core.TyperGroup):
+            commands |= {f"{words} {name}".strip(): each for name, each in sub_commands(command).items()}
+        else:
+            options = [each for each in command.params if each.default not in (None, (), [])]
+            found[words] = {each.name: plain(each.default) for each in options}
+    assert json.loads(DEFAULTS.read_text()) == found
+
+
+def sub_commands(group: Any) -> dict[str, Any]:
+    """The commands of a group, some of which are read from entry points."""
+    context = group.make_context("mtpc", [], resilient_parsing=True)
+    return {name: group.get_command(context, name) for name in group.list_commands(context)}
+
+
+def plain(value: Any) -> Any:
+    """As JSON holds it; a path by its end, as its beginning is where the package lies."""
+    if isinstance(value, Path):
+        return value.name if value.is_absolute() else str(value)
+    return [plain(each) for each in value] if isinstance(value, tuple | list) else value

@@ -33,6 +33,7 @@ def test_the_context_cuts_a_conversation() -> None:
 def test_a_short_answer_gives_no_example() -> None:
     batch = collate([conversation(6, 5)], steps=3, context=100)
     assert not batch.chosen.any()
+    assert not collate([conversation(3, 1)], steps=3, context=100, learn_from="all").chosen.any()
 
 
 def test_some_starts_are_a_run_of_those_that_count_and_another_one_every_time() -> None:
