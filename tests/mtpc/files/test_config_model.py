@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict, short_repr, validated
@@ -58,3 +58,18 @@ def test_where_and_what(values: Any, sentence: str) -> None:
 def test_values_are_shown_on_one_short_line(value: object) -> None:
     assert len(short_repr(value)) < 1000
     assert "\n" not in short_repr(value)
+
+
+class Sizes(Strict):
+    """Of something."""
+
+    width: int
+
+
+def test_strict_values_keep_their_types_and_stay() -> None:
+    sizes = Sizes(width=3)
+    with pytest.raises(ValidationError):
+        sizes.width = 4
+    for wrong in ({"width": "3"}, {"width": 3, "height": 4}, {"width": True}):
+        with pytest.raises(ValidationError):
+            Sizes.model_validate(wrong)

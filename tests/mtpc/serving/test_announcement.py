@@ -15,3 +15,5 @@ def test_says_what_drafts_and_what_it_takes(tmp_path: Path) -> None:
         f"{tmp_path} is an MTPC drafter and drafts up to 5 tokens; 2 by its autoregressive part, 3 by prompt lookup; "
         "drafting from all 9 tokens; weights 1.2 MB; V1 runner."
     )
+    alone = startup_line(tmp_path, MTPC(), Shares(0, 4), "drafting from all 9 tokens")
+    assert "drafts up to 4 tokens" in alone and "prompt lookup" not in alone
