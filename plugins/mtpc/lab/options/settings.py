@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature
 from typing import Any, get_args, get_type_hints
 
-from typer.models import OptionInfo
+from typer.models import ParameterInfo
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class After:
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Return a typer command in which parameters that are dataclasses are replaced by an option for each field.
 
-    A field is an option where its type is `Annotated` with `typer.Option`; its default becomes the option's default.
-    Fields that are dataclasses are expanded in turn, and all other fields keep their default. The options come in the
-    order of the fields, see also `After`.
+    A field is an option where its type is `Annotated` with `typer.Option` or `typer.Argument`; its default becomes the
+    option's default. Fields that are dataclasses are expanded in turn, and all other fields keep their default. The
+    options come in the order of the fields, see also `After`.
 
     Args:
         command: A function whose parameters are typer options or dataclasses.
@@ -61,7 +61,7 @@ def _fields(kind: Any) -> Iterator[tuple[str, Any, Any]]:
     hints = get_type_hints(kind, include_extras=True)
     for each in sorted(fields(kind), key=lambda each: each.name in inherited):
         hint = hints[each.name]
-        if is_dataclass(hint) or any(isinstance(other, OptionInfo) for other in get_args(hint)[1:]):
+        if is_dataclass(hint) or any(isinstance(other, ParameterInfo) for other in get_args(hint)[1:]):
             yield each.name, hint, Parameter.empty if each.default is MISSING else each.default
 
 
