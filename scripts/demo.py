@@ -23,7 +23,8 @@ from transformers import AutoTokenizer
 from mtpc.errors import MTPCError
 from mtpc.lab.bench import report
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
-from mtpc.lab.bench.run import BenchPlan, run_plan
+from mtpc.lab.bench.run import run_plan
+from mtpc.lab.bench.settings import BenchPlan
 from mtpc.lab.servers.connection import Connection
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.engine_registry import find_engine, must_be_installed

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.lab.distill.client import SampledCompletion, SamplingOptions, complete
+from mtpc.lab.distill.client import SampledCompletion, complete
+from mtpc.lab.distill.settings import SamplingOptions
 from mtpc.lab.servers.connection import Connection
 from mtpc.lab.servers.engine import ServerSettings
 from mtpc.lab.servers.server import running

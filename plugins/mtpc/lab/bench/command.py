@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 
 from rich.console import Console
 
@@ -14,7 +13,8 @@ from mtpc.errors import MTPCError
 from mtpc.lab.bench import report
 from mtpc.lab.bench.measure import Measurement
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER
-from mtpc.lab.bench.run import BenchPlan, run_plan
+from mtpc.lab.bench.run import run_plan
+from mtpc.lab.bench.settings import BenchOptions
 from mtpc.lab.console import progress_on
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
@@ -25,61 +25,7 @@ from mtpc.lab.targets.folder import stated_sizes
 from mtpc.lab.text.prompts import Prompt, prompt_length, read_prompts
 
 
-@dataclass(frozen=True)
-class BenchOptions:
-    """The options of `mtpc bench`: folders to serve, or the addresses of two running servers.
-
-    Attributes:
-        engine: Name of the engine.
-        offline: Whether to measure the engine in one process without a server.
-        target: Folder of the target.
-        drafter: Drafter checkpoint.
-        num_drafts: Draft tokens per decoding step; None for the number that the drafter was trained for.
-        ngram: Setting of the engine's own n-gram drafter; None for the engine's default.
-        no_ngram: Whether to leave the n-gram drafter out.
-        url: Address of a running server with the drafter.
-        baseline_url: Address of a running server without one.
-        server_arguments: Further arguments of all servers.
-        drafter_arguments: Further arguments of the server with the drafter.
-        draft_times: Whether to time the drafting calls.
-        prompts: File of prompts.
-        out: Folder for results and logs.
-    """
-
-    engine: str
-    offline: bool
-    target: Path | None
-    drafter: Path | None
-    num_drafts: int | None
-    ngram: Ngram | None
-    no_ngram: bool
-    url: str | None
-    baseline_url: str | None
-    server_arguments: tuple[str, ...]
-    drafter_arguments: tuple[str, ...]
-    draft_times: bool
-    prompts: Path
-    out: Path
-
-    def __post_init__(self) -> None:
-        if (self.url is None) != (self.baseline_url is None):
-            given, other = ("--url", "--baseline-url") if self.baseline_url is None else ("--baseline-url", "--url")
-            raise MTPCError(f"{given} requires {other}: give a server with the drafter and one without.")
-        if self.url is None and (self.target is None or self.drafter is None):
-            raise MTPCError(
-                "--target or --drafter is missing: give both to start servers, or --url and --baseline-url of two "
-                "running ones."
-            )
-        if self.url is not None and self.offline:
-            raise MTPCError("--offline cannot be combined with --url, because it starts engines: leave one out.")
-        if self.url is not None and self.drafter is not None:
-            raise MTPCError("--drafter cannot be combined with --url, which names running servers: leave one out.")
-        if self.ngram is not None and (self.no_ngram or self.url is not None):
-            other = "--no-ngram" if self.no_ngram else "--url, which names running servers"
-            raise MTPCError(f"--ngram {self.ngram} cannot be combined with {other}: leave one out.")
-
-
-def engine_ngram(request: BenchOptions, plan: BenchPlan, engine: Engine, console: Console) -> Ngram | None:
+def engine_ngram(request: BenchOptions, engine: Engine, console: Console) -> Ngram | None:
     """Choose the setting of the engine's own n-gram drafter.
 
     Returns:
@@ -90,8 +36,8 @@ def engine_ngram(request: BenchOptions, plan: BenchPlan, engine: Engine, console
     """
     if request.no_ngram:
         return None
-    ngram = request.ngram or engine.ngram
-    obstacle = engine.ngram_obstacle(ngram, plan.temperatures)
+    ngram = request.parsed_ngram or engine.ngram
+    obstacle = engine.ngram_obstacle(ngram, request.plan.temperatures)
     if obstacle is None:
         return ngram
     sentence = f"{engine.title}'s own n-gram drafter cannot be measured: {obstacle}."
@@ -102,7 +48,7 @@ def engine_ngram(request: BenchOptions, plan: BenchPlan, engine: Engine, console
 
 
 def server_settings(
-    request: BenchOptions, plan: BenchPlan, engine: Engine, longest_prompt: int, ngram: Ngram | None
+    request: BenchOptions, engine: Engine, longest_prompt: int, ngram: Ngram | None
 ) -> dict[str, ServerSettings]:
     """Return the settings of the servers to start, by name: no drafter, the drafter, and the engine's n-gram drafter.
 
@@ -110,7 +56,6 @@ def server_settings(
 
     Args:
         request: The user's options.
-        plan: What is measured.
         engine: The engine.
         longest_prompt: Tokens of the longest prompt.
         ngram: Setting of the n-gram drafter; None to leave it out.
@@ -120,13 +65,13 @@ def server_settings(
     """
     assert request.target is not None and request.drafter is not None  # checked by BenchOptions
     num_drafts = resolve_num_drafts(request.drafter, request.num_drafts, stated_sizes(request.target))
-    length = longest_prompt + plan.max_tokens + max(num_drafts, 0 if ngram is None else ngram.drafts)
-    plain = ServerSettings(request.target, max(plan.batch_sizes), length, extra=request.server_arguments)
-    extra = plain.extra + request.drafter_arguments
+    length = longest_prompt + request.plan.max_tokens + max(num_drafts, 0 if ngram is None else ngram.drafts)
+    plain = ServerSettings(request.target, max(request.plan.batch_sizes), length, extra=tuple(request.server_arg or ()))
+    extra = plain.extra + tuple(request.drafter_arg or ())
     drafted = replace(plain, drafter=request.drafter, num_drafts=num_drafts, extra=extra)
     others = {} if ngram is None else {f"n-gram {ngram}": replace(plain, ngram=ngram)}
     settings = {NO_DRAFTER: plain, DRAFTER: drafted, **others}
-    return {name: engine.as_released(one, plan.temperatures) for name, one in settings.items()}
+    return {name: engine.as_released(one, request.plan.temperatures) for name, one in settings.items()}
 
 
 def plugin_notes(engine: Engine, servers: Mapping[str, Server], temperatures: Sequence[float]) -> list[str]:
@@ -144,7 +89,7 @@ def plugin_notes(engine: Engine, servers: Mapping[str, Server], temperatures: Se
 
 @contextmanager
 def servers_of(
-    request: BenchOptions, plan: BenchPlan, engine: Engine, prompts: Sequence[Prompt], console: Console
+    request: BenchOptions, engine: Engine, prompts: Sequence[Prompt], console: Console
 ) -> Iterator[dict[str, Server]]:
     """Yield the servers by name: the running ones, or those that are started and stopped afterwards."""
     if request.url is not None and request.baseline_url is not None:
@@ -152,19 +97,18 @@ def servers_of(
         yield {name: Server(url.rstrip("/"), []) for name, url in urls.items()}
         return
     must_be_installed(engine)
-    ngram = engine_ngram(request, plan, engine, console)
-    settings = server_settings(request, plan, engine, max(map(prompt_length, prompts)), ngram)
+    ngram = engine_ngram(request, engine, console)
+    settings = server_settings(request, engine, max(map(prompt_length, prompts)), ngram)
     console.print(f"starting {engine.title} for each of: {', '.join(settings)} ...", highlight=False)
     with side_by_side(engine, settings, request.out, request.draft_times) as servers:
         yield servers
 
 
-def run_benchmark(request: BenchOptions, plan: BenchPlan, console: Console) -> None:
+def run_benchmark(request: BenchOptions, console: Console) -> None:
     """Measure, print the tables and write results.json, results.md and results.png.
 
     Args:
         request: The user's options.
-        plan: What is measured.
         console: Where tables and progress are printed.
 
     Raises:
@@ -181,11 +125,11 @@ def run_benchmark(request: BenchOptions, plan: BenchPlan, console: Console) -> N
         progress.console.print(f"{name}: {measurement.tokens_per_second:.1f} tokens/s", highlight=False)
         progress.advance(bar)
 
-    with servers_of(request, plan, engine, prompts, console) as servers, progress:
-        progress.update(bar, total=plan.measurements(len(servers)))
-        points = run_plan(engine, servers, prompts, plan, on_measurement)
+    with servers_of(request, engine, prompts, console) as servers, progress:
+        progress.update(bar, total=request.plan.measurements(len(servers)))
+        points = run_plan(engine, servers, prompts, request.plan, on_measurement)
     facts = {
-        "plan": asdict(plan),
+        "plan": asdict(request.plan),
         "prompts": str(request.prompts),
         "servers": [shlex.join(server.command) for server in servers.values()],
         "plugin": {name: server.plugin for name, server in servers.items()},
@@ -193,7 +137,7 @@ def run_benchmark(request: BenchOptions, plan: BenchPlan, console: Console) -> N
         "target": None if request.target is None else str(request.target),
         "drafter": None if request.drafter is None else str(request.drafter),
     }
-    notes = plugin_notes(engine, servers, plan.temperatures)
+    notes = plugin_notes(engine, servers, request.plan.temperatures)
     report.write(request.out, points, facts | {"notes": notes}, notes)
     plot.save(request.out / "results.png", points)
     report.show(points, console, notes)

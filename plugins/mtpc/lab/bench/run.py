@@ -4,40 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mtpc.errors import MTPCError
 from mtpc.lab.bench.measure import Measurement, measure
 from mtpc.lab.bench.results import Point
+from mtpc.lab.bench.settings import BenchPlan
 from mtpc.lab.servers.engine import Engine
 from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import Server
 from mtpc.lab.text.prompts import Prompt
 
 WARM_UP_TOKENS = 32
-
-
-@dataclass(frozen=True)
-class BenchPlan:
-    """What a benchmark measures.
-
-    Attributes:
-        batch_sizes: Numbers of concurrent requests.
-        temperatures: Sampling temperatures; 0 is greedy.
-        max_tokens: Tokens of a completion.
-        rounds: Measurements of each server at each point, interleaved, so that drift of the machine cancels.
-        requests: Minimum number of requests in a measurement; there are at least two for each slot of the batch.
-    """
-
-    batch_sizes: tuple[int, ...]
-    temperatures: tuple[float, ...]
-    max_tokens: int
-    rounds: int = 2
-    requests: int = 8
-
-    def measurements(self, servers: int) -> int:
-        """Return the number of measurements of the whole plan on ``servers`` servers."""
-        return servers * self.rounds * len(self.batch_sizes) * len(self.temperatures)
 
 
 def choose_prompts(prompts: Sequence[Prompt], plan: BenchPlan, batch_size: int) -> list[Prompt]:

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, Field
 
 from mtpc.files.config_model import validated_json
+from mtpc.lab.distill.settings import SamplingOptions
 from mtpc.lab.servers.connection import COMPLETIONS, Connection
-
-
-@dataclass(frozen=True)
-class SamplingOptions:
-    """Sampling parameters. The defaults are those of the FastMTP paper's answers (appendix A).
-
-    Attributes:
-        max_tokens: Longest output, in tokens.
-        temperature: Sampling temperature; 0 is greedy.
-        top_p: Probability mass of nucleus sampling; 1 is off.
-        top_k: Number of candidates; 0 is off.
-    """
-
-    max_tokens: int
-    temperature: float = 0.6
-    top_p: float = 0.95
-    top_k: int = 20
-
-    def body(self) -> dict[str, Any]:
-        """Return the sampling fields of a completion request."""
-        body = {"max_tokens": self.max_tokens, "temperature": self.temperature, "top_p": self.top_p}
-        return {**body, "top_k": self.top_k} if self.top_k else body
 
 
 @dataclass(frozen=True)

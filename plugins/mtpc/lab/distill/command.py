@@ -4,61 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from mtpc.errors import MTPCError
 from mtpc.files import provenance
 from mtpc.lab.console import progress_on
 from mtpc.lab.distill.questions import read_questions
-from mtpc.lab.distill.run import Distillation, DistillationPlan
+from mtpc.lab.distill.run import Distillation
+from mtpc.lab.distill.settings import DistillRequest
 from mtpc.lab.servers.engine import ServerSettings
 from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
 from mtpc.lab.servers.server import Server, exit_on_signals, running
 from mtpc.lab.text.chat_template import ChatTemplate
 
 
-@dataclass(frozen=True)
-class DistillRequest:
-    """Options of `mtpc distill` that do not belong to the plan.
-
-    Attributes:
-        target: Folder of the chat model.
-        out: Folder of the conversations.
-        engine: Engine to start, "vllm" or "sglang".
-        url: Address of a running server. None starts an engine.
-        server_arguments: Additional arguments of the engine.
-        offline: Whether to run the engine in a process without a server (vLLM only).
-        questions: File of questions to answer first.
-
-    Raises:
-        MTPCError: ``offline`` and ``url`` are both given.
-    """
-
-    target: Path
-    out: Path
-    engine: str = "vllm"
-    url: str | None = None
-    server_arguments: tuple[str, ...] = ()
-    offline: bool = False
-    questions: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.url is not None and self.offline:
-            raise MTPCError(f"--offline starts an engine of its own; remove it, or remove --url {self.url}.")
-
-
 @contextmanager
-def server(request: DistillRequest, plan: DistillationPlan) -> Iterator[Server]:
+def server(request: DistillRequest) -> Iterator[Server]:
     """Provide a server: the one at ``url``, or one that is started and stopped again.
 
     Args:
         request: Options of the command.
-        plan: Plan whose concurrency and lengths the server must support.
 
     Yields:
         The running server.
@@ -71,19 +39,19 @@ def server(request: DistillRequest, plan: DistillationPlan) -> Iterator[Server]:
         return
     engine = find_engine(request.engine, request.offline)
     must_be_installed(engine)
-    settings = ServerSettings(request.target, plan.concurrency, plan.longest, extra=request.server_arguments)
+    plan, extra = request.plan, tuple(request.server_arg or ())
+    settings = ServerSettings(request.target, plan.concurrency, plan.longest, extra=extra)
     with exit_on_signals(), running(engine, settings, request.out / "server.log") as answering:
         yield answering()
 
 
-def distill(request: DistillRequest, plan: DistillationPlan, console: Console) -> Distillation:
+def distill(request: DistillRequest, console: Console) -> Distillation:
     """Generate conversations into ``request.out`` and print a summary.
 
     ``provenance.json`` is written even if the run is interrupted.
 
     Args:
         request: Options of the command.
-        plan: Amount and sampling of the conversations.
         console: Console for the progress bar and the summary.
 
     Returns:
@@ -92,12 +60,13 @@ def distill(request: DistillRequest, plan: DistillationPlan, console: Console) -
     Raises:
         MTPCError: A setting or file is wrong, or the server does not start or fails.
     """
+    plan = request.plan
     questions = () if request.questions is None else read_questions(request.questions, plan.seed)
     work = Distillation(ChatTemplate(request.target), request.out, plan, questions)
     with progress_on(console) as progress:
         bar = progress.add_task("answer tokens", total=plan.tokens, completed=work.tokens.total())
         if not work.is_complete:
-            with server(request, plan) as served:
+            with server(request) as served:
                 try:
                     work.run(served.url, served.model(), lambda tokens: progress.update(bar, completed=tokens))
                 finally:
@@ -113,7 +82,7 @@ def write_provenance(work: Distillation, request: DistillRequest, served: Server
         target=request.target.name,
         target_provenance=provenance.read(request.target),
         server=served.command or served.url,
-        plan=asdict(work.plan),
+        plan={**asdict(work.plan), "user": asdict(work.plan.user)},
         questions_sha256=None if request.questions is None else sha256(request.questions.read_bytes()).hexdigest(),
         conversations=dict(work.conversations),
         answer_tokens=dict(work.tokens),

@@ -6,16 +6,16 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from mtpc.errors import MTPCError
-from mtpc.lab.distill.client import SampledCompletion, SamplingOptions, complete
+from mtpc.lab.distill.client import SampledCompletion, complete
 from mtpc.lab.distill.documents import Documents
 from mtpc.lab.distill.filters import NearDuplicates, is_repetitive
 from mtpc.lab.distill.questions import Question
+from mtpc.lab.distill.settings import MAX_PROMPT_TOKENS, DistillationPlan, SamplingOptions
 from mtpc.lab.distill.source import source_code_question
 from mtpc.lab.distill.topics import choose_opening
 from mtpc.lab.servers.connection import Connection
@@ -25,39 +25,12 @@ from mtpc.lab.text.conversations import FILE, Conversation, read_conversations, 
 MIN_QUESTION_CHARACTERS = 12
 MIN_ANSWER_TOKENS = 16
 RETRIES = 6  # of a failed request, within half a minute
-MAX_PROMPT_TOKENS = 768  # longest question, chat template and quoted text included
 
 Generate = Callable[[list[int], SamplingOptions, int], Awaitable[SampledCompletion]]  # (prompt, sampling, seed)
 
 
 class ConversationRejected(Exception):  # noqa: N818 (not an error)
     """A conversation was discarded. The message is the reason that is counted."""
-
-
-@dataclass(frozen=True)
-class DistillationPlan:
-    """Amount and sampling of the conversations.
-
-    Attributes:
-        tokens: Answer tokens to stop at, those of earlier runs included.
-        minutes: Time limit in minutes. None: no limit.
-        concurrency: Conversations at a time.
-        seed: Seed of questions and sampling.
-        user: Sampling of user turns that the target generates.
-        answer: Sampling of the answers.
-    """
-
-    tokens: int = 600_000
-    minutes: float | None = None
-    concurrency: int = 32
-    seed: int = 0
-    user: SamplingOptions = field(default_factory=lambda: SamplingOptions(128, temperature=0.8, top_k=50))
-    answer: SamplingOptions = field(default_factory=lambda: SamplingOptions(512))
-
-    @property
-    def longest(self) -> int:
-        """Longest conversation, in tokens."""
-        return self.user.max_tokens + self.answer.max_tokens + MAX_PROMPT_TOKENS
 
 
 class Distillation:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature
 from typing import Any, get_args, get_type_hints
 
-from typer.models import OptionInfo
+from typer.models import ParameterInfo
+
+
+@dataclass(frozen=True)
+class After:
+    """Mark of an option, in its `Annotated`, that comes after another one and not where its field is declared.
+
+    Attributes:
+        option: Name of the other option's field or parameter.
+    """
+
+    option: str
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Return a typer command in which parameters that are dataclasses are replaced by an option for each field.
 
-    A field is an option where its type is `Annotated` with `typer.Option`; its default becomes the option's default.
-    Fields that are dataclasses are expanded in turn, and all other fields keep their default.
+    A field is an option where its type is `Annotated` with `typer.Option` or `typer.Argument`; its default becomes the
+    option's default. Fields that are dataclasses are expanded in turn, and all other fields keep their default. The
+    options come in the order of the fields, see also `After`.
 
     Args:
         command: A function whose parameters are typer options or dataclasses.
@@ -27,6 +39,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         for name, each in parameters.items()
         for option in (_options(made[name]) if name in made else [each.replace(kind=Parameter.KEYWORD_ONLY)])
     ]
+
+    for option in options.copy():
+        for mark in (each for each in get_args(option.annotation)[1:] if isinstance(each, After)):
+            options.remove(option)
+            options.insert(1 + [each.name for each in options].index(mark.option), option)
 
     def run(**given: Any) -> None:
         settings = {name: _make(kind, given) for name, kind in made.items()}
@@ -44,7 +61,7 @@ def _fields(kind: Any) -> Iterator[tuple[str, Any, Any]]:
     hints = get_type_hints(kind, include_extras=True)
     for each in sorted(fields(kind), key=lambda each: each.name in inherited):
         hint = hints[each.name]
-        if is_dataclass(hint) or any(isinstance(other, OptionInfo) for other in get_args(hint)[1:]):
+        if is_dataclass(hint) or any(isinstance(other, ParameterInfo) for other in get_args(hint)[1:]):
             yield each.name, hint, Parameter.empty if each.default is MISSING else each.default
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
@@ -23,6 +21,7 @@ from mtpc.lab.prove.plan import ProvePlan
 from mtpc.lab.prove.recording import Recording, count_requests, record
 from mtpc.lab.prove.repetition import repetition_tests, seeds_repeat
 from mtpc.lab.prove.report import Report, tables, verdict_of
+from mtpc.lab.prove.settings import ProveOptions
 from mtpc.lab.prove.significance import SignificanceTest, adjust_for_all
 from mtpc.lab.prove.uniformity import token_points, uniformity_tests
 from mtpc.lab.text.prompts import read_prompts
@@ -32,40 +31,6 @@ AddTask = Callable[[str, int | None], Callable[[], None]]  # (description, total
 
 def _no_progress(description: str, total: int | None) -> Callable[[], None]:
     return lambda: None
-
-
-@dataclass(frozen=True)
-class ProveOptions:
-    """The options of `mtpc prove`.
-
-    Attributes:
-        url: Address of the server to test.
-        baseline_url: Address of the same server without a drafter.
-        recorded: File that ``--record`` wrote, in place of ``url``.
-        record: File to write the outputs of ``url`` to.
-        prompts: File of prompts.
-        target: Folder of the served model, for its chat template.
-        tie: Largest gap of log-probabilities that rounding may explain.
-        out: Folder for the report.
-    """
-
-    url: str | None
-    baseline_url: str | None
-    recorded: Path | None
-    record: Path | None
-    prompts: Path
-    target: Path | None
-    tie: float
-    out: Path
-
-    def __post_init__(self) -> None:
-        if (self.url is None) == (self.recorded is None):
-            raise MTPCError("give either the URL of a server, or --recorded FILE with the outputs of one.")
-        if self.baseline_url is None and (self.record is None or self.url is None):
-            raise MTPCError(
-                "--baseline-url is missing: give the URL of the same server without a drafter, or --record FILE to "
-                "compare later."
-            )
 
 
 def prove(options: ProveOptions, plan: ProvePlan, console: Console) -> Report | None:

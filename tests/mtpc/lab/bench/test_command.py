@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from mtpc.errors import MTPCError
 from mtpc.lab.bench import command
-from mtpc.lab.bench.command import BenchOptions, run_benchmark, server_settings
-from mtpc.lab.bench.run import BenchPlan
+from mtpc.lab.bench.command import run_benchmark, server_settings
+from mtpc.lab.bench.settings import BenchOptions, BenchPlan
 from mtpc.lab.cli.main import app
 from mtpc.lab.servers import engine_registry
 from mtpc.lab.servers.engine import Engine
@@ -25,7 +25,6 @@ from mtpc.lab.servers.vllm_engine import VLLM, vllm_counters
 
 WEIGHTS = Path(__file__).parents[4] / "weights"
 FAKE = Path(__file__).parents[1] / "servers" / "fake_server.py"
-PLAN = BenchPlan((1,), (0.0,), max_tokens=4, rounds=1, requests=2)
 
 
 @pytest.fixture
@@ -33,18 +32,11 @@ def request_(tmp_path: Path) -> BenchOptions:
     """Everything as it is where the user says nothing."""
     (tmp_path / "prompts.jsonl").write_text('{"text": "x"}\n')
     return BenchOptions(
-        engine="vllm",
-        offline=False,
         target=WEIGHTS / "byte-target",
         drafter=WEIGHTS / "byte-mtpc-hmm-n8",
-        num_drafts=None,
-        ngram=None,
-        no_ngram=False,
-        url=None,
-        baseline_url=None,
-        server_arguments=("--both",),
-        drafter_arguments=("--one",),
-        draft_times=True,
+        server_arg=["--both"],
+        drafter_arg=["--one"],
+        plan=BenchPlan((1,), (0.0,), max_tokens=4, rounds=1, requests=2),
         prompts=tmp_path / "prompts.jsonl",
         out=tmp_path / "out",
     )
@@ -64,7 +56,7 @@ def test_nothing_is_started_without_the_engine(
 ) -> None:
     monkeypatch.setattr(engine_registry, "find_spec", lambda _: None)
     with pytest.raises(MTPCError, match="SGLang is not installed"):
-        run_benchmark(replace(request_, engine="sglang"), PLAN, console)
+        run_benchmark(replace(request_, engine="sglang"), console)
     assert printed(console) == ""
     assert not request_.out.exists()
 
@@ -73,17 +65,17 @@ def test_running_servers_take_the_chat_template_of_a_target(request_: BenchOptio
     request_.prompts.write_text('{"user": "hi"}\n')
     running = replace(request_, drafter=None, url="http://127.0.0.1:1", baseline_url="http://127.0.0.1:2")
     with pytest.raises(MTPCError, match="chat template"):
-        run_benchmark(replace(running, target=None), PLAN, Console(file=StringIO()))
+        run_benchmark(replace(running, target=None), Console(file=StringIO()))
     with pytest.raises(MTPCError, match="byte-target has no chat template"):
-        run_benchmark(running, PLAN, Console(file=StringIO()))
+        run_benchmark(running, Console(file=StringIO()))
 
 
 def test_servers_differ_in_what_drafts_alone(request_: BenchOptions) -> None:
-    plain, drafted, own = server_settings(request_, PLAN, VLLM, 100, Ngram(2, 4, 9)).values()
+    plain, drafted, own = server_settings(request_, VLLM, 100, Ngram(2, 4, 9)).values()
     assert plain.max_length == 100 + 4 + 9  # the longest draft of any
     assert drafted == replace(plain, drafter=request_.drafter, num_drafts=7, extra=("--both", "--one"), plugin=True)
     assert own == replace(plain, ngram=Ngram(2, 4, 9))
-    assert list(server_settings(request_, PLAN, VLLM, 100, None)) == ["no drafter", "drafter"]
+    assert list(server_settings(request_, VLLM, 100, None)) == ["no drafter", "drafter"]
 
 
 @pytest.mark.parametrize("temperatures", [(0.0,), (0.0, 1.0)])
@@ -91,7 +83,8 @@ def test_the_baseline_is_the_engine_as_it_is_released(
     temperatures: tuple[float, ...], request_: BenchOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    settings = server_settings(request_, replace(PLAN, temperatures=temperatures), VLLM, 100, Ngram(2, 4, 9))
+    planned = replace(request_, plan=replace(request_.plan, temperatures=temperatures))
+    settings = server_settings(planned, VLLM, 100, Ngram(2, 4, 9))
     loaded = {name: one.plugin for name, one in settings.items()}
     assert loaded == {"no drafter": False, "drafter": True, "n-gram 2-4:9": max(temperatures) > 0}
 
@@ -113,7 +106,7 @@ def test_servers_without_the_plugin_are_named_below_the_figures(
     fixes: str | None, lines: list[str], request_: BenchOptions, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake(monkeypatch, ngram_plugin_reason=lambda temperatures: fixes)
-    run_benchmark(request_, PLAN, console)
+    run_benchmark(request_, console)
     settings = json.loads((request_.out / "results.json").read_text())["settings"]
     assert settings["notes"] == lines
     assert settings["plugin"] == {"no drafter": False, "drafter": True, "n-gram 2-4:5": fixes is not None}
@@ -140,7 +133,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, **more: object) -> list[list[str]]:
     ("asked", "columns"),
     [
         ({}, ["n-gram 2-4:5"]),
-        ({"ngram": Ngram(3, 5, 7)}, ["n-gram 3-5:7"]),
+        ({"ngram": "3-5:7"}, ["n-gram 3-5:7"]),
         ({"no_ngram": True}, []),
     ],
 )
@@ -152,7 +145,7 @@ def test_the_engines_own_drafter_is_a_column(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started = fake(monkeypatch)
-    run_benchmark(replace(request_, **asked), PLAN, console)
+    run_benchmark(replace(request_, **asked), console)
     assert len(started) == 2 + len(columns)
     results = json.loads((request_.out / "results.json").read_text())
     (point,) = results["points"]
@@ -167,11 +160,11 @@ def test_a_drafter_that_cannot_be_measured_is_left_out_and_said_so(
     request_: BenchOptions, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = fake(monkeypatch, ngram_obstacle=lambda ngram, temperatures: f"it is {ngram} at {temperatures[0]}")
-    run_benchmark(request_, PLAN, console)
+    run_benchmark(request_, console)
     assert len(started) == 2
     assert "Fake's own n-gram drafter cannot be measured: it is 2-4:5 at 0.0.\n" in printed(console)
     with pytest.raises(MTPCError, match=r"cannot be measured: it is 2-9:5 at 0.0.$"):
-        run_benchmark(replace(request_, ngram=Ngram(2, 9, 5)), PLAN, console)
+        run_benchmark(replace(request_, ngram="2-9:5"), console)
     assert len(started) == 2
 
 
@@ -187,10 +180,10 @@ def test_a_drafter_of_another_target_is_refused_before_a_server_starts(
         config = json.loads((WEIGHTS / "byte-target" / "config.json").read_text()) | change
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(MTPCError) as caught:
-            run_benchmark(replace(request_, target=tmp_path), PLAN, console)
+            run_benchmark(replace(request_, target=tmp_path), console)
         assert str(caught.value).endswith(sentence)
     with pytest.raises(MTPCError, match="is an MTPC drafter, but a target was expected"):
-        run_benchmark(replace(request_, target=request_.drafter), PLAN, console)
+        run_benchmark(replace(request_, target=request_.drafter), console)
     assert started == []
     assert printed(console) == ""
     assert not request_.out.exists()

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from mtpc.errors import MTPCError
-from mtpc.lab.options.settings import with_settings
+from mtpc.lab.options.settings import After, with_settings
 
 Size = Annotated[int, typer.Option(min=1, help="How large.")]
 
@@ -81,3 +81,19 @@ def test_the_help_is_the_command_s_and_what_a_class_adds_comes_first() -> None:
     places = [help_.index(f"--{name}") for name in ("target", "name", "size", "width", "last")]
     assert places == sorted(places)
     assert "--fixed" not in help_
+
+
+@dataclass(frozen=True)
+class Moved:
+    """early is declared after others that its option comes before."""
+
+    inner: Inner = field(default_factory=Inner)
+    height: Annotated[int, typer.Option(help="How high.")] = 4
+    early: Annotated[int, After("target"), typer.Option(help="Comes early.")] = 6
+
+
+def test_an_option_comes_after_the_one_that_it_names() -> None:
+    help_ = given(Moved, "--help").output
+    places = [help_.index(f"--{name}") for name in ("target", "early", "width", "height", "last")]
+    assert places == sorted(places)
+    assert given(Moved, "--target=x", "--early=1")["settings"] == Moved(early=1)

@@ -10,7 +10,8 @@ import pytest
 from mtpc.errors import MTPCError
 from mtpc.lab.distill.documents import DOCUMENT_TOKENS, LEADING_QUESTIONS, MAX_DOCUMENTS, TRAILING_QUESTIONS, Documents
 from mtpc.lab.distill.questions import Question, read_questions
-from mtpc.lab.distill.run import MAX_PROMPT_TOKENS, Distillation, DistillationPlan
+from mtpc.lab.distill.run import Distillation
+from mtpc.lab.distill.settings import MAX_PROMPT_TOKENS, DistillationPlan
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.conversations import read_conversations
 from tests.mtpc.lab.chat_folder import make_chat_folder

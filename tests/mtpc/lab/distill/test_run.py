@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from mtpc.errors import MTPCError
 from mtpc.lab.cli.main import app
-from mtpc.lab.distill.client import SamplingOptions
-from mtpc.lab.distill.run import Distillation, DistillationPlan
+from mtpc.lab.distill.run import Distillation
+from mtpc.lab.distill.settings import DistillationPlan, SamplingOptions
 from mtpc.lab.distill.topics import SHARES
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.conversations import FILE, Conversation, read_conversations
@@ -152,6 +152,7 @@ def test_the_command_writes_where_its_text_comes_from(target: Path, tmp_path: Pa
     provenance = json.loads((out / "provenance.json").read_text())
     assert provenance["server"] == url
     assert provenance["plan"]["answer"]["top_p"] == 1.0
+    assert provenance["plan"]["user"] == {"max_tokens": 128, "temperature": 0.8, "top_p": 1.0, "top_k": 50}
     assert sum(provenance["answer_tokens"].values()) >= 500
     assert "discarded" in result.output or "chat" in result.output
 

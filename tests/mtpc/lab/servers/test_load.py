@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.run import BenchPlan, choose_prompts, run_plan
+from mtpc.lab.bench.run import choose_prompts, run_plan
+from mtpc.lab.bench.settings import BenchPlan
 from mtpc.lab.servers.draft_counters import DraftCounters
 from mtpc.lab.servers.engine_registry import find_engine
 from mtpc.lab.servers.load import CompletionParams, Load, ResponseCounters, TimedCompletion, run_load, run_offline

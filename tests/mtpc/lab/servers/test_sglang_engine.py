@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.run import BenchPlan, run_plan
+from mtpc.lab.bench.run import run_plan
+from mtpc.lab.bench.settings import BenchPlan
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.engine import ServerSettings
 from mtpc.lab.servers.load import CompletionParams
