@@ -6,6 +6,7 @@ import pytest
 
 from mtpc.draft_length.cost import (
     ALWAYS_MEASURED,
+    DEFAULT_COSTS,
     FREE_DRAFTS,
     MEASURED_REQUESTS,
     MEASURED_TOKENS,
@@ -101,3 +102,12 @@ def test_ranks_call_as_often_as_the_first_one_says() -> None:
 def test_older_tables_are_read() -> None:
     assert StepCost.model_validate({"drafting": [[1, 0.5]], "fixed": True}).drafting == ((1, 0.5),)
     assert FREE_DRAFTS.step(4, 40) == FREE_DRAFTS.step(4, 0)
+
+
+def test_costs_that_are_neither_measured_nor_set() -> None:
+    """Steps of two to six tokens cost about one of one; the last points of the curves continue beyond them."""
+    for greedy, of_64 in ((True, 4.1), (False, 4.1)):
+        cost = DEFAULT_COSTS.of(greedy)
+        assert cost.read(1) == cost.read(3) == 1.0 and cost.read(64) == of_64
+        assert cost.read(65) > cost.read(64)
+    assert DEFAULT_COSTS.of(greedy=False).draft(1) > DEFAULT_COSTS.of(greedy=True).draft(1)

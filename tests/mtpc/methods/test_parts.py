@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, DraftContext, one_hot
+from mtpc.draft import MAX_DRAFTS, Draft, DraftContext, one_hot
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
 from mtpc.methods.contract import ParallelOnly
@@ -130,3 +130,10 @@ def test_the_state_that_is_read_must_be_between_layers_of_the_target(tmp_path: P
         refusal = nullcontext() if fits else pytest.raises(MTPCError, match=f"below layer {below} of its target")
         with refusal:
             check_state(tmp_path, config, Target(8, 11, count))
+
+
+def test_both_parts_together_draft_no_more_than_any_drafter_may() -> None:
+    parallel = {"positions": MAX_DRAFTS - 2, "blocks": 0}
+    assert layers(steps=2, parallel=parallel).max_drafts == MAX_DRAFTS
+    with pytest.raises(ValueError, match=f"must be at most {MAX_DRAFTS}"):
+        layers(steps=3, parallel=parallel)

@@ -88,7 +88,7 @@ def test_defaults_that_users_count_on() -> None:
             commands |= {f"{words} {name}".strip(): each for name, each in sub_commands(command).items()}
         else:
             options = [each for each in command.params if each.default not in (None, (), [])]
-            found[words] = {each.name: plain(each.default) for each in options}
+            found[words] = {each.opts[0]: plain(each.default) for each in options}
     assert json.loads(DEFAULTS.read_text()) == found
 
 
