@@ -133,7 +133,7 @@ def test_the_state_that_is_read_must_be_between_layers_of_the_target(tmp_path: P
 
 
 def test_both_parts_together_draft_no_more_than_any_drafter_may() -> None:
-    parallel = {"positions": MAX_DRAFTS - 2, "blocks": 0}
-    assert layers(steps=2, parallel=parallel).max_drafts == MAX_DRAFTS
+    values = layers().model_dump() | {"parallel": {"positions": MAX_DRAFTS - 2, "blocks": 0}}
+    assert GumihoConfig.model_validate(values | {"steps": 2}).max_drafts == MAX_DRAFTS
     with pytest.raises(ValueError, match=f"must be at most {MAX_DRAFTS}"):
-        layers(steps=3, parallel=parallel)
+        GumihoConfig.model_validate(values | {"steps": 3})
