@@ -64,12 +64,13 @@ serve: env  ## leave a server with the drafter running (CONFIG=serve_configs/vll
 serve-sglang: env-sglang  ## the same with SGLang (SGLANG_CONFIG=serve_configs/sglang/...)
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(SGLANG_BIN)/python -m sglang.launch_server --config $(SGLANG_CONFIG)
 
-lint: test-env docs  ## ruff, mypy, import-linter, hadolint, and a strict build of the documentation site
+lint: test-env docs  ## ruff, mypy, import-linter, hadolint, the words of the pages, and a strict build of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/*.Dockerfile
+	$(BIN)/python scripts/check_words.py
 
 test:  ## lint and the tests of both engines, side by side, each engine in its own environment (PYTEST=... passes arguments)
 	@PYTEST='$(PYTEST)' scripts/test_both.sh
