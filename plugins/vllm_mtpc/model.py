@@ -175,7 +175,7 @@ class DrafterForCausalLM(nn.Module):
         logger.info(startup_line(self.folder, self.method, shares, from_what, *more))
         if kept is not None and kept >= LARGE_BYTES:
             logger.warning(
-                "--max-num-seqs %d: draft distributions of so many requests take %.1f GB from the KV cache. "
+                "--max-num-seqs %d: draft distributions of this many requests take %.1f GB from the KV cache. "
                 'Lower it, or set "draft_sample_method": "greedy", which stores none of them but lowers the acceptance '
                 "rate above temperature 0.",
                 requests,

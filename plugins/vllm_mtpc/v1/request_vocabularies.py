@@ -49,7 +49,6 @@ class V1RequestVocabularies:
         requests: vLLM's requests by id, to notice ids that are used again.
         pending: Tokens that are not evidence yet, oldest first.
         asynchronous: Whether tokens are copied from a GPU.
-        deferred: Arguments of `record_later`.
 
     Args:
         detector: Detects languages.
@@ -64,7 +63,6 @@ class V1RequestVocabularies:
         self.requests: dict[str, Any] = {}
         self.pending: deque[PendingTokens] = deque()
         self.asynchronous = device.type != "cpu"
-        self.deferred: list[tuple[Sequence[str], Tensor]] = []
 
     @classmethod
     def of(
@@ -120,9 +118,6 @@ class V1RequestVocabularies:
             discard_request_mask: bool [at least B], whether a part of the prompt is still to be prefilled; None for
                 no request.
         """
-        for names, tokens in self.deferred:
-            self.add_tokens(names, tokens, [0] * len(names))
-        self.deferred.clear()
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
         self.remove_requests([name for name, request in self.requests.items() if requests.get(name) is not request])
         for name in ids:
@@ -136,15 +131,6 @@ class V1RequestVocabularies:
             else sampled_token_ids.masked_fill(discard_request_mask[: len(ids), None], -1)
         )
         self.add_tokens(ids, emitted, drafted)
-
-    def record_later(self, requests: Sequence[str], tokens: Tensor) -> None:
-        """Record the tokens of a step without draft tokens at the next `record_step`.
-
-        Args:
-            requests: Ids of known requests.
-            tokens: int [B, 1]; must not be overwritten.
-        """
-        self.deferred.append((requests, tokens))
 
     def add_request(self, request: str, prompt: Sequence[int]) -> None:
         """Add a request, in place of an earlier one with the same id.

@@ -59,21 +59,6 @@ def test_what_waits_is_read_at_once_and_does_not_pile_up(chosen: V1RequestVocabu
     assert not chosen.pending
 
 
-def test_what_is_told_later_is_taken_in_before_what_comes_next(chosen: V1RequestVocabularies) -> None:
-    """Also of a request that is gone since; no draft was verified then."""
-    chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
-    requests = {name: SimpleNamespace(prompt_token_ids=LOW) for name in "ab"}
-    chosen.record_step(torch.full((2, 1), -1), requests, SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []]))
-    chosen.record_later(["a", "b"], torch.tensor([[57], [58]]))
-    chosen.record_later(["b", "a"], torch.tensor([[3], [4]]))
-    requests.pop("b")
-    chosen.record_step(torch.tensor([[5]]), requests, batch)
-    chosen.read_arrived()
-    assert has_read(chosen, "a", [*LOW, 57, 4, 5])
-    assert set(chosen.readings) == {"a"}
-    assert not chosen.tally.totals()[0]
-
-
 def test_a_name_that_is_used_again_is_another_request(chosen: V1RequestVocabularies) -> None:
     batch = SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
     for prompt in (LOW, HIGH):
