@@ -1,7 +1,8 @@
 """The contract of a draft method and of its drafters.
 
 A drafter has an autoregressive part, which engines run step by step, and a parallel part, drafted in one pass after it.
-Either may be empty. Where both are, every draft token comes from prompt lookup.
+Either may be empty. Where both are, every draft token comes from prompt lookup. A drafter with a text part has neither:
+it reads the request's text instead of the target's states.
 Adapters, `mtpc inspect` and the benchmarks use this contract and never a draft method's name. They look draft methods
 up in the registry (`mtpc.methods`).
 """
@@ -17,7 +18,10 @@ from mtpc.autoregressive.config import SHARED_KEYS, AutoregressiveConfig
 from mtpc.files.config_json import FORMAT_VERSION, read_section
 
 if TYPE_CHECKING:
+    import torch
+
     from mtpc.autoregressive.part import AutoregressivePart
+    from mtpc.draft_model.part import TextPart
     from mtpc.methods.drafter import Drafter
     from mtpc.parallel.part import ParallelPart
 
@@ -93,6 +97,7 @@ class DraftMethod(ABC):
         architecture: The model class in config.json, which engines register.
         algorithm: The name for SGLang's ``--speculative-algorithm``.
         config: A `DrafterConfig`.
+        reads_text: Whether its drafters have a text part, and no other part.
     """
 
     name: ClassVar[str]
@@ -101,6 +106,7 @@ class DraftMethod(ABC):
     architecture: ClassVar[str]
     algorithm: ClassVar[str]
     config: ClassVar[type[Any]]
+    reads_text: ClassVar[bool] = False
 
     def to_json(self, config: DrafterConfig) -> dict[str, Any]:
         """Return the whole config.json: the keys that engines read, and the drafter's section."""
@@ -147,6 +153,20 @@ class DraftMethod(ABC):
 
     def parallel(self, config: Any) -> ParallelPart | None:
         """Build the untrained parallel part; None: the drafter has none."""
+        return None
+
+    def text(self, folder: Path, config: Any, tokenizer: str, device: torch.device) -> TextPart | None:
+        """Load the text part; None: the drafter has none.
+
+        Args:
+            folder: The drafter checkpoint.
+            config: Its configuration.
+            tokenizer: Folder or id of the target's tokenizer.
+            device: Where the engine runs.
+
+        Raises:
+            MTPCError: The draft model cannot be loaded, or does not fit the target's tokenizer.
+        """
         return None
 
     def tensor_name(self, name: str) -> str:

@@ -83,7 +83,7 @@ class Drafter(nn.Module):
         steps, owns = config.draft_steps, config.own_drafts > 0
         behind = 0 if steps is None or parallel is None else config.max_drafts - steps
         rules = {
-            "has neither an autoregressive part nor a parallel part": not autoregressive and parallel is None,
+            "has no part that drafts": not autoregressive and parallel is None and not self.method.reads_text,
             "has draft steps, but no autoregressive part": not autoregressive and steps != 0,
             "has an autoregressive part, which must draft at least one token": autoregressive and steps == 0,
             "has a parallel part that needs an autoregressive part before it": (

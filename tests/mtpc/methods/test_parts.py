@@ -104,7 +104,7 @@ def test_a_parallel_part_of_another_kind_follows_the_layers() -> None:
 @pytest.mark.parametrize(
     ("base", "made", "config", "message"),
     [
-        (FastMTP, lambda: None, Config(), "has neither an autoregressive part nor a parallel part"),
+        (FastMTP, lambda: None, Config(), "has no part that drafts"),
         (FastMTP, Successors, Steps(), "has draft steps, but no autoregressive part"),
         (Gumiho, Successors, NoSteps(**layers().model_dump()), "part, which must draft at least one token"),
         (FastMTP, lambda: EXAMPLES["gumiho-ff"]().parallel, Config(), "needs an autoregressive part before it"),
