@@ -15,11 +15,13 @@ class Shares(NamedTuple):
         autoregressive: Tokens of the autoregressive part.
         parallel: Tokens of the parallel part.
         copied: Tokens of prompt lookup beyond the drafter's.
+        text: Tokens of the text part.
     """
 
     autoregressive: int
     parallel: int
     copied: int = 0
+    text: int = 0
 
 
 def startup_line(folder: Path, method: DraftMethod, shares: Shares, vocabularies: str, *more: str) -> str:
@@ -36,11 +38,12 @@ def startup_line(folder: Path, method: DraftMethod, shares: Shares, vocabularies
         "by its autoregressive part": shares.autoregressive,
         "by its parallel part": shares.parallel,
         "by prompt lookup": shares.copied,
+        "by its text part": shares.text,
     }
     parts = ", ".join(f"{count} {what}" for what, count in named.items() if count)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     facts = [
-        f"{folder} is {method.title} and drafts up to {sum(shares[:3])} tokens",
+        f"{folder} is {method.title} and drafts up to {sum(shares)} tokens",
         parts,
         vocabularies,
         f"weights {size / 1e6:.1f} MB",

@@ -17,3 +17,5 @@ def test_says_what_drafts_and_what_it_takes(tmp_path: Path) -> None:
     )
     alone = startup_line(tmp_path, MTPC(), Shares(0, 4), "drafting from all 9 tokens")
     assert "drafts up to 4 tokens" in alone and "prompt lookup" not in alone
+    text = startup_line(tmp_path, MTPC(), Shares(0, 0, text=3), "drafting from the request's text")
+    assert "drafts up to 3 tokens; 3 by its text part; drafting from the request's text" in text
