@@ -21,14 +21,24 @@ def architectures() -> set[str]:
     return {method.architecture for method in draft_methods()}
 
 
+def served_method(vllm_config: Any) -> DraftMethod | None:
+    """Return the draft method of the configured drafter; None: it is not one of this project.
+
+    Args:
+        vllm_config: vLLM's ``VllmConfig`` with a speculative configuration.
+    """
+    draft = vllm_config.speculative_config.draft_model_config
+    served = () if draft is None else draft.architectures or ()
+    return next((method for method in draft_methods() if method.architecture in served), None)
+
+
 def serves(vllm_config: Any) -> bool:
     """Return whether the configured drafter is one of this project.
 
     Args:
         vllm_config: vLLM's ``VllmConfig`` with a speculative configuration.
     """
-    draft = vllm_config.speculative_config.draft_model_config
-    return draft is not None and not architectures().isdisjoint(draft.architectures or ())
+    return served_method(vllm_config) is not None
 
 
 def folder_of(vllm_config: Any) -> Path:
@@ -88,18 +98,19 @@ def check_aux_hidden_states(target: Any, vllm_config: Any) -> None:
 
 
 def install_v1(eagle: Any) -> None:
-    """Make ``EagleProposer(...)`` create `Proposer` for this project's drafters, wherever the class was imported.
+    """Make ``EagleProposer(...)`` create this project's proposer for its drafters, wherever the class was imported.
 
     Args:
         eagle: vLLM's module ``vllm.v1.spec_decode.eagle``.
     """
 
     def choose(cls: type, vllm_config: Any, *_: Any, **__: Any) -> Any:
-        if cls is not eagle.EagleProposer or not serves(vllm_config):
+        if cls is not eagle.EagleProposer or (method := served_method(vllm_config)) is None:
             return object.__new__(cls)
         from vllm_mtpc.v1.proposer import Proposer
+        from vllm_mtpc.v1.text_proposer import TextProposer
 
-        return object.__new__(Proposer)
+        return object.__new__(TextProposer if method.reads_text else Proposer)
 
     eagle.EagleProposer.__new__ = staticmethod(choose)
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that i
 
 # Groups of lines: start-up, a part of a drafter, prompt lookup, a runner or a device, joined where several apply.
 START, AUTOREGRESSIVE, PARALLEL, PROMPT_LOOKUP = "start-up", "autoregressive part", "parallel part", "prompt lookup"
-STATE = "a state between the target's layers"
+STATE, TEXT = "a state between the target's layers", "text part"
 NATIVE = "draft vocabularies of vLLM's own drafters"
 V1, V2, CPU = "V1 runner", "V2 runner", "CPU"
 OFFLINE = "--offline"
@@ -37,6 +37,7 @@ JOIN = ", "
 V1_AUTOREGRESSIVE, V1_PARALLEL, V1_CPU = (JOIN.join((V1, other)) for other in (AUTOREGRESSIVE, PARALLEL, CPU))
 V2_AUTOREGRESSIVE, V2_PARALLEL = (JOIN.join((V2, other)) for other in (AUTOREGRESSIVE, PARALLEL))
 V2_PROMPT_LOOKUP = JOIN.join((V2, PROMPT_LOOKUP))
+V1_TEXT = JOIN.join((V1, TEXT))
 V1_STATE, V2_STATE = (JOIN.join((runner, STATE)) for runner in (V1, V2))
 V1_NATIVE, V2_NATIVE = (JOIN.join((runner, NATIVE)) for runner in (V1, V2))
 _EAGLE, _V2 = "vllm.v1.spec_decode.eagle", "vllm.v1.worker.gpu.spec_decode"
@@ -189,6 +190,15 @@ TABLE = (
     IntegrationPoint(
         V1_AUTOREGRESSIVE, "vllm.v1.worker.gpu_input_batch", "CachedRequestState.__init__", "self * prompt_token_ids",
         "read", "prompt of a request, for language detection",
+    ),
+    IntegrationPoint(
+        V1_TEXT, _PROPOSER, "SpecDecodeBaseProposer.prepare_next_token_ids_padded",
+        "self sampled_token_ids requests gpu_input_batch discard_request_mask",
+        "extended", "adds the emitted tokens to each request's text",
+    ),
+    IntegrationPoint(
+        V1_TEXT, "vllm.distributed", "broadcast_tensor_dict", "tensor_dict",
+        "called", "sends the first rank's draft to the others",
     ),
     IntegrationPoint(
         V1_CPU, "vllm.v1.worker.gpu_input_batch", "CachedRequestState.get_token_id", "self idx",
@@ -515,6 +525,7 @@ def problems(
     prompt_lookup: bool = False,
     native: bool = False,
     state: bool = False,
+    text: bool = False,
 ) -> Iterator[str]:
     """Check the lines that a drafter needs on this machine against the installed vLLM.
 
@@ -524,6 +535,7 @@ def problems(
         prompt_lookup: Whether prompt lookup drafts as well.
         native: Whether it is one of vLLM's own drafters, with draft vocabularies.
         state: Whether it reads a hidden state between the target's layers.
+        text: Whether it has a text part.
 
     Yields:
         One sentence for each line that does not match.
@@ -534,6 +546,7 @@ def problems(
         *[PROMPT_LOOKUP] * prompt_lookup,
         *[NATIVE] * native,
         *[STATE] * state,
+        *[TEXT] * text,
     ]
     return _mismatches({START, *runners(), *parts, *[CPU] * on_cpu()})
 

@@ -1,8 +1,9 @@
 """Makes all tensor-parallel ranks draft the same tokens.
 
-Each rank has a whole copy of the parallel part.  A reduction over ranks may leave different bits on each of them, so
-all ranks draft from the first rank's states.  All ranks must also have the same drafter.  Otherwise they would write
-keys and values of different tokens into their KV caches, without any error.
+Only the first rank has a text part, and the others receive its draft.  Each rank has a whole copy of the parallel part.
+A reduction over ranks may leave different bits on each of them, so all ranks draft from the first rank's states.  All
+ranks must also have the same drafter.  Otherwise they would write keys and values of different tokens into their KV
+caches, without any error.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Any
 
 from torch import Tensor
 from vllm.distributed import (
+    broadcast_tensor_dict,
     get_tensor_model_parallel_rank,
     get_tensor_model_parallel_world_size,
     get_tp_group,
     tensor_model_parallel_all_gather,
 )
 
+from mtpc.draft_model.part import TextDraft
 from mtpc.serving import ranks as serving_ranks
 from mtpc.target_head.rows import Ranks
 from vllm_mtpc.additional_config import vocabulary_values
@@ -35,6 +38,18 @@ def of_first_rank(states: Tensor) -> Tensor:
     """
     gathered: Tensor = tensor_model_parallel_all_gather(states.contiguous(), dim=0)
     return gathered[: len(states)]
+
+
+def draft_of_first_rank(draft: TextDraft | None) -> TextDraft:
+    """Broadcast the draft of the text part, which only the first rank has.
+
+    Args:
+        draft: The first rank's draft; None on the others.
+
+    Returns:
+        The first rank's draft.
+    """
+    return TextDraft(**broadcast_tensor_dict(None if draft is None else draft._asdict()))
 
 
 def head_ranks() -> Ranks:

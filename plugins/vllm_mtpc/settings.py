@@ -20,6 +20,7 @@ from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import integration_points
 from vllm_mtpc.additional_config import (
     SECTION,
+    check_reads_text,
     uses_prompt_lookup,
     v1_uses_prompt_lookup,
     v2_uses_prompt_lookup,
@@ -72,12 +73,15 @@ def check_settings(
     method = method_of(folder)
     config = method.read_config(folder)
     autoregressive = config.autoregressive
+    if method.reads_text:
+        check_reads_text(additional, folder)
     copying, parallel = uses_prompt_lookup(additional, not config.own_drafts), config.draft_steps is not None
     for problem in integration_points.problems(
         autoregressive=autoregressive is not None,
         parallel=parallel,
         prompt_lookup=copying,
         state=autoregressive is not None and autoregressive.state_below is not None,
+        text=method.reads_text,
     ):
         raise MTPCError(problem)
     served = target_of(target)
@@ -130,9 +134,11 @@ def check_complete(vllm_config: Any) -> None:
     """
     if vllm_config.speculative_config is None or not serves(vllm_config):
         return
-    _, config = drafter_of(vllm_config)
+    method, config = drafter_of(vllm_config)
     speculative, additional = vllm_config.speculative_config, vllm_config.additional_config
-    if vllm_config.use_v2_model_runner:
+    if method.reads_text:
+        _check_text_runner(vllm_config)
+    elif vllm_config.use_v2_model_runner:
         v2_uses_prompt_lookup(additional, config, speculative.num_speculative_tokens, folder_of(vllm_config))
     else:
         async_scheduling = vllm_config.scheduler_config.async_scheduling
@@ -153,14 +159,14 @@ def target_of(model_config: Any) -> Target:
 
 
 def _check_parallel_only(folder: Path, settings: dict[str, Any], additional: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the settings of a drafter without an autoregressive part, which is replicated on every rank."""
+    """Check the settings of a drafter without an autoregressive part, which is not sharded over ranks."""
     if vocabulary_values(additional):
         raise MTPCError(
             f"additional-config {SECTION} sets a draft vocabulary, which requires a drafter with an autoregressive "
             f"part, but {folder} has none: remove it."
         )
     if settings.get(RANKS) not in (None, 1):
-        raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is replicated on every rank: set it to 1.")
+        raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is not sharded over ranks: set it to 1.")
     return {RANKS: 1}
 
 
@@ -179,6 +185,15 @@ def _check_autoregressive(
             f"{RANKS} is {settings[RANKS]!r}, but {folder} is sharded over all {ranks} ranks: set it to {ranks}."
         )
     autoregressive.check_ranks(ranks, folder)
+
+
+def _check_text_runner(vllm_config: Any) -> None:
+    """Check that a drafter which reads the request's text is served by the V1 runner, with tokens on the host."""
+    reads_text = f"{folder_of(vllm_config)} drafts from the request's text"
+    if vllm_config.use_v2_model_runner:
+        raise MTPCError(f"{reads_text}, which requires the V1 model runner: set VLLM_USE_V2_MODEL_RUNNER=0.")
+    if vllm_config.scheduler_config.async_scheduling:
+        raise MTPCError(f"{reads_text}, which requires synchronous scheduling: add --no-async-scheduling.")
 
 
 def check_verification(method: Any) -> None:

@@ -93,6 +93,24 @@ class RecordingSession(ReferenceDrafter):
         return super().draft(hidden, following, num_drafts, *rest, copied=copied)
 
 
+class RecordingTextPart:
+    """Notes what a text part drafts, greedily, for one text."""
+
+    def __init__(self, loop: Loop, prompt: list[int]) -> None:
+        drafter = loop.drafter
+        self.part = drafter.method.text(loop.folder, drafter.config, str(loop.folder), torch.device("cpu"))
+        self.text = prompt[:1]
+        self.drafts: list[list[int]] = []
+
+    def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
+        assert self.part is not None
+        said = following[0].tolist()
+        self.text += said
+        self.part.add("text", lambda: self.text, said)
+        self.drafts += self.part.draft(["text"], [0.0], num_drafts, None).tokens
+        return Draft(torch.tensor(self.drafts[-1:], dtype=torch.int64).view(1, -1), None)
+
+
 class Loop:
     """A target in transformers and a drafter of any draft method, float32, decoding one text at a time.
 
@@ -112,7 +130,7 @@ class Loop:
         self.cost, self.table = cost, CopyTable.of(drafter)
         self.copies, self.copied = copies, 0
         self.kinds: Counter[tuple[int, int]] = Counter()
-        self.target = FrozenTarget(target)
+        self.target, self.folder = FrozenTarget(target), drafter
         self.drafter = load_drafter(drafter)
         self.head = self.drafter.head(SharedHead.of(self.target.model))
         self.vocabularies = vocabularies
@@ -127,17 +145,21 @@ class Loop:
         """Which of the drafts are the drafter's own."""
         return draft_budget(self.drafter.config, num_drafts, self.copies)
 
+    def recording(self, prompt: list[int]) -> RecordingSession | RecordingTextPart:
+        """What drafts and notes it."""
+        return (RecordingTextPart if self.drafter.method.reads_text else RecordingSession)(self, prompt)
+
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:
         """The drafts of every step of a greedy text of ``length`` tokens after the prompt."""
-        session = RecordingSession(self, prompt)
+        session = self.recording(prompt)
         decode_speculatively(self.states, session, prompt, length, num_drafts, 0.0)
         return session.drafts
 
     @torch.inference_mode()
     def drafts_after(self, text: list[int], num_drafts: int) -> list[int]:
         """The drafts that follow a text, which is read anew."""
-        session = RecordingSession(self, text)
+        session = self.recording(text)
         hidden, _ = self.states(torch.tensor(text[:-1]))
         session.draft(hidden[None], torch.tensor([text[1:]]), num_drafts)
         return session.drafts[0]

@@ -23,6 +23,7 @@ from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.loop import Loop
 from tests.engine.prompts import prompts
 from tests.engine.server import Server, speculative_config, tokens
+from tests.support import random_echo
 from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
@@ -34,7 +35,7 @@ from vllm_mtpc.additional_config import draft_settings, uses_prompt_lookup, voca
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
-PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft", "hybrid")]
+PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft", "hybrid", "echo")]
 ASKED, SAMPLES = 50, 3000  # prompts whose drafts are compared, and windows of a chi-square test
 CHUNK = 256  # tokens that a step reads at most
 SMALL, CAPITAL = "it was the best of ", "IT WAS THE WORST OF "
@@ -124,6 +125,12 @@ def subset(folder: Path) -> Case:
     return Case(Models(target, make_subset(folder / "drafter", target), 5), target, WHOLE)
 
 
+def echo(folder: Path) -> Case:
+    """A text part, whose drafts differ in length."""
+    target = make_target(folder / "target", seed=3)
+    return Case(Models(target, random_echo.make_echo(folder / "drafter", target), 5), target, schedule=schedule(5, 2))
+
+
 def by_language(folder: Path) -> dict[str, Any]:
     """Settings of the draft vocabulary."""
     return {"vocabulary": str(make_vocabulary(folder / "vocabulary.json", VOCABULARY)), "size": SIZE}
@@ -138,6 +145,7 @@ CASES = {
     "copying": copying_alone,
     "between": between,
     "subset": subset,
+    "echo": echo,
 }
 
 
@@ -151,7 +159,7 @@ class Served(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "between")))
+@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "between", "echo")))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("served")
@@ -179,6 +187,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         },
     ) as server:
         yield Served(case, server, loop, exact, folder)
+    random_echo.forget_method()
 
 
 def lines(file: Path) -> list[str]:
@@ -341,4 +350,7 @@ def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
 
 def test_every_family_has_a_case() -> None:
     register_method()
-    assert {method.name for method in draft_methods()} == {name.partition(",")[0] for name in CASES}
+    random_echo.register_method()
+    names = {method.name for method in draft_methods()}
+    random_echo.forget_method()
+    assert names == {name.partition(",")[0] for name in CASES}

@@ -15,6 +15,7 @@ from mtpc.serving import ranks as alike
 from vllm_mtpc import ranks
 from vllm_mtpc.native import restrict as native
 from vllm_mtpc.v1.proposer import Proposer
+from vllm_mtpc.v1.text_proposer import TextProposer
 from vllm_mtpc.v2.speculator import Speculator
 
 CPU = torch.device("cpu")
@@ -22,6 +23,7 @@ GROUP = SimpleNamespace(world_size=2, cpu_group="those that speak gloo")
 WORDS = {"language": "none"}
 STARTS: dict[str, Callable[[Any], object]] = {
     "V1": lambda config: Proposer(config, CPU),
+    "V1, text": lambda config: TextProposer(config, CPU),
     "V2": lambda config: Speculator(config, CPU, None),
     "native": native.native_vocabularies,
 }

@@ -87,7 +87,7 @@ def test_a_window_is_whole_on_every_rank(target: Path, drafter: Path, own: dict[
 
 def test_a_window_shared_by_ranks_is_refused(target: Path, drafter: Path) -> None:
     settings = {"method": "eagle", "model": str(drafter), "num_speculative_tokens": 7, "draft_tensor_parallel_size": 2}
-    with pytest.raises(MTPCError, match="is replicated on every rank: set it to 1"):
+    with pytest.raises(MTPCError, match="is not sharded over ranks: set it to 1"):
         engine_config(target, settings, ranks=2)
 
 

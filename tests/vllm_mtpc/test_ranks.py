@@ -13,6 +13,7 @@ from torch import Tensor, multiprocessing
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import init_distributed_environment, initialize_model_parallel
 
+from mtpc.draft_model.part import TextDraft
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 from mtpc.target_head.draft_logits import DraftLogits
@@ -80,6 +81,13 @@ def of_v2(states: Tensor) -> tuple[Tensor, Tensor]:
     return made.draft_tokens, made.slot_logits
 
 
+def of_text_parts(rank: int) -> list[tuple[Any, Any]]:
+    """What the first rank alone has drafted: with distributions, without, and with no token."""
+    probs = torch.rand(2, 2, VOCABULARY, generator=torch.Generator().manual_seed(0))
+    drafts = [TextDraft([[1, 2], [3]], probs), TextDraft([[4], []], None), TextDraft([[], []], probs[:, :0])]
+    return [tuple(ranks.draft_of_first_rank(draft if rank == 0 else None)) for draft in drafts]
+
+
 def draft(rank: int, folder: Path) -> None:
     """What one of two ranks drafts with both runners, and what it would if each kept to its own states."""
     torch.set_num_threads(1)
@@ -90,7 +98,7 @@ def draft(rank: int, folder: Path) -> None:
     states = torch.full((ROWS, SIZE), 8.0)
     if rank:
         states[:, 1] = torch.nextafter(states[:, 1], torch.tensor(9.0))
-    shared = [of_v1(states), of_v2(states)]
+    shared = [of_v1(states), of_v2(states), *of_text_parts(rank)]
     for module in (proposer, speculator):
         module.of_first_rank = lambda states: states  # type: ignore[attr-defined]
     torch.save((shared, [of_v1(states), of_v2(states)]), folder / str(rank))
@@ -101,7 +109,12 @@ def test_ranks_draft_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert ranks.tensor_model_parallel_all_gather.__module__.startswith("vllm.")
     multiprocessing.start_processes(draft, (tmp_path,), nprocs=2, start_method="fork")
     (first, alone), (second, other) = (torch.load(tmp_path / str(rank)) for rank in range(2))
-    for one, two, left, right in zip(first, second, alone, other, strict=True):
+    text, received = first[2:], second[2:]
+    assert [tokens for tokens, _ in received] == [tokens for tokens, _ in text] == [[[1, 2], [3]], [[4], []], [[], []]]
+    assert torch.equal(received[0][1], text[0][1]) and text[0][1].shape == (2, 2, VOCABULARY)
+    assert received[1][1] is text[1][1] is None
+    assert received[2][1].shape == text[2][1].shape == (2, 0, VOCABULARY)
+    for one, two, left, right in zip(first[:2], second[:2], alone, other, strict=True):
         assert torch.equal(one[0], two[0])
         assert torch.equal(one[1], two[1])
         assert not torch.equal(left[0], right[0])

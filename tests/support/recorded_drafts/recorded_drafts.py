@@ -18,6 +18,7 @@ V2_LOOP = "vllm.v1.worker.gpu.spec_decode.target_dependent_ar.speculator"
 def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; a second call does nothing."""
     after_import("vllm_mtpc.v1.proposer", lambda module: record_vllm(module.Proposer))
+    after_import("vllm_mtpc.v1.text_proposer", lambda module: record_vllm(module.TextProposer))
     after_import("vllm.v1.spec_decode.llm_base_proposer", lambda module: record_vllm(module.SpecDecodeBaseProposer))
     after_import(V2_LOOP, lambda module: record_vllm(module.TargetDependentARSpeculator))
     after_import("vllm_mtpc.v2.speculator", lambda module: record_vllm(module.Speculator))

@@ -1,0 +1,120 @@
+"""Connects a text part with the requests of vLLM's V1 runner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from mtpc.draft_model.part import TextDraft, TextPart
+from vllm_mtpc.ranks import draft_of_first_rank
+from vllm_mtpc.v1.noise import draft_noise
+
+
+class AddedRequest(NamedTuple):
+    """A request whose text the part has.
+
+    Attributes:
+        request: vLLM's ``CachedRequestState``.
+        num_output: Tokens of its output that the part has.
+    """
+
+    request: Any
+    num_output: int
+
+    def is_continued_by(self, request: Any) -> bool:
+        """Return whether ``request`` is this one with no token taken back."""
+        return request is self.request and len(request.output_token_ids) >= self.num_output
+
+
+class TextDrafts:
+    """Adds the text of each request to the text part, and drafts for those whose prompt is prefilled.
+
+    Protocol of a decoding step: `begin_step` with the emitted tokens, then `draft`.  vLLM leaves out steps in which a
+    request is close to the maximum length; tokens that were emitted then are added with the next ones.  Every
+    tensor-parallel rank makes the same calls.
+
+    Attributes:
+        part: The text part; None on all ranks but the first.
+        added: Requests that the part has, by id, also those that are preempted.
+        ids: Ids of the batch's requests.
+        rows: Their indices without those that cannot have a draft.
+        positions: Position of each request's last accepted token.
+
+    Args:
+        part: The text part; None on all ranks but the first.
+    """
+
+    def __init__(self, part: TextPart | None) -> None:
+        self.part = part
+        self.added: dict[str, AddedRequest] = {}
+        self.ids: list[str] = []
+        self.rows: list[int] = []
+        self.positions: list[int] = []
+
+    def begin_step(self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor) -> None:
+        """Begin a step with the tokens that the target has just emitted.
+
+        Args:
+            ids: Ids of the batch's requests.
+            requests: All unfinished requests of vLLM by id, without these tokens.
+            tokens: int [B, W], -1 where there is no token.
+            unread: bool [B], whether a part of the prompt is still to be prefilled.
+        """
+        self._forget([name for name, one in self.added.items() if not one.is_continued_by(requests.get(name))])
+        self.ids, self.rows, self.positions = list(ids), [], []
+        for row, (name, emitted, waiting) in enumerate(zip(ids, tokens.tolist(), unread.tolist(), strict=True)):
+            request, new = requests[name], [token for token in emitted if token >= 0 and not waiting]
+            self.positions.append(request.num_prompt_tokens + len(request.output_token_ids) + len(new) - 2)
+            if waiting or request.prompt_token_ids is None:  # a prompt of embeddings has no text
+                continue
+            self.rows.append(row)
+            self._add(name, request, new)
+
+    def draft(self, num_drafts: int, temperatures: Sequence[float], generators: dict[int, Generator]) -> TextDraft:
+        """Draft for the requests of `begin_step`.
+
+        Args:
+            num_drafts: Maximum number of draft tokens.
+            temperatures: Temperature of each request; 0 is greedy.
+            generators: Generators of the requests with a seed, by their index in the batch.
+
+        Returns:
+            The same draft on every rank; a request whose prompt is still being prefilled has no draft token.
+        """
+        noise = draft_noise(torch.tensor(self.positions), num_drafts, generators) if any(temperatures) else None
+        if not (num_drafts and self.rows):
+            return TextDraft([[] for _ in self.ids], None)
+        drafted = None
+        if self.part is not None:
+            keys, chosen = [self.ids[row] for row in self.rows], [temperatures[row] for row in self.rows]
+            drafted = self.part.draft(keys, chosen, num_drafts, None if noise is None else noise[self.rows])
+        return self._of_batch(draft_of_first_rank(drafted))
+
+    def _add(self, name: str, request: Any, new: list[int]) -> None:
+        """Add what the part does not have of a request's text, which ends with the tokens ``new``."""
+        before = self.added[name].num_output if name in self.added else 0
+        output = [*request.output_token_ids[before:], *new]
+        if self.part is not None:
+            self.part.add(name, lambda: [*request.prompt_token_ids, *request.output_token_ids, *new], output)
+        self.added[name] = AddedRequest(request, before + len(output))
+
+    def _forget(self, names: list[str]) -> None:
+        """Free the state of requests that are over, or whose text has changed."""
+        if self.part is not None:
+            self.part.forget(names)
+        for name in names:
+            del self.added[name]
+
+    def _of_batch(self, draft: TextDraft) -> TextDraft:
+        """Give the requests without a draft their rows."""
+        tokens: list[list[int]] = [[] for _ in self.ids]
+        for row, drafted in zip(self.rows, draft.tokens, strict=True):
+            tokens[row] = drafted
+        if draft.probs is None or len(self.rows) == len(self.ids):
+            return TextDraft(tokens, draft.probs)
+        probs = draft.probs.new_zeros(len(self.ids), *draft.probs.shape[1:])
+        probs[self.rows] = draft.probs
+        return TextDraft(tokens, probs)

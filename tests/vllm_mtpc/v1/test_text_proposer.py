@@ -1,0 +1,126 @@
+"""The V1 runner's proposer of a text part without an engine: what it loads and says, and how a step is drafted."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mtpc.draft_model.part import TextDraft
+from mtpc.errors import MTPCError
+from mtpc.methods.mtpc import MTPC
+from mtpc.metrics.draft_clock import DraftClock
+from vllm_mtpc.v1 import text_proposer
+from vllm_mtpc.v1.text_drafts import TextDrafts
+from vllm_mtpc.v1.text_proposer import TextProposer
+
+VOCABULARY, DRAFTS = 5, 3
+
+
+class Part:
+    """Drafts one token for the first request, two for the second and so on."""
+
+    vocab_size = VOCABULARY
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[float], int, Any]] = []
+
+    def add(self, key: str, text: Any, emitted: list[int]) -> None:
+        assert text()[-len(emitted) :] == emitted
+
+    def draft(self, keys: list[str], temperatures: list[float], num_drafts: int, noise: Any) -> TextDraft:
+        self.asked.append((temperatures, num_drafts, None if noise is None else tuple(noise.shape)))
+        probs = torch.full((len(keys), len(keys), VOCABULARY), 0.2) if any(temperatures) else None
+        return TextDraft([[row] * (row + 1) for row in range(len(keys))], probs)
+
+    def forget(self, keys: Any) -> None:
+        assert not list(keys)
+
+    def memory(self) -> int:
+        return 12_340_000
+
+
+def bare(**attributes: Any) -> Any:
+    """As much of one as is given."""
+    made = object.__new__(TextProposer)
+    clock = DraftClock(None, metered=True)
+    made.__dict__ |= {"device": torch.device("cpu"), "clock": clock, "num_speculative_tokens": DRAFTS} | attributes
+    return made
+
+
+@pytest.mark.parametrize("probabilistic", [True, False])
+def test_a_step(probabilistic: bool) -> None:
+    part = Part()
+    made = bare(drafts=TextDrafts(part), _enable_probabilistic_draft_probs=probabilistic)  # type: ignore[arg-type]
+    requests = {
+        name: SimpleNamespace(
+            prompt_token_ids=[1, 2], num_prompt_tokens=2, output_token_ids=[], get_token_id=lambda at: 40 + at
+        )
+        for name in "abc"
+    }
+    batch = SimpleNamespace(req_ids=["a", "b", "c"], vocab_size=60, num_tokens_no_spec=[2, 2, 2])
+    said, unread = torch.tensor([[3, 4], [9, 9], [7, -1]]), torch.tensor([False, True, False, False])
+    following, counts = made.prepare_next_token_ids_padded(said, requests, batch, unread)
+    assert (following.tolist(), counts.tolist()) == ([4, 41, 7], [2, 0, 1])
+    for temperatures in (None, [0.0, 1.0, 0.7]):
+        metadata = SimpleNamespace(
+            all_greedy=temperatures is None,
+            temperature=None if temperatures is None else torch.tensor(temperatures, dtype=torch.float64),
+            generators={},
+        )
+        drafts = made.propose(num_speculative_tokens=DRAFTS, sampling_metadata=metadata, target_positions=None)
+        assert drafts == [[0], [], [1, 1]]
+        states = probabilistic and temperatures is not None
+        assert part.asked.pop() == ([0.0, 0.7] if states else [0.0, 0.0], DRAFTS, (2, DRAFTS) if states else None)
+        probs = made.take_last_draft_probs()
+        assert (probs is not None) == states
+        if probs is not None:
+            assert probs.sum((1, 2)).tolist() == pytest.approx([2.0, 0.0, 2.0])
+    assert made.clock.drafts == 2
+    assert made.clock.parts["text"] == pytest.approx(made.clock.seconds, rel=0.5)
+
+
+@pytest.mark.parametrize("is_first_rank", [True, False])
+def test_what_is_loaded(is_first_rank: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    loaded: list[Any] = []
+
+    def load(*given: Any) -> Part:
+        loaded.append(given)
+        return Part()
+
+    method, model = MTPC(), SimpleNamespace(tokenizer="the target's", get_vocab_size=lambda: VOCABULARY)
+    monkeypatch.setattr(method, "text", load)
+    monkeypatch.setattr(text_proposer, "folder_of", lambda config: Path("folder"))
+    monkeypatch.setattr(text_proposer, "drafter_of", lambda config: (method, "its configuration"))
+    config = SimpleNamespace(model_config=model)
+    made = bare(is_first_rank=is_first_rank, vllm_config=config, max_batch_size=4)
+    made._enable_probabilistic_draft_probs = True
+    with caplog.at_level(logging.INFO, "vllm.vllm_mtpc.v1.text_proposer"):
+        made.load_model(SimpleNamespace())
+    group = SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16))
+    made.initialize_attn_backend(SimpleNamespace(kv_cache_groups=[group]))
+    made.dummy_run(8)
+    assert (made.kv_cache_gid, made.block_size, made.supports_mm_inputs) == (0, 16, False)
+    assert loaded == [(Path("folder"), "its configuration", "the target's", made.device)] * is_first_rank
+    assert (made.drafts.part is not None) == is_first_rank
+    sentence = "drafts up to 3 tokens; 3 by its text part; drafting from the request's text; weights 0.0 MB"
+    assert (sentence in caplog.text) == ("the text part takes 12.3 MB" in caplog.text) == is_first_rank
+
+
+def test_a_draft_model_that_cannot_be_loaded_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*given: Any) -> Part:
+        raise MTPCError("the draft model has no tokenizer.")
+
+    method = MTPC()
+    monkeypatch.setattr(method, "text", fail)
+    monkeypatch.setattr(text_proposer, "folder_of", lambda config: Path("folder"))
+    monkeypatch.setattr(text_proposer, "drafter_of", lambda config: (method, None))
+    monkeypatch.setenv("MTPC_REFUSAL", str(tmp_path / "message"))
+    made = bare(is_first_rank=True, vllm_config=SimpleNamespace(model_config=SimpleNamespace(tokenizer="x")))
+    with pytest.raises(SystemExit, match=r"^mtpc: the draft model has no tokenizer\.$"):
+        made.load_model(SimpleNamespace())
+    assert (tmp_path / "message").read_text() == "the draft model has no tokenizer."
