@@ -92,8 +92,8 @@ def check_settings(
         raise MTPCError(f"{folder} is {method.title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
     if pipeline_stages > 1:
         raise MTPCError(
-            f"pipeline_parallel_size must be 1, not {pipeline_stages}: {folder} needs all of the target's layers in "
-            f"one stage."
+            f"pipeline_parallel_size must be 1, not {pipeline_stages}: {folder} is served with all of the target's "
+            f"layers in one stage."
         )
     drafts: Any = settings.get("num_speculative_tokens")
     check_drafts(config, drafts, "num_speculative_tokens", folder, copying)
