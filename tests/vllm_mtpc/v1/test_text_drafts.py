@@ -119,10 +119,10 @@ def test_drafts_of_different_lengths_and_temperatures(runner: Runner) -> None:
 def test_nothing_is_drafted_for_a_prompt_that_is_read_in_parts(runner: Runner) -> None:
     runner.begin("c")
     for _ in range(2):
-        draft = runner.step({"a": [3], "c": None, "b": [5]}, (0.5, 0.5, 0.0), seeds=(1, 2))
+        draft = runner.step({"a": [3], "c": None, "b": [5]}, (0.5, 0.5, 0.7), seeds=(1, 2, 3))
         assert "c" not in runner.part.texts
         assert draft.probs is not None and len(draft.probs) == 3
-    runner.step({"a": [3], "c": [7], "b": [5]}, (0.5, 0.5, 0.0), seeds=(1, 2))
+    runner.step({"a": [3], "c": [7], "b": [5]}, (0.5, 0.5, 0.7), seeds=(1, 2, 3))
     assert runner.part.texts["c"] == [7, 8, 7, 7]
     runner.begin("d", [1])
     assert runner.step({"d": None}, (1.0,)) == ([[]], None)
