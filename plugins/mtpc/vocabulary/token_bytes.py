@@ -32,6 +32,17 @@ class TokenBytes(NamedTuple):
         """Return the bytes of tokens one after the other; special tokens add none."""
         return b"".join(self.tokens[each] or b"" for each in ids)
 
+    def by_bytes(self) -> dict[bytes, int]:
+        """Return the id of each token's bytes.
+
+        Of several tokens with the same bytes, the first that is no byte fallback counts: it is the one that texts hold.
+        """
+        found: dict[bytes, int] = {}
+        for number, text in sorted(enumerate(self.tokens), key=lambda each: (each[0] in self.fallback, each[0])):
+            if text:
+                found.setdefault(text, number)
+        return found
+
 
 class Intersection(NamedTuple):
     """Tokens that two tokenizers have in common, each pair with the same bytes.
@@ -85,7 +96,7 @@ def token_bytes(tokenizer: Any) -> TokenBytes:
 def intersection(draft: TokenBytes, target: TokenBytes) -> Intersection:
     """Return the tokens that both tokenizers have, by their bytes (TLI, algorithm 4 of arXiv:2502.05202).
 
-    Of several tokens with the same bytes, the first that is no byte fallback counts: it is the one that texts hold.
+    Of several tokens with the same bytes, the one of `TokenBytes.by_bytes` counts.
 
     Args:
         draft: Tokens of the drafter's tokenizer.
@@ -97,20 +108,12 @@ def intersection(draft: TokenBytes, target: TokenBytes) -> Intersection:
     Raises:
         MTPCError: Where they have no token in common.
     """
-    of_draft, of_target = _by_bytes(draft), _by_bytes(target)
+    of_draft, of_target = draft.by_bytes(), target.by_bytes()
     pairs = sorted((of_draft[each], of_target[each]) for each in of_draft.keys() & of_target.keys())
     if not pairs:
         raise MTPCError("the two tokenizers have no token in common, so none can draft for the other.")
     ids = np.array(pairs, dtype=np.int64)
     return Intersection(ids[:, 0].copy(), ids[:, 1].copy())
-
-
-def _by_bytes(tokens: TokenBytes) -> dict[bytes, int]:
-    found: dict[bytes, int] = {}
-    for number, text in sorted(enumerate(tokens.tokens), key=lambda each: (each[0] in tokens.fallback, each[0])):
-        if text:
-            found.setdefault(text, number)
-    return found
 
 
 def _of_tiktoken(encoding: Any) -> TokenBytes:
