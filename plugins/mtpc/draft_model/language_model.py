@@ -26,6 +26,7 @@ class LanguageModel:
 
     Attributes:
         vocab_size: V, the number of logits.
+        slots: Number of slots.
         context: Positions of a slot: what was asked for, or what the model was made for where that is less.
         cache: Keys and values.
 
@@ -47,6 +48,7 @@ class LanguageModel:
         heads = config.num_attention_heads
         key_heads = getattr(config, "num_key_value_heads", None) or heads
         head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+        self.slots = slots
         self.context = min(context, getattr(config, "max_position_embeddings", None) or context)
         shape = (config.num_hidden_layers, slots, key_heads, self.context, head_size)
         numbers = sum(weight.numel() for weight in sketch.parameters()) + 2 * torch.Size(shape).numel()

@@ -17,6 +17,7 @@ from mtpc.methods.copying import PromptLookupOnly
 from mtpc.methods.fastmtp import FastMTP
 from mtpc.methods.gumiho import Gumiho
 from mtpc.methods.mtpc import MTPC
+from mtpc.methods.pair import Pair
 
 ENTRY_POINT_GROUP = "mtpc.methods"  # each entry point is a subclass of `DraftMethod`
 
@@ -38,7 +39,7 @@ def draft_methods() -> tuple[DraftMethod, ...]:
     See `broken_methods` for the others.
     """
     others = (method for _, method in _others() if isinstance(method, DraftMethod))
-    return (MTPC(), FastMTP(), Gumiho(), PromptLookupOnly(), *others)
+    return (MTPC(), FastMTP(), Gumiho(), PromptLookupOnly(), Pair(), *others)
 
 
 def broken_methods() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -31,6 +32,11 @@ class TokenBytes(NamedTuple):
     def text_of(self, ids: Iterable[int]) -> bytes:
         """Return the bytes of tokens one after the other; special tokens add none."""
         return b"".join(self.tokens[each] or b"" for each in ids)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the vocabulary: of every token's bytes by id, and of the ids that are special."""
+        listed = [None if token is None else token.hex() for token in self.tokens], sorted(self.special)
+        return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
 
     def by_bytes(self) -> dict[bytes, int]:
         """Return the id of each token's bytes.

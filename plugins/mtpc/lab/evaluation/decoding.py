@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from mtpc.draft_model.part import TextPart
 from mtpc.draw import draw
 from mtpc.lab.targets.frozen import Features, FrozenTarget
 from mtpc.methods.drafter import Drafter
@@ -107,6 +108,64 @@ def speculate(
         new = verified.tokens[0, : accepted + 1].tolist()
         text += cut_after_end(new, end_tokens)
         decoded.accepted.append(accepted)
+    decoded.tokens = text[len(prompt) :][:max_tokens]
+    return decoded
+
+
+@torch.inference_mode()
+def speculate_text(
+    target: FrozenTarget,
+    part: TextPart,
+    prompt: list[int],
+    max_tokens: int,
+    num_drafts: int,
+    *,
+    end_tokens: Collection[int] = (),
+    temperature: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> DecodedText:
+    """Continue a prompt by speculative decoding with a drafter that reads text; see `speculate`.
+
+    Args:
+        target: Frozen target.
+        part: Text part of the drafter; the request is forgotten at the end.
+        prompt: Token ids.
+        max_tokens: Longest output, in tokens.
+        num_drafts: Most draft tokens K per step.
+        end_tokens: Tokens that end the output.
+        temperature: Temperature of target and drafter; 0 is greedy.
+        generator: Source of random numbers. None uses torch's default one.
+
+    Returns:
+        The output with the acceptance of each step.
+    """
+    decoded, session, key = DecodedText(), TargetSession(target), object()
+
+    def uniforms(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    def sample(logits: Tensor) -> int:
+        return int(logits.argmax() if temperature == 0 else draw(probabilities(logits, temperature), uniforms(1)))
+
+    text = list(prompt)
+    new = [sample(session.read(prompt, 0).logits[:, -1])]
+    while True:
+        text += cut_after_end(new, end_tokens)
+        if len(text) - len(prompt) >= max_tokens or text[-1] in end_tokens:
+            break
+        part.add(key, text.copy, new)
+        noise = None if temperature == 0 else uniforms(1, num_drafts)
+        draft = part.draft([key], [temperature], num_drafts, noise)
+        logits = session.read([text[-1], *draft.tokens[0]], len(text) - 1).logits
+        tokens = torch.tensor(draft.tokens, device=target.device).long().view(1, -1)
+        if draft.probs is None:
+            verified = verify_greedy(tokens, logits)
+        else:
+            p = probabilities(logits, temperature)
+            verified = verify_rejection(tokens, draft.probs.to(p.device), p, uniforms(*tokens.shape), uniforms(1))
+        decoded.accepted.append(int(verified.accepted[0]))
+        new = verified.tokens[0, : decoded.accepted[-1] + 1].tolist()
+    part.forget([key])
     decoded.tokens = text[len(prompt) :][:max_tokens]
     return decoded
 

@@ -1,0 +1,125 @@
+r"""Acceptance and cost of a draft model with another tokenizer, without an engine: TLI and SLEM.
+
+    mtpc convert pair runs/smollm2 --target runs/qwen --out runs/pair
+    python -m benchmarks.pairs --target runs/qwen --drafter runs/pair --prompts questions.jsonl --temperatures 0 0.8 \
+        --confidences 0 0.3 --out runs/pairs.json
+
+One request at a time.  "drafting" are milliseconds of a decoding step in the draft model and in translating its tokens,
+"target" those in the target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.arguments import one_sentence
+from benchmarks.questions import read_questions
+from mtpc.draft_model.pair import PairPart
+from mtpc.draft_model.part import TextDraft, TextPart
+from mtpc.files import provenance
+from mtpc.lab.console import console
+from mtpc.lab.evaluation.decoding import speculate_text
+from mtpc.lab.table import Table
+from mtpc.lab.targets.frozen import FrozenTarget, default_device
+from mtpc.methods.drafter import load_drafter
+
+
+class Timed(TextPart):
+    """A text part whose seconds in `draft` and `add` are counted."""
+
+    def __init__(self, part: TextPart) -> None:
+        self.part, self.seconds = part, {"draft": 0.0, "add": 0.0}
+
+    def memory(self) -> int:
+        """See `TextPart.memory`."""
+        return self.part.memory()
+
+    def add(self, *args: Any) -> None:
+        """Time `TextPart.add`."""
+        began = time.perf_counter()
+        self.part.add(*args)
+        self.seconds["add"] += time.perf_counter() - began
+
+    def draft(self, *args: Any) -> TextDraft:
+        """Time `TextPart.draft`."""
+        began = time.perf_counter()
+        draft: TextDraft = self.part.draft(*args)
+        self.seconds["draft"] += time.perf_counter() - began
+        return draft
+
+    def forget(self, keys: Any) -> None:
+        """See `TextPart.forget`."""
+        self.part.forget(keys)
+
+
+@one_sentence
+def main() -> None:
+    """Measure, print a table, and write the figures with their provenance."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", type=Path, required=True)
+    parser.add_argument("--drafter", type=Path, required=True)
+    parser.add_argument("--prompts", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=3, help="prompts of each kind")
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
+    parser.add_argument("--translations", nargs="+", default=["tli", "slem"])
+    parser.add_argument("--drafts", type=int, nargs="+", default=[4])
+    parser.add_argument("--confidences", type=float, nargs="+", default=[0.3])
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    target = FrozenTarget(given.target, device=default_device(), dtype=getattr(torch, given.dtype))
+    drafter = load_drafter(given.drafter, target.facts)
+    questions = read_questions(None, given.prompts, given.target, given.count)
+    part = drafter.method.text(given.drafter, drafter.config, str(given.target), target.device)
+    assert isinstance(part, PairPart)
+    results: list[dict[str, Any]] = []
+    for translation, drafts, confidence, temperature in product(
+        given.translations, given.drafts, given.confidences, given.temperatures
+    ):
+        part.rule, part.min_confidence = translation, confidence
+        timed, generator, tokens = Timed(part), torch.Generator().manual_seed(0), 0
+        accepted: list[int] = []
+        began = time.perf_counter()
+        for question in questions:
+            decoded = speculate_text(
+                target,
+                timed,
+                question.tokens,
+                given.max_tokens,
+                drafts,
+                end_tokens=target.end_tokens,
+                temperature=temperature,
+                generator=generator,
+            )
+            accepted += decoded.accepted
+            tokens += len(decoded.tokens)
+        seconds, steps = time.perf_counter() - began, len(accepted)
+        results.append(
+            {
+                "translation": translation,
+                "drafts": drafts,
+                "confidence": confidence,
+                "temperature": temperature,
+                "acceptance length": round(1 + sum(accepted) / steps, 3),
+                "drafting ms": round(1e3 * timed.seconds["draft"] / steps, 2),
+                "alignment ms": round(1e3 * timed.seconds["add"] / steps, 3),
+                "target ms": round(1e3 * (seconds - sum(timed.seconds.values())) / steps, 1),
+                "tokens/s": round(tokens / seconds, 2),
+            }
+        )
+        print(results[-1], flush=True)
+    given.out.write_text(json.dumps({"results": results, **provenance.collect(prompts=given.prompts.name)}, indent=1))
+    rows = [[str(value) for value in one.values()] for one in results]
+    console().print(Table(f"{given.drafter.name} for {given.target.name}", list(results[0]), rows).to_rich())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""A draft model with another tokenizer than its target, and the state of the requests that it drafts for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from mtpc.draft import one_hot
+from mtpc.draft_model.alignment import AlignedText
+from mtpc.draft_model.language_model import LanguageModel
+from mtpc.draft_model.part import TextDraft, TextPart
+from mtpc.draft_model.translation import StringMatch, TokenIntersection, TokenizerPair, Translation
+from mtpc.errors import MTPCError, first_line
+
+Rule = Literal["tli", "slem"]
+
+
+@dataclass
+class RequestText:
+    """What the draft model knows of a request.
+
+    Attributes:
+        text: Its text in the draft model's tokens.
+        kept: Leading tokens of ``text`` that have not changed since its last draft.
+        cached: Tokens in its slot, from ``offset`` of its text on: the text at its last draft, and that draft.
+        offset: First token of the text that the draft model reads.
+    """
+
+    text: AlignedText
+    kept: int = 0
+    cached: list[int] = field(default_factory=list)
+    offset: int = 0
+
+    def add(self, tokens: Sequence[int]) -> None:
+        """Add tokens of the target."""
+        self.kept = min(self.kept, self.text.extend(tokens))
+
+    def read(self, context: int) -> tuple[list[int], int]:
+        """Return the tokens that the draft model must read, at least one, and the position in the slot of the first.
+
+        Args:
+            context: Most tokens of the text in its slot. A longer text is read again from its last half on.
+        """
+        if len(self.text.ids) - self.offset > context:
+            self.offset, self.cached = len(self.text.ids) - context // 2, []
+        window = self.text.ids[self.offset :]
+        start, last = min(max(0, self.kept - self.offset), len(self.cached)), min(len(self.cached), len(window) - 1)
+        while start < last and self.cached[start] == window[start]:
+            start += 1
+        start = min(start, len(window) - 1)
+        self.cached, self.kept = window, len(self.text.ids)
+        return window[start:], start
+
+
+class PairPart(TextPart):
+    """Drafts with a language model in its own tokens, and translates each draft into tokens of the target.
+
+    Args:
+        model: The draft model.
+        tokenizers: Its tokenizer, and the target's.
+        vocab_size: V of the target.
+        rule: How drafts are translated, TLI or SLEM.
+        min_confidence: A draft ends where the probability that all of it is right falls below this, by the draft
+            model's own probabilities.
+    """
+
+    def __init__(
+        self, model: LanguageModel, tokenizers: TokenizerPair, vocab_size: int, rule: Rule, min_confidence: float
+    ) -> None:
+        self.model, self.tokenizers, self.vocab_size = model, tokenizers, vocab_size
+        self.rule, self.min_confidence = rule, min_confidence
+        self.unwritable = tokenizers.unwritable(model.vocab_size)
+        self.requests: dict[Hashable, RequestText] = {}
+        self.slots: OrderedDict[Hashable, int] = OrderedDict()  # the least recently used first
+
+    def add(self, key: Hashable, text: Callable[[], Sequence[int]], emitted: Sequence[int]) -> None:
+        """See `TextPart.add`."""
+        request = self.requests.get(key)
+        if request is None:
+            tokenizers = self.tokenizers
+            own = AlignedText(tokenizers.target.tokens, tokenizers.own, tokenizers.special)
+            request, emitted = self.requests.setdefault(key, RequestText(own)), text()
+        request.add(emitted)
+
+    def forget(self, keys: Iterable[Hashable]) -> None:
+        """See `TextPart.forget`."""
+        for key in keys:
+            self.requests.pop(key, None)
+            self.slots.pop(key, None)
+
+    def memory(self) -> int:
+        """See `TextPart.memory`."""
+        return self.model.memory()
+
+    @torch.inference_mode()
+    def draft(
+        self, keys: Sequence[Hashable], temperatures: Sequence[float], num_drafts: int, noise: Tensor | None
+    ) -> TextDraft:
+        """See `TextPart.draft`; requests without a slot get empty drafts."""
+        num_drafts = min(num_drafts, self.model.context // 2)
+        drafts: list[Translation | None] = [None] * len(keys)
+        reads = {}
+        for row in self._with_slots(keys):
+            request, uniforms = self.requests[keys[row]], None if noise is None else noise[row]
+            if request.text.ids:
+                reads[row] = request.read(self.model.context - num_drafts)
+                drafts[row] = self._translation(temperatures[row], uniforms)
+        for place in range(1, num_drafts + 1):
+            if not reads:
+                break
+            rows, reading = list(reads), list(zip(*reads.values(), strict=True))
+            logits = self.model.read([self.slots[keys[row]] for row in rows], *map(list, reading))
+            logits, reads = logits.index_fill_(1, self.unwritable, -torch.inf), {}
+            for row, row_logits in zip(rows, logits, strict=True):
+                draft, cached = drafts[row], self.requests[keys[row]].cached
+                assert draft is not None
+                draft.choose(row_logits)
+                if place < num_drafts and not draft.ended and draft.confidence >= self.min_confidence:
+                    reads[row] = [draft.own[-1]], len(cached)
+                    cached.append(draft.own[-1])
+        return self._translated(keys, drafts, num_drafts, any(temperatures))
+
+    def _with_slots(self, keys: Sequence[Hashable]) -> list[int]:
+        """Give each request a slot, and return the rows of those that have one.
+
+        A request in the batch keeps its slot; others lose theirs, the one that has not drafted for the longest first.
+        """
+        known = [key for key in keys if key in self.slots]
+        for key in known:
+            self.slots.move_to_end(key)
+        for key in keys[: self.model.slots]:
+            if key in self.slots:
+                continue
+            if len(self.slots) < self.model.slots:
+                self.slots[key] = min(set(range(self.model.slots)) - set(self.slots.values()))
+            elif (oldest := next(iter(self.slots))) not in keys:
+                self.slots[key] = self.slots.pop(oldest)
+                self.requests[oldest].cached = []
+        return [row for row, key in enumerate(keys) if key in self.slots]
+
+    def _translation(self, temperature: float, uniforms: Tensor | None) -> Translation:
+        """Begin the draft of a request."""
+        if self.rule == "slem":
+            return StringMatch(self.tokenizers)
+        return TokenIntersection(self.tokenizers, temperature, uniforms if temperature > 0 else None)
+
+    def _translated(
+        self, keys: Sequence[Hashable], drafts: Sequence[Translation | None], num_drafts: int, sampled: bool
+    ) -> TextDraft:
+        """Translate all drafts, and state their distributions over the target's vocabulary."""
+        made = [
+            ([], []) if draft is None else draft.translated(self.requests[key].text.tail, num_drafts)
+            for key, draft in zip(keys, drafts, strict=True)
+        ]
+        tokens = [row for row, _ in made]
+        if not sampled:
+            return TextDraft(tokens, None)
+        width = max(map(len, tokens))
+        filled = torch.tensor([row + [0] * (width - len(row)) for row in tokens], dtype=torch.int64).view(-1, width)
+        probs = one_hot(filled, self.vocab_size)
+        for row, (_, stated) in enumerate(made):
+            for place, each in enumerate(stated):
+                probs[row, place].zero_()[self.tokenizers.common[1]] = each
+        return TextDraft(tokens, probs)
+
+
+def load_tokenizer(folder: Path | str) -> Any:
+    """Load a tokenizer of transformers.
+
+    Args:
+        folder: A folder or an id.
+
+    Raises:
+        MTPCError: There is none, or a damaged one.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # transformers raises any exception for a damaged folder
+        raise MTPCError(f"{folder} holds no tokenizer that can be loaded: {first_line(error)}.") from None

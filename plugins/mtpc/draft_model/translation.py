@@ -1,0 +1,153 @@
+"""How the tokens of a draft model become tokens of the target: TLI and SLEM (arXiv:2502.05202, algorithms 4 and 2)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from mtpc.draft_model.alignment import continuation
+from mtpc.draft_model.encoder import ByteEncoder
+from mtpc.draw import draw_tokens
+from mtpc.vocabulary.special_tokens import same_meaning, special_tokens
+from mtpc.vocabulary.token_bytes import intersection
+
+
+class TokenizerPair(NamedTuple):
+    """The tokenizers of a draft model and of its target.
+
+    Attributes:
+        own: The draft model's.
+        target: The target's.
+        special: The draft model's special token for each special token of the target with the same meaning.
+        ends: The target's special token for each of these tokens of the draft model.
+        common: int64 [2, N], the ids of all common tokens: the draft model's, and the target's.
+    """
+
+    own: ByteEncoder
+    target: ByteEncoder
+    special: dict[int, int]
+    ends: dict[int, int]
+    common: Tensor
+
+    @classmethod
+    def of(cls, draft: Any, target: Any) -> Self:
+        """Compare two tokenizers of transformers.
+
+        Args:
+            draft: The draft model's.
+            target: The target's.
+
+        Raises:
+            MTPCError: They have no token in common, or one cannot decode single tokens.
+        """
+        own, targets = ByteEncoder(draft), ByteEncoder(target)
+        special = same_meaning(special_tokens(target), special_tokens(draft))
+        # Of several tokens with one meaning, a draft writes the one that ends the target's turns.
+        last = sorted(special.items(), key=lambda each: each[0] == target.eos_token_id)
+        ends = {mine: theirs for theirs, mine in last}
+        both = intersection(own.tokens, targets.tokens)
+        plain = torch.stack([torch.from_numpy(both.draft), torch.from_numpy(both.target)])
+        return cls(own, targets, special, ends, torch.cat([plain, torch.tensor(list(ends.items())).view(-1, 2).T], 1))
+
+    def unwritable(self, vocab_size: int) -> Tensor:
+        """Return the draft model's ids that mean nothing to the target, int64: other special tokens and padding."""
+        tokens = self.own.tokens.tokens
+        written = {number for number, token in enumerate(tokens) if token} | self.ends.keys()
+        return torch.tensor([number for number in range(vocab_size) if number not in written], dtype=torch.int64)
+
+
+class Translation(ABC):
+    """One request's draft while it grows.
+
+    Protocol: `choose` for each of its tokens, then `translated`.
+
+    Attributes:
+        own: The tokens so far, the draft model's ids.
+        confidence: Probability that all of them are right, by the draft model.
+        ended: Whether the last one ends the text.
+    """
+
+    def __init__(self, pair: TokenizerPair) -> None:
+        self.pair, self.confidence, self.ended = pair, 1.0, False
+        self.own: list[int] = []
+
+    def choose(self, logits: Tensor) -> None:
+        """Add the next token.
+
+        Args:
+            logits: float32 [V'] of the draft model, -inf for tokens that cannot be translated.
+        """
+        token, confidence = self._choose(logits)
+        self.own.append(token)
+        self.confidence *= confidence
+        self.ended = token in self.pair.ends
+
+    @abstractmethod
+    def _choose(self, logits: Tensor) -> tuple[int, float]:
+        """Return a token, and the largest probability that a token has."""
+
+    @abstractmethod
+    def translated(self, tail: list[int], num_drafts: int) -> tuple[list[int], list[Tensor]]:
+        """Return the draft in the target's tokens.
+
+        Args:
+            tail: The last tokens of the request's text, the target's ids.
+            num_drafts: K, most tokens.
+
+        Returns:
+            The tokens, and the distribution of each over the common tokens, float32 [N]; no distributions where the
+            draft is deterministic.
+        """
+
+
+class TokenIntersection(Translation):
+    """TLI: draws from the draft model's distribution over the common tokens.
+
+    Args:
+        pair: The tokenizers.
+        temperature: Of the request; 0 is greedy.
+        uniforms: float64 [K], in [0, 1), the noise of each token. None where the temperature is 0.
+    """
+
+    def __init__(self, pair: TokenizerPair, temperature: float, uniforms: Tensor | None) -> None:
+        super().__init__(pair)
+        self.temperature, self.uniforms = torch.tensor([temperature]), uniforms
+        self.columns: list[int] = []
+        self.probs: list[Tensor] = []
+
+    def _choose(self, logits: Tensor) -> tuple[int, float]:
+        common = logits[self.pair.common[0]]
+        largest, column = common.max(0)
+        confidence = (largest - logits.logsumexp(0)).exp()
+        if self.uniforms is not None:
+            place = len(self.own)
+            column, probs = draw_tokens(common[None], self.temperature, self.uniforms[place : place + 1])
+            self.probs.append(probs[0])
+        self.columns.append(int(column))
+        return int(self.pair.common[0, self.columns[-1]]), float(confidence)
+
+    def translated(self, tail: list[int], num_drafts: int) -> tuple[list[int], list[Tensor]]:
+        """See `Translation.translated`."""
+        return self.pair.common[1, self.columns].tolist(), self.probs
+
+
+class StringMatch(Translation):
+    """SLEM: the most probable text of the draft model, in the target's tokens.
+
+    Proposed tokens have no distribution: a target accepts each with its own probability of it.
+    """
+
+    def _choose(self, logits: Tensor) -> tuple[int, float]:
+        largest, token = logits.max(0)
+        return int(token), float((largest - logits.logsumexp(0)).exp())
+
+    def translated(self, tail: list[int], num_drafts: int) -> tuple[list[int], list[Tensor]]:
+        """See `Translation.translated`."""
+        written = self.pair.own.tokens.text_of(self.own)
+        tokens = continuation(self.pair.target, tail, written)
+        if self.ended:
+            tokens.append(self.pair.ends[self.own[-1]])
+        return tokens[:num_drafts], []

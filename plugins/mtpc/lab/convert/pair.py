@@ -1,0 +1,60 @@
+"""A drafter checkpoint that names a draft model with another tokenizer (`mtpc convert pair`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mtpc.draft_model.pair import load_tokenizer
+from mtpc.draft_model.translation import TokenizerPair
+from mtpc.errors import MTPCError
+from mtpc.files.hub import is_hub_id, local_folder
+from mtpc.lab.targets.folder import check_folder, stated_sizes
+from mtpc.lab.text.overlap import SAME, TLI, Overlap, overlap
+from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.methods.pair import Pair, PairConfig, Rule
+
+
+def convert_pair(
+    draft: str, target: Path, out: Path, texts: Sequence[int], translation: Rule | None = None, **settings: Any
+) -> tuple[PairConfig, Overlap]:
+    """Write a drafter checkpoint for a draft model and a target.
+
+    Args:
+        draft: Folder of the draft model, or ``owner/name[@revision]`` of the Hugging Face Hub.
+        target: Folder of the target.
+        out: Folder to write.
+        texts: Tokens of texts in the target's tokenizer, to measure the overlap.
+        translation: How tokens are translated. None: by common tokens where nearly all tokens of the text are common,
+            else by text.
+        **settings: Further keys of `PairConfig` that the user has set.
+
+    Returns:
+        The configuration, and the overlap of both vocabularies.
+
+    Raises:
+        MTPCError: The target states no sizes, a folder holds no model, or the tokenizers have no token in common.
+    """
+    sizes = stated_sizes(target)
+    if sizes is None:
+        raise MTPCError(f"{target / 'config.json'} has no hidden_size and vocab_size, the sizes of the target.")
+    name, _, revision = draft.partition("@")
+    if not is_hub_id(name):
+        name, revision = str(Path(draft).resolve()), ""
+    folder = local_folder(name, revision or None)
+    check_folder(folder)
+    tokenizers = load_tokenizer(folder), load_tokenizer(target)
+    shared, pair = overlap(*tokenizers, texts), TokenizerPair.of(*tokenizers)
+    config = PairConfig(
+        hidden_size=sizes.hidden_size,
+        vocab_size=sizes.vocab_size,
+        model=name,
+        revision=revision or None,
+        translation=translation or ("tli" if shared.method in (SAME, TLI) else "slem"),
+        draft_tokens=pair.own.tokens.digest(),
+        target_tokens=pair.target.tokens.digest(),
+        **settings,
+    )
+    save_drafter(out, Drafter(Pair(), config), {"target": target.name, "overlap": shared._asdict()})
+    return config, shared
