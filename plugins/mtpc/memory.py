@@ -43,6 +43,21 @@ def check_training_memory(modules: Iterable[nn.Module], name: str) -> None:
     _check_memory(_device_memory(), BYTES_PER_TRAINED_PARAMETER * parameters, f"training {name}")
 
 
+def check_language_model_memory(needed: int, what: str, device: torch.device) -> None:
+    """Check that a draft model with a cache of its own fits on its device.
+
+    Args:
+        needed: Bytes of its weights, keys and values.
+        what: The model and the size of its cache, for the error.
+        device: Where it runs.
+
+    Raises:
+        MTPCError: Where they take more memory than the device has.
+    """
+    available = _machine_memory() if device.type == "cpu" else _device_memory()
+    _check_memory(available, needed, what, "; lower the engine's limit of concurrent requests")
+
+
 def check_batch_memory(
     batch: int, drafts: int, tokens: int, kept: int | None = None, autoregressive: bool = False
 ) -> str:
