@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -87,15 +88,28 @@ class LanguageModel:
     def _forward(self, spans: Sequence[Span], ends: Sequence[int]) -> Tensor:
         """Read spans, and return the logits after some of their T tokens, float32 [len(ends), V]."""
         batch = PackedBatch(spans, self._groups, self._dtype, self._device)
-        logits: Tensor = self._model(
-            batch.tokens,
-            position_ids=batch.positions,
-            use_cache=False,
-            logits_to_keep=torch.tensor(ends, dtype=torch.int64, device=self._device),
-            slot_cache=self.cache,
-            packed_batch=batch,
-        ).logits
+        with _kernels_for(batch.tokens.shape[1]):
+            logits: Tensor = self._model(
+                batch.tokens,
+                position_ids=batch.positions,
+                use_cache=False,
+                logits_to_keep=torch.tensor(ends, dtype=torch.int64, device=self._device),
+                slot_cache=self.cache,
+                packed_batch=batch,
+            ).logits
         return logits[0].float()
+
+
+@contextmanager
+def _kernels_for(count: int) -> Iterator[None]:
+    """Choose the CPU's kernels: for one token, oneDNN's bfloat16 products take 1.7 times as long as torch's own."""
+    onednn: Any = torch.backends.mkldnn
+    before = onednn.enabled
+    onednn.enabled = before and count > 1
+    try:
+        yield
+    finally:
+        onednn.enabled = before
 
 
 def _chunks(spans: Iterable[Span], size: int) -> Iterator[tuple[list[Span], list[int]]]:
