@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtpc.draft_model.slot_cache import PackedBatch, SlotCache, Span
 from mtpc.errors import MTPCError, first_line
@@ -89,15 +90,28 @@ class LanguageModel:
     def _forward(self, spans: Sequence[Span], ends: Sequence[int]) -> Tensor:
         """Read spans, and return the logits after some of their T tokens, float32 [len(ends), V]."""
         batch = PackedBatch(spans, self._groups, self._dtype, self._device)
-        logits: Tensor = self._model(
-            batch.tokens,
-            position_ids=batch.positions,
-            use_cache=False,
-            logits_to_keep=torch.tensor(ends, dtype=torch.int64, device=self._device),
-            slot_cache=self.cache,
-            packed_batch=batch,
-        ).logits
+        with _kernels_for(batch.tokens.shape[1]):
+            logits: Tensor = self._model(
+                batch.tokens,
+                position_ids=batch.positions,
+                use_cache=False,
+                logits_to_keep=torch.tensor(ends, dtype=torch.int64, device=self._device),
+                slot_cache=self.cache,
+                packed_batch=batch,
+            ).logits
         return logits[0].float()
+
+
+@contextmanager
+def _kernels_for(count: int) -> Iterator[None]:
+    """Choose the CPU's kernels: for one token, oneDNN's bfloat16 products take 1.7 times as long as torch's own."""
+    onednn: Any = torch.backends.mkldnn
+    before = onednn.enabled
+    onednn.enabled = before and count > 1
+    try:
+        yield
+    finally:
+        onednn.enabled = before
 
 
 def _chunks(spans: Iterable[Span], size: int) -> Iterator[tuple[list[Span], list[int]]]:
@@ -136,7 +150,7 @@ def _attend(
     return slot_cache.attend(module.layer_idx, query, key, value, scaling, packed_batch), None
 
 
-def _sketch(folder: Path) -> nn.Module:
+def _sketch(folder: Path) -> Any:
     """Return the model without weights, after a check that a slot can hold what it keeps of a request."""
     from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, DynamicCache
     from transformers.cache_utils import DynamicLayer
@@ -146,7 +160,7 @@ def _sketch(folder: Path) -> nn.Module:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         has_encoder = config.is_encoder_decoder  # the decoder that is made of it denies it
         with torch.device("meta"):
-            model: nn.Module = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         layers = DynamicCache(config=config).layers
     except Exception as error:  # transformers raises any exception for a damaged folder
         raise _unloadable(folder, error) from None
