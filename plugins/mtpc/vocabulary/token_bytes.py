@@ -97,7 +97,7 @@ def intersection(draft: TokenBytes, target: TokenBytes) -> Intersection:
     Raises:
         MTPCError: Where they have no token in common.
     """
-    of_draft, of_target = _by_bytes(draft), _by_bytes(target)
+    of_draft, of_target = by_bytes(draft), by_bytes(target)
     pairs = sorted((of_draft[each], of_target[each]) for each in of_draft.keys() & of_target.keys())
     if not pairs:
         raise MTPCError("the two tokenizers have no token in common, so none can draft for the other.")
@@ -105,7 +105,15 @@ def intersection(draft: TokenBytes, target: TokenBytes) -> Intersection:
     return Intersection(ids[:, 0].copy(), ids[:, 1].copy())
 
 
-def _by_bytes(tokens: TokenBytes) -> dict[bytes, int]:
+def by_bytes(tokens: TokenBytes) -> dict[bytes, int]:
+    """Return the token of each text that is a token: of several, the first that is no byte fallback.
+
+    Args:
+        tokens: Of a tokenizer.
+
+    Returns:
+        Ids by bytes, without special tokens.
+    """
     found: dict[bytes, int] = {}
     for number, text in sorted(enumerate(tokens.tokens), key=lambda each: (each[0] in tokens.fallback, each[0])):
         if text:
