@@ -7,13 +7,13 @@ and the drafter's distribution of one token follow the rates of table 3.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 Distribution = Mapping[str, float]
+Drafter = Callable[[str], Distribution]  # from the text so far to the next draft token
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ToyDrafter:
     vocabulary: tuple[str, ...]
     seed: int
 
-    def after(self, text: str) -> dict[str, float]:
+    def __call__(self, text: str) -> dict[str, float]:
         """The next token's distribution."""
         generator = np.random.default_rng([self.seed, *text.encode()])
         return dict(zip(self.vocabulary, generator.dirichlet(np.ones(len(self.vocabulary))).tolist(), strict=True))
@@ -51,22 +51,22 @@ def first_token(text: str, vocabulary: Sequence[str]) -> str:
     return max((each for each in vocabulary if text.startswith(each)), key=len)
 
 
-def psi(drafter: ToyDrafter, target: Sequence[str]) -> dict[str, float]:
+def psi(drafter: Drafter, target: Sequence[str]) -> dict[str, float]:
     """The distribution of algorithm 3's candidate (line 4), summed over all sequences of draft tokens.
 
     Its lookahead: the drafter stops as soon as no longer token of the target can be the first.
     """
-    found: Counter[str] = Counter(dict.fromkeys(target, 0.0))
+    found = dict.fromkeys(target, 0.0)
 
     def extend(text: str, weight: float) -> None:
         if text and not any(len(each) > len(text) and each.startswith(text) for each in target):
             found[first_token(text, target)] += weight
             return
-        for token, probability in drafter.after(text).items():
+        for token, probability in drafter(text).items():
             extend(text + token, weight * probability)
 
     extend("", 1.0)
-    return dict(found)
+    return found
 
 
 def exact_match_rate(target: Distribution, draft: Distribution) -> float:

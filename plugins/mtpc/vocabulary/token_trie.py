@@ -14,9 +14,9 @@ rule that uses it (`mtpc.verify.strings`) is exact whatever the drafter and the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -85,8 +85,31 @@ class TokenTrie:
                 shares = drafted
         return np.concatenate([[stop], (1.0 - stop) * shares / shares.sum()]) if len(shares) else np.ones(1)
 
+    def forks(self, node: int) -> bool:
+        """Whether a node has more than one branch, so that the drafter's probabilities matter there."""
+        return bool(self.children[node + 1] - self.children[node] + (self.token[node] >= 0) > 1)
+
+    def step(self, node: int, probs: np.ndarray | None, uniform: float | None) -> tuple[int, float]:
+        """Draw a branch of a node.
+
+        Args:
+            node: The node.
+            probs: See `NextByteProbs`; not needed where the node does not fork.
+            uniform: In [0, 1). None takes the most probable branch.
+
+        Returns:
+            The child, or -1 where the token ends here, and the log-probability of this branch.
+        """
+        branches = self.branches(node, probs)
+        if uniform is None:
+            branch = int(branches.argmax())
+        else:
+            ends = branches.cumsum()
+            branch = int(np.searchsorted(ends, uniform * ends[-1], side="right"))
+        return int(self.children[node]) + branch - 1 if branch else -1, math.log(branches[branch])
+
     def walk(self, next_byte_probs: NextByteProbs, uniforms: Sequence[float] | None) -> tuple[int, float]:
-        """Draw one token from q. The drafter is called only where a node has more than one branch.
+        """Draw one token from q. The drafter is called only at nodes that fork.
 
         Args:
             next_byte_probs: The drafter.
@@ -95,49 +118,39 @@ class TokenTrie:
         Returns:
             The token, and log q of it.
         """
-        node, text, log_q, depth = 0, b"", 0.0, 0
+        node, text, log_q = 0, b"", 0.0
         while True:
-            branches = self._branches_after(node, text, next_byte_probs)
-            if uniforms is None:
-                branch = int(branches.argmax())
-            else:
-                ends = branches.cumsum()
-                branch = int(np.searchsorted(ends, uniforms[depth] * ends[-1], side="right"))
-            log_q += float(np.log(branches[branch]))
-            if branch == 0:
+            probs = next_byte_probs(text) if self.forks(node) else None
+            below, log_branch = self.step(node, probs, None if uniforms is None else uniforms[len(text)])
+            log_q += log_branch
+            if below < 0:
                 return int(self.token[node]), log_q
-            node, depth = int(self.children[node]) + branch - 1, depth + 1
-            text += bytes([self.byte[node]])
+            node, text = below, text + bytes([self.byte[below]])
+
+    def path(self, token: int) -> list[int]:
+        """Return the nodes from the root to a token; none for a token that is never drafted."""
+        node, nodes = int(self.node_of[token]), []
+        while node >= 0:
+            nodes.append(node)
+            node = int(self.parent[node])
+        return nodes[::-1]
 
     def log_prob(self, token: int, next_byte_probs: NextByteProbs) -> float:
         """Return log q of any token, in one pass over its bytes.
 
         Args:
             token: The token.
-            next_byte_probs: The drafter.
+            next_byte_probs: The drafter; called only at nodes that fork.
 
         Returns:
             log q, -inf for a token that is never drafted.
         """
-        node = int(self.node_of[token])
-        if node < 0:
-            return -np.inf
-        path = [node]
-        while path[-1]:
-            path.append(int(self.parent[path[-1]]))
-        path.reverse()
-        text, log_q = b"", 0.0
-        with np.errstate(divide="ignore"):
-            for above, below in pairwise(path):
-                branch = 1 + below - int(self.children[above])
-                log_q += float(np.log(self._branches_after(above, text, next_byte_probs)[branch]))
-                text += bytes([self.byte[below]])
-            return log_q + float(np.log(self._branches_after(node, text, next_byte_probs)[0]))
-
-    def _branches_after(self, node: int, text: bytes, next_byte_probs: NextByteProbs) -> np.ndarray:
-        """Return `branches` at the node of a text, without a call of the drafter where only one is possible."""
-        count = self.children[node + 1] - self.children[node] + (self.token[node] >= 0)
-        return self.branches(node, next_byte_probs(text) if count > 1 else None)
+        nodes, q = self.path(token), []
+        text = bytes(self.byte[nodes[1:]].tolist())
+        for depth, node in enumerate(nodes):
+            branches = self.branches(node, next_byte_probs(text[:depth]) if self.forks(node) else None)
+            q.append(branches[1 + nodes[depth + 1] - self.children[node] if depth < len(text) else 0])
+        return sum(map(math.log, q)) if q and all(q) else -math.inf
 
 
 def token_trie(
@@ -230,16 +243,19 @@ def check_one_decomposition(draft: TokenBytes, target: TokenBytes) -> None:
     """
     of_draft = by_bytes(draft).keys()
     counts = {text: decompositions(text, of_draft) for text in by_bytes(target)}
-    most, least = max(counts, key=counts.__getitem__, default=b""), min(counts, key=counts.__getitem__, default=b"")
-    if counts.get(most, 1) > 1:
+    ranked = sorted(counts, key=lambda text: (counts[text], text))
+    if ranked and counts[ranked[-1]] > 1:
+        several = [text for text in ranked if counts[text] > 1]
+        example = several[len(several) // 2]
         raise MTPCError(
-            f"method slrs requires a drafter over bytes, but the drafter has {len(of_draft)} tokens and the target's "
-            f"token {_shown(most)} has {counts[most]:,} decompositions into them; use the method tli or slem."
+            f"method slrs requires a drafter over bytes, but the drafter has {len(of_draft):,} tokens and the target's "
+            f"token {_shown(example)} has {counts[example]:,} decompositions into them, others up to "
+            f"{counts[ranked[-1]]:,}; use the method tli or slem."
         )
-    if counts.get(least, 1) < 1:
+    if ranked and counts[ranked[0]] < 1:
         raise MTPCError(
-            f"method slrs requires a drafter that can write every byte, but the target's token {_shown(least)} has no "
-            "decomposition into its tokens; use the method tli."
+            "method slrs requires a drafter that can write every byte, but the target's token "
+            f"{_shown(ranked[0])} has no decomposition into its tokens; use the method tli."
         )
 
 
