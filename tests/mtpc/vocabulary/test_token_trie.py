@@ -11,7 +11,7 @@ import pytest
 
 from mtpc.errors import MTPCError
 from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
-from mtpc.vocabulary.token_bytes import TokenBytes
+from mtpc.vocabulary.token_bytes import TokenBytes, token_bytes
 from mtpc.vocabulary.token_trie import (
     END,
     NextByteProbs,
@@ -20,6 +20,7 @@ from mtpc.vocabulary.token_trie import (
     decompositions,
     token_trie,
 )
+from tests.mtpc.vocabulary.test_token_bytes import TEXTS, byte_level, byte_target, sentence_piece, unigram
 from tests.oracles.heterogeneous import ToyDrafter, psi
 
 SYMBOLS = (256, 257)
@@ -95,6 +96,18 @@ def test_what_a_trie_holds() -> None:
     assert trie.node_of.tolist() == [1, -1, 3, 5, -1, -1, -1, 2, -1]
     assert trie.weight.tolist() == [20, 12, 8, 6, 2, 2]
     assert trie.stop.tolist() == [0, 6 / 12, 1, 4 / 6, 0, 1]
+
+
+def test_real_tokenizers() -> None:
+    """Every token of a text is on the trie with its bytes, also where the tokenizer falls back to bytes."""
+    for tokenizer in (byte_level(), sentence_piece(), unigram(), byte_target()):
+        tokens = token_bytes(tokenizer)
+        ids = [each for text in TEXTS for each in tokenizer(text, add_special_tokens=False).input_ids]
+        trie = token_trie(tokens, np.bincount(ids, minlength=len(tokens.tokens)))
+        for token in {*ids}:
+            assert bytes(trie.byte[trie.path(token)[1:]].tolist()) == tokens.tokens[token]
+        assert trie.weight[0] == len(ids) + (trie.node_of >= 0).sum()
+        assert not [token for token in tokens.special if trie.path(token)]
 
 
 def test_q_is_the_product_and_a_distribution() -> None:
