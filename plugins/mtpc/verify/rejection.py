@@ -26,7 +26,17 @@ def acceptance_probabilities(drafts: Tensor, draft: Tensor, target: Tensor) -> T
     Returns:
         float64 [B, K].
     """
-    p, q = probs_of_drafts(target, drafts).double(), probs_of_drafts(draft, drafts).double()
+    return acceptance_ratio(probs_of_drafts(target, drafts), probs_of_drafts(draft, drafts))
+
+
+def acceptance_ratio(target: Tensor, draft: Tensor) -> Tensor:
+    """Return min(1, p / q) of single tokens, float64; 0 where q <= 0 or q = NaN.
+
+    Args:
+        target: p of each draft token, [...].
+        draft: q of each draft token, [...].
+    """
+    p, q = target.double(), draft.double()
     return torch.where(p < q, p / q.clamp_min(torch.finfo(q.dtype).tiny), ((p > 0) & (q > 0)).to(p.dtype))
 
 

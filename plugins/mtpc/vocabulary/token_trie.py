@@ -1,0 +1,263 @@
+"""A target's vocabulary as a trie over bytes, on which a drafter over bytes drafts whole tokens of the target.
+
+String-level rejection sampling (SLRS, algorithm 3 of arXiv:2502.05202) needs psi(t), the probability that the drafter
+writes the target's token t. For a drafter with a vocabulary of subwords it is a sum over all decompositions of t, and
+their number grows exponentially with the length of t (lemma 3.1). A drafter over bytes has one decomposition of each
+token, but a text of bytes does not say where a token ends. Here each node of the trie does, with a probability that is
+fixed in advance. The probability of a token is then a product of one number per byte and one per node passed::
+
+    q(t) = prod_i  p_draft(byte_i | bytes before, among the node's children) (1 - stop(node before)) * stop(node of t)
+
+So it is a distribution over tokens by construction, it is known for any token at the cost of the token's bytes, and the
+rule that uses it (`mtpc.verify.strings`) is exact whatever the drafter and the stop probabilities are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mtpc.errors import MTPCError
+from mtpc.vocabulary.token_bytes import TokenBytes
+
+END = 256  # the symbol after the 256 bytes, for a drafter that says itself where a token ends
+
+# From the bytes of the token so far to the probabilities of the next symbol, [256], or [257] with `END`. They need not
+# sum to 1. None where the drafter does not know.
+NextByteProbs = Callable[[bytes], np.ndarray | None]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenTrie:
+    """A vocabulary as a trie: N nodes by depth, those of a depth in the order of their bytes, node 0 the root.
+
+    The distribution at a node is over its branches: the token ends here, or one of the children follows. The drafter's
+    bytes are renormalized over the children. Where it gives none of them any probability, or does not know, the
+    children share by their weights. The token ends with the drafter's probability of `END`, among the possible symbols,
+    or for a drafter over 256 bytes with the node's stop probability.
+
+    Attributes:
+        parent: int64 [N], -1 for the root.
+        byte: int64 [N], the last byte of the node's text, -1 for the root.
+        token: int64 [N], the token with the node's text, -1 where there is none.
+        children: int64 [N + 1]; those of node i are children[i] to children[i + 1] - 1.
+        levels: int64 [H + 2], the first node of each depth 0..H, and N.
+        weight: float64 [N], smoothed number of a text's tokens that pass through the node.
+        stop: float64 [N], the share of them that end there: 1 at a leaf, 0 at a node without a token.
+        node_of: int64 [V], the node of each token, -1 for one that is never drafted.
+    """
+
+    parent: np.ndarray
+    byte: np.ndarray
+    token: np.ndarray
+    children: np.ndarray
+    levels: np.ndarray
+    weight: np.ndarray
+    stop: np.ndarray
+    node_of: np.ndarray
+
+    @property
+    def height(self) -> int:
+        """Length of the longest token in bytes, H."""
+        return len(self.levels) - 2
+
+    def branches(self, node: int, probs: np.ndarray | None) -> np.ndarray:
+        """Return the distribution at a node.
+
+        Args:
+            node: The node.
+            probs: See `NextByteProbs`.
+
+        Returns:
+            float64 [1 + children], the probability that the token ends here, then that of each child.
+        """
+        nodes = slice(self.children[node], self.children[node + 1])
+        shares, stop = self.weight[nodes], self.stop[node]
+        if probs is not None:
+            drafted = np.asarray(probs, dtype=np.float64)[self.byte[nodes]]
+            mass, end = drafted.sum(), float(probs[END]) if len(probs) > END and self.token[node] >= 0 else 0.0
+            if len(probs) > END and mass + end > 0:
+                stop = end / (mass + end)
+            if mass > 0:
+                shares = drafted
+        return np.concatenate([[stop], (1.0 - stop) * shares / shares.sum()]) if len(shares) else np.ones(1)
+
+    def forks(self, node: int) -> bool:
+        """Whether a node has more than one branch, so that the drafter's probabilities matter there."""
+        return bool(self.children[node + 1] - self.children[node] + (self.token[node] >= 0) > 1)
+
+    def step(self, node: int, probs: np.ndarray | None, uniform: float | None) -> tuple[int, float]:
+        """Draw a branch of a node.
+
+        Args:
+            node: The node.
+            probs: See `NextByteProbs`; not needed where the node does not fork.
+            uniform: In [0, 1). None takes the most probable branch.
+
+        Returns:
+            The child, or -1 where the token ends here, and the log-probability of this branch.
+        """
+        branches = self.branches(node, probs)
+        if uniform is None:
+            branch = int(branches.argmax())
+        else:
+            ends = branches.cumsum()
+            branch = int(np.searchsorted(ends, uniform * ends[-1], side="right"))
+        return int(self.children[node]) + branch - 1 if branch else -1, math.log(branches[branch])
+
+    def walk(self, next_byte_probs: NextByteProbs, uniforms: Sequence[float] | None) -> tuple[int, float]:
+        """Draw one token from q. The drafter is called only at nodes that fork.
+
+        Args:
+            next_byte_probs: The drafter.
+            uniforms: In [0, 1), [H + 1], one per node. None takes the most probable branch of each node.
+
+        Returns:
+            The token, and log q of it.
+        """
+        node, text, log_q = 0, b"", 0.0
+        while True:
+            probs = next_byte_probs(text) if self.forks(node) else None
+            below, log_branch = self.step(node, probs, None if uniforms is None else uniforms[len(text)])
+            log_q += log_branch
+            if below < 0:
+                return int(self.token[node]), log_q
+            node, text = below, text + bytes([self.byte[below]])
+
+    def path(self, token: int) -> list[int]:
+        """Return the nodes from the root to a token; none for a token that is never drafted."""
+        node, nodes = int(self.node_of[token]), []
+        while node >= 0:
+            nodes.append(node)
+            node = int(self.parent[node])
+        return nodes[::-1]
+
+    def log_prob(self, token: int, next_byte_probs: NextByteProbs) -> float:
+        """Return log q of any token, in one pass over its bytes.
+
+        Args:
+            token: The token.
+            next_byte_probs: The drafter; called only at nodes that fork.
+
+        Returns:
+            log q, -inf for a token that is never drafted.
+        """
+        nodes, q = self.path(token), []
+        text = bytes(self.byte[nodes[1:]].tolist())
+        for depth, node in enumerate(nodes):
+            branches = self.branches(node, next_byte_probs(text[:depth]) if self.forks(node) else None)
+            q.append(branches[1 + nodes[depth + 1] - self.children[node] if depth < len(text) else 0])
+        return sum(map(math.log, q)) if q and all(q) else -math.inf
+
+
+def token_trie(
+    tokens: TokenBytes, counts: np.ndarray | None = None, smoothing: float = 1.0, vocab_size: int | None = None
+) -> TokenTrie:
+    """Build the trie of a vocabulary.
+
+    Special tokens, and all but one of the tokens with the same bytes, are left out: their q is 0.
+
+    Args:
+        tokens: The target's tokens.
+        counts: How often each token occurs in texts, int [V]. None: all alike.
+        smoothing: Added to the count of every token, positive. So it is the smoothing of a unigram model, and no stop
+            probability needs a rule of its own.
+        vocab_size: V of the target's logits, at least the number of tokens. None: equal to it.
+
+    Returns:
+        The trie.
+
+    Raises:
+        MTPCError: The smoothing is not positive, the sizes disagree, or no token has bytes.
+    """
+    size = len(tokens.tokens) if vocab_size is None else vocab_size
+    if smoothing <= 0:
+        raise MTPCError(f"smoothing must be positive, not {smoothing}: else a token without a count is never drafted.")
+    if size < len(tokens.tokens):
+        raise MTPCError(f"vocab_size is {size}, but the target's tokenizer has {len(tokens.tokens)} tokens.")
+    if counts is not None and len(counts) != size:
+        raise MTPCError(f"counts must hold one number for each of the target's {size} tokens, not {len(counts)}.")
+    texts = tokens.by_bytes()
+    if not texts:
+        raise MTPCError("the target's tokenizer has no token with bytes, so no drafter over bytes can draft for it.")
+    prefixes = sorted(
+        {text[:end] for text in texts for end in range(len(text) + 1)}, key=lambda each: (len(each), each)
+    )
+    node_at = {prefix: node for node, prefix in enumerate(prefixes)}
+    parent = np.array([-1, *(node_at[prefix[:-1]] for prefix in prefixes[1:])])
+    depth = np.array([len(prefix) for prefix in prefixes])
+    levels = np.searchsorted(depth, np.arange(depth[-1] + 2))
+    token = np.array([texts.get(prefix, -1) for prefix in prefixes])
+    node_of = np.full(size, -1)
+    node_of[token[token >= 0]] = np.flatnonzero(token >= 0)
+    smoothed = np.zeros(size) if counts is None else np.asarray(counts, dtype=np.float64)
+    ended = np.where(token >= 0, smoothed[token] + smoothing, 0.0)
+    weight = ended.copy()
+    for first, last in zip(levels[-2:0:-1], levels[:1:-1], strict=True):  # from the longest tokens up
+        weight += np.bincount(parent[first:last], weight[first:last], minlength=len(weight))
+    children = np.searchsorted(parent, np.arange(len(prefixes) + 1))
+    childless = children[1:] == children[:-1]
+    return TokenTrie(
+        parent=parent,
+        byte=np.array([-1, *(prefix[-1] for prefix in prefixes[1:])]),
+        token=token,
+        children=children,
+        levels=levels,
+        weight=weight,
+        stop=np.where(childless, 1.0, ended / weight),
+        node_of=node_of,
+    )
+
+
+def decompositions(token: bytes, draft: Collection[bytes]) -> int:
+    """Count the sequences of draft tokens whose concatenation is a token (lemma 3.1 of arXiv:2502.05202).
+
+    These are the terms of psi(t) in theorem 3.2. In a vocabulary with all strings up to the token's length n there are
+    2^(n - 1). Counting takes O(n^2), listing them grows with their number.
+
+    Args:
+        token: Bytes of the token.
+        draft: Bytes of the draft vocabulary; a set.
+
+    Returns:
+        Their number; 0 where the drafter cannot write the token.
+    """
+    ways = [1]
+    for end in range(1, len(token) + 1):
+        ways.append(sum(ways[start] for start in range(end) if token[start:end] in draft))
+    return ways[-1]
+
+
+def check_one_decomposition(draft: TokenBytes, target: TokenBytes) -> None:
+    """Check that string-level rejection sampling fits a drafter: no token of the target has several decompositions.
+
+    Args:
+        draft: Tokens of the drafter's tokenizer.
+        target: Tokens of the target's tokenizer.
+
+    Raises:
+        MTPCError: A token has more than one, or the drafter cannot write one.
+    """
+    of_draft = draft.by_bytes().keys()
+    counts = {text: decompositions(text, of_draft) for text in target.by_bytes()}
+    ranked = sorted(counts, key=lambda text: (counts[text], text))
+    if ranked and counts[ranked[-1]] > 1:
+        several = [text for text in ranked if counts[text] > 1]
+        example = several[len(several) // 2]
+        raise MTPCError(
+            f"method slrs requires a drafter over bytes, but the drafter has {len(of_draft):,} tokens and the target's "
+            f"token {_shown(example)} has {counts[example]:,} decompositions into them, others up to "
+            f"{counts[ranked[-1]]:,}; use the method tli or slem."
+        )
+    if ranked and counts[ranked[0]] < 1:
+        raise MTPCError(
+            "method slrs requires a drafter that can write every byte, but the target's token "
+            f"{_shown(ranked[0])} has no decomposition into its tokens; use the method tli."
+        )
+
+
+def _shown(text: bytes) -> str:
+    return repr(text.decode(errors="backslashreplace"))

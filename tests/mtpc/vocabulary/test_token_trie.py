@@ -1,0 +1,241 @@
+"""The trie of a vocabulary: what it holds, and that q is a distribution over tokens that is drawn and stated alike."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+
+from mtpc.errors import MTPCError
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.vocabulary.token_bytes import TokenBytes, token_bytes
+from mtpc.vocabulary.token_trie import (
+    END,
+    NextByteProbs,
+    TokenTrie,
+    check_one_decomposition,
+    decompositions,
+    token_trie,
+)
+from tests.mtpc.vocabulary.test_token_bytes import TEXTS, byte_level, byte_target, sentence_piece, unigram
+from tests.oracles.heterogeneous import ToyDrafter, psi
+
+SYMBOLS = (256, 257)
+
+
+def vocabulary(*texts: bytes | None, fallback: frozenset[int] = frozenset()) -> TokenBytes:
+    """Tokens of the given bytes, in order."""
+    return TokenBytes(texts, frozenset(i for i, text in enumerate(texts) if text is None), fallback)
+
+
+def random_vocabulary(seed: int) -> TokenBytes:
+    """Over three bytes, up to four long; with a special token and one whose bytes are another's."""
+    generator = np.random.default_rng(seed)
+    every = [bytes(letters) for size in range(1, 5) for letters in product(b"ab\xff", repeat=size)]
+    chosen = [every[i] for i in generator.choice(len(every), 3 + 9 * seed, replace=False)]
+    return vocabulary(None, *chosen, chosen[0])
+
+
+def random_drafter(seed: int, symbols: int, zeros: float = 0.3) -> NextByteProbs:
+    """Other probabilities after each text, many of them 0, and after some texts nothing at all."""
+
+    def probs(text: bytes) -> np.ndarray | None:
+        generator = np.random.default_rng([seed, *text])
+        if generator.random() < 0.1:
+            return None
+        drawn = generator.random(symbols) * (generator.random(symbols) > zeros)
+        return drawn / drawn.sum()
+
+    return probs
+
+
+def random_counts(seed: int, size: int) -> np.ndarray:
+    """Some tokens never occur."""
+    generator = np.random.default_rng(seed)
+    return generator.integers(0, 40, size) * (generator.random(size) > 0.3)
+
+
+def log_prob_by_definition(trie: TokenTrie, tokens: TokenBytes, counts: np.ndarray, token: int, drafter: NextByteProbs):
+    """The product of the module's docstring, from the texts of the tokens alone; smoothing 1."""
+    drafted = {text: i for i, text in reversed(list(enumerate(tokens.tokens))) if text}
+    text, result = tokens.tokens[token], 1.0
+    if text is None or drafted[text] != token:
+        return 0.0
+
+    def passing(prefix: bytes) -> float:
+        return sum(counts[i] + 1.0 for each, i in drafted.items() if each.startswith(prefix))
+
+    for end in range(len(text) + 1):
+        before = text[:end]
+        children = {each[end] for each in drafted if each.startswith(before) and len(each) > end}
+        stop = (counts[drafted[before]] + 1.0) / passing(before) if before in drafted else 0.0
+        shares = {byte: passing(before + bytes([byte])) for byte in children}
+        probs = drafter(before) if len(children) + (before in drafted) > 1 else None
+        if probs is not None:
+            mass = sum(probs[byte] for byte in children)
+            last = probs[END] if len(probs) > END and before in drafted else 0.0
+            stop = last / (mass + last) if len(probs) > END and mass + last > 0 else stop
+            shares = {byte: probs[byte] for byte in children} if mass > 0 else shares
+        result *= stop if end == len(text) else (1 - stop) * shares[text[end]] / sum(shares.values())
+    return result
+
+
+def test_what_a_trie_holds() -> None:
+    tokens = vocabulary(b"a", None, b"ab", b"abcd", b"x", b"", b"ab", b"x", fallback=frozenset({4}))
+    counts = np.array([5, 90, 3, 1, 90, 90, 90, 7, 0])
+    trie = token_trie(tokens, counts, vocab_size=9)
+    texts = [b"", b"a", b"x", b"ab", b"abc", b"abcd"]
+    assert trie.parent.tolist() == [-1, 0, 0, 1, 3, 4]
+    assert trie.byte.tolist() == [-1, *(text[-1] for text in texts[1:])]
+    assert trie.token.tolist() == [-1, 0, 7, 2, -1, 3]
+    assert trie.children.tolist() == [1, 3, 4, 4, 5, 6, 6]
+    assert (trie.levels.tolist(), trie.height) == ([0, 1, 3, 4, 5, 6], 4)
+    assert trie.node_of.tolist() == [1, -1, 3, 5, -1, -1, -1, 2, -1]
+    assert trie.weight.tolist() == [20, 12, 8, 6, 2, 2]
+    assert trie.stop.tolist() == [0, 6 / 12, 1, 4 / 6, 0, 1]
+
+
+def test_real_tokenizers() -> None:
+    """Every token of a text is on the trie with its bytes, also where the tokenizer falls back to bytes."""
+    for tokenizer in (byte_level(), sentence_piece(), unigram(), byte_target()):
+        tokens = token_bytes(tokenizer)
+        ids = [each for text in TEXTS for each in tokenizer(text, add_special_tokens=False).input_ids]
+        trie = token_trie(tokens, np.bincount(ids, minlength=len(tokens.tokens)))
+        for token in {*ids}:
+            assert bytes(trie.byte[trie.path(token)[1:]].tolist()) == tokens.tokens[token]
+        assert trie.weight[0] == len(ids) + (trie.node_of >= 0).sum()
+        assert not [token for token in tokens.special if trie.path(token)]
+
+
+def test_q_is_the_product_and_a_distribution() -> None:
+    for seed, symbols in product(range(5), SYMBOLS):
+        tokens = random_vocabulary(seed)
+        counts = random_counts(seed, len(tokens.tokens))
+        trie, drafter = token_trie(tokens, counts), random_drafter(seed, symbols)
+        q = [math.exp(trie.log_prob(token, drafter)) for token in range(len(tokens.tokens))]
+        expected = [log_prob_by_definition(trie, tokens, counts, i, drafter) for i in range(len(q))]
+        assert q == pytest.approx(expected, rel=1e-12, abs=0)
+        assert sum(q) == pytest.approx(1.0, abs=1e-12)
+        assert q[0] == q[-1] == 0.0  # the special token, and the second one of equal bytes
+
+
+def test_a_drafter_that_knows_nothing_leaves_the_smoothed_counts() -> None:
+    tokens = random_vocabulary(3)
+    counts = random_counts(3, len(tokens.tokens))
+    trie = token_trie(tokens, counts, smoothing=0.5)
+    expected = np.where(trie.node_of >= 0, counts + 0.5, 0.0)
+    silent: tuple[NextByteProbs, ...] = (
+        lambda text: None,
+        lambda text: np.zeros(256),
+        lambda text: np.full(257, np.nan),
+    )
+    for drafter in silent:
+        q = np.exp([trie.log_prob(token, drafter) for token in range(len(counts))])
+        assert q == pytest.approx(expected / expected.sum(), rel=1e-12)
+
+
+def drawn(trie: TokenTrie, drafter: NextByteProbs, samples: int) -> tuple[Counter[int], dict[int, float]]:
+    """Tokens of so many walks, and the probabilities that came with them."""
+    generator, counts, stated = np.random.default_rng(1), Counter[int](), {}
+    for _ in range(samples):
+        token, log_q = trie.walk(drafter, generator.random(trie.height + 1))
+        counts[token] += 1
+        stated[token] = math.exp(log_q)
+    return counts, stated
+
+
+def test_walks_draw_what_they_state() -> None:
+    for symbols in SYMBOLS:
+        tokens = random_vocabulary(2)
+        trie, drafter = token_trie(tokens), random_drafter(7, symbols)
+        q = {token: math.exp(trie.log_prob(token, drafter)) for token in range(len(tokens.tokens))}
+        counts, stated = drawn(trie, drafter, 8000)
+        assert stated == pytest.approx({token: q[token] for token in stated}, rel=1e-12)
+        assert chi_square_p_value(counts, q) > 1e-4
+        other = {t: math.exp(trie.log_prob(t, random_drafter(8, symbols, zeros=0.0))) for t in q}
+        assert chi_square_p_value(counts, other) < REJECT_BELOW
+
+
+def test_walks_at_every_uniform_cover_the_tokens_in_proportion() -> None:
+    """Branch probabilities of 1/4 and 3/4 are met exactly by a grid of uniforms, its ends included."""
+    trie = token_trie(vocabulary(b"a", b"ab", b"b"), np.array([2, 0, 4]))
+    probs = np.zeros(256)
+    probs[ord("a")], probs[ord("b")] = 0.25, 0.75
+    grid = [0.0, 0.25, 0.5, 0.75, 1 - 2.0**-53]
+    found = [[trie.walk(lambda text: probs, [u, v, 0.0])[0] for v in grid] for u in grid]
+    assert found == [[0, 0, 0, 1, 1], [2] * 5, [2] * 5, [2] * 5, [2] * 5]
+    assert trie.walk(lambda text: probs, None) == (2, math.log(0.75))
+
+
+def test_the_drafter_is_not_called_where_one_branch_is_possible() -> None:
+    calls: list[bytes] = []
+
+    def drafter(text: bytes) -> np.ndarray:
+        calls.append(text)
+        return np.ones(256)
+
+    trie = token_trie(vocabulary(b"abcx", b"abcy"))
+    trie.walk(drafter, [0.0] * 5)
+    trie.log_prob(1, drafter)
+    assert calls == [b"abc", b"abc"]
+
+
+def test_without_prefixes_q_is_psi_of_the_paper() -> None:
+    """Where no token is the beginning of another a text says where its first token ends: theorem 3.2's psi."""
+    texts = ["aa", "ab", "baa", "bab", "bb"]
+    trie, drafter = token_trie(vocabulary(*(text.encode() for text in texts))), ToyDrafter(("a", "b"), seed=3)
+
+    def probs(text: bytes) -> np.ndarray:
+        row, after = np.zeros(256), drafter(text.decode())
+        row[[*b"ab"]] = after["a"], after["b"]
+        return row
+
+    q = {text: math.exp(trie.log_prob(i, probs)) for i, text in enumerate(texts)}
+    assert q == pytest.approx(psi(drafter, texts), rel=1e-12)
+
+
+def test_decompositions() -> None:
+    """Figure 1 and lemma 3.1 of arXiv:2502.05202, and a recursion on random vocabularies."""
+    hello = {b"H", b"He", b"Hel", b"Hell", b"Hello", b"e", b"el", b"ell", b"ello", b"l", b"ll", b"lo", b"o"}
+    assert decompositions(b"Hello", hello) == 14
+    for size in range(1, 18):
+        complete = {b"a" * each for each in range(1, size + 1)}
+        assert decompositions(b"a" * size, complete) == 2 ** (size - 1)
+    assert decompositions(bytes(range(200)), {bytes([each]) for each in range(256)}) == 1
+    assert decompositions(b"ab", {b"a"}) == 0
+
+    def listed(token: bytes, draft: set[bytes]) -> int:
+        return 1 if not token else sum(listed(token[len(each) :], draft) for each in draft if token.startswith(each))
+
+    for seed in range(1, 6):
+        draft = {text for text in random_vocabulary(seed).tokens if text}
+        for token in (bytes(letters) for letters in product(b"ab\xff", repeat=4)):
+            assert decompositions(token, draft) == listed(token, draft)
+
+
+def test_string_level_rejection_is_for_bytes() -> None:
+    single = vocabulary(*(bytes([byte]) for byte in range(256)))
+    target = vocabulary(b"a", b"the", None, "naïve".encode())
+    check_one_decomposition(single, target)
+    larger = vocabulary(*single.tokens, b"th", b"he")
+    with pytest.raises(
+        MTPCError, match=r"slrs requires .* 258 tokens and the target's token 'the' has 3 decomp.* up to 3;"
+    ):
+        check_one_decomposition(larger, target)
+    with pytest.raises(MTPCError, match=r"slrs requires .* token 'naïve' has no decomposition"):
+        check_one_decomposition(vocabulary(b"a"), target)
+
+
+def test_what_cannot_be_a_trie_is_one_sentence() -> None:
+    tokens = vocabulary(b"a", b"b")
+    for message, build in {
+        "smoothing must be positive, not 0": lambda: token_trie(tokens, smoothing=0),
+        "vocab_size is 1, .* 2 tokens": lambda: token_trie(tokens, vocab_size=1),
+        "one number for each of the target's 3 tokens, not 2": lambda: token_trie(tokens, np.ones(2), vocab_size=3),
+        "no token with bytes": lambda: token_trie(vocabulary(None)),
+    }.items():
+        with pytest.raises(MTPCError, match=message):
+            build()
