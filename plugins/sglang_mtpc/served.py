@@ -140,7 +140,8 @@ def announce(vocabularies: str | None, steps: int, text: TextPart | None = None)
         vocabularies = vocabularies or f"drafting from all {drafter.vocab_size} tokens"
         more.append("adaptive draft length" if adapts() else "fixed draft length")
     else:
-        vocabularies = f"the text part takes {text.memory() / 1e6:,.1f} MB"
+        vocabularies = "drafting from the request's text"
+        more.append(f"the text part takes {text.memory() / 1e6:,.1f} MB")
     batch = get_schedule().max_running_requests
     if batch and by_drafter.depth:
         probs = None if by_drafter.children > 1 else FLOAT_BYTES * batch * by_drafter.depth * drafter.vocab_size

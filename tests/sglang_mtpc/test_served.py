@@ -53,7 +53,11 @@ def test_the_log_names_the_memory_of_a_text_part(
             monkeypatch.setattr(part, "memory", lambda: 12_340_000)
         served.announce(None, 0, part)
     (line,) = caplog.messages
-    for piece in ("drafts up to 3 tokens; 3 by its text part; the text part takes 12.3 MB", "for 8 requests"):
+    for piece in (
+        "drafts up to 3 tokens; 3 by its text part; drafting from the request's text; ",
+        "the text part takes 12.3 MB",
+        "for 8 requests",
+    ):
         assert piece in line
     assert "draft length" not in line
     assert not served.adapts()
