@@ -9,9 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
+from mtpc.methods.pair import Rule
 from tests.engine.exact import Reference
 from tests.engine.server import Server, speculative_config
+from tests.support.often import each_of
 from tests.support.random_models import make_drafter, make_target
+from tests.support.random_pair import make_byte_pair
 
 collect_ignore_glob = [] if find_spec("vllm") else ["test_*.py"]
 
@@ -19,6 +22,8 @@ WEIGHTS = Path(__file__).parents[2] / "weights"
 # Small enough for 32 long requests to be preempted, large enough for many short ones at a time.
 CAPACITY = ("--block-size", "32", "--num-gpu-blocks-override", "256", "--max-num-seqs", "128")
 COMPACT_JSON = ("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}')
+# The drafter that ships, and pairs with a draft model, by how it is translated.
+DRAFTERS: dict[str, Rule | None] = {"mtpc": None, "pair, slem": "slem", "pair, tli": "tli"}
 WHOLE = ("--additional-config", '{"mtpc": {"adaptive": false}}')  # drafts
 
 
@@ -63,10 +68,13 @@ def plain(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield server
 
 
-@pytest.fixture(scope="session")
-def drafted(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="session", params=each_of(DRAFTERS, ("mtpc", "pair, slem")))
+def drafted(
+    request: pytest.FixtureRequest, models: Models, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """The same server with a drafter."""
-    log = tmp_path_factory.mktemp("drafted") / "log"
-    arguments = (*speculative_config(models.drafter, models.drafts), *WHOLE)
-    with Server(models.target, log, *CAPACITY, *COMPACT_JSON, *arguments) as server:
+    folder, translation = tmp_path_factory.mktemp("drafted"), DRAFTERS[request.param]
+    drafter = models.drafter if translation is None else make_byte_pair(folder / "pair", models.target, translation)
+    arguments = (*speculative_config(drafter, models.drafts), *WHOLE)
+    with Server(models.target, folder / "log", *CAPACITY, *COMPACT_JSON, *arguments) as server:
         yield server

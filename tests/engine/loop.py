@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
+from mtpc.draft_model.part import TextPart
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import draft_budget, load_drafter
 from mtpc.methods.reference import ReferenceDrafter
@@ -97,17 +99,14 @@ class RecordingTextPart:
     """Notes what a text part drafts, greedily, for one text."""
 
     def __init__(self, loop: Loop, prompt: list[int]) -> None:
-        drafter = loop.drafter
-        self.part = drafter.method.text(loop.folder, drafter.config, str(loop.folder), torch.device("cpu"))
-        self.text = prompt[:1]
+        self.part, self.text, self.key = loop.text_part, prompt[:1], object()
         self.drafts: list[list[int]] = []
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
-        assert self.part is not None
         said = following[0].tolist()
         self.text += said
-        self.part.add("text", lambda: self.text, said)
-        self.drafts += self.part.draft(["text"], [0.0], num_drafts, None).tokens
+        self.part.add(self.key, lambda: self.text, said)
+        self.drafts += self.part.draft([self.key], [0.0], num_drafts, None).tokens
         return Draft(torch.tensor(self.drafts[-1:], dtype=torch.int64).view(1, -1), None)
 
 
@@ -130,7 +129,7 @@ class Loop:
         self.cost, self.table = cost, CopyTable.of(drafter)
         self.copies, self.copied = copies, 0
         self.kinds: Counter[tuple[int, int]] = Counter()
-        self.target, self.folder = FrozenTarget(target), drafter
+        self.target, self.folders = FrozenTarget(target), (target, drafter)
         self.drafter = load_drafter(drafter)
         self.head = self.drafter.head(SharedHead.of(self.target.model))
         self.vocabularies = vocabularies
@@ -140,6 +139,14 @@ class Loop:
         autoregressive = self.drafter.config.autoregressive
         self.below = None if autoregressive is None else autoregressive.state_below
         self.hidden = self.last = torch.empty(0, self.target.facts.hidden_size)
+
+    @cached_property
+    def text_part(self) -> TextPart:
+        """Of a drafter that reads the text."""
+        target, folder = self.folders
+        part = self.drafter.method.text(folder, self.drafter.config, str(target), torch.device("cpu"))
+        assert part is not None
+        return part
 
     def budget(self, num_drafts: int) -> DraftBudget:
         """Which of the drafts are the drafter's own."""

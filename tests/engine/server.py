@@ -127,6 +127,14 @@ class Server:
         }
 
 
+def streamed(server: Server, body: dict[str, Any]) -> str:
+    """The text of a completion that comes in pieces."""
+    with server.post("/v1/completions", body | {"stream": True}) as stream:
+        lines = [line.removeprefix(b"data: ") for line in stream if line.startswith(b"data: ")]
+    assert lines[-1].strip() == b"[DONE]"
+    return "".join(choice["text"] for line in lines[:-1] for choice in json.loads(line)["choices"])
+
+
 def tokens(answer: dict[str, Any]) -> list[list[int]]:
     """Token ids of every choice."""
     return [choice["token_ids"] for choice in answer["choices"]]

@@ -11,7 +11,7 @@ from tests.engine.conftest import Models
 from tests.engine.prompts import prompts
 from tests.engine.server import Server, tokens
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.parametrize("drafted", ["mtpc"], indirect=True)]
 
 
 @pytest.fixture(scope="module")

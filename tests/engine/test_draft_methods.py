@@ -17,6 +17,7 @@ import pytest
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from mtpc.lab.statistics.windows import Window
 from mtpc.methods import draft_methods, method_of
+from mtpc.methods.pair import Rule
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import CAPACITY, Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
@@ -30,6 +31,7 @@ from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
+from tests.support.random_pair import make_pair
 from tests.support.random_qwen3 import make_qwen3
 from vllm_mtpc.additional_config import draft_settings, uses_prompt_lookup, vocabulary_values
 
@@ -131,6 +133,13 @@ def echo(folder: Path) -> Case:
     return Case(Models(target, random_echo.make_echo(folder / "drafter", target), 5), target, schedule=schedule(5, 2))
 
 
+def pair(folder: Path, translation: Rule) -> Case:
+    """A draft model with another tokenizer."""
+    target = make_target(folder / "target", seed=3)
+    drafter = make_pair(folder / "drafter", target, translation, noise=1.0, min_confidence=0.05)
+    return Case(Models(target, drafter, 5), target, schedule=schedule(5, 2))
+
+
 def by_language(folder: Path) -> dict[str, Any]:
     """Settings of the draft vocabulary."""
     return {"vocabulary": str(make_vocabulary(folder / "vocabulary.json", VOCABULARY)), "size": SIZE}
@@ -146,6 +155,8 @@ CASES = {
     "between": between,
     "subset": subset,
     "echo": echo,
+    "pair, tli": lambda folder: pair(folder, "tli"),
+    "pair, slem": lambda folder: pair(folder, "slem"),
 }
 
 
@@ -159,7 +170,7 @@ class Served(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "between", "echo")))
+@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "between", "pair, tli")))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("served")

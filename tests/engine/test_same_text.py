@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.engine.prompts import prompts
-from tests.engine.server import Server, tokens
+from tests.engine.server import Server, streamed, tokens
 
 pytestmark = pytest.mark.engine
 PROMPT = prompts(50)[0]
@@ -114,6 +114,54 @@ def test_greedy_and_sampled_requests_in_one_batch(plain: Server, drafted: Server
         found = [tokens(answer)[0] for answer in drafted.complete_all(prompts(8), 8, **body)]
         sampled.result()
     assert found == expected
+
+
+def test_four_kinds_of_requests_in_one_batch(plain: Server, drafted: Server) -> None:
+    """Greedy with log-probabilities, greedy until a stop string, sampled with and without a seed."""
+    stop = plain.complete(PROMPT, max_tokens=60)["choices"][0]["text"][31:34]
+    kinds: list[dict[str, Any]] = [
+        {"logprobs": 2},
+        {"stop": [stop]},
+        {"temperature": 0.9, "seed": 11},
+        {"temperature": 0.9, "top_p": 0.9},
+    ]
+    body = {"max_tokens": 64, "ignore_eos": True}
+    expected = [plain.complete(PROMPT, **body | kind)["choices"][0] for kind in kinds[:2]]
+    seeded = set()
+    for _ in range(4):
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda kind: drafted.complete(PROMPT, **body | kind)["choices"][0], kinds))
+        assert [choice["token_ids"] for choice in found[:2]] == [choice["token_ids"] for choice in expected]
+        logprobs = [choice["logprobs"]["token_logprobs"] for choice in (found[0], expected[0])]
+        assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-3)
+        assert [len(choice["token_ids"]) for choice in found[2:]] == [64, 64]
+        seeded.add(tuple(found[2]["token_ids"]))
+    assert len(seeded) == 1
+
+
+def test_streamed_text(plain: Server, drafted: Server) -> None:
+    for prompt in prompts(4):
+        body = {"model": "target", "prompt": prompt, "max_tokens": 48, "temperature": 0, "ignore_eos": True}
+        expected = plain.complete(prompt, max_tokens=48, ignore_eos=True)
+        assert streamed(drafted, body) == expected["choices"][0]["text"]
+
+
+@pytest.mark.thorough
+def test_many_aborted_and_preempted_requests(plain: Server, drafted: Server) -> None:
+    preempted = drafted.metric("vllm:num_preemptions_total")
+
+    def abort(number: int) -> None:
+        prompt = prompts(50)[number % 50]
+        body = {"model": "target", "prompt": prompt, "max_tokens": 400, "ignore_eos": True, "stream": True}
+        with drafted.post("/v1/completions", body) as stream:
+            for _ in range(1 + number % 9):
+                stream.readline()
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(abort, range(200)))
+    while drafted.metric("vllm:num_preemptions_total") < preempted + 50:
+        drafted.complete_all(prompts(32), 32, max_tokens=400, ignore_eos=True)
+    both(plain, drafted, max_tokens=64, ignore_eos=True)
 
 
 def test_a_seed_repeats_whatever_else_is_served(drafted: Server) -> None:

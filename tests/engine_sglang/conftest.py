@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from mtpc.methods.pair import Rule
 from tests.engine.conftest import WEIGHTS, Models
 from tests.engine_sglang.server import SGLangServer, drafting
 from tests.support.often import each_of
 from tests.support.random_models import make_drafter, make_target
+from tests.support.random_pair import make_byte_pair
 
 collect_ignore_glob = [] if find_spec("sglang") else ["test_*.py"]
 
@@ -25,14 +27,18 @@ SYNCHRONOUS = "--disable-overlap-schedule"
 PAGES = ("--page-size", "16")
 WHOLE = ("--speculative-token-map", "?adaptive=false")  # drafts, and steps that overlap as on a GPU
 CHUNKS = ("--chunked-prefill-size", "64")  # shorter than a prompt
-# Drafts as a chain or a tree, steps that overlap or not, pages of 1 or 16; synchronous chains with pages of 16 are in
-# test_draft_methods.py.  Those of more than one module stand first, at the same place in each: pytest shares a
-# server by its place among parameters.
+# Drafts as a chain or a tree, or of a draft model with another tokenizer, steps that overlap or not, pages of 1 or 16;
+# synchronous chains with pages of 16 are in test_draft_methods.py.  Those of more than one module stand first, at the
+# same place in each: pytest shares a server by its place among parameters.
 KINDS = {
     "chain": CHUNKS,
     "tree, synchronous": (*TREE, SYNCHRONOUS, *CHUNKS),
+    "pair, slem": CHUNKS,
+    "pair, tli": CHUNKS,
     "tree, pages of 16": (*TREE, *PAGES),
 }
+OFTEN = ("chain", "pair, slem")
+TRANSLATIONS: dict[str, Rule] = {"pair, slem": "slem", "pair, tli": "tli"}
 
 
 @pytest.fixture(scope="session")
@@ -56,13 +62,17 @@ def plain(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield server
 
 
-@pytest.fixture(scope="session", params=each_of(KINDS, ("chain",)))
+@pytest.fixture(scope="session", params=each_of(KINDS, OFTEN))
 def drafted(
     request: pytest.FixtureRequest, models: Models, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SGLangServer]:
     """The same server with a drafter and a small KV cache."""
-    log: Path = tmp_path_factory.mktemp("drafted") / "log"
-    shape = ("--speculative-num-steps", str(models.drafts), *KINDS[request.param], *WHOLE)
-    arguments = drafting(models.drafter, *shape)
-    with SGLangServer(models.target, log, COMPACT_JSON, *FEW, *arguments) as server:
+    folder: Path = tmp_path_factory.mktemp("drafted")
+    shape = ("--speculative-num-steps", str(models.drafts), *KINDS[request.param])
+    if request.param in TRANSLATIONS:
+        pair = make_byte_pair(folder / "pair", models.target, TRANSLATIONS[request.param])
+        arguments = drafting(pair, *shape)
+    else:
+        arguments = drafting(models.drafter, *shape, *WHOLE)
+    with SGLangServer(models.target, folder / "log", COMPACT_JSON, *FEW, *arguments) as server:
         yield server

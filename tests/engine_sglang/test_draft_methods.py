@@ -18,6 +18,7 @@ import pytest
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from mtpc.lab.statistics.windows import Window
 from mtpc.methods import draft_methods
+from mtpc.methods.pair import Rule
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc.token_map import copies, read, vocabulary_values
 from tests.engine.conftest import Models
@@ -35,6 +36,7 @@ from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_subset, register_method
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
+from tests.support.random_pair import make_pair
 from tests.support.random_qwen3 import make_qwen3
 
 pytestmark = pytest.mark.engine
@@ -164,6 +166,13 @@ def echo(folder: Path) -> Case:
     return Case(models, target, CHUNKS, sampled=sampled, wrong=0.8)
 
 
+def pair(folder: Path, translation: Rule) -> Case:
+    """A draft model with another tokenizer."""
+    target = make_target(folder / "target", seed=3)
+    drafter = make_pair(folder / "drafter", target, translation, noise=1.0, min_confidence=0.05)
+    return Case(Models(target, drafter, 4), target, CHUNKS, wrong=0.8)
+
+
 def vocabulary(folder: Path) -> str:
     """A token map: draft vocabularies, by the language of each request."""
     return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&language=auto&adaptive=false"
@@ -182,8 +191,10 @@ CASES = {
     "between": between,
     "subset, tree": subset,
     "echo": echo,
+    "pair, tli": lambda folder: pair(folder, "tli"),
+    "pair, slem": lambda folder: pair(folder, "slem"),
 }
-OFTEN = ("mtpc, copying", "gumiho, tree", "echo")
+OFTEN = ("mtpc, copying", "gumiho, tree", "pair, tli")
 
 
 class Served(NamedTuple):

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from tests.engine.prompts import prompts
+from tests.engine.server import streamed
+from tests.engine_sglang.conftest import KINDS, OFTEN
 from tests.engine_sglang.server import Answer, SGLangServer, texts
 from tests.support.often import each_of
 
 pytestmark = pytest.mark.engine
 PROMPTS = prompts(50)
 PROMPT = PROMPTS[0]
-# What concerns single requests is tested with one chain and one tree.
-one_of_each = pytest.mark.parametrize("drafted", each_of(["chain", "tree, synchronous"], ("chain",)), indirect=True)
+# What concerns single requests is tested with one chain, one tree, and both translations of draft models.
+one_of_each = pytest.mark.parametrize("drafted", each_of(list(KINDS)[:4], OFTEN), indirect=True)
 chain = pytest.mark.parametrize("drafted", ["chain"], indirect=True)
 
 
@@ -157,6 +159,62 @@ def test_greedy_and_sampled_requests_in_one_batch(greedy_texts: list[list[int]],
         found = texts(drafted.generate_all(PROMPTS[:8], 8, **request))
         sampled.result()
     assert found == [text[:64] for text in greedy_texts[:8]]
+
+
+@one_of_each
+def test_four_kinds_of_requests_in_one_batch(plain: SGLangServer, drafted: SGLangServer) -> None:
+    """Greedy with log-probabilities, greedy until a stop string, sampled with and without a seed."""
+    stop = plain.generate(PROMPT, max_new_tokens=60)["text"][31:34]
+    kinds: list[dict[str, Any]] = [
+        {"options": {"return_logprob": True, "top_logprobs_num": 2}},
+        {"stop": [stop]},
+        {"temperature": 0.9, "sampling_seed": 11},
+        {"temperature": 0.9, "top_p": 0.9},
+    ]
+    request = {"max_new_tokens": 64, "ignore_eos": True}
+    for _ in range(4):
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda kind: drafted.generate(PROMPT, **request | kind), kinds))
+        expected = [plain.generate(PROMPT, **request | kind) for kind in kinds[:2]]
+        assert texts(found[:2]) == texts(expected)
+        logprobs = [
+            [entry[0] for entry in each["meta_info"]["output_token_logprobs"]] for each in (found[0], expected[0])
+        ]
+        assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-3)
+        assert [len(text) for text in texts(found[2:])] == [64, 64]
+
+
+@one_of_each
+def test_streamed_text(plain: SGLangServer, drafted: SGLangServer) -> None:
+    for prompt in PROMPTS[:4]:
+        body = {"model": "target", "prompt": prompt, "max_tokens": 48, "temperature": 0, "ignore_eos": True}
+        assert streamed(drafted, body) == plain.generate(prompt, max_new_tokens=48, ignore_eos=True)["text"]
+
+
+@one_of_each
+@pytest.mark.thorough
+def test_many_aborted_and_retracted_requests(plain: SGLangServer, drafted: SGLangServer) -> None:
+    counters = ("sglang:num_aborted_requests_total", "sglang:num_retracted_requests_total")
+    aborted, retracted = map(drafted.metric, counters)
+
+    def abort(number: int) -> None:
+        body = {"text": PROMPTS[number % 50], "stream": True, "sampling_params": {"max_new_tokens": 400}}
+        with drafted.post("/generate", body) as stream:
+            for _ in range(1 + number % 9):
+                stream.readline()
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(abort, range(200)))
+    deadline = time.monotonic() + 60
+    while drafted.metric(counters[0]) < aborted + 150 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert drafted.metric(counters[0]) >= aborted + 150  # some have ended before
+    lengths = [8, 400] * 16
+    while drafted.metric(counters[1]) < retracted + 50:
+        with ThreadPoolExecutor(len(lengths)) as pool:
+            asked = zip(PROMPTS, lengths, strict=False)
+            list(pool.map(lambda one: drafted.generate(one[0], max_new_tokens=one[1]), asked))
+    both(plain, drafted, max_new_tokens=64, ignore_eos=True)
 
 
 @chain
