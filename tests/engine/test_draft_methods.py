@@ -137,7 +137,8 @@ def pair(folder: Path, translation: Rule) -> Case:
     """A draft model with another tokenizer."""
     target = make_target(folder / "target", seed=3)
     drafter = make_pair(folder / "drafter", target, translation, noise=1.0, min_confidence=0.05)
-    return Case(Models(target, drafter, 5), target, schedule=schedule(5, 2))
+    sampled = [(SMALL, Sampling(0.9)), *VARIED[1:]]
+    return Case(Models(target, drafter, 5), target, schedule=schedule(5, 2), sampled=sampled)
 
 
 def by_language(folder: Path) -> dict[str, Any]:

@@ -170,7 +170,8 @@ def pair(folder: Path, translation: Rule) -> Case:
     """A draft model with another tokenizer."""
     target = make_target(folder / "target", seed=3)
     drafter = make_pair(folder / "drafter", target, translation, noise=1.0, min_confidence=0.05)
-    return Case(Models(target, drafter, 4), target, CHUNKS, wrong=0.8)
+    sampled = [(SMALL, JointSampling(0.9)), *VARIED[1:]]
+    return Case(Models(target, drafter, 4), target, CHUNKS, sampled=sampled, wrong=0.8)
 
 
 def vocabulary(folder: Path) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import tiktoken
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+if TYPE_CHECKING:
+    import tiktoken
 
 BYTE_TARGET = Path(__file__).parents[2] / "weights" / "byte-target"
 PROMPTS = Path(__file__).parents[2] / "plugins" / "mtpc" / "lab" / "text" / "prompts.jsonl"
@@ -76,7 +79,9 @@ def byte_target() -> PreTrainedTokenizerFast:
 
 @cache
 def encoding() -> tiktoken.Encoding:
-    """One of tiktoken: bytes, and a few merges."""
+    """One of tiktoken, which only vLLM's environment has: bytes, and a few merges."""
+    import tiktoken
+
     ranks = {bytes([byte]): byte for byte in range(256)} | {b"th": 256, b"the": 257, b" the": 258}
     return tiktoken.Encoding("toy", pat_str=r".+|\s", mergeable_ranks=ranks, special_tokens={"<end>": 259})
 

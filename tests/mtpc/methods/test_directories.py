@@ -207,6 +207,7 @@ def test_what_is_no_drafter(tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
     assert recognize(tmp_path) is None
     with pytest.raises(
-        MTPCError, match="describes no drafter: it has no section 'mtpc', 'fastmtp', 'gumiho', 'copying', 'hybrid'"
+        MTPCError,
+        match="describes no drafter: it has no section 'mtpc', 'fastmtp', 'gumiho', 'copying', 'pair', 'hybrid'",
     ):
         method_of(tmp_path)

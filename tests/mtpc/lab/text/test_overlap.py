@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from mtpc.lab.cli.main import app
 from mtpc.lab.text.overlap import SAME, SLEM, SLRS, TLI, overlap
-from tests.mtpc.vocabulary.test_token_bytes import BYTE_TARGET, TEXTS, byte_level, byte_target, sentence_piece
+from tests.support.small_tokenizers import BYTE_TARGET, TEXTS, byte_level, byte_target, sentence_piece
 
 
 def test_the_method_that_fits() -> None:
