@@ -2,6 +2,7 @@
 
 Usage: ``--speculative-algorithm MTPC --speculative-draft-model-path DIR``.  SGLang's own draft worker runs the
 autoregressive part of a drafter.  The parallel part drafts all remaining tokens in one pass.  Each part may be empty.
+A text part drafts in the place of both; it reads the tokens of requests.
 
 The adapter names no draft method and contains no mathematics: it translates between SGLang's tensors and `mtpc`.
 Every function of SGLang that it uses is a line of the table in `integration_points`.
@@ -55,9 +56,13 @@ def register() -> None:
 
 
 def _worker(server_args: Any) -> type:
-    """Return the worker class for the drafter, by whether it has an autoregressive part."""
+    """Return the worker class for the drafter, by the parts that it has."""
     from sglang_mtpc import served
 
+    if served.reads_text():
+        from sglang_mtpc.text_drafts import TextWorker
+
+        return TextWorker
     if not served.has_autoregressive_part():
         from sglang_mtpc.parallel_worker import ParallelWorker
 

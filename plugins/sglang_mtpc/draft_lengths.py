@@ -109,7 +109,7 @@ class WorkerLengths:
         for request in requests:
             known = self.controller.requests.get(request)
             seen = len(request.output_ids) if known is None else known.seen
-            self.controller.add(request, partial(_tokens_of, request), request.output_ids[seen:], waiting=False)
+            self.controller.add(request, partial(tokens_of, request), request.output_ids[seen:], waiting=False)
             self.controller.requests[request].seen = len(request.output_ids)
 
     def copied(self, drafts: int) -> Copied:
@@ -163,7 +163,7 @@ def drafter_token_count(budget: DraftBudget, length: int) -> int:
     return min(length, budget.tokens)
 
 
-def _tokens_of(request: Any) -> list[int]:
+def tokens_of(request: Any) -> list[int]:
     """Return prompt and output tokens of SGLang's ``Req``."""
     return [*request.origin_input_ids, *request.output_ids]
 

@@ -27,7 +27,7 @@ GRAPHS, PARALLEL_ALONE = "a parallel part in CUDA graphs", "a drafter without au
 AUTOREGRESSIVE, WORKER = "an autoregressive part", "SGLang's own EAGLE worker"
 NATIVE = "draft vocabularies of SGLang's own draft layers"
 KINDS = {kind: f"an autoregressive part with {kind} layers" for kind in get_args(LayerType)}
-REQUEST_TOKENS = "draft vocabularies by language, or prompt lookup"
+REQUEST_TOKENS = "draft vocabularies by language, prompt lookup or a text part"
 STATE = "a state between the target's layers"
 LENGTHS, TIMED = "adaptive draft length or prompt lookup, with an autoregressive part", "adaptive draft length"
 NATIVE_GROUPS = {START, SAMPLING, WORKER, NATIVE, REQUEST_TOKENS}
@@ -113,7 +113,7 @@ TABLE = (
     ),
     IntegrationPoint(
         STEP, f"{_SRT}.runtime_context", "get_serving", "",
-        "called", "reads the model's name for metrics",
+        "called", "reads the model's name for metrics, and the tokenizer for a text part",
     ),
     IntegrationPoint(
         PARALLEL_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.alloc_memory_pool",
@@ -320,7 +320,7 @@ TABLE = (
     IntegrationPoint(
         REQUEST_TOKENS, f"{_SRT}.managers.schedule_batch", "Req.__init__",
         "self rid origin_input_text origin_input_ids",
-        "read", "reads id, prompt and output_ids of a request for its language and prompt lookup",
+        "read", "reads id, prompt and output_ids of a request for its language, prompt lookup and a text part",
     ),
     IntegrationPoint(
         START, f"{_SRT}.distributed.parallel_state", "GroupCoordinator.all_gather", "self input_ dim",
@@ -395,7 +395,7 @@ def groups_used(config: DrafterConfig, device: str, vocabularies: bool, copies: 
         config: Configuration of the drafter.
         device: Device, as SGLang names it.
         vocabularies: Whether there are draft vocabularies.
-        copies: Whether prompt lookup is enabled.
+        copies: Whether prompt lookup or a text part drafts.
 
     Returns:
         The groups; on a CPU those of adaptive draft length as well.

@@ -50,15 +50,12 @@ class ParallelWorker(BaseSpecWorker):
         self.device = torch.device(runner.device)
         self.shape = served.shape()
         self.lengths = WorkerLengths.of_served(self.device)
-        part = served.load_parallel_part(runner.model_config, self.device)
-        self.drafting = Drafting(part, served.drafter_shape(), self.lengths is not None and self.shape.children == 1)
         self.steps = BatchSteps(target_worker.random_seed)
         self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
         ranks = parallel.tp_rank, parallel.dp_rank
         self.clock = DraftClock.from_environment(self.device, *ranks, metered=metrics_enabled())
+        self.strategy = self._load(runner.model_config)
         self.metrics = DraftMetrics.of_served(self.clock, None, self.shape.depth)
-        self.strategy = self._strategy()
-        served.announce(None, 0)
         verify.install()
 
     def init_cuda_graphs(self) -> None:
@@ -120,6 +117,13 @@ class ParallelWorker(BaseSpecWorker):
         """Count accepted tokens; SGLang calls it for each step in order, when the counts are on the host."""
         if self.metrics is not None:
             self.metrics.verified(num_correct_drafts_per_req)
+
+    def _load(self, model_config: Any) -> Strategy:
+        """Load and announce the drafter, and return the strategy of each step."""
+        part = served.load_parallel_part(model_config, self.device)
+        self.drafting = Drafting(part, served.drafter_shape(), self.lengths is not None and self.shape.children == 1)
+        served.announce(None, 0)
+        return self._strategy()
 
     def _strategy(self) -> Strategy:
         """Return the strategy of each step."""

@@ -1,14 +1,16 @@
 """Identical drafts on all tensor-parallel ranks.
 
 Every rank has a full copy of the parallel part and drafts from the states of the first rank, because reductions may
-differ by rounding between ranks.  SGLang only shares the result of verification: ranks with different draft tokens, or
-different drafters, would write keys and values of different tokens into their caches.
+differ by rounding between ranks.  A text part drafts on the first rank, which sends its drafts to the others.  SGLang
+only shares the result of verification: ranks with different draft tokens, or different drafters, would write keys and
+values of different tokens into their caches.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import torch.distributed as dist
 from sglang.srt.runtime_context import get_parallel, get_spec
 from torch import Tensor
 
@@ -28,6 +30,27 @@ def of_first_rank(states: Tensor) -> Tensor:
     """
     gathered: Tensor = get_parallel().tp_group.all_gather(states.contiguous(), dim=0)
     return gathered[: len(states)]
+
+
+def tokens_of_first_rank(drafts: list[list[int]] | None) -> list[list[int]]:
+    """Return the first rank's draft tokens on all ranks.
+
+    Args:
+        drafts: Draft tokens of each request; other ranks need not have any.
+    """
+    group, shared = get_parallel().tp_group, [drafts]
+    if group.world_size > 1:
+        dist.broadcast_object_list(shared, dist.get_global_rank(group.cpu_group, 0), group.cpu_group)
+    assert shared[0] is not None
+    return shared[0]
+
+
+def probs_of_first_rank(probs: Tensor) -> Tensor:
+    """Replace draft distributions, float32 [B, K, V], by those of the first rank, in place, and return them."""
+    group = get_parallel().tp_group
+    if group.world_size > 1 and probs.numel():
+        group.broadcast(probs, src=0)
+    return probs
 
 
 def head_ranks() -> Ranks:

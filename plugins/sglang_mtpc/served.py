@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from sglang.srt.model_executor.cuda_graph_config import Backend, Phase, check_cuda_graph_backend
-from sglang.srt.runtime_context import get_device, get_parallel, get_schedule, get_spec
+from sglang.srt.runtime_context import get_device, get_parallel, get_schedule, get_serving, get_spec
 
 from mtpc.draft_length.cost import StepCost
+from mtpc.draft_model.part import TextPart
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
 from mtpc.memory import FLOAT_BYTES, check_batch_memory
@@ -57,6 +58,11 @@ def has_autoregressive_part() -> bool:
     return config().autoregressive is not None
 
 
+def reads_text() -> bool:
+    """Return whether the drafter has a text part, and no other part."""
+    return read(folder())[0].reads_text
+
+
 def shape() -> DraftShape:
     """Return the shape of the drafts; the settings must be complete."""
     spec = get_spec()
@@ -73,10 +79,10 @@ def adapts() -> bool:
     """Return whether draft length is adaptive.
 
     It is not in CUDA graphs, which verify a fixed number of tokens, nor with overlapping steps, where the tokens of the
-    last step are not known.
+    last step are not known.  A text part ends its drafts itself.
     """
     settings = token_map.read(get_spec().speculative_token_map)
-    return settings.adaptive and not _in_graphs() and get_schedule().disable_overlap_schedule
+    return settings.adaptive and not reads_text() and not in_graphs() and get_schedule().disable_overlap_schedule
 
 
 def step_cost() -> StepCost | None:
@@ -84,7 +90,7 @@ def step_cost() -> StepCost | None:
     return token_map.read(get_spec().speculative_token_map).step_cost
 
 
-def _in_graphs() -> bool:
+def in_graphs() -> bool:
     """Return whether SGLang verifies in CUDA graphs."""
     return get_device().device != "cpu" and not check_cuda_graph_backend(Phase.DECODE, Backend.DISABLED)
 
@@ -114,26 +120,33 @@ def capture_state_below(target: Any) -> None:
     target.set_eagle3_layers_to_capture([autoregressive.state_below - 1])  # index of the layer whose output it is
 
 
-def announce(vocabularies: str | None, steps: int) -> None:
+def announce(vocabularies: str | None, steps: int, text: TextPart | None = None) -> None:
     """Log on the first rank which drafter is served, and how it drafts.
 
     Args:
         vocabularies: Summary of the draft vocabularies; None: the whole vocabulary.
         steps: Draft steps of the autoregressive part.
+        text: The text part; None: the drafter has none.
     """
     if get_parallel().tp_rank:
         return
     drafts, by_drafter, (method, drafter) = shape(), drafter_shape(), read(folder())
-    shares = Shares(steps, by_drafter.depth - steps, drafts.depth - by_drafter.depth)
+    rest = by_drafter.depth - steps
+    parallel, of_text = (rest, 0) if text is None else (0, rest)
+    shares = Shares(steps, parallel, drafts.depth - by_drafter.depth, of_text)
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     more = [*tree, *["prompt lookup"] * copies()]
-    more.append("adaptive draft length" if adapts() else "fixed draft length")
+    if text is None:
+        vocabularies = vocabularies or f"drafting from all {drafter.vocab_size} tokens"
+        more.append("adaptive draft length" if adapts() else "fixed draft length")
+    else:
+        vocabularies = "drafting from the request's text"
+        more.append(f"the text part takes {text.memory() / 1e6:,.1f} MB")
     batch = get_schedule().max_running_requests
     if batch and by_drafter.depth:
         probs = None if by_drafter.children > 1 else FLOAT_BYTES * batch * by_drafter.depth * drafter.vocab_size
         more.append(check_batch_memory(batch, by_drafter.nodes, drafter.vocab_size, probs, steps > 0))
-    whole = f"drafting from all {drafter.vocab_size} tokens"
-    logger.info(startup_line(Path(folder()), method, shares, vocabularies or whole, *more))
+    logger.info(startup_line(Path(folder()), method, shares, vocabularies, *more))
 
 
 def announce_cost(cost: StepCost) -> None:
@@ -159,3 +172,23 @@ def load_parallel_part(model_config: Any, device: torch.device) -> ParallelPart:
     part = load_drafter(folder(), target, dtype=model_config.dtype).parallel
     assert part is not None
     return part.to(device)
+
+
+def load_text_part(device: torch.device) -> TextPart | None:
+    """Load the text part of the served drafter, which must have one.
+
+    Args:
+        device: Device of the engine.
+
+    Returns:
+        The text part; None on all tensor-parallel ranks but the first.
+
+    Raises:
+        MTPCError: See `DraftMethod.text`.
+    """
+    if get_parallel().tp_rank:
+        return None
+    method, drafter = read(folder())
+    part = method.text(Path(folder()), drafter, str(get_serving().tokenizer_path), device)
+    assert part is not None
+    return part

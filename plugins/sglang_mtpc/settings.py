@@ -44,7 +44,9 @@ FIXED = {
     "use_ray": False,  # SGLang does not load plugins in Ray actors
 }
 POSITIVE = ("tp_size", "max_running_requests")
-EQUIVALENT = {"speculative_draft_model_quantization": "unquant"}  # also allowed: drafters are never quantized
+FIXED_FOR_TEXT = {"speculative_eagle_topk": 1, MAP_SETTING: None}  # with a text part, likewise
+# Also allowed: drafters are never quantized, and draft chains unless the user asks for trees.
+EQUIVALENT = {"speculative_draft_model_quantization": "unquant", "speculative_eagle_topk": None}
 TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # backends on GPUs that verify trees with any page size
 
 
@@ -81,6 +83,8 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
             raise MTPCError(f"{flag(key)} is {value}, but it must be at least 1.")
     method = method_of(folder)
     config = method.read_config(Path(folder))
+    if method.reads_text:
+        _check_fixed(settings, FIXED_FOR_TEXT, method)
     shape, model = draft_shape(settings, config), target()
     drafter = load_drafter(folder, Target(model.hidden_size, model.vocab_size, model.num_hidden_layers))
     vocabularies = None
@@ -91,7 +95,8 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     if config.autoregressive is not None:
         vocabularies = draft_vocabularies(values, Path(folder), config)
         config.autoregressive.check_ranks(settings.tp_size, folder)
-    used = integration_points.groups_used(config, settings.device, vocabularies is not None, copied)
+    reads_tokens = copied or method.reads_text
+    used = integration_points.groups_used(config, settings.device, vocabularies is not None, reads_tokens)
     for problem in integration_points.problems(used):
         raise MTPCError(problem)
     used_if = {

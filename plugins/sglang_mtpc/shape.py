@@ -166,14 +166,16 @@ def complete_settings(settings: Any) -> None:
         MTPCError: See `draft_shape`.
     """
     folder = Path(settings.speculative_draft_model_path)
-    shape = draft_shape(settings, method_of(folder).read_config(folder))
+    method = method_of(folder)
+    shape = draft_shape(settings, method.read_config(folder))
     settings.speculative_num_steps = shape.depth
     settings.speculative_eagle_topk = shape.children
     settings.speculative_num_draft_tokens = shape.nodes + 1
     settings.speculative_use_rejection_sampling = shape.children == 1  # chains carry their distributions
     settings.speculative_draft_model_quantization = None  # SGLang would use the target's
-    if settings.device == "cpu" and read(settings.speculative_token_map).adaptive:
-        settings.disable_overlap_schedule = True  # adaptive length reads the last step's tokens
+    adapts = settings.device == "cpu" and read(settings.speculative_token_map).adaptive
+    if adapts or method.reads_text:
+        settings.disable_overlap_schedule = True  # both read the last step's tokens
     settings.enable_mixed_chunk = False  # it would decode requests without their drafts
     if settings.max_running_requests is None:
         settings.max_running_requests = RUNNING_REQUESTS

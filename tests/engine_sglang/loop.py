@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -123,6 +124,26 @@ class CommonSession(ReferenceDrafter):
         return draft._replace(tokens=tokens)
 
 
+class TextSession(ReferenceDrafter):
+    """Drafts with the text part, which it gives the text; notes what it drafts."""
+
+    def __init__(self, loop: SteppedLoop, prompt: list[int]) -> None:
+        super().__init__(loop.drafter, loop.head)
+        target, folder = loop.folders
+        part = loop.drafter.method.text(folder, loop.drafter.config, str(target), torch.device("cpu"))
+        assert part is not None
+        self.part, self.text = part, prompt[:1]
+        self.drafts: list[list[int]] = []
+
+    def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
+        said = following[0].tolist()
+        self.text.extend(said)
+        self.part.add("text", lambda: self.text, said)
+        ((tokens,), _) = self.part.draft(["text"], [0.0], num_drafts, None)
+        self.drafts.append(tokens)
+        return Draft(torch.tensor([tokens], dtype=torch.int64), None)
+
+
 class SteppedLoop(Loop):
     """`Loop` where steps do not overlap.
 
@@ -137,6 +158,10 @@ class SteppedLoop(Loop):
     depth: int | None = None
     borrow = 0
 
+    def __init__(self, target: Path, drafter: Path, *rest: Any) -> None:
+        super().__init__(target, drafter, *rest)
+        self.folders = target, drafter
+
     @torch.inference_mode()
     def drafts(self, prompt: list[int], length: int, num_drafts: int) -> list[list[int]]:
         """The drafts of every step of a greedy text of ``length`` tokens after the prompt."""
@@ -144,6 +169,10 @@ class SteppedLoop(Loop):
             growing = SteppingSession(self, prompt)
             decode_with_trees(self.states, growing, prompt, length, self.tree.nodes, 0.0, 0, self.tree.children)
             return growing.drafts
+        if self.drafter.method.reads_text:
+            reading = TextSession(self, prompt)
+            decode_speculatively(self.states, reading, prompt, length, num_drafts, 0.0)
+            return reading.drafts
         if self.copies or self.cost is not None:
             common = CommonSession(self, prompt, num_drafts)
             decode_speculatively(self.states, common, prompt, length, num_drafts, 0.0)

@@ -28,6 +28,7 @@ from tests.engine_sglang.conftest import LARGE, SYNCHRONOUS
 from tests.engine_sglang.loop import SteppedLoop
 from tests.engine_sglang.reference import JointReference, JointSampling
 from tests.engine_sglang.server import Answer, SGLangServer, drafting, texts
+from tests.support import random_echo
 from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
@@ -38,7 +39,7 @@ from tests.support.random_qwen3 import make_qwen3
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
-PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft", "hybrid")]
+PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft", "hybrid", "echo")]
 PROMPT, SMALL, CAPITAL = "It was the best of ", "it was the best of ", "IT WAS THE WORST OF "
 VOCABULARY, SIZE = 258, 60  # tokens of the target, and of each draft vocabulary
 SAMPLES, TOGETHER = 3000, 500  # windows of a chi-square test, as in test_power.py, and of one request for them
@@ -155,6 +156,14 @@ def subset(folder: Path) -> Case:
     return Case(Models(target, make_subset(folder / "drafter", target), 5), target, (), WHOLE, tree=Tree(11, 3))
 
 
+def echo(folder: Path) -> Case:
+    """A text part, whose drafts differ in length; it makes steps synchronous without being told to."""
+    target = make_target(folder / "target")
+    models = Models(target, random_echo.make_echo(folder / "drafter", target), 4)
+    sampled = [(SMALL[:16], T1), *VARIED[1:]]  # texts of lengths after which it drafts
+    return Case(models, target, CHUNKS, sampled=sampled, wrong=0.8)
+
+
 def vocabulary(folder: Path) -> str:
     """A token map: draft vocabularies, by the language of each request."""
     return f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&language=auto&adaptive=false"
@@ -172,8 +181,9 @@ CASES = {
     "copying": copying_alone,
     "between": between,
     "subset, tree": subset,
+    "echo": echo,
 }
-OFTEN = ("mtpc, copying", "gumiho, tree")
+OFTEN = ("mtpc, copying", "gumiho, tree", "echo")
 
 
 class Served(NamedTuple):
@@ -231,9 +241,13 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
     asked = [*asked[::2], *asked[1::2]]
     if served.loop.cost is not None:  # how long drafts are depends on the others of the batch
         asked, answers = asked[:24], answers[:24]
-    steps, lengths = 0, set()
+    steps, lengths, filled = 0, set(), 0
     for prompt, drafts in zip(asked, recorded(served, answers), strict=True):
         expected = served.loop.drafts(list(prompt.encode()), 16, served.case.models.drafts)
+        if served.loop.drafter.method.reads_text:
+            pairs = list(zip(drafts[: len(expected)], expected, strict=True))
+            filled += sum(len(made) > len(draft) for made, draft in pairs)
+            expected = [[*draft, *[0] * (len(made) - len(draft))] for made, draft in pairs]
         if served.case.tree is None:
             assert drafts[: len(expected)] == expected
         else:  # the order of equally probable nodes is nobody's
@@ -250,6 +264,7 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
             kinds = served.loop.kinds
             assert sum(times for (own, _), times in kinds.items() if own > 2) > 5
             assert sum(times for (own, copied), times in kinds.items() if copied and not own) > 5
+    assert (filled > 30) == served.loop.drafter.method.reads_text  # up to the longest draft of a batch
     assert (served.loop.borrowed > 30) == (served.loop.borrow > 0)
     if served.loop.copies:
         assert steps / 8 < served.loop.copied < steps
@@ -326,5 +341,6 @@ def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
 
 def test_every_family_has_a_case() -> None:
     register_method()
+    random_echo.register_method()
     served_by_ranks = {"hybrid"}  # a draft method of the tests, known where their module is loaded
     assert {method.name for method in draft_methods()} - served_by_ranks == {name.partition(",")[0] for name in CASES}

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mtpc.draft import Draft
+from tests.support import random_echo
 from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_hybrid import make_hybrid, register_method
 from tests.support.random_models import make_drafter, make_target
@@ -51,9 +52,16 @@ def hybrid(target: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def echo(target: Path) -> Path:
+    """A drafter with a text part for it, of four drafts."""
+    return random_echo.make_echo(target.parent / "echo", target)
+
+
+@pytest.fixture(scope="session")
 def loaded() -> None:
-    """SGLang with its plugins, as every process of it starts where a third draft method is installed."""
+    """SGLang with its plugins, as every process of it starts where further draft methods are installed."""
     register_method()
+    random_echo.register_method()
     from sglang.srt.plugins import load_plugins
 
     load_plugins()

@@ -15,6 +15,7 @@ from sglang_mtpc import native, ranks, served
 from sglang_mtpc.autoregressive_worker import AutoregressiveDraftWorker
 from sglang_mtpc.native import NativeDraftWorker
 from sglang_mtpc.parallel_worker import ParallelWorker
+from sglang_mtpc.text_drafts import TextWorker
 
 GROUP = SimpleNamespace(world_size=2, cpu_group="those that speak gloo")
 
@@ -28,6 +29,7 @@ def start_native() -> None:
 
 STARTS: dict[str, Callable[[], object]] = {
     "parallel": lambda: ParallelWorker(None, 0, 0, None),
+    "text": lambda: TextWorker(None, 0, 0, None),
     "autoregressive": AutoregressiveDraftWorker,
     "native": start_native,
 }

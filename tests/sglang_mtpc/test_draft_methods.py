@@ -15,7 +15,7 @@ from mtpc.errors import MTPCError
 from mtpc.methods import draft_methods, method_of
 from sglang_mtpc import _worker, integration_points, served
 from sglang_mtpc.algorithm import DrafterAlgorithm
-from sglang_mtpc.shape import DraftShape
+from sglang_mtpc.shape import DraftShape, complete_settings
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_subset
@@ -30,16 +30,16 @@ def kept_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
 
-@pytest.fixture(params=["drafter", "fastmtp", "hybrid"])
+@pytest.fixture(params=["drafter", "fastmtp", "hybrid", "echo"])
 def folder(request: pytest.FixtureRequest) -> Path:
-    """A drafter of each shape: a window alone, an autoregressive part alone, both."""
+    """A drafter of each shape: a window alone, an autoregressive part alone, both, a text part."""
     directory: Path = request.getfixturevalue(request.param)
     return directory
 
 
 def test_every_family_is_registered() -> None:
     names = {method.algorithm for method in draft_methods()}
-    assert {"MTPC", "FASTMTP", "HYBRID"} <= names
+    assert {"MTPC", "FASTMTP", "HYBRID", "ECHO"} <= names
     assert all(isinstance(SpeculativeAlgorithm.from_string(name), DrafterAlgorithm) for name in names)
 
 
@@ -52,7 +52,8 @@ def test_sglang_is_told_what_the_configuration_says(folder: Path, monkeypatch: p
     )
     algorithm = SpeculativeAlgorithm.from_string(method.algorithm)
     assert algorithm.has_draft_kv() == algorithm.need_topk() == autoregressive
-    assert _worker(None).__name__ == ("AutoregressiveWorker" if autoregressive else "ParallelWorker")
+    other = "TextWorker" if method.reads_text else "ParallelWorker"
+    assert _worker(None).__name__ == ("AutoregressiveWorker" if autoregressive else other)
 
 
 def test_what_is_left_open_is_completed(target: Path, folder: Path) -> None:
@@ -80,6 +81,40 @@ def test_what_is_left_open_is_completed(target: Path, folder: Path) -> None:
 )
 def test_settings_of_both_parts(target: Path, hybrid: Path, arguments: tuple[str, ...], sentence: str) -> None:
     refused(sentence, target, PATH, str(hybrid), *arguments, algorithm="HYBRID")
+
+
+def test_settings_of_a_text_part(target: Path, echo: Path) -> None:
+    folder, token_map = (PATH, str(echo)), "--speculative-token-map"
+    for topk in ((), ("--speculative-eagle-topk", "1")):
+        found = resolved(target, *folder, *topk, "--speculative-num-steps", "6", algorithm="ECHO")
+        assert (found.speculative_num_draft_tokens, found.speculative_eagle_topk) == (7, 1)
+        assert found.disable_overlap_schedule
+    for arguments, sentence in (
+        (("--speculative-eagle-topk", "2"), "--speculative-eagle-topk is 2, but with an echo drafter it must be 1"),
+        (("--speculative-num-steps", "257"), "it must be a whole number from 1 to 256"),
+        *(
+            ((token_map, given), f"{token_map} is {given!r}, but with an echo drafter it must be None")
+            for given in ("?copy=true", "?adaptive=false", "?size=9", "map.json", '?step_cost={"plain":[[1,1.0]]}')
+        ),
+    ):
+        refused(sentence, target, *folder, *arguments, algorithm="ECHO")
+
+
+def test_with_a_text_part_steps_do_not_overlap(echo: Path, drafter: Path) -> None:
+    """On a GPU, too: it would not know the last token."""
+    for folder, synchronous in ((echo, True), (drafter, False)):
+        settings = SimpleNamespace(
+            device="cuda",
+            disable_overlap_schedule=False,
+            max_running_requests=None,
+            speculative_draft_model_path=str(folder),
+            speculative_eagle_topk=None,
+            speculative_num_draft_tokens=None,
+            speculative_num_steps=None,
+            speculative_token_map=None,
+        )
+        complete_settings(settings)
+        assert settings.disable_overlap_schedule == synchronous
 
 
 @pytest.mark.parametrize(("steps", "fine"), [(1, True), (2, True), (3, False)])

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from sglang_mtpc import served
 from sglang_mtpc.shape import DraftShape
@@ -33,3 +34,30 @@ def test_the_log_says_how_drafts_are_made(
         assert len(caplog.messages) == bool(said)
         for piece in ("prompt lookup", "adaptive draft length", "trees of 7 nodes", "fixed draft length"):
             assert (piece in caplog.text) == (piece in said)
+
+
+def test_the_log_names_the_memory_of_a_text_part(
+    echo: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(served, "folder", lambda: str(echo))
+    monkeypatch.setattr(served, "get_schedule", lambda: SimpleNamespace(max_running_requests=8))
+    monkeypatch.setattr(served, "get_spec", lambda: SimpleNamespace(speculative_token_map=None))
+    monkeypatch.setattr(served, "shape", lambda: DraftShape(3, 1, 3))
+    monkeypatch.setattr(served, "get_serving", lambda: SimpleNamespace(tokenizer_path="tokenizer"))
+    for rank, loaded in ((0, True), (1, False)):
+        monkeypatch.setattr(served, "get_parallel", lambda rank=rank: SimpleNamespace(tp_rank=rank))
+        part = served.load_text_part(torch.device("cpu"))
+        assert (part is not None) == loaded
+        if part is not None:
+            monkeypatch.setattr(part, "memory", lambda: 12_340_000)
+        served.announce(None, 0, part)
+    (line,) = caplog.messages
+    for piece in (
+        "drafts up to 3 tokens; 3 by its text part; drafting from the request's text; ",
+        "the text part takes 12.3 MB",
+        "for 8 requests",
+    ):
+        assert piece in line
+    assert "draft length" not in line
+    assert not served.adapts()

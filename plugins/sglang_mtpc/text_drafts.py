@@ -1,0 +1,99 @@
+"""Drafts of a text part, from the tokens that SGLang's scheduler holds."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from weakref import ReferenceType, ref
+
+import torch
+
+from mtpc.draft import Draft, Mode, one_hot
+from mtpc.draft_model.part import TextDraft, TextPart
+from mtpc.noise import counter_uniforms
+from sglang_mtpc import served
+from sglang_mtpc.adaptive import Lap, Strategy
+from sglang_mtpc.draft_lengths import tokens_of
+from sglang_mtpc.parallel_worker import ParallelWorker
+from sglang_mtpc.ranks import probs_of_first_rank, tokens_of_first_rank
+from sglang_mtpc.step import BatchStep
+
+
+class TextWorker(ParallelWorker):
+    """`ParallelWorker` with a text part in the place of the parallel part."""
+
+    def init_cuda_graphs(self) -> None:
+        """Capture and time nothing: drafting is not the engine's."""
+
+    def _load(self, model_config: Any) -> Strategy:
+        part = served.load_text_part(self.device)
+        served.announce(None, 0, part)
+        # CUDA graphs verify a fixed number of tokens, and SGLang's kernels are untested without draft tokens.
+        shortest = self.shape.depth if served.in_graphs() else int(self.device.type != "cpu")
+        vocab_size = served.config().vocab_size
+        return TextChain(part, vocab_size, self.device, self.shape.depth, shortest, self.clock.lap)
+
+
+class TextChain:
+    """Draft a chain with a text part, which runs on the first tensor-parallel rank.
+
+    Decoding steps must not overlap: the text must end with the token that the target has sampled last.
+    The state of a request is freed in the next step after it is over.
+
+    Args:
+        part: The text part; None on all other ranks.
+        vocab_size: Tokens of the target's vocabulary.
+        device: Device of the drafts.
+        longest: Tokens of a draft at most.
+        shortest: Tokens of a draft at least, as SGLang verifies it.
+        lap: Called after each part of drafting, see `DraftClock`.
+    """
+
+    def __init__(
+        self, part: TextPart | None, vocab_size: int, device: torch.device, longest: int, shortest: int, lap: Lap
+    ) -> None:
+        self.part, self.vocab_size, self.device = part, vocab_size, device
+        self.longest, self.shortest, self.lap = longest, shortest, lap
+        self.seen: dict[ReferenceType[Any], int] = {}  # output tokens that the text part has, by SGLang's ``Req``
+
+    def __call__(self, batch: Any, step: BatchStep) -> Draft:
+        """Return a draft for each request of the batch, all as long as the longest."""
+        drafted = None if self.part is None else self._draft(self.part, batch.reqs, step)
+        draft = self._filled(drafted, step.mode)
+        self.lap("text")
+        return draft
+
+    def _draft(self, part: TextPart, requests: list[Any], step: BatchStep) -> TextDraft:
+        """Bring the text part up to date with SGLang's ``Req`` of the batch, and draft."""
+        over = [key for key in self.seen if self._is_over(key)]
+        part.forget(over)
+        for key in over:
+            del self.seen[key]
+        keys = [ref(request) for request in requests]
+        for key, request in zip(keys, requests, strict=True):
+            part.add(key, partial(tokens_of, request), request.output_ids[self.seen.get(key, 0) :])
+            self.seen[key] = len(request.output_ids)
+        noise = None
+        if step.mode != "greedy":
+            noise = counter_uniforms(step.seeds, step.positions, self.longest).cpu()
+        return part.draft(keys, step.temperature.tolist(), self.longest, noise)
+
+    def _is_over(self, key: ReferenceType[Any]) -> bool:
+        """Return whether a request needs no more drafts, or begins again: SGLang may retract it without its output."""
+        request = key()
+        return request is None or request.finished() or len(request.output_ids) < self.seen[key]
+
+    def _filled(self, drafted: TextDraft | None, mode: Mode) -> Draft:
+        """Return the first rank's drafts, filled up to one length with token 0 and one-hot distributions."""
+        drafts = tokens_of_first_rank(None if drafted is None else drafted.tokens)
+        length = max(self.shortest, *map(len, drafts))
+        filled = [[*draft, *[0] * (length - len(draft))] for draft in drafts]
+        tokens = torch.tensor(filled, dtype=torch.int64, device=self.device)
+        if mode == "greedy":
+            return Draft(tokens, None)
+        probs = one_hot(tokens, self.vocab_size)
+        if drafted is not None and drafted.probs is not None:  # None: SGLang counts a sampled request that is over
+            for row, draft in enumerate(drafts):
+                probs[row, : len(draft)] = drafted.probs[row, : len(draft)]
+        # SGLang's kernel rejects a draft token whose probability rounding has put above 1.
+        return Draft(tokens, probs_of_first_rank(probs.clamp_max_(1.0)))
