@@ -176,6 +176,9 @@ def load_tokenizer(folder: Path | str) -> Any:
     Args:
         folder: A folder or an id.
 
+    Returns:
+        The tokenizer.
+
     Raises:
         MTPCError: There is none, or a damaged one.
     """
