@@ -55,7 +55,7 @@ def check_language_model_memory(needed: int, what: str, device: torch.device) ->
         MTPCError: Where they take more memory than the device has.
     """
     available = _machine_memory() if device.type == "cpu" else _device_memory()
-    _check_memory(available, needed, what, "; lower the engine's limit of concurrent requests")
+    _check_memory(available, needed, what, "; convert it again with fewer --slots or a smaller --context")
 
 
 def check_batch_memory(

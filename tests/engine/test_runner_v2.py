@@ -273,5 +273,7 @@ def test_the_drafter_that_ships_with_greedy_drafts_and_copying(models: Models, r
 
 
 def test_every_family_has_a_case() -> None:
+    """But those that read the text, which Model Runner V2 does not serve."""
     register_method()
-    assert {method.name for method in draft_methods()} == {name.partition(",")[0] for name in CASES}
+    names = {method.name for method in draft_methods() if not method.reads_text}
+    assert names == {name.partition(",")[0] for name in CASES}

@@ -51,6 +51,10 @@ def _wrong(declared: dict[str, Any]) -> Iterator[Any]:
         yield from ABSURD
     if "multipleOf" in of_value:
         yield of_value["multipleOf"] + 1
+    if "minLength" in of_value:
+        yield ""
+    if "pattern" in of_value:
+        yield from ("nonsense", "0" * 99)
     if "minItems" in of_value:
         yield []
     if "minProperties" in of_value:

@@ -27,12 +27,14 @@ class RequestText:
 
     Attributes:
         text: Its text in the draft model's tokens.
+        beginning: The tokens that the draft model reads first, see `TokenizerPair`.
         kept: Leading tokens of ``text`` that have not changed since its last draft.
-        cached: Tokens in its slot, from ``offset`` of its text on: the text at its last draft, and that draft.
+        cached: Tokens in its slot: the beginning, the text from ``offset`` on at its last draft, and that draft.
         offset: First token of the text that the draft model reads.
     """
 
     text: AlignedText
+    beginning: list[int]
     kept: int = 0
     cached: list[int] = field(default_factory=list)
     offset: int = 0
@@ -45,11 +47,14 @@ class RequestText:
         """Return the tokens that the draft model must read, at least one, and the position in the slot of the first.
 
         Args:
-            context: Most tokens of the text in its slot. A longer text is read again from its last half on.
+            context: Most tokens in its slot. A longer text is read again from its last half on.
         """
+        context -= len(self.beginning)
         if len(self.text.ids) - self.offset > context:
             self.offset, self.cached = len(self.text.ids) - context // 2, []
         window = self.text.ids[self.offset :]
+        if window[:1] != self.beginning:  # the target's text may begin with it
+            window = self.beginning + window
         start, last = min(max(0, self.kept - self.offset), len(self.cached)), min(len(self.cached), len(window) - 1)
         while start < last and self.cached[start] == window[start]:
             start += 1
@@ -68,11 +73,15 @@ class PairPart(TextPart):
         rule: How drafts are translated, TLI or SLEM.
         min_confidence: A draft ends where the probability that all of it is right falls below this, by the draft
             model's own probabilities.
+
+    Raises:
+        MTPCError: See `TokenizerPair.check_sizes`.
     """
 
     def __init__(
         self, model: LanguageModel, tokenizers: TokenizerPair, vocab_size: int, rule: Rule, min_confidence: float
     ) -> None:
+        tokenizers.check_sizes(model.vocab_size, vocab_size)
         self.model, self.tokenizers, self.vocab_size = model, tokenizers, vocab_size
         self.rule, self.min_confidence = rule, min_confidence
         self.unwritable = tokenizers.unwritable(model.vocab_size)
@@ -85,7 +94,7 @@ class PairPart(TextPart):
         if request is None:
             tokenizers = self.tokenizers
             own = AlignedText(tokenizers.target.tokens, tokenizers.own, tokenizers.special)
-            request, emitted = self.requests.setdefault(key, RequestText(own)), text()
+            request, emitted = self.requests.setdefault(key, RequestText(own, tokenizers.beginning)), text()
         request.add(emitted)
 
     def forget(self, keys: Iterable[Hashable]) -> None:
@@ -116,7 +125,10 @@ class PairPart(TextPart):
                 break
             rows, reading = list(reads), list(zip(*reads.values(), strict=True))
             logits = self.model.read([self.slots[keys[row]] for row in rows], *map(list, reading))
-            logits, reads = logits.index_fill_(1, self.unwritable, -torch.inf), {}
+            logits, reads = (
+                logits.cpu().index_fill_(1, self.unwritable, -torch.inf),
+                {},
+            )  # the host waits for them anyway
             for row, row_logits in zip(rows, logits, strict=True):
                 draft, cached = drafts[row], self.requests[keys[row]].cached
                 assert draft is not None
@@ -162,8 +174,8 @@ class PairPart(TextPart):
         if not sampled:
             return TextDraft(tokens, None)
         width = max(map(len, tokens))
-        filled = torch.tensor([row + [0] * (width - len(row)) for row in tokens], dtype=torch.int64).view(-1, width)
-        probs = one_hot(filled, self.vocab_size)
+        filled = torch.tensor([row + [0] * (width - len(row)) for row in tokens], dtype=torch.int64)
+        probs = one_hot(filled.view(len(tokens), width), self.vocab_size)
         for row, (_, stated) in enumerate(made):
             for place, each in enumerate(stated):
                 probs[row, place].zero_()[self.tokenizers.common[1]] = each
@@ -175,6 +187,9 @@ def load_tokenizer(folder: Path | str) -> Any:
 
     Args:
         folder: A folder or an id.
+
+    Returns:
+        The tokenizer.
 
     Raises:
         MTPCError: There is none, or a damaged one.

@@ -11,6 +11,7 @@ from torch import Tensor
 from mtpc.draft_model.alignment import continuation
 from mtpc.draft_model.encoder import ByteEncoder
 from mtpc.draw import draw_tokens
+from mtpc.errors import MTPCError
 from mtpc.vocabulary.special_tokens import same_meaning, special_tokens
 from mtpc.vocabulary.token_bytes import intersection
 
@@ -23,6 +24,7 @@ class TokenizerPair(NamedTuple):
         target: The target's.
         special: The draft model's special token for each special token of the target with the same meaning.
         ends: The target's special token for each of these tokens of the draft model.
+        beginning: The tokens that the draft model's tokenizer puts before every text: none, or the beginning of text.
         common: int64 [2, N], the ids of all common tokens: the draft model's, and the target's.
     """
 
@@ -30,6 +32,7 @@ class TokenizerPair(NamedTuple):
     target: ByteEncoder
     special: dict[int, int]
     ends: dict[int, int]
+    beginning: list[int]
     common: Tensor
 
     @classmethod
@@ -48,9 +51,27 @@ class TokenizerPair(NamedTuple):
         # Of several tokens with one meaning, a draft writes the one that ends the target's turns.
         last = sorted(special.items(), key=lambda each: each[0] == target.eos_token_id)
         ends = {mine: theirs for theirs, mine in last}
+        beginning = [each for each in draft.encode("x")[:1] if each == draft.bos_token_id]
         both = intersection(own.tokens, targets.tokens)
         plain = torch.stack([torch.from_numpy(both.draft), torch.from_numpy(both.target)])
-        return cls(own, targets, special, ends, torch.cat([plain, torch.tensor(list(ends.items())).view(-1, 2).T], 1))
+        common = torch.cat([plain, torch.tensor(list(ends.items()), dtype=torch.int64).view(-1, 2).T], 1)
+        return cls(own, targets, special, ends, beginning, common)
+
+    def check_sizes(self, draft: int, target: int) -> None:
+        """Check that both models have all tokens of their tokenizers.
+
+        Args:
+            draft: Number of tokens of the draft model.
+            target: Number of tokens of the target.
+
+        Raises:
+            MTPCError: Tokens were added to a tokenizer, but not to its model.
+        """
+        for whose, encoder, size in (("draft model", self.own, draft), ("target", self.target, target)):
+            if (tokens := len(encoder.tokens.tokens)) > size:
+                raise MTPCError(
+                    f"the {whose}'s tokenizer has {tokens:,} tokens, but the model only {size:,}: resize its embedding."
+                )
 
     def unwritable(self, vocab_size: int) -> Tensor:
         """Return the draft model's ids that mean nothing to the target, int64: other special tokens and padding."""

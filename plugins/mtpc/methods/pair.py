@@ -12,6 +12,7 @@ from mtpc.draft import MAX_DRAFTS
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict
 from mtpc.files.hub import local_folder
+from mtpc.files.json_file import is_folder
 from mtpc.files.target import HiddenSize, VocabSize
 from mtpc.methods.contract import DraftMethod, ParallelOnly
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mtpc.methods.drafter import Drafter
 
 Rule = Literal["tli", "slem"]
-Digest = Annotated[str, Field(pattern=r"[0-9a-f]{64}")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class PairConfig(ParallelOnly, Strict):
@@ -95,6 +96,10 @@ class Pair(DraftMethod):
         from mtpc.draft_model.translation import TokenizerPair
 
         draft = local_folder(config.model, config.revision)
+        if not is_folder(draft):
+            raise MTPCError(
+                f"{folder} names the draft model {draft}, which is not a folder: run mtpc convert pair again."
+            )
         pair = TokenizerPair.of(load_tokenizer(draft), load_tokenizer(tokenizer))
         for name, encoder, expected in (
             (f"the draft model {config.model}", pair.own, config.draft_tokens),

@@ -40,5 +40,9 @@ def same_meaning(target: Mapping[str, int], draft: Mapping[str, int]) -> dict[in
 
 
 def special_tokens(tokenizer: Any) -> dict[str, int]:
-    """Return the special tokens of a tokenizer of transformers: their ids by spelling."""
+    """Return the special tokens of a tokenizer: their ids by spelling.
+
+    Args:
+        tokenizer: One of transformers.
+    """
     return {token.content: number for number, token in sorted(tokenizer.added_tokens_decoder.items()) if token.special}

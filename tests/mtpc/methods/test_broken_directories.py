@@ -63,6 +63,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "fastmtp": {**LAYER, "num_drafts": 3},
     "gumiho": {**LAYER, "num_hidden_layers": 2, "normed": False, "steps": 2, "parallel": PARALLEL},
     "copying": {**SIZES, "num_drafts": 3},
+    "pair": {**SIZES, "model": "a", "translation": "tli", "draft_tokens": "0" * 64, "target_tokens": "0" * 64},
     "hybrid": {**LAYER, "circuit": CIRCUIT},
     "between": {**LAYER, "circuit": CIRCUIT, "below": 1},
     "subset": {**LAYER, "parallel": None, "tokens": 2},

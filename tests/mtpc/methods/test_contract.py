@@ -72,7 +72,9 @@ def drafted(
 
 
 def test_every_family_has_an_example() -> None:
-    assert {method.name for method in draft_methods()} == {name.split("-")[0] for name in EXAMPLES}
+    """Draft models with other tokenizers have their own tests: tests/mtpc/draft_model."""
+    names = {method.name for method in draft_methods() if not method.reads_text}
+    assert names == {name.split("-")[0] for name in EXAMPLES}
 
 
 @examples

@@ -110,12 +110,14 @@ def overlap(
         list[Path] | None, typer.Option(help="UTF-8 file whose tokens are counted. Default: the prompts that ship.")
     ] = None,
 ) -> None:
-    """Compare two tokenizers, and say how a drafter with the one could draft for a target with the other.
+    """Compare two tokenizers, and name the method by which a model with the one drafts for a target with the other.
 
     Tokens are compared by their bytes. The share of the text is what counts: rare tokens cost little.
 
     Example:
+    ```
     mtpc vocab overlap runs/smollm2 weights/byte-target
+    ```
     """
     from mtpc.lab.console import console
     from mtpc.lab.text.chat_template import load_tokenizer

@@ -43,9 +43,11 @@ def convert_pair(
     if not is_hub_id(name):
         name, revision = str(Path(draft).resolve()), ""
     folder = local_folder(name, revision or None)
-    check_folder(folder)
+    check_folder(folder, "a draft model")
     tokenizers = load_tokenizer(folder), load_tokenizer(target)
     shared, pair = overlap(*tokenizers, texts), TokenizerPair.of(*tokenizers)
+    if (own := stated_sizes(folder)) is not None:
+        pair.check_sizes(own.vocab_size, sizes.vocab_size)
     config = PairConfig(
         hidden_size=sizes.hidden_size,
         vocab_size=sizes.vocab_size,

@@ -63,7 +63,7 @@ class DrafterScorer:
 
     Raises:
         MTPCError: The drafter cannot draft that many tokens or such trees, has no drafter tokens but prompt lookup, or
-            reads a hidden state between the target's layers.
+            does not read the target's last hidden states.
     """
 
     def __init__(self, name: str, drafter: Drafter, head: SharedHead, plan: EvaluationPlan) -> None:
@@ -71,7 +71,7 @@ class DrafterScorer:
             raise MTPCError(
                 f"{name} only copies (prompt lookup), which cannot be scored; measure it with `mtpc bench`."
             )
-        check_state(name, drafter.config)
+        check_state(name, drafter)
         self.name, self.drafter, self.head, self.plan = name, drafter, drafter.head(head), plan
         self.drafts = drafter.config.num_drafts if plan.num_drafts is None else plan.num_drafts
         check_drafts(drafter.config, self.drafts, "the number of drafts", name)

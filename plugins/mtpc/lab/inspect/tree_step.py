@@ -93,7 +93,7 @@ def tree_step(folder: Path, target_folder: Path, prompt: str, shape: DraftTreeSh
     """
     target = FrozenTarget(target_folder, device=default_device())
     drafter = load_drafter(folder, target.facts, device=target.device)
-    check_state(str(folder), drafter.config)
+    check_state(str(folder), drafter)
     tokenizer = load_tokenizer(target_folder)
     ids: list[int] = tokenizer(prompt).input_ids
     if tokenizer.chat_template is not None:

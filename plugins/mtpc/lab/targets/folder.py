@@ -12,11 +12,12 @@ from mtpc.files.target import Target, TargetKeys
 from mtpc.methods import recognize
 
 
-def check_folder(folder: Path) -> dict[str, Any]:
+def check_folder(folder: Path, expected: str = "a target") -> dict[str, Any]:
     """Read and check the config.json of a target.
 
     Args:
         folder: Folder of the target.
+        expected: What it is to be, for errors.
 
     Returns:
         Values of config.json.
@@ -29,7 +30,7 @@ def check_folder(folder: Path) -> dict[str, Any]:
         raise MTPCError(f"{folder} is not a model folder (no config.json).")
     method = recognize(folder)
     if method is not None:
-        raise MTPCError(f"{folder} is {method.title}, but a target was expected.")
+        raise MTPCError(f"{folder} is {method.title}, but {expected} was expected.")
     values = read_json(config)
     validated(TargetKeys, values, str(config))
     return values

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from mtpc.errors import MTPCError, first_line
 from mtpc.files.target import Target
 from mtpc.lab.targets.folder import check_folder
-from mtpc.methods import DrafterConfig
+from mtpc.methods.drafter import Drafter
 
 
 class Features(NamedTuple):
@@ -97,17 +97,19 @@ class FrozenTarget:
         return Features(hidden, self.model.lm_head(hidden).float())
 
 
-def check_state(name: str, config: DrafterConfig) -> None:
+def check_state(name: str, drafter: Drafter) -> None:
     """Check that a drafter reads the target's last hidden states, the only ones that are computed here.
 
     Args:
         name: Name of the drafter, for the error.
-        config: Configuration of the drafter.
+        drafter: The drafter.
 
     Raises:
-        MTPCError: The drafter reads a hidden state between the target's layers.
+        MTPCError: The drafter reads a hidden state between the target's layers, or the request's text.
     """
-    if config.autoregressive is not None and config.autoregressive.state_below is not None:
+    if drafter.method.reads_text:
+        raise MTPCError(f"{name} reads the request's text instead of the target's states: use `mtpc bench`.")
+    if drafter.config.autoregressive is not None and drafter.config.autoregressive.state_below is not None:
         raise MTPCError(
             f"{name} reads a state between the target's layers, which only engines compute: use `mtpc bench`."
         )

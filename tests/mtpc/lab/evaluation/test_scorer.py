@@ -26,7 +26,7 @@ WINDOW, START, LENGTH, TEMPERATURE = 4, 3, 12, 0.7
 def test_every_family_is_held_to_its_oracle_here() -> None:
     register_method()
     unscored = {"copying", "between"}  # one drafts nothing, one reads states that are not computed here
-    assert {method.name for method in draft_methods()} - unscored == set(NAMES)
+    assert {method.name for method in draft_methods() if not method.reads_text} - unscored == set(NAMES)
 
 
 def random_view(vocab: int, hidden: int, seed: int = 0) -> TextFeatures:

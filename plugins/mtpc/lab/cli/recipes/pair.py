@@ -48,7 +48,7 @@ def convert(
 
     Example:
     ```
-    mtpc convert pair HuggingFaceTB/SmolLM2-135M-Instruct --target runs/qwen --out runs/qwen-pair
+    mtpc convert pair runs/smollm2 --target runs/qwen --out runs/pair
     ```
     """
     from mtpc.lab.convert.pair import convert_pair
