@@ -36,12 +36,12 @@ class Branch(NamedTuple):
     """A branch of a node that was chosen.
 
     Attributes:
-        index: 0: the token ends here. Else 1 + the index of a child.
+        place: 0: the token ends here. Else 1 + the index of a child.
         probability: Its probability.
         uniform: The rest of the uniform that chose it, again in [0, 1); None where there was none.
     """
 
-    index: int
+    place: int
     probability: float
     uniform: float | None
 
@@ -145,9 +145,9 @@ class TokenTrie:
         while True:
             branch = choose_branch(self.branches(node, next_byte_probs(text) if self.forks(node) else None), uniform)
             log_q, uniform = log_q + math.log(branch.probability), branch.uniform
-            if not branch.index:
+            if not branch.place:
                 return int(self.token[node]), log_q
-            node = int(self.children[node]) + branch.index - 1
+            node = int(self.children[node]) + branch.place - 1
             text += bytes([self.byte[node]])
 
     def path(self, token: int) -> list[int]:

@@ -49,9 +49,7 @@ def test_it_emits_what_the_race_with_all_q_emits() -> None:
         target, draft = random_probs(generator, 500, drafts + 1, size), random_probs(generator, 500, drafts, size)
         draft = torch.where(torch.rand(500, 1, 1, generator=generator) < 0.5, draft, target[:, :-1] * 0.9 + draft * 0.1)
         tokens = torch.multinomial(draft.flatten(0, 1), 1, generator=generator).view(500, drafts)
-        uniforms, last = (
-            torch.rand(500, width, generator=generator, dtype=torch.float64) for width in (drafts, size)
-        )
+        uniforms, last = (torch.rand(500, width, generator=generator, dtype=torch.float64) for width in (drafts, size))
         stated = Stated(draft)
         result = verify_strings(tokens, stated.at(tokens), stated, target, uniforms, last)
         dense = verify_rejection(tokens, draft, target, uniforms, torch.zeros(500))
@@ -62,7 +60,9 @@ def test_it_emits_what_the_race_with_all_q_emits() -> None:
         assert torch.equal(emitted, race.argmax(1))
         assert max(stated.asked.values()) == 1
         assert len(stated.asked) < 1.2 * (result.accepted + 1).clamp_max(drafts).sum()
-        assert all(position == result.accepted[row] and token != tokens[row, position] for row, position, token in stated.asked)
+        assert all(
+            position == result.accepted[row] and token != tokens[row, position] for row, position, token in stated.asked
+        )
 
 
 def emitted(target: Process, drawn_from: Process, claimed: Process) -> Counter[tuple[int, ...]]:

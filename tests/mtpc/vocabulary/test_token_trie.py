@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -203,7 +203,7 @@ def test_pauses() -> None:
         tokens = token_bytes(tokenizer)
         ids = [each for text in TEXTS for each in tokenizer(text, add_special_tokens=False).input_ids]
         expected = np.zeros(len(tokens.tokens), dtype=int)
-        for token, following in zip(ids, ids[1:], strict=False):
+        for token, following in pairwise(ids):
             begun = (tokens.tokens[token] or b"") + (tokens.tokens[following] or b"")[:1]
             expected[token] += any((each or b"").startswith(begun) for each in tokens.tokens)
         assert count_pauses(token_trie(tokens), ids).tolist() == expected.tolist()
