@@ -72,7 +72,8 @@ RULES: dict[str, Callable[[ToyPair], float]] = {  # table 3, in its order
 def by_trie(pair: ToyPair) -> dict[str, float]:
     """Compute q of the target's tokens under a drafter over letters, with stops counted on the target's texts."""
     tokens = TokenBytes(tuple(token.encode() for token in pair.target), frozenset(), frozenset())
-    trie = token_trie(tokens, np.rint(COUNTED * np.array([*pair.target.values()])))
+    counts = np.rint(COUNTED * np.array([*pair.target.values()]))
+    trie = token_trie(tokens, counts, pauses=counts)
 
     def probs(text: bytes) -> np.ndarray:
         row = np.zeros(256)

@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=3, help="prompts of each kind")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
-    parser.add_argument("--translations", nargs="+", default=["tli", "slem"])
+    parser.add_argument("--translations", nargs="+", help="default: the drafter's own")
     parser.add_argument("--drafts", type=int, nargs="+", default=[4])
     parser.add_argument("--confidences", type=float, nargs="+", default=[0.3])
     parser.add_argument("--dtype", default="bfloat16")
@@ -82,7 +82,7 @@ def main() -> None:
     assert isinstance(part, PairPart)
     results: list[dict[str, Any]] = []
     for translation, drafts, confidence, temperature in product(
-        given.translations, given.drafts, given.confidences, given.temperatures
+        given.translations or [part.rule], given.drafts, given.confidences, given.temperatures
     ):
         part.rule, part.min_confidence = translation, confidence
         timed, generator, tokens = Timed(part), torch.Generator().manual_seed(0), 0

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from mtpc.draft import Draft, TreeDraft
+from mtpc.draft_model.part import LazyDraft
 from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc.draft_lengths import ChosenLength, WorkerLengths, empty_drafts
 from sglang_mtpc.step import BatchStep
 
 Lap = Callable[[str], None]  # called with the name of each part of drafting when it ends, see `DraftClock`
 # Drafts for SGLang's ``ScheduleBatch`` in one step.  A worker chooses its strategy when it is created.
-Strategy = Callable[[Any, BatchStep], Draft | TreeDraft]
+Strategy = Callable[[Any, BatchStep], Draft | TreeDraft | LazyDraft]
+Whole = Callable[[Any, BatchStep], Draft | TreeDraft]  # one that drafts with an autoregressive or a parallel part
 # Drafts the given number of drafter tokens, each sampled from the mixture with prompt lookup.
 Mixed = Callable[[Any, BatchStep, Copied, int], Draft]
 
@@ -27,7 +29,7 @@ class AdaptiveTree:
         vocab_size: Tokens of the target's vocabulary.
     """
 
-    def __init__(self, lengths: WorkerLengths, whole: Strategy, lap: Lap, vocab_size: int) -> None:
+    def __init__(self, lengths: WorkerLengths, whole: Whole, lap: Lap, vocab_size: int) -> None:
         self.lengths, self.whole, self.lap, self.vocab_size = lengths, whole, lap, vocab_size
 
     def __call__(self, batch: Any, step: BatchStep) -> Draft | TreeDraft:

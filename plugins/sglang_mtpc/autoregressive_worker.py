@@ -23,7 +23,7 @@ from mtpc.methods.drafter import draft_vocabularies, split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.to_device import copy_to_device
 from sglang_mtpc import eagle_tree, served, verify
-from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
+from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy, Whole
 from sglang_mtpc.draft_lengths import WorkerLengths
 from sglang_mtpc.draft_strategies import AutoregressiveChain, AutoregressiveTree, LoopOutput, TwoPartChain, TwoPartTree
 from sglang_mtpc.drafting import Drafting
@@ -87,7 +87,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         if parallel is None and lengths is None and not self.shape.borrowed:
             return None
         if self.shape.children > 1:
-            tree: Strategy
+            tree: Whole
             if parallel is None:
                 eagle_tree.install()
                 tree = AutoregressiveTree(loop, steps, self.shape.nodes)

@@ -7,9 +7,10 @@ from typing import Any
 from weakref import ReferenceType, ref
 
 import torch
+from sglang.srt.runtime_context import get_parallel
 
 from mtpc.draft import Draft, Mode, one_hot
-from mtpc.draft_model.part import TextDraft, TextPart
+from mtpc.draft_model.part import LazyDraft, TextDraft, TextPart
 from mtpc.noise import counter_uniforms
 from sglang_mtpc import served
 from sglang_mtpc.adaptive import Lap, Strategy
@@ -27,6 +28,8 @@ class TextWorker(ParallelWorker):
 
     def _load(self, model_config: Any) -> Strategy:
         part = served.load_text_part(self.device)
+        if part is not None:
+            part.verifies_lazily = get_parallel().tp_size == 1
         served.announce(None, 0, part)
         # CUDA graphs verify a fixed number of tokens, and SGLang's kernels are untested without draft tokens.
         shortest = self.shape.depth if served.in_graphs() else int(self.device.type != "cpu")
@@ -56,7 +59,7 @@ class TextChain:
         self.longest, self.shortest, self.lap = longest, shortest, lap
         self.seen: dict[ReferenceType[Any], int] = {}  # output tokens that the text part has, by SGLang's ``Req``
 
-    def __call__(self, batch: Any, step: BatchStep) -> Draft:
+    def __call__(self, batch: Any, step: BatchStep) -> Draft | LazyDraft:
         """Return a draft for each request of the batch, all as long as the longest."""
         drafted = None if self.part is None else self._draft(self.part, batch.reqs, step)
         draft = self._filled(drafted, step.mode)
@@ -83,7 +86,7 @@ class TextChain:
         request = key()
         return request is None or request.finished() or len(request.output_ids) < self.seen[key]
 
-    def _filled(self, drafted: TextDraft | None, mode: Mode) -> Draft:
+    def _filled(self, drafted: TextDraft | None, mode: Mode) -> Draft | LazyDraft:
         """Return the first rank's drafts, filled up to one length with token 0 and one-hot distributions."""
         drafts = tokens_of_first_rank(None if drafted is None else drafted.tokens)
         length = max(self.shortest, *map(len, drafts))
@@ -91,6 +94,8 @@ class TextChain:
         tokens = torch.tensor(filled, dtype=torch.int64, device=self.device)
         if mode == "greedy":
             return Draft(tokens, None)
+        if drafted is not None and drafted.lazy is not None:
+            return LazyDraft(tokens, drafted.lazy)
         probs = one_hot(tokens, self.vocab_size)
         if drafted is not None and drafted.probs is not None:  # None: SGLang counts a sampled request that is over
             for row, draft in enumerate(drafts):

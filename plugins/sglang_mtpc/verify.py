@@ -1,9 +1,9 @@
 """Verification of chains and trees: the input of SGLang's verification, and the core's rules where SGLang has none.
 
-The core verifies in three cases.  On a CPU SGLang takes the most probable tokens at any temperature.  On all devices it
-does not apply min-p to drafts.  On CUDA it filters drafts by top-k first and then by top-p, but requests without drafts
-by both at once.  In all other cases SGLang verifies: chains by rejection sampling, trees by the target's own samples.
-Penalties are always applied here.
+The core verifies in four cases.  On a CPU SGLang takes the most probable tokens at any temperature.  On all devices it
+does not apply min-p to drafts, and knows no distributions that are computed when needed.  On CUDA it filters drafts by
+top-k first and then by top-p, but requests without drafts by both at once.  In all other cases SGLang verifies: chains
+by rejection sampling, trees by the target's own samples.  Penalties are always applied here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mtpc.draft import Draft, TreeDraft
+from mtpc.draft_model.part import LazyDraft, LazyProbs
 from mtpc.noise import counter_uniforms
-from mtpc.verify import verify_rejection
+from mtpc.verify import verify_rejection, verify_strings
 from mtpc.verify.candidates import candidates, verify_rejection_candidates, verify_tree_candidates
 from mtpc.verify.filters import filtered, filtered_by_min_p
 from mtpc.verify.output import PADDING
@@ -43,6 +44,7 @@ TOP_K, SHARE = 1024, 1 / 16
 # which halves the time.
 PART, PART_SORTED, PART_ON_CPU = 1 << 25, 1 << 22, 1 << 18
 _VERIFY_STREAM = 0x766572696679  # separates this noise from that of the drafts
+_LAST_STREAM = 0x6C617374  # separates the noise of the last emitted tokens from that of acceptance
 
 
 def install() -> None:
@@ -51,8 +53,10 @@ def install() -> None:
     finish.install()
 
 
-def verify_input(batch: Any, draft_input: Any, drafts: Draft | TreeDraft, shape: DraftShape, target_worker: Any) -> Any:
-    """Build SGLang's ``EagleVerifyInput``; for a chain it carries the draft distributions.
+def verify_input(
+    batch: Any, draft_input: Any, drafts: Draft | TreeDraft | LazyDraft, shape: DraftShape, target_worker: Any
+) -> Any:
+    """Build SGLang's ``EagleVerifyInput``; for a chain it carries the draft distributions, whatever they are.
 
     Args:
         batch: SGLang's ``ScheduleBatch``.
@@ -108,12 +112,12 @@ class DraftsToVerify(NamedTuple):
     Attributes:
         tokens: int64 [B, N].
         parents: int64 [B, N], -1 for a child of the root, otherwise an earlier node.
-        probs: Distributions that a chain was sampled from, float32 [B, N, V]; None if not provided.
+        probs: Distributions that a chain was sampled from, float32 [B, N, V] or lazy; None if not provided.
     """
 
     tokens: Tensor
     parents: Tensor
-    probs: Tensor | None
+    probs: Tensor | LazyProbs | None
 
 
 def read_drafts(built: Any) -> DraftsToVerify:
@@ -154,7 +158,8 @@ def _verify(original: Any, verify_input: Any, batch: Any, logits_output: Any, *a
     """Verify without penalties, see `sample_and_verify`."""
     info = batch.sampling_info
     filters_differ = info.need_min_p_sampling or (info.need_top_k_sampling and info.need_top_p_sampling)
-    if info.is_all_greedy or (is_cuda() and not filters_differ):
+    lazy = not isinstance(verify_input.draft_probs, Tensor | None)
+    if info.is_all_greedy or (is_cuda() and not filters_differ and not lazy):
         return original(verify_input, batch, logits_output, *args, **options)
     # SGLang's function adds biases and grammar masks to the logits in place.  With all requests marked as greedy, its
     # own verification costs only an argmax.
@@ -189,12 +194,13 @@ def _sampled(drafts: DraftsToVerify, batch: Any, logits: Tensor) -> tuple[Tensor
     uniforms = _uniforms(info.sampling_seed, batch.seq_lens, nodes + 1)
     limits = [request.sampling_params.top_k for request in batch.reqs]  # known to the host, unlike `info.top_ks`
     small_top_k = min(TOP_K, SHARE * logits.shape[-1])
+    lazy = None if isinstance(drafts.probs, Tensor | None) else drafts.probs
 
     def verify_part(part: slice) -> tuple[Tensor, Tensor, Tensor]:
         tokens, parents, noise = drafts.tokens[part], drafts.parents[part], uniforms[part]
-        probs = None if drafts.probs is None else drafts.probs[part]
+        probs = drafts.probs[part] if isinstance(drafts.probs, Tensor) else None
         temperatures, (top_k, top_p, min_p) = info.temperatures[part], (each[part] for each in filters)
-        if (most := max(limits[part])) <= small_top_k:
+        if (most := max(limits[part])) <= small_top_k and lazy is None:
             among = candidates(logits[part], temperatures[:, 0], top_k, top_p, min_p, most, sequential)
             if probs is None:
                 return verify_tree_candidates(tokens, parents, among, noise)
@@ -205,9 +211,17 @@ def _sampled(drafts: DraftsToVerify, batch: Any, logits: Tensor) -> tuple[Tensor
                 target = filtered(target, top_k, top_p, min_p, sequential)
             elif info.need_min_p_sampling:
                 target = filtered_by_min_p(target, min_p)
-            if probs is None:
+            if lazy is not None:
+                seeds = None if info.sampling_seed is None else info.sampling_seed[part] + _LAST_STREAM
+                last = _uniforms(seeds, batch.seq_lens[part], target.shape[-1])
+                stated = F.pad(lazy.stated[part], (0, nodes - lazy.stated.shape[1]), value=1.0).to(target.device)
+                accepted, emitted = verify_strings(
+                    tokens, stated, _OfPart(lazy, part.start), target, noise[:, :-1], last
+                )
+            elif probs is None:
                 return verify_tree(tokens, parents, target, noise)
-            accepted, emitted = verify_rejection(tokens, probs, target, noise[:, :-1], noise[:, -1])
+            else:
+                accepted, emitted = verify_rejection(tokens, probs, target, noise[:, :-1], noise[:, -1])
         return accepted, emitted, torch.arange(nodes, device=logits.device).expand_as(tokens)
 
     most = PART_ON_CPU if logits.device.type == "cpu" else PART if max(limits) <= small_top_k else PART_SORTED
@@ -215,6 +229,17 @@ def _sampled(drafts: DraftsToVerify, batch: Any, logits: Tensor) -> tuple[Tensor
     parts = (slice(start, start + size) for start in range(0, rows, size))
     accepted, emitted, path = (torch.cat(each) for each in zip(*map(verify_part, parts), strict=True))
     return accepted, emitted, path
+
+
+class _OfPart:
+    """The distributions of a part of the batch."""
+
+    def __init__(self, lazy: LazyProbs, start: int) -> None:
+        self.lazy, self.start = lazy, start
+
+    def of(self, rows: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
+        """See `DraftProbs.of`."""
+        return self.lazy.of(rows + self.start, positions, tokens).to(tokens.device)
 
 
 def _uniforms(seeds: Tensor | None, positions: Tensor, size: int) -> Tensor:

@@ -407,6 +407,16 @@ TABLE = (
         "wrapped", "a step without drafts draws random numbers that nothing reads",
     ),
     IntegrationPoint(
+        V1_TEXT, _SAMPLER, "rejection_sample",
+        "draft_token_ids num_draft_tokens max_spec_len cu_num_draft_tokens draft_probs target_logits bonus_token_ids "
+        "sampling_metadata",
+        "wrapped", "verifies drafts whose distributions are computed when needed",
+    ),
+    IntegrationPoint(
+        V1_TEXT, _SAMPLER, "generate_uniform_probs", "num_tokens num_draft_tokens generators device",
+        "called", "random numbers of the requests",
+    ),
+    IntegrationPoint(
         V1_CPU, _RUNNER, "GPUModelRunner.sample_tokens", "self",
         "wrapped", "chunked prefill of a seeded request ends the engine on a CPU",
     ),
@@ -464,6 +474,7 @@ PATCHES = (
     Patch(V1_NATIVE, _PROPOSER, "native.restrict", "install_v1"),
     Patch(V2_NATIVE, _SPECULATOR, "native.restrict", "install_v2"),
     Patch(V1_CPU, _SAMPLER, "cpu.fixes"),
+    Patch(V1_TEXT, _SAMPLER, "v1.lazy_verification"),
     Patch(V1_CPU, _RUNNER, "cpu.seeds"),
 )
 _installed = False

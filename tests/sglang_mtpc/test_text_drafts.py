@@ -15,7 +15,7 @@ from sglang.srt.distributed.parallel_state import get_world_group, init_distribu
 from torch import Tensor, multiprocessing
 
 from mtpc.draft import Draft, one_hot
-from mtpc.draft_model.part import TextPart
+from mtpc.draft_model.part import LazyDraft, TextDraft, TextPart
 from mtpc.noise import counter_uniforms
 from sglang_mtpc import ranks
 from sglang_mtpc.step import BatchStep, BatchSteps
@@ -58,7 +58,9 @@ def step_of(requests: list[Request], mode: str, steps: BatchSteps) -> tuple[Any,
     return batch, steps.begin(batch), greedy
 
 
-def check(draft: Draft, requests: list[Request], step: BatchStep, greedy: Tensor, shortest: int) -> set[int]:
+def check(
+    draft: Draft | LazyDraft, requests: list[Request], step: BatchStep, greedy: Tensor, shortest: int
+) -> set[int]:
     """Each draft follows its whole text, filled up to the longest; returns the lengths before."""
     noise, lengths = counter_uniforms(step.seeds, step.positions, DRAFTS), set[int]()
     alone = []
@@ -68,9 +70,9 @@ def check(draft: Draft, requests: list[Request], step: BatchStep, greedy: Tensor
         alone.append(part.draft([0], [0.0 if greedy[row] else 1.0], DRAFTS, noise[row : row + 1]))
         lengths.add(len(alone[-1].tokens[0]))
     length = max(shortest, *lengths)
-    assert draft.tokens.shape == (len(requests), length)
+    assert isinstance(draft, Draft) and draft.tokens.shape == (len(requests), length)
     assert (draft.probs is None) == (step.mode == "greedy")
-    for row, ((tokens,), probs) in enumerate(alone):
+    for row, ((tokens,), probs, _) in enumerate(alone):
         fill = length - len(tokens)
         assert draft.tokens[row].tolist() == [*tokens, *[0] * fill]
         if draft.probs is not None:
@@ -100,6 +102,17 @@ def test_drafts_follow_texts_that_grow() -> None:
                     requests[number % 8] = Request(draws.choices(range(9), k=5))
             assert lengths == set(range(DRAFTS + 1))
             assert laps == ["text"] * 20
+
+
+def test_lazy_distributions_are_passed_on() -> None:
+    lazy, part = SimpleNamespace(stated=torch.tensor([[0.5, 1.0], [0.5, 0.25]])), echo_part()
+    part.draft = lambda *given: TextDraft([[1], [2, 3]], None, lazy)
+    requests = [Request([3]), Request([4])]
+    for mode, shortest in (("sampled", 0), ("mixed", 3)):
+        batch, step, _ = step_of(requests, mode, BatchSteps(7))
+        draft = strategy(part, shortest)(batch, step)
+        assert isinstance(draft, LazyDraft) and draft.probs is lazy
+        assert draft.tokens.tolist() == [[1, 0, *[0] * (shortest - 2)], [2, 3, *[0] * (shortest - 2)]]
 
 
 def test_a_step_without_drafts() -> None:

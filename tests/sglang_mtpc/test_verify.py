@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtpc.draft import Draft, TreeDraft
-from mtpc.lab.statistics.chi_square import chi_square_p_value
+from mtpc.draft_model.part import LazyDraft
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.verify.filters import filtered
 from sglang_mtpc import verify
 from sglang_mtpc.links import chain_links, tree_links
@@ -65,7 +66,7 @@ def batch_of(
     return SimpleNamespace(sampling_info=info, seq_lens=torch.arange(rows) + 9, reqs=reqs)
 
 
-def built(drafts: Draft | TreeDraft, rows: int, depth: int) -> Any:
+def built(drafts: Draft | TreeDraft | LazyDraft, rows: int, depth: int) -> Any:
     """These drafts for each request, as SGLang's own tree builder puts them into a verification input."""
     nodes = drafts.tokens.shape[1]
     tokens = drafts.tokens.expand(rows, nodes)
@@ -74,7 +75,7 @@ def built(drafts: Draft | TreeDraft, rows: int, depth: int) -> Any:
         links = tree_links(drafts.parents.expand(rows, nodes), children)
     else:
         children, links = 1, chain_links(rows, nodes, torch.device("cpu"))
-        probs = None if drafts.probs is None else drafts.probs.expand(rows, -1, -1)
+        probs = drafts.probs.expand(rows, -1, -1) if isinstance(drafts.probs, Tensor) else drafts.probs
     pending = torch.full((rows,), V - 1)
     _, _, _, child, sibling, draft_token = build_tree_kernel_efficient(
         pending, links.parents, links.selected, tokens, pending, 0, children, nodes, nodes + 1, TreeMaskMode.QLEN_ONLY
@@ -89,7 +90,9 @@ def built(drafts: Draft | TreeDraft, rows: int, depth: int) -> Any:
     )
 
 
-def verdict(drafts: Draft | TreeDraft, batch: Any, logits: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+def verdict(
+    drafts: Draft | TreeDraft | LazyDraft, batch: Any, logits: Tensor, depth: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Through `sample_and_verify`, with SGLang's own rule giving nonsense."""
     output = SimpleNamespace(next_token_logits=logits.flatten(0, 1))
     given = built(drafts, len(batch.seq_lens), depth)
@@ -191,6 +194,50 @@ def test_what_a_request_without_drafts_may_say(
     law = {token: probability / sum(kept) for token, probability in enumerate(kept) if probability}
     assert counts.keys() == law.keys()
     assert chi_square_p_value(counts, law) > 1e-4
+
+
+class Known:
+    """One token of each request, drawn from known distributions [B, V]; after it token 0 is certain."""
+
+    def __init__(self, probs: Tensor, tokens: Tensor) -> None:
+        self.probs, self.stated = probs, probs.gather(1, tokens[:, None])
+
+    def of(self, rows: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
+        return torch.where(positions == 0, self.probs[rows, tokens], (tokens == 0).double())
+
+
+@pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.4}], ids=str)
+def test_lazy_distributions_are_verified_in_parts(filters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests differ in what they draft; as a control they state too much for some tokens."""
+    monkeypatch.setattr(verify, "PART_ON_CPU", 700 * 3 * V)
+    generator, rows = torch.Generator().manual_seed(0), 4000
+    logits = torch.tensor([0.1, 1.4, 1.2, -0.3, 0.9, 0.0])
+    batch = batch_of([0.7] * rows, **{name: [value] * rows for name, value in filters.items()})
+    batch.sampling_info.sampling_seed = torch.arange(rows)
+    probs = torch.rand(rows, V, generator=generator, dtype=torch.float64) ** 4
+    probs /= probs.sum(1, keepdim=True)
+    tokens = torch.multinomial(probs, 1, generator=generator)
+    info = batch.sampling_info
+    target = filtered((logits.double() / 0.7).softmax(-1)[None], info.top_ks[:1], info.top_ps[:1], info.min_ps[:1])
+    for stated, honest in ((probs, True), ((probs * torch.arange(1, V + 1)).double(), False)):
+        lazy = Known(stated, tokens[:, 0])
+        drafts = LazyDraft(torch.cat([tokens, torch.zeros_like(tokens)], 1), lazy)
+        predicted, lengths, _ = verdict(drafts, batch, logits.expand(rows, 3, V), 2)
+        value = chi_square_p_value(
+            Counter(predicted.view(rows, -1)[:, 0].tolist()), dict(enumerate(target[0].tolist()))
+        )
+        assert value > 1e-4 if honest else value < REJECT_BELOW
+        assert {*lengths.tolist()} == ({1, 2} if filters else {1, 2, 3})  # filters leave token 0 out
+        if honest:
+            accepted = torch.minimum(probs, target).sum(1).mean()
+            assert float((lengths > 1).double().mean()) == pytest.approx(float(accepted), abs=0.03)
+
+
+def test_sglangs_own_rule_does_not_verify_lazy_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "is_cuda", lambda: True)
+    lazy = Known(torch.eye(V).double()[[3]], torch.tensor([3]))
+    verified = verdict(LazyDraft(torch.tensor([[3, 0]]), lazy), batch_of([1.0]), certain([3, 0, 5]), 2)
+    assert verified[0].tolist() == [3, 0, 5] and verified[1].tolist() == [3]
 
 
 def test_greedy_rows_of_a_mixed_batch_stay_greedy() -> None:

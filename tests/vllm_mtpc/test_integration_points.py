@@ -79,6 +79,7 @@ ASKED_FOR = {  # what asks for a patch of this group, as `integration_points.pro
     integration_points.V2_NATIVE: {"native": True},
     integration_points.V1_CPU: {},
     integration_points.V2_STATE: {"state": True},
+    integration_points.V1_TEXT: {"text": True},
 }
 
 

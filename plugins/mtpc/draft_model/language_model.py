@@ -65,7 +65,9 @@ class LanguageModel:
             raise MTPCError(f"{folder} cannot be a draft model: {first_line(error)}.") from None
 
     @torch.inference_mode()
-    def read(self, slots: Sequence[int], tokens: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
+    def read(
+        self, slots: Sequence[int], tokens: Sequence[Sequence[int]], starts: Sequence[int], *, every: bool = False
+    ) -> Tensor:
         """Read new tokens of B requests, and return the logits after the last token of each.
 
         A request attends to its slot's positions before its start, which must have been read, and to its new tokens.
@@ -75,11 +77,14 @@ class LanguageModel:
             slots: Slot of each request, all different.
             tokens: New tokens of each request, at least one.
             starts: Position of each request's first new token; its last one must lie within `context`.
+            every: Whether to return the logits after each of the tokens, T together.
 
         Returns:
-            float32 [B, V].
+            float32 [B, V], or [T, V].
         """
         chunks = _chunks(map(Span, slots, starts, tokens), CHUNK)
+        if every:
+            chunks = ((spans, list(range(sum(len(span.tokens) for span in spans)))) for spans, _ in chunks)
         return torch.cat([self._forward(spans, ends) for spans, ends in chunks])
 
     def memory(self) -> int:

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from mtpc.draft import one_hot
 from mtpc.draft_model.alignment import AlignedText
+from mtpc.draft_model.byte_walk import SEEN, ByteWalk, SpelledVocabulary, WalkedDraft, WalkedProbs
 from mtpc.draft_model.language_model import LanguageModel
 from mtpc.draft_model.part import TextDraft, TextPart
 from mtpc.draft_model.translation import StringMatch, TokenIntersection, TokenizerPair, Translation
 from mtpc.errors import MTPCError, first_line
 
-Rule = Literal["tli", "slem"]
+Rule = Literal["tli", "slem", "slrs"]
 
 
 @dataclass
@@ -70,20 +71,27 @@ class PairPart(TextPart):
         model: The draft model.
         tokenizers: Its tokenizer, and the target's.
         vocab_size: V of the target.
-        rule: How drafts are translated, TLI or SLEM.
+        rule: How drafts are translated, TLI, SLEM or SLRS.
         min_confidence: A draft ends where the probability that all of it is right falls below this, by the draft
             model's own probabilities.
+        spelled: The target's vocabulary in the draft model's bytes; needed for SLRS alone.
 
     Raises:
         MTPCError: See `TokenizerPair.check_sizes`.
     """
 
     def __init__(
-        self, model: LanguageModel, tokenizers: TokenizerPair, vocab_size: int, rule: Rule, min_confidence: float
+        self,
+        model: LanguageModel,
+        tokenizers: TokenizerPair,
+        vocab_size: int,
+        rule: Rule,
+        min_confidence: float,
+        spelled: SpelledVocabulary | None = None,
     ) -> None:
         tokenizers.check_sizes(model.vocab_size, vocab_size)
         self.model, self.tokenizers, self.vocab_size = model, tokenizers, vocab_size
-        self.rule, self.min_confidence = rule, min_confidence
+        self.rule, self.min_confidence, self.spelled = rule, min_confidence, spelled
         self.unwritable = tokenizers.unwritable(model.vocab_size)
         self.requests: dict[Hashable, RequestText] = {}
         self.slots: OrderedDict[Hashable, int] = OrderedDict()  # the least recently used first
@@ -112,17 +120,18 @@ class PairPart(TextPart):
         self, keys: Sequence[Hashable], temperatures: Sequence[float], num_drafts: int, noise: Tensor | None
     ) -> TextDraft:
         """See `TextPart.draft`; requests without a slot get empty drafts."""
-        num_drafts = min(num_drafts, self.model.context // 2)
+        longest = SEEN if self.rule == "slrs" else 1  # tokens of the draft model that one of the target takes
+        num_drafts = min(num_drafts, self.model.context // (2 * longest))
         drafts: list[Translation | None] = [None] * len(keys)
-        reads = {}
+        reads, walked = {}, {}
         for row in self._with_slots(keys):
             request, uniforms = self.requests[keys[row]], None if noise is None else noise[row]
             if request.text.ids:
-                reads[row] = request.read(self.model.context - num_drafts)
-                drafts[row] = self._translation(temperatures[row], uniforms)
-        for place in range(1, num_drafts + 1):
-            if not reads:
-                break
+                reads[row] = request.read(self.model.context - num_drafts * longest)
+                drafts[row] = begun = self._translation(temperatures[row], uniforms)
+                if isinstance(begun, ByteWalk):
+                    walked[row] = WalkedDraft(begun, self.slots[keys[row]], len(request.cached), request.cached)
+        while reads:
             rows, reading = list(reads), list(zip(*reads.values(), strict=True))
             logits = self.model.read([self.slots[keys[row]] for row in rows], *map(list, reading))
             logits, reads = (
@@ -132,11 +141,21 @@ class PairPart(TextPart):
             for row, row_logits in zip(rows, logits, strict=True):
                 draft, cached = drafts[row], self.requests[keys[row]].cached
                 assert draft is not None
-                draft.choose(row_logits)
-                if place < num_drafts and not draft.ended and draft.confidence >= self.min_confidence:
-                    reads[row] = [draft.own[-1]], len(cached)
-                    cached.append(draft.own[-1])
-        return self._translated(keys, drafts, num_drafts, any(temperatures))
+                length = len(draft.own)
+                while len(draft.own) == length and self._goes_on(draft, num_drafts):
+                    draft.choose(row_logits)
+                if self._goes_on(draft, num_drafts):
+                    reads[row] = draft.own[length:], len(cached)
+                    cached += draft.own[length:]
+        sampled = any(temperatures)
+        if sampled and walked and self.verifies_lazily:
+            lazy = WalkedProbs(self.model, [walked.get(row) for row in range(len(keys))])
+            return self._translated(keys, drafts, num_drafts, False)._replace(lazy=lazy)
+        return self._translated(keys, drafts, num_drafts, sampled)
+
+    def _goes_on(self, draft: Translation, num_drafts: int) -> bool:
+        """Return whether a draft gets another token."""
+        return not draft.ended and draft.confidence >= self.min_confidence and not draft.is_full(num_drafts)
 
     def _with_slots(self, keys: Sequence[Hashable]) -> list[int]:
         """Give each request a slot, and return the rows of those that have one.
@@ -160,7 +179,11 @@ class PairPart(TextPart):
         """Begin the draft of a request."""
         if self.rule == "slem":
             return StringMatch(self.tokenizers)
-        return TokenIntersection(self.tokenizers, temperature, uniforms if temperature > 0 else None)
+        uniforms = uniforms if temperature > 0 else None
+        if self.rule == "slrs":
+            assert self.spelled is not None
+            return ByteWalk(self.tokenizers, self.spelled, temperature, uniforms if self.verifies_lazily else None)
+        return TokenIntersection(self.tokenizers, temperature, uniforms)
 
     def _translated(
         self, keys: Sequence[Hashable], drafts: Sequence[Translation | None], num_drafts: int, sampled: bool

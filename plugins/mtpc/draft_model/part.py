@@ -4,9 +4,35 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
+
+from mtpc.verify.strings import DraftProbs
+
+
+class LazyProbs(DraftProbs, Protocol):
+    """The distributions of a batch's drafts, where they are not computed over the whole vocabulary.
+
+    They are valid until the part drafts again. After the end of a draft, token 0 is certain.
+
+    Attributes:
+        stated: float64 [B, W], q of each draft token; 1 after the end of a draft.
+    """
+
+    stated: Tensor
+
+
+class LazyDraft(NamedTuple):
+    """Draft tokens of a batch, filled up to one length with token 0.
+
+    Attributes:
+        tokens: int64 [B, K].
+        probs: The distributions that they were drawn from.
+    """
+
+    tokens: Tensor
+    probs: LazyProbs
 
 
 class TextDraft(NamedTuple):
@@ -15,12 +41,14 @@ class TextDraft(NamedTuple):
     Attributes:
         tokens: B lists of at most K tokens of the target; a list may be empty.
         probs: float32 [B, W, V], the exact conditionals q(x_i | x_<i), where W is the length of the longest list; rows
-            after the end of a shorter one are one-hot. None where all requests are greedy. For a greedy request of a
-            mixed batch, any distributions that give its draft tokens a positive probability.
+            after the end of a shorter one are one-hot. None where all requests are greedy, or ``lazy`` is given. For a
+            greedy request of a mixed batch, any distributions that give its draft tokens a positive probability.
+        lazy: The same distributions, for `mtpc.verify.verify_strings`; only where `TextPart.verifies_lazily`.
     """
 
     tokens: list[list[int]]
     probs: Tensor | None
+    lazy: LazyProbs | None = None
 
 
 class TextPart(ABC):
@@ -32,9 +60,12 @@ class TextPart(ABC):
 
     Attributes:
         vocab_size: V of the target.
+        verifies_lazily: Whether drafts are verified by `TextDraft.lazy` where it is given. An adapter that does so sets
+            it before the first draft.
     """
 
     vocab_size: int
+    verifies_lazily = False
 
     @abstractmethod
     def add(self, key: Hashable, text: Callable[[], Sequence[int]], emitted: Sequence[int]) -> None:

@@ -83,7 +83,7 @@ class TokenizerPair(NamedTuple):
 class Translation(ABC):
     """One request's draft while it grows.
 
-    Protocol: `choose` for each of its tokens, then `translated`.
+    Protocol: `choose` until the draft is long enough, then `translated`.
 
     Attributes:
         own: The tokens so far, the draft model's ids.
@@ -95,20 +95,23 @@ class Translation(ABC):
         self.pair, self.confidence, self.ended = pair, 1.0, False
         self.own: list[int] = []
 
+    @abstractmethod
     def choose(self, logits: Tensor) -> None:
         """Add the next token.
 
         Args:
             logits: float32 [V'] of the draft model, -inf for tokens that cannot be translated.
         """
-        token, confidence = self._choose(logits)
+
+    def _add(self, token: int, confidence: float) -> None:
+        """Add a token where the most probable one has this probability."""
         self.own.append(token)
         self.confidence *= confidence
         self.ended = token in self.pair.ends
 
-    @abstractmethod
-    def _choose(self, logits: Tensor) -> tuple[int, float]:
-        """Return a token, and the largest probability that a token has."""
+    def is_full(self, num_drafts: int) -> bool:
+        """Return whether it has so many tokens that K of the target are drafted."""
+        return len(self.own) >= num_drafts
 
     @abstractmethod
     def translated(self, tail: list[int], num_drafts: int) -> tuple[list[int], list[Tensor]]:
@@ -139,7 +142,8 @@ class TokenIntersection(Translation):
         self.columns: list[int] = []
         self.probs: list[Tensor] = []
 
-    def _choose(self, logits: Tensor) -> tuple[int, float]:
+    def choose(self, logits: Tensor) -> None:
+        """See `Translation.choose`."""
         common = logits[self.pair.common[0]]
         largest, column = common.max(0)
         confidence = (largest - logits.logsumexp(0)).exp()
@@ -148,7 +152,7 @@ class TokenIntersection(Translation):
             column, probs = draw_tokens(common[None], self.temperature, self.uniforms[place : place + 1])
             self.probs.append(probs[0])
         self.columns.append(int(column))
-        return int(self.pair.common[0, self.columns[-1]]), float(confidence)
+        self._add(int(self.pair.common[0, self.columns[-1]]), float(confidence))
 
     def translated(self, tail: list[int], num_drafts: int) -> tuple[list[int], list[Tensor]]:
         """See `Translation.translated`."""
@@ -161,9 +165,10 @@ class StringMatch(Translation):
     Proposed tokens have no distribution: a target accepts each with its own probability of it.
     """
 
-    def _choose(self, logits: Tensor) -> tuple[int, float]:
+    def choose(self, logits: Tensor) -> None:
+        """See `Translation.choose`."""
         largest, token = logits.max(0)
-        return int(token), float((largest - logits.logsumexp(0)).exp())
+        self._add(int(token), float((largest - logits.logsumexp(0)).exp()))
 
     def translated(self, tail: list[int], num_drafts: int) -> tuple[list[int], list[Tensor]]:
         """See `Translation.translated`."""

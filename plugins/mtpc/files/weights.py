@@ -18,12 +18,13 @@ from mtpc.files.json_file import check_file
 WEIGHTS = "model.safetensors"
 
 
-def read_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Read ``model.safetensors`` and check it against the expected tensors.
+def read_weights(folder: Path, expected: dict[str, Tensor], name: str = WEIGHTS) -> dict[str, Tensor]:
+    """Read ``model.safetensors``, or another file like it, and check it against the expected tensors.
 
     Args:
         folder: The drafter checkpoint.
         expected: Tensors of the right shapes and kinds, by name; their values are ignored.
+        name: The file.
 
     Returns:
         The stored tensors by name, on the CPU.
@@ -32,7 +33,7 @@ def read_weights(folder: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]
         MTPCError: The file is missing or damaged, a tensor is missing or unknown, has another shape or type, or has
             values that are not finite.
     """
-    path = Path(folder) / WEIGHTS
+    path = Path(folder) / name
     check_file(path)
     try:
         stored = load_file(path)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mtpc.draft_model.part import TextPart
     from mtpc.methods.drafter import Drafter
 
-Rule = Literal["tli", "slem"]
+Rule = Literal["tli", "slem", "slrs"]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -33,7 +33,7 @@ class PairConfig(ParallelOnly, Strict):
         model: Folder of the draft model, or its id on the Hugging Face Hub.
         revision: Branch, tag or commit of that repository; None: its main branch.
         translation: "tli": the draft model's distribution over the common tokens. "slem": its text, in the target's
-            tokens.
+            tokens. "slrs": tokens of the target, walked byte by byte.
         num_drafts: K, draft tokens per verification step unless the user sets it.
         min_confidence: A draft ends where the probability that all of it is right falls below this, by the draft
             model's own probabilities.
@@ -91,9 +91,11 @@ class Pair(DraftMethod):
         """
         from transformers import AutoConfig
 
+        from mtpc.draft_model.byte_walk import SpelledVocabulary
         from mtpc.draft_model.language_model import LanguageModel
         from mtpc.draft_model.pair import PairPart, load_tokenizer
         from mtpc.draft_model.translation import TokenizerPair
+        from mtpc.vocabulary.token_counts import read_counts
 
         draft = local_folder(config.model, config.revision)
         if not is_folder(draft):
@@ -109,9 +111,15 @@ class Pair(DraftMethod):
                 raise MTPCError(
                     f"{folder} was made for another vocabulary than that of {name}: run mtpc convert pair again."
                 )
+        spelled = None
+        if config.translation == "slrs":
+            counts = read_counts(folder, config.vocab_size)
+            spelled = SpelledVocabulary(pair, counts.trie(pair.target.tokens))
         dtype = AutoConfig.from_pretrained(draft).dtype or torch.bfloat16
+        if spelled is not None:
+            dtype = torch.float32  # see `WalkedProbs`
         model = LanguageModel(draft, device, dtype, config.slots, config.context)
-        return PairPart(model, pair, config.vocab_size, config.translation, config.min_confidence)
+        return PairPart(model, pair, config.vocab_size, config.translation, config.min_confidence, spelled)
 
     def facts(self, drafter: Drafter) -> dict[str, str]:
         """Return the draft model and how its tokens are translated."""

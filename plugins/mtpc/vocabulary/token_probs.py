@@ -51,6 +51,7 @@ class _Level(NamedTuple):
     """The P nodes with children at a depth, and their C children, as indices and tensors of one device."""
 
     stop: Tensor  # float64 [P]
+    pause: Tensor  # float64 [E]
     ending: Tensor  # int64 [E], nodes at which a token ends
     ending_tokens: Tensor  # int64 [E]
     parents: Tensor  # int64 [C], of the P
@@ -98,6 +99,10 @@ class TokenProbs:
                     symbols = torch.full_like(level.ending, END)
                     end[:, level.ending] = drafter.probs(state, depth, level.ending, symbols).double()
                     stop = torch.where(mass + end > 0, end / (mass + end), stop)
+                else:  # NaN where the drafter does not know
+                    ended = 1.0 - mass[:, level.ending].clamp_max(1.0) * (1.0 - level.pause)
+                    stop = stop.clone()
+                    stop[:, level.ending] = torch.where(ended.isnan(), stop[:, level.ending], ended)
                 if depth + 1 < drafter.window:
                     below = level.inner
                     state = drafter.advance(state, depth, level.parents[below], level.symbols[below])
@@ -117,6 +122,7 @@ def _level(trie: TokenTrie, depth: int, device: torch.device) -> _Level:
     ending = np.flatnonzero(trie.token[nodes] >= 0)
     arrays = (
         trie.stop[nodes],
+        trie.pause[nodes[ending]],
         ending,
         trie.token[nodes[ending]],
         parents,

@@ -3,13 +3,14 @@
 String-level rejection sampling (SLRS, algorithm 3 of arXiv:2502.05202) needs psi(t), the probability that the drafter
 writes the target's token t. For a drafter with a vocabulary of subwords it is a sum over all decompositions of t, and
 their number grows exponentially with the length of t (lemma 3.1). A drafter over bytes has one decomposition of each
-token, but a text of bytes does not say where a token ends. Here each node of the trie does, with a probability that is
-fixed in advance. The probability of a token is then a product of one number per byte and one per node passed::
+token, but a text of bytes does not say where a token ends. Here each node of the trie has a probability that it does::
 
     q(t) = prod_i  p_draft(byte_i | bytes before, among the node's children) (1 - stop(node before)) * stop(node of t)
 
-So it is a distribution over tokens by construction, it is known for any token at the cost of the token's bytes, and the
-rule that uses it (`mtpc.verify.strings`) is exact whatever the drafter and the stop probabilities are.
+A token ends where the drafter's next byte is none of the node's children. Where it is one, the token may end all the
+same: that has a probability of the node, counted in texts. So q is a distribution over tokens by construction, it is
+known for any token at the cost of the token's bytes, and the rule that uses it (`mtpc.verify.strings`) is exact
+whatever the drafter and the counts are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,14 +32,50 @@ END = 256  # the symbol after the 256 bytes, for a drafter that says itself wher
 NextByteProbs = Callable[[bytes], np.ndarray | None]
 
 
+class Branch(NamedTuple):
+    """A branch of a node that was chosen.
+
+    Attributes:
+        place: 0: the token ends here. Else 1 + the index of a child.
+        probability: Its probability.
+        uniform: The rest of the uniform that chose it, again in [0, 1); None where there was none.
+    """
+
+    place: int
+    probability: float
+    uniform: float | None
+
+
+def choose_branch(branches: np.ndarray, uniform: float | None) -> Branch:
+    """Draw a branch by inversion, or take the most probable one.
+
+    Args:
+        branches: float64 [n], see `TokenTrie.branches`.
+        uniform: In [0, 1). What is left of it after the draw is uniform again, so one number draws a whole token.
+            None takes the most probable branch.
+
+    Returns:
+        The branch, whose probability is positive.
+    """
+    if uniform is None:
+        index = int(branches.argmax())
+        return Branch(index, float(branches[index]), None)
+    ends = branches.cumsum()
+    aim = uniform * ends[-1]
+    index = min(int(np.searchsorted(ends, aim, side="right")), int(np.flatnonzero(branches)[-1]))
+    rest = (aim - (ends[index] - branches[index])) / branches[index]
+    return Branch(index, float(branches[index]), float(min(max(rest, 0.0), 1.0 - 2.0**-53)))
+
+
 @dataclass(frozen=True, eq=False)
 class TokenTrie:
     """A vocabulary as a trie: N nodes by depth, those of a depth in the order of their bytes, node 0 the root.
 
     The distribution at a node is over its branches: the token ends here, or one of the children follows. The drafter's
     bytes are renormalized over the children. Where it gives none of them any probability, or does not know, the
-    children share by their weights. The token ends with the drafter's probability of `END`, among the possible symbols,
-    or for a drafter over 256 bytes with the node's stop probability.
+    children share by their weights. The token ends with the drafter's probability of `END`, among the possible symbols.
+    For a drafter over 256 bytes it ends where its next byte is none of the children's, and else with the node's pause
+    probability; where it does not know, with the node's stop probability.
 
     Attributes:
         parent: int64 [N], -1 for the root.
@@ -47,6 +85,7 @@ class TokenTrie:
         levels: int64 [H + 2], the first node of each depth 0..H, and N.
         weight: float64 [N], smoothed number of a text's tokens that pass through the node.
         stop: float64 [N], the share of them that end there: 1 at a leaf, 0 at a node without a token.
+        pause: float64 [N], the same share, but of those that are followed by the byte of a child.
         node_of: int64 [V], the node of each token, -1 for one that is never drafted.
     """
 
@@ -57,6 +96,7 @@ class TokenTrie:
     levels: np.ndarray
     weight: np.ndarray
     stop: np.ndarray
+    pause: np.ndarray
     node_of: np.ndarray
 
     @property
@@ -79,8 +119,10 @@ class TokenTrie:
         if probs is not None:
             drafted = np.asarray(probs, dtype=np.float64)[self.byte[nodes]]
             mass, end = drafted.sum(), float(probs[END]) if len(probs) > END and self.token[node] >= 0 else 0.0
-            if len(probs) > END and mass + end > 0:
-                stop = end / (mass + end)
+            if len(probs) > END:
+                stop = end / (mass + end) if mass + end > 0 else stop
+            elif self.token[node] >= 0 and (total := probs.sum()) > 0:
+                stop = 1.0 - min(mass / total, 1.0) * (1.0 - self.pause[node])
             if mass > 0:
                 shares = drafted
         return np.concatenate([[stop], (1.0 - stop) * shares / shares.sum()]) if len(shares) else np.ones(1)
@@ -89,43 +131,24 @@ class TokenTrie:
         """Whether a node has more than one branch, so that the drafter's probabilities matter there."""
         return bool(self.children[node + 1] - self.children[node] + (self.token[node] >= 0) > 1)
 
-    def step(self, node: int, probs: np.ndarray | None, uniform: float | None) -> tuple[int, float]:
-        """Draw a branch of a node.
-
-        Args:
-            node: The node.
-            probs: See `NextByteProbs`; not needed where the node does not fork.
-            uniform: In [0, 1). None takes the most probable branch.
-
-        Returns:
-            The child, or -1 where the token ends here, and the log-probability of this branch.
-        """
-        branches = self.branches(node, probs)
-        if uniform is None:
-            branch = int(branches.argmax())
-        else:
-            ends = branches.cumsum()
-            branch = int(np.searchsorted(ends, uniform * ends[-1], side="right"))
-        return int(self.children[node]) + branch - 1 if branch else -1, math.log(branches[branch])
-
-    def walk(self, next_byte_probs: NextByteProbs, uniforms: Sequence[float] | None) -> tuple[int, float]:
+    def walk(self, next_byte_probs: NextByteProbs, uniform: float | None) -> tuple[int, float]:
         """Draw one token from q. The drafter is called only at nodes that fork.
 
         Args:
             next_byte_probs: The drafter.
-            uniforms: In [0, 1), [H + 1], one per node. None takes the most probable branch of each node.
+            uniform: In [0, 1). None takes the most probable branch of each node.
 
         Returns:
             The token, and log q of it.
         """
         node, text, log_q = 0, b"", 0.0
         while True:
-            probs = next_byte_probs(text) if self.forks(node) else None
-            below, log_branch = self.step(node, probs, None if uniforms is None else uniforms[len(text)])
-            log_q += log_branch
-            if below < 0:
+            branch = choose_branch(self.branches(node, next_byte_probs(text) if self.forks(node) else None), uniform)
+            log_q, uniform = log_q + math.log(branch.probability), branch.uniform
+            if not branch.place:
                 return int(self.token[node]), log_q
-            node, text = below, text + bytes([self.byte[below]])
+            node = int(self.children[node]) + branch.place - 1
+            text += bytes([self.byte[node]])
 
     def path(self, token: int) -> list[int]:
         """Return the nodes from the root to a token; none for a token that is never drafted."""
@@ -154,7 +177,11 @@ class TokenTrie:
 
 
 def token_trie(
-    tokens: TokenBytes, counts: np.ndarray | None = None, smoothing: float = 1.0, vocab_size: int | None = None
+    tokens: TokenBytes,
+    counts: np.ndarray | None = None,
+    smoothing: float = 1.0,
+    vocab_size: int | None = None,
+    pauses: np.ndarray | None = None,
 ) -> TokenTrie:
     """Build the trie of a vocabulary.
 
@@ -166,6 +193,7 @@ def token_trie(
         smoothing: Added to the count of every token, positive. So it is the smoothing of a unigram model, and no stop
             probability needs a rule of its own.
         vocab_size: V of the target's logits, at least the number of tokens. None: equal to it.
+        pauses: How often each token occurs before the byte of a child, see `count_pauses`, int [V]. None: never.
 
     Returns:
         The trie.
@@ -178,8 +206,9 @@ def token_trie(
         raise MTPCError(f"smoothing must be positive, not {smoothing}: else a token without a count is never drafted.")
     if size < len(tokens.tokens):
         raise MTPCError(f"vocab_size is {size}, but the target's tokenizer has {len(tokens.tokens)} tokens.")
-    if counts is not None and len(counts) != size:
-        raise MTPCError(f"counts must hold one number for each of the target's {size} tokens, not {len(counts)}.")
+    for each in (counts, pauses):
+        if each is not None and len(each) != size:
+            raise MTPCError(f"counts must hold one number for each of the target's {size} tokens, not {len(each)}.")
     texts = tokens.by_bytes()
     if not texts:
         raise MTPCError("the target's tokenizer has no token with bytes, so no drafter over bytes can draft for it.")
@@ -193,8 +222,10 @@ def token_trie(
     token = np.array([texts.get(prefix, -1) for prefix in prefixes])
     node_of = np.full(size, -1)
     node_of[token[token >= 0]] = np.flatnonzero(token >= 0)
-    smoothed = np.zeros(size) if counts is None else np.asarray(counts, dtype=np.float64)
-    ended = np.where(token >= 0, smoothed[token] + smoothing, 0.0)
+    ended, paused = (
+        np.where(token >= 0, (np.zeros(size) if each is None else each)[token] + smoothing, 0.0)
+        for each in (counts, pauses)
+    )
     weight = ended.copy()
     for first, last in zip(levels[-2:0:-1], levels[:1:-1], strict=True):  # from the longest tokens up
         weight += np.bincount(parent[first:last], weight[first:last], minlength=len(weight))
@@ -208,8 +239,28 @@ def token_trie(
         levels=levels,
         weight=weight,
         stop=np.where(childless, 1.0, ended / weight),
+        pause=np.where(childless, 1.0, paused / (paused + weight - ended)),
         node_of=node_of,
     )
+
+
+def count_pauses(trie: TokenTrie, ids: Sequence[int]) -> np.ndarray:
+    """Count how often each token of a text ends although the next byte leads on to a longer token.
+
+    Args:
+        trie: The target's vocabulary.
+        ids: Tokens of texts, one after the other.
+
+    Returns:
+        int64 [V].
+    """
+    nodes = trie.node_of[np.asarray(ids, dtype=np.int64)]
+    begins = trie.byte.copy()  # the first byte of each node's text
+    for first, last in zip(trie.levels[2:-1], trie.levels[3:], strict=True):
+        begins[first:last] = begins[trie.parent[first:last]]
+    before, after = nodes[:-1], nodes[1:]
+    leads_on = np.isin(256 * before + begins[after], 256 * trie.parent[1:] + trie.byte[1:])
+    return np.bincount(trie.token[before[leads_on & (before >= 0) & (after >= 0)]], minlength=len(trie.node_of))
 
 
 def decompositions(token: bytes, draft: Collection[bytes]) -> int:

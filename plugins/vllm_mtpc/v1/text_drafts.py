@@ -82,7 +82,8 @@ class TextDrafts:
             generators: Generators of the requests with a seed, by their index in the batch.
 
         Returns:
-            The same draft on every rank; a request whose prompt is still being prefilled has no draft token.
+            The same draft on every rank; a request whose prompt is still being prefilled has no draft token. Its
+            ``lazy`` counts only the requests of `rows`.
         """
         noise = draft_noise(torch.tensor(self.positions), num_drafts, generators) if any(temperatures) else None
         if not (num_drafts and self.rows):
@@ -114,7 +115,7 @@ class TextDrafts:
         for row, drafted in zip(self.rows, draft.tokens, strict=True):
             tokens[row] = drafted
         if draft.probs is None or len(self.rows) == len(self.ids):
-            return TextDraft(tokens, draft.probs)
+            return TextDraft(tokens, draft.probs, draft.lazy)
         probs = draft.probs.new_zeros(len(self.ids), *draft.probs.shape[1:])
         probs[self.rows] = draft.probs
         return TextDraft(tokens, probs)

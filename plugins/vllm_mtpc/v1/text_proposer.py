@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from vllm.distributed import get_tensor_model_parallel_rank
+from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
 from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft_model.part import TextPart
@@ -21,6 +21,7 @@ from vllm_mtpc import metrics
 from vllm_mtpc.dispatch import drafter_of, folder_of
 from vllm_mtpc.ranks import check_ranks
 from vllm_mtpc.v1.last_accepted import next_tokens
+from vllm_mtpc.v1.lazy_verification import LAST_DRAFT, lazy_rows
 from vllm_mtpc.v1.text_drafts import TextDrafts
 
 logger = logging.getLogger(f"vllm.{__name__}")
@@ -67,6 +68,7 @@ class TextProposer(EagleProposer):
             folder, (method, drafter) = folder_of(self.vllm_config), drafter_of(self.vllm_config)
             part = method.text(folder, drafter, self.vllm_config.model_config.tokenizer, self.device)
             assert part is not None  # part of the contract: the draft method has set `reads_text`
+            part.verifies_lazily = get_tensor_model_parallel_world_size() == 1
             self._announce(folder, method, part)
         self.drafts = TextDrafts(part)
         if self.counts_metrics:
@@ -138,7 +140,7 @@ class TextProposer(EagleProposer):
         return prepared
 
     def propose(self, *, num_speculative_tokens: int, sampling_metadata: Any, **named: Any) -> list[list[int]]:
-        """Draft.  The distributions, [B, W, V], are left for ``take_last_draft_probs``.
+        """Draft.  The distributions, [B, W, V] or `lazy_rows`, are left for ``take_last_draft_probs``.
 
         Args:
             num_speculative_tokens: Maximum number of draft tokens of this step.
@@ -152,6 +154,9 @@ class TextProposer(EagleProposer):
         temperatures = [0.0] * len(self.drafts.ids) if greedy else sampling_metadata.temperature.tolist()
         with self.clock:
             draft = self.drafts.draft(num_speculative_tokens, temperatures, sampling_metadata.generators)
-            self._last_draft_probs = None if draft.probs is None else draft.probs.to(self.device)
+            probs, LAST_DRAFT.lazy = draft.probs, draft.lazy
+            if draft.lazy is not None:
+                probs = lazy_rows(draft.lazy.stated, self.drafts.rows, len(draft.tokens))
+            self._last_draft_probs = None if probs is None else probs.to(self.device)
             self.clock.lap("text")
         return draft.tokens

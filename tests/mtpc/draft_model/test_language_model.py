@@ -79,6 +79,18 @@ def test_any_schedule_of_reads_equals_whole_forward_passes(
             poison(model, texts)
 
 
+def test_logits_after_every_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = make_target("llama")
+    target.save_pretrained(tmp_path)
+    model, texts = load(tmp_path), [[3, 5, 7, 9, 4], [8, 1]]
+    model.read([2], [[3, 5]], [0])
+    expected_logits = torch.cat([target(torch.tensor([text]), use_cache=False).logits[0] for text in texts])[2:]
+    for chunk in (1, 2, 512):
+        monkeypatch.setattr(language_model, "CHUNK", chunk)
+        logits = model.read([2, 0], [texts[0][2:], texts[1]], [2, 0], every=True)
+        torch.testing.assert_close(logits, expected_logits, atol=2e-5, rtol=1e-5)
+
+
 def test_a_model_with_learned_positions_is_read_too(tmp_path: Path) -> None:
     target = save(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=16, vocab_size=VOCAB), tmp_path)
     model = load(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -17,6 +17,8 @@ from mtpc.vocabulary.token_trie import (
     NextByteProbs,
     TokenTrie,
     check_one_decomposition,
+    choose_branch,
+    count_pauses,
     decompositions,
     token_trie,
 )
@@ -58,15 +60,18 @@ def random_counts(seed: int, size: int) -> np.ndarray:
     return generator.integers(0, 40, size) * (generator.random(size) > 0.3)
 
 
-def log_prob_by_definition(trie: TokenTrie, tokens: TokenBytes, counts: np.ndarray, token: int, drafter: NextByteProbs):
+def prob_by_definition(
+    tokens: TokenBytes, counts: np.ndarray, pauses: np.ndarray, token: int, drafter: NextByteProbs
+) -> float:
     """The product of the module's docstring, from the texts of the tokens alone; smoothing 1."""
     drafted = {text: i for i, text in reversed(list(enumerate(tokens.tokens))) if text}
     text, result = tokens.tokens[token], 1.0
     if text is None or drafted[text] != token:
         return 0.0
 
-    def passing(prefix: bytes) -> float:
-        return sum(counts[i] + 1.0 for each, i in drafted.items() if each.startswith(prefix))
+    def passing(prefix: bytes, longer: bool = False) -> float:
+        found = (i for each, i in drafted.items() if each.startswith(prefix) and len(each) >= len(prefix) + longer)
+        return sum(counts[i] + 1.0 for i in found)
 
     for end in range(len(text) + 1):
         before = text[:end]
@@ -77,7 +82,11 @@ def log_prob_by_definition(trie: TokenTrie, tokens: TokenBytes, counts: np.ndarr
         if probs is not None:
             mass = sum(probs[byte] for byte in children)
             last = probs[END] if len(probs) > END and before in drafted else 0.0
-            stop = last / (mass + last) if len(probs) > END and mass + last > 0 else stop
+            if len(probs) > END:
+                stop = last / (mass + last) if mass + last > 0 else stop
+            elif before in drafted:
+                paused = pauses[drafted[before]] + 1.0
+                stop = 1 - mass + mass * paused / (paused + passing(before, longer=True))
             shares = {byte: probs[byte] for byte in children} if mass > 0 else shares
         result *= stop if end == len(text) else (1 - stop) * shares[text[end]] / sum(shares.values())
     return result
@@ -96,6 +105,10 @@ def test_what_a_trie_holds() -> None:
     assert trie.node_of.tolist() == [1, -1, 3, 5, -1, -1, -1, 2, -1]
     assert trie.weight.tolist() == [20, 12, 8, 6, 2, 2]
     assert trie.stop.tolist() == [0, 6 / 12, 1, 4 / 6, 0, 1]
+    assert trie.pause.tolist() == [0, 1 / 7, 1, 1 / 3, 0, 1]
+    paused = token_trie(tokens, counts, vocab_size=9, pauses=np.array([3, 90, 1, 1, 90, 90, 90, 7, 0]))
+    assert paused.pause.tolist() == [0, 4 / 10, 1, 2 / 4, 0, 1]
+    assert paused.stop.tolist() == trie.stop.tolist()
 
 
 def test_real_tokenizers() -> None:
@@ -113,10 +126,10 @@ def test_real_tokenizers() -> None:
 def test_q_is_the_product_and_a_distribution() -> None:
     for seed, symbols in product(range(5), SYMBOLS):
         tokens = random_vocabulary(seed)
-        counts = random_counts(seed, len(tokens.tokens))
-        trie, drafter = token_trie(tokens, counts), random_drafter(seed, symbols)
+        counts, pauses = (random_counts(seed + i, len(tokens.tokens)) for i in range(2))
+        trie, drafter = token_trie(tokens, counts, pauses=pauses), random_drafter(seed, symbols)
         q = [math.exp(trie.log_prob(token, drafter)) for token in range(len(tokens.tokens))]
-        expected = [log_prob_by_definition(trie, tokens, counts, i, drafter) for i in range(len(q))]
+        expected = [prob_by_definition(tokens, counts, pauses, i, drafter) for i in range(len(q))]
         assert q == pytest.approx(expected, rel=1e-12, abs=0)
         assert sum(q) == pytest.approx(1.0, abs=1e-12)
         assert q[0] == q[-1] == 0.0  # the special token, and the second one of equal bytes
@@ -141,7 +154,7 @@ def drawn(trie: TokenTrie, drafter: NextByteProbs, samples: int) -> tuple[Counte
     """Tokens of so many walks, and the probabilities that came with them."""
     generator, counts, stated = np.random.default_rng(1), Counter[int](), {}
     for _ in range(samples):
-        token, log_q = trie.walk(drafter, generator.random(trie.height + 1))
+        token, log_q = trie.walk(drafter, generator.random())
         counts[token] += 1
         stated[token] = math.exp(log_q)
     return counts, stated
@@ -160,14 +173,41 @@ def test_walks_draw_what_they_state() -> None:
 
 
 def test_walks_at_every_uniform_cover_the_tokens_in_proportion() -> None:
-    """Branch probabilities of 1/4 and 3/4 are met exactly by a grid of uniforms, its ends included."""
-    trie = token_trie(vocabulary(b"a", b"ab", b"b"), np.array([2, 0, 4]))
+    """One uniform draws a whole token: probabilities in 64ths are met exactly by a grid, its ends included."""
+    trie = token_trie(vocabulary(b"a", b"ab", b"b"), np.array([2, 0, 4]), pauses=np.array([2, 0, 0]))
     probs = np.zeros(256)
     probs[ord("a")], probs[ord("b")] = 0.25, 0.75
-    grid = [0.0, 0.25, 0.5, 0.75, 1 - 2.0**-53]
-    found = [[trie.walk(lambda text: probs, [u, v, 0.0])[0] for v in grid] for u in grid]
-    assert found == [[0, 0, 0, 1, 1], [2] * 5, [2] * 5, [2] * 5, [2] * 5]
+    found = Counter(trie.walk(lambda text: probs, uniform / 64)[0] for uniform in range(64))
+    assert found == {0: 13, 1: 3, 2: 48}  # the token a ends at 1/4 + 3/4 * 3/4
+    assert [trie.walk(lambda text: probs, uniform)[0] for uniform in (0.0, 1 - 2.0**-53)] == [0, 2]
     assert trie.walk(lambda text: probs, None) == (2, math.log(0.75))
+
+
+def test_a_branch_leaves_a_uniform() -> None:
+    branches = np.array([0.25, 0.0, 0.5, 0.25, 0.0])
+    assert choose_branch(branches, None) == (2, 0.5, None)
+    for uniform, index, rest in ((0.0, 0, 0.0), (0.125, 0, 0.5), (0.25, 2, 0.0), (0.5, 2, 0.5), (0.8125, 3, 0.25)):
+        assert choose_branch(branches, uniform) == (index, branches[index], rest)
+    for scale in (1.0, 0.7, 1.9999999999999998):  # rounding leads behind the last branch, or to a rest of 1
+        index, _, rest = choose_branch(branches * scale, 1 - 2.0**-53)
+        assert index == 3 and rest is not None and 0.9 < rest < 1.0
+
+
+def test_pauses() -> None:
+    """A token pauses where its own bytes and the next byte begin another token."""
+    tokens = vocabulary(b"a", b"ab", b"b", b"bbb", None, b"c")
+    trie = token_trie(tokens)
+    assert count_pauses(trie, [0, 2, 2, 0, 1, 5, 0, 3, 2, 4, 2, 0, 0]).tolist() == [2, 0, 1, 0, 0, 0]
+    assert count_pauses(trie, []).tolist() == [0] * 6
+    for tokenizer in (byte_level(), sentence_piece()):
+        tokens = token_bytes(tokenizer)
+        ids = [each for text in TEXTS for each in tokenizer(text, add_special_tokens=False).input_ids]
+        expected = np.zeros(len(tokens.tokens), dtype=int)
+        for token, following in pairwise(ids):
+            begun = (tokens.tokens[token] or b"") + (tokens.tokens[following] or b"")[:1]
+            expected[token] += any((each or b"").startswith(begun) for each in tokens.tokens)
+        assert count_pauses(token_trie(tokens), ids).tolist() == expected.tolist()
+        assert 0 < expected.sum() < len(ids)
 
 
 def test_the_drafter_is_not_called_where_one_branch_is_possible() -> None:
@@ -178,7 +218,7 @@ def test_the_drafter_is_not_called_where_one_branch_is_possible() -> None:
         return np.ones(256)
 
     trie = token_trie(vocabulary(b"abcx", b"abcy"))
-    trie.walk(drafter, [0.0] * 5)
+    trie.walk(drafter, 0.0)
     trie.log_prob(1, drafter)
     assert calls == [b"abc", b"abc"]
 
@@ -235,6 +275,7 @@ def test_what_cannot_be_a_trie_is_one_sentence() -> None:
         "smoothing must be positive, not 0": lambda: token_trie(tokens, smoothing=0),
         "vocab_size is 1, .* 2 tokens": lambda: token_trie(tokens, vocab_size=1),
         "one number for each of the target's 3 tokens, not 2": lambda: token_trie(tokens, np.ones(2), vocab_size=3),
+        "one number for each of the target's 2 tokens, not 3": lambda: token_trie(tokens, pauses=np.ones(3)),
         "no token with bytes": lambda: token_trie(vocabulary(None)),
     }.items():
         with pytest.raises(MTPCError, match=message):

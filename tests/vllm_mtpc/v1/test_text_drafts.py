@@ -125,7 +125,7 @@ def test_nothing_is_drafted_for_a_prompt_that_is_read_in_parts(runner: Runner) -
     runner.step({"a": [3], "c": [7], "b": [5]}, (0.5, 0.5, 0.7), seeds=(1, 2, 3))
     assert runner.part.texts["c"] == [7, 8, 7, 7]
     runner.begin("d", [1])
-    assert runner.step({"d": None}, (1.0,)) == ([[]], None)
+    assert runner.step({"d": None}, (1.0,)) == TextDraft([[]], None)
 
 
 def test_a_preempted_request_goes_on(runner: Runner) -> None:
@@ -144,7 +144,7 @@ def test_tokens_of_steps_without_drafts_are_added_later(runner: Runner) -> None:
     runner.begin("c")
     runner.requests["c"].output_token_ids += [8]
     runner.step({"a": [3], "b": [5], "c": [7]})
-    assert runner.step({"a": [3], "b": [5]}, (1.0, 1.0), num_drafts=0) == ([[], []], None)
+    assert runner.step({"a": [3], "b": [5]}, (1.0, 1.0), num_drafts=0) == TextDraft([[], []], None)
     runner.step({"a": [1], "b": [5]})
     assert {name: runner.text(name) for name in "abc"} == runner.part.texts
 

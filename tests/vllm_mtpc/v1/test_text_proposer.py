@@ -15,6 +15,7 @@ from mtpc.errors import MTPCError
 from mtpc.methods.mtpc import MTPC
 from mtpc.metrics.draft_clock import DraftClock
 from vllm_mtpc.v1 import text_proposer
+from vllm_mtpc.v1.lazy_verification import LAST_DRAFT
 from vllm_mtpc.v1.text_drafts import TextDrafts
 from vllm_mtpc.v1.text_proposer import TextProposer
 
@@ -84,8 +85,26 @@ def test_a_step(probabilistic: bool) -> None:
     assert made.clock.parts["text"] == pytest.approx(made.clock.seconds, rel=0.5)
 
 
-@pytest.mark.parametrize("is_first_rank", [True, False])
-def test_what_is_loaded(is_first_rank: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lazy_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner carries two numbers for each token, and the sampler finds the distributions."""
+    lazy = SimpleNamespace(stated=torch.tensor([[0.5, 0.25], [0.125, 1.0]], dtype=torch.float64))
+    drafts = SimpleNamespace(
+        ids=["a", "b", "c"], rows=[0, 2], draft=lambda *given: TextDraft([[1, 2], [], [3]], None, lazy)
+    )
+    monkeypatch.setattr(LAST_DRAFT, "lazy", None)
+    made = bare(drafts=drafts, _enable_probabilistic_draft_probs=True)
+    metadata = SimpleNamespace(all_greedy=False, temperature=torch.ones(3), generators={})
+    assert made.propose(num_speculative_tokens=2, sampling_metadata=metadata) == [[1, 2], [], [3]]
+    assert LAST_DRAFT.lazy is lazy
+    expected = [[[0, 0.5], [0, 0.25]], [[0, 0], [0, 0]], [[1, 0.125], [1, 1.0]]]
+    assert made.take_last_draft_probs().tolist() == expected
+
+
+@pytest.mark.parametrize(("is_first_rank", "ranks"), [(True, 1), (True, 2), (False, 2)])
+def test_what_is_loaded(
+    is_first_rank: bool, ranks: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Drafts are verified lazily where each rank has the part."""
     loaded: list[Any] = []
 
     def load(*given: Any) -> Part:
@@ -96,6 +115,7 @@ def test_what_is_loaded(is_first_rank: bool, monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setattr(method, "text", load)
     monkeypatch.setattr(text_proposer, "folder_of", lambda config: Path("folder"))
     monkeypatch.setattr(text_proposer, "drafter_of", lambda config: (method, "its configuration"))
+    monkeypatch.setattr(text_proposer, "get_tensor_model_parallel_world_size", lambda: ranks)
     config = SimpleNamespace(model_config=model)
     made = bare(is_first_rank=is_first_rank, vllm_config=config, max_batch_size=4)
     made._enable_probabilistic_draft_probs = True
@@ -107,6 +127,7 @@ def test_what_is_loaded(is_first_rank: bool, monkeypatch: pytest.MonkeyPatch, ca
     assert (made.kv_cache_gid, made.block_size, made.supports_mm_inputs) == (0, 16, False)
     assert loaded == [(Path("folder"), "its configuration", "the target's", made.device)] * is_first_rank
     assert (made.drafts.part is not None) == is_first_rank
+    assert made.drafts.part is None or made.drafts.part.verifies_lazily == (ranks == 1)
     sentence = "drafts up to 3 tokens; 3 by its text part; drafting from the request's text; weights 0.0 MB"
     assert (sentence in caplog.text) == ("the text part takes 12.3 MB" in caplog.text) == is_first_rank
 

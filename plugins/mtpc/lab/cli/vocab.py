@@ -121,13 +121,12 @@ def overlap(
     """
     from mtpc.lab.console import console
     from mtpc.lab.text.chat_template import load_tokenizer
-    from mtpc.lab.text.count_vocabulary import file_tokens
+    from mtpc.lab.text.count_vocabulary import sample_tokens
     from mtpc.lab.text.overlap import REASONS
     from mtpc.lab.text.overlap import overlap as compare
-    from mtpc.lab.text.prompts import SHIPPED
 
     tokenizer = load_tokenizer(target)
-    ids = [each for file in text or [SHIPPED] for piece in file_tokens(file, tokenizer) for each in piece]
+    ids = sample_tokens(text, tokenizer)
     found = compare(load_tokenizer(draft), tokenizer, ids)
     table = Table("", "drafter", "target", title=f"{draft.name} drafting for {target.name}")
     table.add_row("tokens", f"{found.draft_tokens:,}", f"{found.target_tokens:,}")

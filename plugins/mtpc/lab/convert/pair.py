@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mtpc.draft_model.byte_walk import SpelledVocabulary
 from mtpc.draft_model.pair import load_tokenizer
 from mtpc.draft_model.translation import TokenizerPair
 from mtpc.errors import MTPCError
 from mtpc.files.hub import is_hub_id, local_folder
 from mtpc.lab.targets.folder import check_folder, stated_sizes
-from mtpc.lab.text.overlap import SAME, TLI, Overlap, overlap
+from mtpc.lab.text.overlap import SAME, SLEM, SLRS, TLI, Overlap, overlap
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.pair import Pair, PairConfig, Rule
+from mtpc.vocabulary.token_counts import count_tokens, write_counts
+
+FITTING: dict[str, Rule] = {SAME: "tli", TLI: "tli", SLEM: "slem", SLRS: "slrs"}
 
 
 def convert_pair(
@@ -25,16 +29,17 @@ def convert_pair(
         draft: Folder of the draft model, or ``owner/name[@revision]`` of the Hugging Face Hub.
         target: Folder of the target.
         out: Folder to write.
-        texts: Tokens of texts in the target's tokenizer, to measure the overlap.
-        translation: How tokens are translated. None: by common tokens where nearly all tokens of the text are common,
-            else by text.
+        texts: Tokens of texts in the target's tokenizer, to measure the overlap and to count where tokens end.
+        translation: How tokens are translated. None: walked byte by byte where the draft model is over bytes, by common
+            tokens where nearly all tokens of the text are common, else by text.
         **settings: Further keys of `PairConfig` that the user has set.
 
     Returns:
         The configuration, and the overlap of both vocabularies.
 
     Raises:
-        MTPCError: The target states no sizes, a folder holds no model, or the tokenizers have no token in common.
+        MTPCError: The target states no sizes, a folder holds no model, the tokenizers have no token in common, or
+            the draft model has no single way to write each token of the target ("slrs").
     """
     sizes = stated_sizes(target)
     if sizes is None:
@@ -53,10 +58,16 @@ def convert_pair(
         vocab_size=sizes.vocab_size,
         model=name,
         revision=revision or None,
-        translation=translation or ("tli" if shared.method in (SAME, TLI) else "slem"),
+        translation=translation or FITTING[shared.method],
         draft_tokens=pair.own.tokens.digest(),
         target_tokens=pair.target.tokens.digest(),
         **settings,
     )
+    counts = None
+    if config.translation == "slrs":
+        counts = count_tokens(texts, pair.target.tokens, sizes.vocab_size)
+        SpelledVocabulary(pair, counts.trie(pair.target.tokens))
     save_drafter(out, Drafter(Pair(), config), {"target": target.name, "overlap": shared._asdict()})
+    if counts is not None:
+        write_counts(out, counts)
     return config, shared

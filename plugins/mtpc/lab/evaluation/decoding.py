@@ -15,7 +15,7 @@ from mtpc.lab.targets.frozen import Features, FrozenTarget
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.reference import ReferenceDrafter, truncate_cache
 from mtpc.target_head.shared import SharedHead
-from mtpc.verify import verify_greedy, verify_rejection
+from mtpc.verify import verify_greedy, verify_rejection, verify_strings
 
 
 @dataclass
@@ -128,7 +128,7 @@ def speculate_text(
 
     Args:
         target: Frozen target.
-        part: Text part of the drafter; the request is forgotten at the end.
+        part: Text part of the drafter, which may verify lazily; the request is forgotten at the end.
         prompt: Token ids.
         max_tokens: Longest output, in tokens.
         num_drafts: Most draft tokens K per step.
@@ -158,11 +158,15 @@ def speculate_text(
         draft = part.draft([key], [temperature], num_drafts, noise)
         logits = session.read([text[-1], *draft.tokens[0]], len(text) - 1).logits
         tokens = torch.tensor(draft.tokens, device=target.device).long().view(1, -1)
-        if draft.probs is None:
-            verified = verify_greedy(tokens, logits)
-        else:
+        if draft.lazy is not None:
+            p = probabilities(logits, temperature)
+            last = uniforms(1, p.shape[-1])
+            verified = verify_strings(tokens, draft.lazy.stated, draft.lazy, p, uniforms(*tokens.shape), last)
+        elif draft.probs is not None:
             p = probabilities(logits, temperature)
             verified = verify_rejection(tokens, draft.probs.to(p.device), p, uniforms(*tokens.shape), uniforms(1))
+        else:
+            verified = verify_greedy(tokens, logits)
         decoded.accepted.append(int(verified.accepted[0]))
         new = verified.tokens[0, : decoded.accepted[-1] + 1].tolist()
     part.forget([key])

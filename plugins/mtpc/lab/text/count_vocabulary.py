@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mtpc.errors import MTPCError
 from mtpc.lab.text.conversations import Conversation
+from mtpc.lab.text.prompts import SHIPPED, read_prompts
 from mtpc.vocabulary.ranking import Rankings, rank
 
 # Languages of the kinds of conversations: of `mtpc.lab.distill.topics`, and of common files of questions. Source code
@@ -53,6 +54,24 @@ def file_tokens(path: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequ
                 yield tokenizer("".join(lines), add_special_tokens=False).input_ids
     except (OSError, UnicodeDecodeError) as error:
         raise MTPCError(f"{path} cannot be read as text: {error}.") from None
+
+
+def sample_tokens(files: Sequence[Path] | None, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the tokens of text files one after the other, or those of the included prompts.
+
+    Args:
+        files: UTF-8 text files; None or empty: the included prompts.
+        tokenizer: Tokenizer of the target.
+
+    Raises:
+        MTPCError: See `file_tokens`.
+    """
+    if files:
+        pieces = [piece for file in files for piece in file_tokens(file, tokenizer)]
+    else:
+        texts = [str(one.prompt) for one in read_prompts(SHIPPED)]
+        pieces = tokenizer(texts, add_special_tokens=False).input_ids
+    return [each for piece in pieces for each in piece]
 
 
 def build_rankings(texts: Iterable[tuple[str, Sequence[int]]], vocab_size: int, always: Sequence[int] = ()) -> Rankings:

@@ -69,7 +69,7 @@ def test_sampled_text_is_distributed_as_the_targets(
     honest = part.draft
 
     def misstated(*arguments: object) -> TextDraft:
-        tokens, probs = honest(*arguments)
+        tokens, probs, _ = honest(*arguments)
         return TextDraft(tokens, torch.full_like(probs, 1e-9))
 
     monkeypatch.setattr(part, "draft", misstated)

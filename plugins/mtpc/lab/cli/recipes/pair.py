@@ -20,10 +20,10 @@ def convert(
     ],
     out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for the drafter checkpoint.")],
     method: Annotated[
-        Literal["auto", "tli", "slem"],
+        Literal["auto", "tli", "slem", "slrs"],
         typer.Option(
-            help="How tokens are translated: by common tokens (tli) or by text (slem). auto: tli where nearly all are "
-            "common, else slem."
+            help="How tokens are translated: by common tokens (tli), by text (slem) or byte by byte (slrs). auto: slrs "
+            "for a draft model over bytes, tli where nearly all tokens are common, else slem."
         ),
     ] = "auto",
     num_drafts: Annotated[
@@ -38,13 +38,13 @@ def convert(
     ] = 2048,
     slots: Annotated[int, typer.Option(min=1, max=4096, help="Most requests that draft at the same time.")] = 16,
     text: Annotated[
-        list[Path] | None, typer.Option(help="UTF-8 file to measure the overlap on [default: the included prompts].")
+        list[Path] | None, typer.Option(help="UTF-8 file to count tokens in [default: the included prompts].")
     ] = None,
 ) -> None:
     """Make any small language model a drafter, also one with another tokenizer than the target.
 
     Writes a checkpoint that refers to the draft model, and the digests of both vocabularies. The output stays the
-    target's at every temperature. Methods TLI and SLEM are those of https://arxiv.org/abs/2502.05202.
+    target's at every temperature. Methods TLI, SLEM and SLRS are those of https://arxiv.org/abs/2502.05202.
 
     Example:
     ```
@@ -53,11 +53,10 @@ def convert(
     """
     from mtpc.lab.convert.pair import convert_pair
     from mtpc.lab.text.chat_template import load_tokenizer
-    from mtpc.lab.text.count_vocabulary import file_tokens
-    from mtpc.lab.text.prompts import SHIPPED
+    from mtpc.lab.text.count_vocabulary import sample_tokens
 
     tokenizer = load_tokenizer(target)
-    ids = [each for file in text or [SHIPPED] for piece in file_tokens(file, tokenizer) for each in piece]
+    ids = sample_tokens(text, tokenizer)
     config, shared = convert_pair(
         draft,
         target,
