@@ -198,7 +198,8 @@ def test_many_aborted_and_retracted_requests(plain: SGLangServer, drafted: SGLan
     aborted, retracted = map(drafted.metric, counters)
 
     def abort(number: int) -> None:
-        body = {"text": PROMPTS[number % 50], "stream": True, "sampling_params": {"max_new_tokens": 400}}
+        sampling = {"max_new_tokens": 400, "ignore_eos": True}
+        body = {"text": PROMPTS[number % 50], "stream": True, "sampling_params": sampling}
         with drafted.post("/generate", body) as stream:
             for _ in range(1 + number % 9):
                 stream.readline()
