@@ -134,10 +134,8 @@ class PairPart(TextPart):
         while reads:
             rows, reading = list(reads), list(zip(*reads.values(), strict=True))
             logits = self.model.read([self.slots[keys[row]] for row in rows], *map(list, reading))
-            logits, reads = (
-                logits.cpu().index_fill_(1, self.unwritable, -torch.inf),
-                {},
-            )  # the host waits for them anyway
+            logits = logits.cpu().index_fill_(1, self.unwritable, -torch.inf)  # the host waits for each token anyway
+            reads = {}
             for row, row_logits in zip(rows, logits, strict=True):
                 draft, cached = drafts[row], self.requests[keys[row]].cached
                 assert draft is not None
