@@ -1,11 +1,11 @@
-r"""Acceptance and cost of a draft model with another tokenizer, without an engine: TLI and SLEM.
+r"""Acceptance and cost of a draft model with another tokenizer, without an engine: TLI, SLEM and SLRS.
 
     mtpc convert pair runs/smollm2 --target runs/qwen --out runs/pair
     python -m benchmarks.pairs --target runs/qwen --drafter runs/pair --prompts questions.jsonl --temperatures 0 0.8 \
         --confidences 0 0.3 --out runs/pairs.json
 
 One request at a time.  "drafting" are milliseconds of a decoding step in the draft model and in translating its tokens,
-"target" those in the target.
+"target" those in the target, and with SLRS in the draft model after a rejection.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def main() -> None:
     questions = read_questions(None, given.prompts, given.target, given.count)
     part = drafter.method.text(given.drafter, drafter.config, str(given.target), target.device)
     assert isinstance(part, PairPart)
+    part.verifies_lazily = True
     results: list[dict[str, Any]] = []
     for translation, drafts, confidence, temperature in product(
         given.translations or [part.rule], given.drafts, given.confidences, given.temperatures

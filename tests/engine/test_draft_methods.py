@@ -33,6 +33,7 @@ from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 from tests.support.random_pair import make_pair
 from tests.support.random_qwen3 import make_qwen3
+from tests.support.small_tokenizers import byte_target
 from vllm_mtpc.additional_config import draft_settings, uses_prompt_lookup, vocabulary_values
 
 pytestmark = pytest.mark.engine
@@ -134,9 +135,10 @@ def echo(folder: Path) -> Case:
 
 
 def pair(folder: Path, translation: Rule) -> Case:
-    """A draft model with another tokenizer."""
+    """A draft model with another tokenizer; or with the target's bytes, which are verified lazily."""
     target = make_target(folder / "target", seed=3)
-    drafter = make_pair(folder / "drafter", target, translation, noise=1.0, min_confidence=0.05)
+    own = byte_target() if translation == "slrs" else None
+    drafter = make_pair(folder / "drafter", target, translation, tokenizer=own, noise=1.0, min_confidence=0.05)
     sampled = [(SMALL, Sampling(0.9)), *VARIED[1:]]
     return Case(Models(target, drafter, 5), target, schedule=schedule(5, 2), sampled=sampled)
 
@@ -158,6 +160,7 @@ CASES = {
     "echo": echo,
     "pair, tli": lambda folder: pair(folder, "tli"),
     "pair, slem": lambda folder: pair(folder, "slem"),
+    "pair, slrs": lambda folder: pair(folder, "slrs"),
 }
 
 

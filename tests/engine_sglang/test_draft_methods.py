@@ -38,6 +38,7 @@ from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
 from tests.support.random_pair import make_pair
 from tests.support.random_qwen3 import make_qwen3
+from tests.support.small_tokenizers import byte_target
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -167,9 +168,10 @@ def echo(folder: Path) -> Case:
 
 
 def pair(folder: Path, translation: Rule) -> Case:
-    """A draft model with another tokenizer."""
+    """A draft model with another tokenizer; or with the target's bytes, which are verified lazily."""
     target = make_target(folder / "target", seed=3)
-    drafter = make_pair(folder / "drafter", target, translation, noise=1.0, min_confidence=0.05)
+    own = byte_target() if translation == "slrs" else None
+    drafter = make_pair(folder / "drafter", target, translation, tokenizer=own, noise=1.0, min_confidence=0.05)
     sampled = [(SMALL, JointSampling(0.9)), *VARIED[1:]]
     return Case(Models(target, drafter, 4), target, CHUNKS, sampled=sampled, wrong=0.8)
 
@@ -194,6 +196,7 @@ CASES = {
     "echo": echo,
     "pair, tli": lambda folder: pair(folder, "tli"),
     "pair, slem": lambda folder: pair(folder, "slem"),
+    "pair, slrs": lambda folder: pair(folder, "slrs"),
 }
 OFTEN = ("mtpc, copying", "gumiho, tree", "pair, tli")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -65,8 +65,11 @@ def misstate_sglang(module: ModuleType) -> None:
     honest: Any = module.sample_and_verify
 
     def sample_and_verify(original: Any, built: Any, *args: Any, **named: Any) -> Any:
-        if built.draft_probs is not None and on():
-            built.draft_probs = torch.full_like(built.draft_probs, CLAIMED)
+        probs = built.draft_probs
+        if isinstance(probs, Tensor) and on():
+            built.draft_probs = torch.full_like(probs, CLAIMED)
+        elif probs is not None and on():  # of tokens that are drafted, and of others when needed
+            built.draft_probs = SimpleNamespace(stated=torch.full_like(probs.stated, CLAIMED), of=probs.of)
         return honest(original, built, *args, **named)
 
     module.sample_and_verify = sample_and_verify  # type: ignore[attr-defined]
