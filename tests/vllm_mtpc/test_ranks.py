@@ -85,7 +85,7 @@ def of_text_parts(rank: int) -> list[tuple[Any, Any]]:
     """What the first rank alone has drafted: with distributions, without, and with no token."""
     probs = torch.rand(2, 2, VOCABULARY, generator=torch.Generator().manual_seed(0))
     drafts = [TextDraft([[1, 2], [3]], probs), TextDraft([[4], []], None), TextDraft([[], []], probs[:, :0])]
-    return [tuple(ranks.draft_of_first_rank(draft if rank == 0 else None)) for draft in drafts]
+    return [tuple(ranks.draft_of_first_rank(draft if rank == 0 else None))[:2] for draft in drafts]
 
 
 def draft(rank: int, folder: Path) -> None:
