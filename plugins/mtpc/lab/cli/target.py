@@ -86,7 +86,7 @@ def smollm2(
     mtpc target smollm2 runs/smollm2
 
     # Write the drafter for it as well.
-    mtpc target smollm2 smollm2 --drafter smollm2-fastmtp
+    mtpc target smollm2 runs/smollm2 --drafter runs/smollm2-fastmtp
 
     # Convert a GGUF file of this model that you have.
     mtpc target smollm2 runs/smollm2 --package smollm2.gguf --dtype float32
