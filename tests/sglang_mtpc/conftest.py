@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,11 +58,18 @@ def echo(target: Path) -> Path:
     return random_echo.make_echo(target.parent / "echo", target)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _echo_is_known() -> Iterator[None]:
+    """The example with a text part, in these tests alone: others have a table with an example of every draft method."""
+    random_echo.register_method()
+    yield
+    random_echo.forget_method()
+
+
 @pytest.fixture(scope="session")
 def loaded() -> None:
     """SGLang with its plugins, as every process of it starts where further draft methods are installed."""
     register_method()
-    random_echo.register_method()
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
