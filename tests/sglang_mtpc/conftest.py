@@ -70,6 +70,7 @@ def _echo_is_known() -> Iterator[None]:
 def loaded() -> None:
     """SGLang with its plugins, as every process of it starts where further draft methods are installed."""
     register_method()
+    random_echo.register_method()
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
