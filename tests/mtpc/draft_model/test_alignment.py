@@ -47,7 +47,7 @@ def encoder(tokenizer: Any) -> ByteEncoder:
 @cache
 def encoders() -> tuple[ByteEncoder, ...]:
     """Of the small tokenizers, and of the real ones that are here."""
-    real = [RUNS / name for name in ("smollm2", "qwen15") if (RUNS / name / "tokenizer.json").exists()]
+    real = [RUNS / name for name in ("smollm2", "qwen") if (RUNS / name / "tokenizer.json").exists()]
     return (
         *(encoder(each()) for each in COMPLETE),
         *(ByteEncoder(AutoTokenizer.from_pretrained(each)) for each in real),

@@ -75,7 +75,7 @@ def test_usual_texts_have_the_usual_tokens() -> None:
             assert encoder(tokenizer).encode(text.encode()) == expected, (tokenizer, text)
 
 
-@pytest.mark.parametrize("name", ["smollm2", "qwen15"])
+@pytest.mark.parametrize("name", ["smollm2", "qwen"])
 def test_real_tokenizers(name: str) -> None:
     if not (RUNS / name / "tokenizer.json").exists():
         pytest.skip(f"runs/{name} is an optional download")
