@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from pathlib import Path
 
 from transformers import AutoConfig
 
 from mtpc.methods import DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter, save_drafter
+from tests.support import random_hybrid
 
 FOLDER = Path(__file__).parent / "echo"  # on the PYTHONPATH of processes that are to know the draft method
-
-
-def register_method() -> None:
-    """Make the draft method known in this process."""
-    if str(FOLDER) not in sys.path:
-        sys.path.append(str(FOLDER))
-        draft_methods.cache_clear()
-
-
-def forget_method() -> None:
-    """Undo `register_method`."""
-    if str(FOLDER) in sys.path:
-        sys.path.remove(str(FOLDER))
-        draft_methods.cache_clear()
+register_method = partial(random_hybrid.register_method, FOLDER)
+forget_method = partial(random_hybrid.forget_method, FOLDER)
 
 
 def method() -> DraftMethod:

@@ -20,17 +20,17 @@ NOISE = 0.3  # of a tensor's mean size: enough for every weight to matter, too l
 CIRCUIT = {"circuit": "hmm", "window": 4, "rank": 3, "leaves": "table", "sum_features": 0}
 
 
-def register_method() -> None:
-    """Make the draft methods known in this process."""
-    if str(FOLDER) not in sys.path:
-        sys.path.append(str(FOLDER))
+def register_method(folder: Path = FOLDER) -> None:
+    """Make the draft methods of a folder known in this process."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
         draft_methods.cache_clear()
 
 
-def forget_method() -> None:
+def forget_method(folder: Path = FOLDER) -> None:
     """Undo `register_method`."""
-    if str(FOLDER) in sys.path:
-        sys.path.remove(str(FOLDER))
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
         draft_methods.cache_clear()
 
 

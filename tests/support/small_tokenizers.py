@@ -128,3 +128,6 @@ def prefixed() -> PreTrainedTokenizerFast:
     steps = [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
     tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer
+
+
+COMPLETE = (byte_level, composed, prefixed, sentence_piece, unigram, byte_target)  # with a token for every byte

@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 from mtpc.draft_model.alignment import LONGEST_TAIL, AlignedText, continuation
 from mtpc.draft_model.encoder import ByteEncoder
 from small_tokenizers import (
+    COMPLETE,
     HOSTILE,
     TEXTS,
     byte_level,
@@ -30,7 +31,6 @@ from small_tokenizers import (
     word_piece,
 )
 
-COMPLETE = (byte_level, composed, prefixed, sentence_piece, unigram, byte_target)  # with a token for every byte
 RUNS = Path(__file__).parents[3] / "runs"
 CHINESE = (
     "在我的后园，可以看见墙外有两株树，一株是枣树，还有一株也是枣树。这上面的夜的天空，奇怪而高，我生平没有见过" * 9

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from mtpc.draft_model.encoder import ByteEncoder
 from small_tokenizers import (
+    COMPLETE,
     HOSTILE,
     TEXTS,
     byte_level,
@@ -27,7 +28,6 @@ from small_tokenizers import (
     word_piece,
 )
 
-COMPLETE = (byte_level, composed, prefixed, sentence_piece, unigram, byte_target)  # with a token for every byte
 RUNS = Path(__file__).parents[3] / "runs"
 hostile_bytes = st.lists(
     st.one_of(

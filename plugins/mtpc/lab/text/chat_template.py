@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import jinja2
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
+from mtpc.draft_model import pair
 from mtpc.errors import MTPCError, first_line
 
 _MARK = "text of the user turn"
@@ -26,10 +27,8 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """
     if not (folder / "tokenizer_config.json").is_file():
         raise MTPCError(f"{folder} is not a model folder with a tokenizer (no tokenizer_config.json).")
-    try:
-        return AutoTokenizer.from_pretrained(folder)
-    except Exception as error:  # transformers raises any exception for a damaged folder
-        raise MTPCError(f"{folder} holds a tokenizer that cannot be loaded: {first_line(error)}.") from None
+    tokenizer: PreTrainedTokenizerBase = pair.load_tokenizer(folder)
+    return tokenizer
 
 
 class ChatTemplate:
