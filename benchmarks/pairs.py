@@ -41,6 +41,10 @@ class Timed(TextPart):
         """See `TextPart.memory`."""
         return self.part.memory()
 
+    def dummy_draft(self, *args: Any) -> None:
+        """See `TextPart.dummy_draft`."""
+        self.part.dummy_draft(*args)
+
     def add(self, *args: Any) -> None:
         """Time `TextPart.add`."""
         began = time.perf_counter()

@@ -49,7 +49,6 @@ class ParallelWorker(BaseSpecWorker):
         self._target_worker, self._draft_worker = target_worker, None
         self.device = torch.device(runner.device)
         self.shape = served.shape()
-        self.lengths = WorkerLengths.of_served(self.device)
         self.steps = BatchSteps(target_worker.random_seed)
         self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
         ranks = parallel.tp_rank, parallel.dp_rank
@@ -120,6 +119,7 @@ class ParallelWorker(BaseSpecWorker):
 
     def _load(self, model_config: Any) -> Strategy:
         """Load and announce the drafter, and return the strategy of each step."""
+        self.lengths = WorkerLengths.of_served(self.device)
         part = served.load_parallel_part(model_config, self.device)
         self.drafting = Drafting(part, served.drafter_shape(), self.lengths is not None and self.shape.children == 1)
         served.announce(None, 0)

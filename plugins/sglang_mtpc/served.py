@@ -12,6 +12,7 @@ from sglang.srt.model_executor.cuda_graph_config import Backend, Phase, check_cu
 from sglang.srt.runtime_context import get_device, get_parallel, get_schedule, get_serving, get_spec
 
 from mtpc.draft_length.cost import StepCost
+from mtpc.draft_model.drafting import TextDrafting
 from mtpc.draft_model.part import TextPart
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
@@ -79,10 +80,10 @@ def adapts() -> bool:
     """Return whether draft length is adaptive.
 
     It is not in CUDA graphs, which verify a fixed number of tokens, nor with overlapping steps, where the tokens of the
-    last step are not known.  A text part ends its drafts itself.
+    last step are not known.
     """
     settings = token_map.read(get_spec().speculative_token_map)
-    return settings.adaptive and not reads_text() and not in_graphs() and get_schedule().disable_overlap_schedule
+    return settings.adaptive and not in_graphs() and get_schedule().disable_overlap_schedule
 
 
 def step_cost() -> StepCost | None:
@@ -120,13 +121,13 @@ def capture_state_below(target: Any) -> None:
     target.set_eagle3_layers_to_capture([autoregressive.state_below - 1])  # index of the layer whose output it is
 
 
-def announce(vocabularies: str | None, steps: int, text: TextPart | None = None) -> None:
+def announce(vocabularies: str | None, steps: int, text: TextDrafting | None = None) -> None:
     """Log on the first rank which drafter is served, and how it drafts.
 
     Args:
         vocabularies: Summary of the draft vocabularies; None: the whole vocabulary.
         steps: Draft steps of the autoregressive part.
-        text: The text part; None: the drafter has none.
+        text: The text part's drafting; None: the drafter has none.
     """
     if get_parallel().tp_rank:
         return
@@ -135,13 +136,13 @@ def announce(vocabularies: str | None, steps: int, text: TextPart | None = None)
     parallel, of_text = (rest, 0) if text is None else (0, rest)
     shares = Shares(steps, parallel, drafts.depth - by_drafter.depth, of_text)
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
-    more = [*tree, *["prompt lookup"] * copies()]
     if text is None:
         vocabularies = vocabularies or f"drafting from all {drafter.vocab_size} tokens"
-        more.append("adaptive draft length" if adapts() else "fixed draft length")
+        lengths = "adaptive draft length" if adapts() else "fixed draft length"
+        more = [*tree, *["prompt lookup"] * copies(), lengths]
     else:
         vocabularies = "drafting from the request's text"
-        more.append(f"the text part takes {text.memory() / 1e6:,.1f} MB")
+        more = [*text.facts, f"the text part takes {text.part.memory() / 1e6:,.1f} MB"]
     batch = get_schedule().max_running_requests
     if batch and by_drafter.depth:
         probs = None if by_drafter.children > 1 else FLOAT_BYTES * batch * by_drafter.depth * drafter.vocab_size

@@ -29,7 +29,7 @@ USED_SETTINGS = {
     "speculative_use_rejection_sampling",
 }
 REVISION = "speculative_draft_model_revision"  # used if the drafter is a Hugging Face id
-MAP_SETTING = "speculative_token_map"  # used with an autoregressive part, prompt lookup or borrowed nodes
+MAP_SETTING = "speculative_token_map"  # used by an autoregressive part, prompt lookup, draft lengths, trees
 # Other settings that are not supported with drafters, or would not be lossless, and their required values.
 FIXED = {
     "disaggregation_mode": "null",
@@ -44,7 +44,7 @@ FIXED = {
     "use_ray": False,  # SGLang does not load plugins in Ray actors
 }
 POSITIVE = ("tp_size", "max_running_requests")
-FIXED_FOR_TEXT = {"speculative_eagle_topk": 1, MAP_SETTING: None}  # with a text part, likewise
+FIXED_FOR_TEXT = {"speculative_eagle_topk": 1}  # with a text part, likewise
 # Also allowed: drafters are never quantized, and draft chains unless the user asks for trees.
 EQUIVALENT = {"speculative_draft_model_quantization": "unquant", "speculative_eagle_topk": None}
 TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # backends on GPUs that verify trees with any page size
@@ -91,7 +91,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     token_map = settings.speculative_token_map
     values, copied = vocabulary_values(token_map), copies(token_map, not config.own_drafts)
     if copied:
-        _check_copying(settings, shape, folder)
+        _check_copying(settings, shape, folder, method.reads_text)
     if config.autoregressive is not None:
         vocabularies = draft_vocabularies(values, Path(folder), config)
         config.autoregressive.check_ranks(settings.tp_size, folder)
@@ -114,7 +114,7 @@ def is_ours(settings: Any) -> bool:
     return (settings.speculative_algorithm or "").upper() in {method.algorithm for method in draft_methods()}
 
 
-def _check_copying(settings: Any, shape: DraftShape, folder: str) -> None:
+def _check_copying(settings: Any, shape: DraftShape, folder: str, reads_text: bool) -> None:
     """Check that the settings allow prompt lookup.
 
     Raises:
@@ -122,7 +122,8 @@ def _check_copying(settings: Any, shape: DraftShape, folder: str) -> None:
     """
     if shape.children > 1:
         raise MTPCError(f"{TOPK} is {shape.children}, but with prompt lookup it must be 1: it drafts chains.")
-    sets_it = settings.device == "cpu" and read(settings.speculative_token_map).adaptive  # see `complete_settings`
+    adapts = settings.device == "cpu" and read(settings.speculative_token_map).adaptive
+    sets_it = adapts or reads_text  # see `complete_settings`
     if not settings.disable_overlap_schedule and not sets_it:
         raise MTPCError("Prompt lookup requires --disable-overlap-schedule: it reads the tokens of the preceding step.")
     CopyTable.of(Path(folder))

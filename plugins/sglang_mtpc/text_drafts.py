@@ -3,38 +3,71 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 from weakref import ReferenceType, ref
 
 import torch
-from sglang.srt.runtime_context import get_parallel
+from sglang.srt.runtime_context import get_parallel, get_schedule
 
 from mtpc.draft import Draft, Mode, one_hot
+from mtpc.draft_length.cost import DEFAULT_COSTS, measure_costs
+from mtpc.draft_model.drafting import TextDrafting
 from mtpc.draft_model.part import LazyDraft, TextDraft, TextPart
 from mtpc.noise import counter_uniforms
 from sglang_mtpc import served
 from sglang_mtpc.adaptive import Lap, Strategy
 from sglang_mtpc.draft_lengths import tokens_of
 from sglang_mtpc.parallel_worker import ParallelWorker
-from sglang_mtpc.ranks import probs_of_first_rank, tokens_of_first_rank
+from sglang_mtpc.ranks import probs_of_first_rank, seconds_of_first_rank, tokens_of_first_rank
 from sglang_mtpc.step import BatchStep
+from sglang_mtpc.timing import make_dummy_step
 
 
 class TextWorker(ParallelWorker):
     """`ParallelWorker` with a text part in the place of the parallel part."""
 
     def init_cuda_graphs(self) -> None:
-        """Capture and time nothing: drafting is not the engine's."""
+        """Time decoding steps on a CPU, unless the user has set ``step_cost``; drafting is not the engine's."""
+        drafting = self.text
+        if not served.adapts() or served.step_cost() is not None or self.device.type != "cpu":
+            return
+
+        def draft(requests: int) -> None:
+            if drafting is not None:
+                drafting.dummy_draft(requests)
+
+        requests = get_schedule().max_running_requests
+        step, most = make_dummy_step(self.target_worker.model_runner), requests * (1 + self.shape.depth)
+        cost = measure_costs(step, draft, most, requests, agree=seconds_of_first_rank)
+        if drafting is not None:
+            assert drafting.lengths is not None  # as lengths adapt
+            drafting.lengths.cost = cost
+            served.announce_cost(cost)
 
     def _load(self, model_config: Any) -> Strategy:
-        part = served.load_text_part(self.device)
+        part, self.text = served.load_text_part(self.device), None
         if part is not None:
             part.verifies_lazily = get_parallel().tp_size == 1
-        served.announce(None, 0, part)
+            self.text = self._drafting(part)
+        served.announce(None, 0, self.text)
         # CUDA graphs verify a fixed number of tokens, and SGLang's kernels are untested without draft tokens.
         shortest = self.shape.depth if served.in_graphs() else int(self.device.type != "cpu")
         vocab_size = served.config().vocab_size
-        return TextChain(part, vocab_size, self.device, self.shape.depth, shortest, self.clock.lap)
+        return TextChain(self.text, vocab_size, self.device, self.shape.depth, shortest, self.clock.lap)
+
+    def _drafting(self, part: TextPart) -> TextDrafting:
+        """Return who drafts how long, by the user's settings; on a GPU lengths adapt only by costs that are set."""
+        cost = served.step_cost() or (DEFAULT_COSTS if self.device.type == "cpu" else None)
+        return TextDrafting.of(
+            part,
+            Path(served.folder()),
+            served.config().own_drafts,
+            self.shape.depth,
+            copies=served.copies(),
+            cost=cost if served.adapts() else None,
+            ragged=False,
+        )
 
 
 class TextChain:
@@ -44,7 +77,7 @@ class TextChain:
     The state of a request is freed in the next step after it is over.
 
     Args:
-        part: The text part; None on all other ranks.
+        drafting: The text part's drafting; None on all other ranks.
         vocab_size: Tokens of the target's vocabulary.
         device: Device of the drafts.
         longest: Tokens of a draft at most.
@@ -53,33 +86,39 @@ class TextChain:
     """
 
     def __init__(
-        self, part: TextPart | None, vocab_size: int, device: torch.device, longest: int, shortest: int, lap: Lap
+        self,
+        drafting: TextDrafting | None,
+        vocab_size: int,
+        device: torch.device,
+        longest: int,
+        shortest: int,
+        lap: Lap,
     ) -> None:
-        self.part, self.vocab_size, self.device = part, vocab_size, device
+        self.drafting, self.vocab_size, self.device = drafting, vocab_size, device
         self.longest, self.shortest, self.lap = longest, shortest, lap
         self.seen: dict[ReferenceType[Any], int] = {}  # output tokens that the text part has, by SGLang's ``Req``
 
     def __call__(self, batch: Any, step: BatchStep) -> Draft | LazyDraft:
         """Return a draft for each request of the batch, all as long as the longest."""
-        drafted = None if self.part is None else self._draft(self.part, batch.reqs, step)
+        drafted = None if self.drafting is None else self._draft(self.drafting, batch.reqs, step)
         draft = self._filled(drafted, step.mode)
         self.lap("text")
         return draft
 
-    def _draft(self, part: TextPart, requests: list[Any], step: BatchStep) -> TextDraft:
+    def _draft(self, drafting: TextDrafting, requests: list[Any], step: BatchStep) -> TextDraft:
         """Bring the text part up to date with SGLang's ``Req`` of the batch, and draft."""
         over = [key for key in self.seen if self._is_over(key)]
-        part.forget(over)
+        drafting.forget(over)
         for key in over:
             del self.seen[key]
         keys = [ref(request) for request in requests]
         for key, request in zip(keys, requests, strict=True):
-            part.add(key, partial(tokens_of, request), request.output_ids[self.seen.get(key, 0) :])
+            drafting.add(key, partial(tokens_of, request), request.output_ids[self.seen.get(key, 0) :])
             self.seen[key] = len(request.output_ids)
         noise = None
         if step.mode != "greedy":
             noise = counter_uniforms(step.seeds, step.positions, self.longest).cpu()
-        return part.draft(keys, step.temperature.tolist(), self.longest, noise)
+        return drafting.draft(keys, step.temperature.tolist(), self.longest, noise, [False] * len(keys))
 
     def _is_over(self, key: ReferenceType[Any]) -> bool:
         """Return whether a request needs no more drafts, or begins again: SGLang may retract it without its output."""

@@ -67,21 +67,20 @@ def uses_prompt_lookup(additional: Any, is_default: bool = False) -> bool:
 
 
 def check_reads_text(additional: Any, folder: Path) -> None:
-    """Reject settings of drafters with other parts, which would do nothing for a drafter with a text part.
+    """Reject ``store`` for a drafter with a text part, which does not know the tenants of requests.
 
     Args:
         additional: vLLM's additional-config.
         folder: The drafter checkpoint, for messages.
 
     Raises:
-        MTPCError: A key of the section has another value than false, or the section is wrong.
+        MTPCError: It is set, or the section is wrong.
     """
-    for key, value in draft_settings(additional).model_dump(exclude_unset=True, by_alias=True).items():
-        if value not in (None, False):
-            raise MTPCError(
-                f"additional-config {SECTION}.{key} does nothing for {folder}, which drafts from the request's text: "
-                f"remove it."
-            )
+    if draft_settings(additional).store is not None:
+        raise MTPCError(
+            f"additional-config {SECTION}.{STORE} does nothing for {folder}, which drafts from the request's text: "
+            f"remove it."
+        )
 
 
 def draft_settings(additional: Any) -> VLLMDraftSettings:

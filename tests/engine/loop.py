@@ -106,7 +106,7 @@ class RecordingTextPart:
         said = following[0].tolist()
         self.text += said
         self.part.add(self.key, lambda: self.text, said)
-        self.drafts += self.part.draft([self.key], [0.0], num_drafts, None).tokens
+        self.drafts += self.part.draft([self.key], [0.0], [num_drafts], None).tokens
         return Draft(torch.tensor(self.drafts[-1:], dtype=torch.int64).view(1, -1), None)
 
 

@@ -94,10 +94,12 @@ def test_settings_of_a_text_part(target: Path, echo: Path) -> None:
         (("--speculative-num-steps", "257"), "it must be a whole number from 1 to 256"),
         *(
             ((token_map, given), f"{token_map} is {given!r}, but with an echo drafter it must be None")
-            for given in ("?copy=true", "?adaptive=false", "?size=9", "map.json", '?step_cost={"plain":[[1,1.0]]}')
+            for given in ("?size=9", "map.json")
         ),
     ):
         refused(sentence, target, *folder, *arguments, algorithm="ECHO")
+    for used in ("?copy=true", "?adaptive=false", "?adaptive=false&copy=true", '?step_cost={"plain":[[1,1.0]]}'):
+        assert resolved(target, *folder, token_map, used, algorithm="ECHO").disable_overlap_schedule
 
 
 def test_with_a_text_part_steps_do_not_overlap(echo: Path, drafter: Path) -> None:

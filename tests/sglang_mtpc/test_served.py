@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from mtpc.draft_model.drafting import TextDrafting
 from sglang_mtpc import served
 from sglang_mtpc.shape import DraftShape
 
@@ -51,13 +52,12 @@ def test_the_log_names_the_memory_of_a_text_part(
         assert (part is not None) == loaded
         if part is not None:
             monkeypatch.setattr(part, "memory", lambda: 12_340_000)
-        served.announce(None, 0, part)
+        served.announce(None, 0, None if part is None else TextDrafting(part, None, ragged=False))
     (line,) = caplog.messages
     for piece in (
         "drafts up to 3 tokens; 3 by its text part; drafting from the request's text; ",
-        "the text part takes 12.3 MB",
+        "fixed draft length; the text part takes 12.3 MB",
         "for 8 requests",
     ):
         assert piece in line
-    assert "draft length" not in line
     assert not served.adapts()

@@ -15,11 +15,14 @@ from sglang.srt.distributed.parallel_state import get_world_group, init_distribu
 from torch import Tensor, multiprocessing
 
 from mtpc.draft import Draft, one_hot
+from mtpc.draft_length.cost import DEFAULT_COSTS, StepCost
+from mtpc.draft_model.drafting import TextDrafting
 from mtpc.draft_model.part import LazyDraft, TextDraft, TextPart
 from mtpc.noise import counter_uniforms
-from sglang_mtpc import ranks
+from sglang_mtpc import ranks, served, text_drafts
+from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.step import BatchStep, BatchSteps
-from sglang_mtpc.text_drafts import TextChain
+from sglang_mtpc.text_drafts import TextChain, TextWorker
 from tests.sglang_mtpc.stand_ins import VOCAB, batch_of
 from tests.support.random_echo import method
 
@@ -48,7 +51,8 @@ def echo_part() -> Any:
 
 def strategy(part: TextPart | None, shortest: int = 0, laps: list[str] | None = None) -> TextChain:
     """What a worker makes of a text part."""
-    return TextChain(part, VOCAB, CPU, DRAFTS, shortest, ([] if laps is None else laps).append)
+    drafting = None if part is None else TextDrafting(part, None, ragged=False)
+    return TextChain(drafting, VOCAB, CPU, DRAFTS, shortest, ([] if laps is None else laps).append)
 
 
 def step_of(requests: list[Request], mode: str, steps: BatchSteps) -> tuple[Any, BatchStep, Tensor]:
@@ -67,7 +71,7 @@ def check(
     for row, request in enumerate(requests):
         part = echo_part()
         part.add(0, lambda text=request.text: text, [])
-        alone.append(part.draft([0], [0.0 if greedy[row] else 1.0], DRAFTS, noise[row : row + 1]))
+        alone.append(part.draft([0], [0.0 if greedy[row] else 1.0], [DRAFTS], noise[row : row + 1]))
         lengths.add(len(alone[-1].tokens[0]))
     length = max(shortest, *lengths)
     assert isinstance(draft, Draft) and draft.tokens.shape == (len(requests), length)
@@ -179,3 +183,54 @@ def test_ranks_draft_the_same(loaded: None, tmp_path: Path, monkeypatch: pytest.
         assert torch.equal(tokens, others)
         assert (probs is None) == (stated is None)
         assert probs is None or torch.equal(probs, stated)
+
+
+def test_what_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both the target and the text part, on each rank, where lengths adapt by costs that nobody has set."""
+    monkeypatch.setattr(text_drafts, "seconds_of_first_rank", lambda seconds: seconds)
+    monkeypatch.setattr(text_drafts, "get_schedule", lambda: SimpleNamespace(max_running_requests=2))
+    monkeypatch.setattr(served, "folder", lambda: "folder")
+    monkeypatch.setattr(served, "config", lambda: SimpleNamespace(own_drafts=DRAFTS))
+    monkeypatch.setattr(served, "announce_cost", lambda cost: None)
+    steps: list[int] = []
+    monkeypatch.setattr(text_drafts, "make_dummy_step", lambda runner: steps.append)
+    for adapts, cost, copies, first, timed in (
+        (True, None, False, True, True),
+        (True, None, True, False, True),
+        (True, StepCost(), False, True, False),
+        (False, None, True, True, False),
+        (False, None, False, True, False),
+    ):
+        for name, value in (("adapts", adapts), ("step_cost", cost), ("copies", copies)):
+            monkeypatch.setattr(served, name, lambda value=value: value)
+        made, part, drafted = object.__new__(TextWorker), echo_part(), list[tuple[int, int]]()
+        monkeypatch.setattr(part, "dummy_draft", lambda *sizes, drafted=drafted: drafted.append(sizes))
+        made.device, made.shape = CPU, DraftShape(DRAFTS, 1, DRAFTS)
+        made._target_worker = SimpleNamespace(model_runner=None)
+        made.text = made._drafting(part) if first else None
+        steps.clear()
+        made.init_cuda_graphs()
+        assert bool(steps) == timed
+        assert set(drafted) == ({(1, DRAFTS)} if timed and first else set())
+        if made.text is not None:
+            lengths = made.text.lengths
+            assert (lengths is not None) == (adapts or copies)
+            assert lengths is None or lengths.copies == copies
+            assert not timed or (lengths is not None and lengths.cost is not DEFAULT_COSTS)
+
+
+def test_prompt_lookup_drafts_in_its_place() -> None:
+    """The draft of a batch is as long as the longest; a request that copies has certain tokens."""
+    for mode in ("greedy", "sampled"):
+        part = echo_part()
+        drafting = TextDrafting.of(part, Path("none"), 2, DRAFTS, copies=True, cost=None, ragged=False)
+        drafts = TextChain(drafting, VOCAB, CPU, DRAFTS, 0, lambda part: None)
+        requests = [Request([1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1]), Request([5, 6, 7, 5])]
+        requests[0].output_ids = array("q", [2])
+        batch, step, _ = step_of(requests, mode, BatchSteps(7))
+        draft = drafts(batch, step)
+        assert isinstance(draft, Draft)
+        assert draft.tokens[0].tolist() == [3, 4, 1, 2]
+        if draft.probs is not None:
+            assert torch.equal(draft.probs[0], one_hot(draft.tokens[:1], VOCAB)[0])
+            assert torch.allclose(draft.probs.sum(2), torch.ones(2, DRAFTS))

@@ -41,15 +41,18 @@ def engine_config(target: Path, drafter: Path, section: dict[str, Any] | None = 
 
 
 def test_settings_that_do_nothing_are_refused(target: Path, echo: Path) -> None:
-    refused = {"copy": True, "adaptive": True, "step_cost": COST, "store": 5, "language": "none", "vocabulary": "x"}
-    for key, value in refused.items():
+    sentences = {
+        "store": f"additional-config mtpc.store does nothing for {echo}, which drafts from the request's text: "
+        "remove it.",
+        "language": "additional-config mtpc sets a draft vocabulary, which requires a drafter with an autoregressive "
+        f"part, but {echo} has none: remove it.",
+    }
+    for key, value in {"store": 5, "language": "none"}.items():
         with pytest.raises(MTPCError) as caught:
-            engine_config(target, echo, {key: value})
-        assert str(caught.value) == (
-            f"additional-config mtpc.{key} does nothing for {echo}, which drafts from the request's text: remove it."
-        )
-    for off in (None, {}, {"copy": False, "adaptive": False}):
-        engine_config(target, echo, off)
+            engine_config(target, echo, {key: value, "copy": True})
+        assert str(caught.value) == sentences[key]
+    for used in (None, {}, {"copy": True}, {"adaptive": False}, {"step_cost": COST}):
+        engine_config(target, echo, used)
 
 
 def test_which_runner_and_scheduling(target: Path, echo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

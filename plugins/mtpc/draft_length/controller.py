@@ -38,6 +38,7 @@ class DraftLengths:
     One decoding step: call `begin`, then `add` for each request.
     Where drafts may have any length, call `plan` before the drafter drafts and `cut` after it.
     Where all drafts have one length, call `common_length` before it, then `drafted` or `drafted_trees`.
+    Where the drafter drafts for some requests only, call `uncopied` before it.
     `copied` may be called from `add` on.  Call `forget` when requests finish.
 
     Lossless: whether a sampled token is verified depends only on what was known before it was sampled.
@@ -156,33 +157,56 @@ class DraftLengths:
             self._planned = choices[rates.index(best, 1)]
         return self._planned
 
+    def uncopied(self, by_drafter: int, longest: int) -> list[int]:
+        """Return how many tokens the drafter should draft for each request, if it can leave requests out.
+
+        It leaves out those whose copied tokens are expected to bring as many accepted tokens, in no time.
+
+        Args:
+            by_drafter: Tokens that it drafts for the others.
+            longest: Tokens of a draft in this step.
+        """
+        lengths = []
+        for request, copied in zip(self.batch, self._predicted(0, longest), strict=True):
+            drafted = 0.0 if request is None else sum(accumulate([request.rate] * by_drafter, mul))
+            lengths.append(by_drafter if drafted > sum(copied) else 0)
+        return lengths
+
     def cut(
-        self, tokens: list[list[int]], confidences: list[list[float]], longest: int, independent: Sequence[bool]
+        self,
+        tokens: list[list[int]],
+        confidences: list[list[float]],
+        longest: int,
+        independent: Sequence[bool],
+        asked: Sequence[int] | None = None,
     ) -> list[list[int]]:
         """Cut each request's draft to the length that is worth verifying.
 
         A draft that equals what prompt lookup proposes continues with further proposed tokens.
 
         Args:
-            tokens: The drafter's tokens of each request, equally many; empty if it did not draft.
+            tokens: The drafter's tokens of each request; empty where it did not draft.
             confidences: The drafter's largest probability at each of these positions; empty: it states none.
             longest: Tokens of a draft in this step.
             independent: Which drafts must not depend on other requests of the batch: those with a seed.
+            asked: Tokens that the drafter was to draft for each request, where it may have ended a draft before; None:
+                as many as there are.
 
         Returns:
             The draft tokens of each request.
         """
-        by_drafter = len(tokens[0])
+        asked = list(map(len, tokens)) if asked is None else asked
+        by_drafter = max(asked)
         if by_drafter:
-            chances = self._chances(confidences, by_drafter)
-            drafts = list(self._with_copies(tokens, chances, by_drafter, longest))
+            chances = self._chances(tokens, confidences)
+            drafts = list(self._with_copies(tokens, chances, longest))
             reached = [list(accumulate(draft.chances, mul)) for draft in drafts]
             ends = self._ends(reached, by_drafter, longest)
         else:
             drafts, reached = self.proposals, self._predicted(0, longest)
             ends = lengths_of(reached, self._best_of(0, longest), self.batch_costs.plain_rate(0.0), self._min_gain).of
         for row in [row for row, one in enumerate(independent) if one]:
-            ends[row] = self._independent_end(row, reached[row], by_drafter, longest)
+            ends[row] = self._independent_end(row, reached[row], asked[row], longest)
         for row, (request, end) in enumerate(zip(self.batch, ends, strict=True)):
             if request is not None and by_drafter:
                 request.drafted(tokens[row][:end], chances[row][:end] if confidences else [])
@@ -221,6 +245,18 @@ class DraftLengths:
                 best_way, (best_length, best_rate) = way, found
         self._record_predictions(self._predicted(best_way[longest], longest), [best_length] * len(self.batch))
         return best_way, best_length
+
+    def continued(self, tokens: list[list[int]], longest: int) -> list[list[int]]:
+        """Continue each request's draft with proposed tokens where prompt lookup proposes the same ones.
+
+        Args:
+            tokens: The drafter's tokens of each request; empty where it did not draft.
+            longest: Tokens of a draft in this step.
+
+        Returns:
+            The draft tokens of each request.
+        """
+        return [draft.tokens for draft in self._with_copies(tokens, self._chances(tokens, []), longest)]
 
     def drafted(self, drafts: Sequence[list[int]], by_drafter: int) -> None:
         """Record drafts of one common length.
@@ -321,24 +357,24 @@ class DraftLengths:
                 if request is not None and end:
                     request.predicted = sum(row[:end])
 
-    def _chances(self, confidences: list[list[float]], by_drafter: int) -> list[list[float]]:
+    def _chances(self, tokens: list[list[int]], confidences: list[list[float]]) -> list[list[float]]:
         """Return acceptance probabilities of the drafter's tokens, from its confidence or from the acceptance rate."""
         if not confidences:
-            return [[] if request is None else [request.rate] * by_drafter for request in self.batch]
+            rows = zip(self.batch, tokens, strict=True)
+            return [[] if request is None else [request.rate] * len(row) for request, row in rows]
         return [
             [] if request is None else self.table.of_drafter(row, request.confidence.offset, self.greedy)
             for request, row in zip(self.batch, confidences, strict=True)
         ]
 
-    def _with_copies(
-        self, tokens: list[list[int]], chances: list[list[float]], by_drafter: int, longest: int
-    ) -> Iterator[Proposal]:
+    def _with_copies(self, tokens: list[list[int]], chances: list[list[float]], longest: int) -> Iterator[Proposal]:
         """Yield the drafter's tokens, followed by proposed tokens where prompt lookup proposes the same ones."""
         for request, draft, probabilities, copied in zip(self.batch, tokens, chances, self.proposals, strict=True):
+            drafted = len(draft)
             if request is None:
                 yield Proposal([], [])
-            elif draft == copied.tokens[:by_drafter] and copied.chances[0]:
-                yield Proposal(copied.tokens[:longest], [*probabilities, *copied.chances[by_drafter:longest]])
+            elif draft == copied.tokens[:drafted] and copied.chances[0]:
+                yield Proposal(copied.tokens[:longest], [*probabilities, *copied.chances[drafted:longest]])
             else:
                 yield Proposal(draft, probabilities)
 

@@ -20,6 +20,7 @@ from mtpc.draft_model.translation import StringMatch, TokenIntersection, Tokeniz
 from mtpc.errors import MTPCError, first_line
 
 Rule = Literal["tli", "slem", "slrs"]
+READS = 4  # passes of a draft model over bytes for a token of the target, of English text
 
 
 @dataclass
@@ -111,23 +112,31 @@ class PairPart(TextPart):
             self.requests.pop(key, None)
             self.slots.pop(key, None)
 
+    @torch.inference_mode()
+    def dummy_draft(self, requests: int, num_drafts: int) -> None:
+        """See `TextPart.dummy_draft`; requests beyond the slots do not draft."""
+        slots = range(min(requests, self.model.slots))
+        reads = num_drafts * (READS if self.rule == "slrs" else 1)
+        for position in range(min(reads, self.model.context)):
+            self.model.read(slots, [[0]] * len(slots), [position] * len(slots))
+
     def memory(self) -> int:
         """See `TextPart.memory`."""
         return self.model.memory()
 
     @torch.inference_mode()
     def draft(
-        self, keys: Sequence[Hashable], temperatures: Sequence[float], num_drafts: int, noise: Tensor | None
+        self, keys: Sequence[Hashable], temperatures: Sequence[float], lengths: Sequence[int], noise: Tensor | None
     ) -> TextDraft:
         """See `TextPart.draft`; requests without a slot get empty drafts."""
         longest = SEEN if self.rule == "slrs" else 1  # tokens of the draft model that one of the target takes
-        num_drafts = min(num_drafts, self.model.context // (2 * longest))
+        lengths = [min(length, self.model.context // (2 * longest)) for length in lengths]
         drafts: list[Translation | None] = [None] * len(keys)
         reads, walked = {}, {}
-        for row in self._with_slots(keys):
+        for row in self._with_slots(keys, [row for row, length in enumerate(lengths) if length]):
             request, uniforms = self.requests[keys[row]], None if noise is None else noise[row]
             if request.text.ids:
-                reads[row] = request.read(self.model.context - num_drafts * longest)
+                reads[row] = request.read(self.model.context - lengths[row] * longest)
                 drafts[row] = begun = self._translation(temperatures[row], uniforms)
                 if isinstance(begun, ByteWalk):
                     walked[row] = WalkedDraft(begun, self.slots[keys[row]], len(request.cached), request.cached)
@@ -140,30 +149,30 @@ class PairPart(TextPart):
                 draft, cached = drafts[row], self.requests[keys[row]].cached
                 assert draft is not None
                 length = len(draft.own)
-                while len(draft.own) == length and self._goes_on(draft, num_drafts):
+                while len(draft.own) == length and self._goes_on(draft, lengths[row]):
                     draft.choose(row_logits)
-                if self._goes_on(draft, num_drafts):
+                if self._goes_on(draft, lengths[row]):
                     reads[row] = draft.own[length:], len(cached)
                     cached += draft.own[length:]
         sampled = any(temperatures)
         if sampled and walked and self.verifies_lazily:
             lazy = WalkedProbs(self.model, [walked.get(row) for row in range(len(keys))])
-            return self._translated(keys, drafts, num_drafts, False)._replace(lazy=lazy)
-        return self._translated(keys, drafts, num_drafts, sampled)
+            return self._translated(keys, drafts, lengths, False)._replace(lazy=lazy)
+        return self._translated(keys, drafts, lengths, sampled)
 
     def _goes_on(self, draft: Translation, num_drafts: int) -> bool:
         """Return whether a draft gets another token."""
         return not draft.ended and draft.confidence >= self.min_confidence and not draft.is_full(num_drafts)
 
-    def _with_slots(self, keys: Sequence[Hashable]) -> list[int]:
-        """Give each request a slot, and return the rows of those that have one.
+    def _with_slots(self, keys: Sequence[Hashable], drafting: Sequence[int]) -> list[int]:
+        """Give the requests that draft a slot each, and return the rows of those that have one.
 
         A request in the batch keeps its slot; others lose theirs, the one that has not drafted for the longest first.
         """
-        known = [key for key in keys if key in self.slots]
-        for key in known:
-            self.slots.move_to_end(key)
-        for key in keys[: self.model.slots]:
+        for key in keys:
+            if key in self.slots:
+                self.slots.move_to_end(key)
+        for key in [keys[row] for row in drafting[: self.model.slots]]:
             if key in self.slots:
                 continue
             if len(self.slots) < self.model.slots:
@@ -171,7 +180,7 @@ class PairPart(TextPart):
             elif (oldest := next(iter(self.slots))) not in keys:
                 self.slots[key] = self.slots.pop(oldest)
                 self.requests[oldest].cached = []
-        return [row for row, key in enumerate(keys) if key in self.slots]
+        return [row for row in drafting if keys[row] in self.slots]
 
     def _translation(self, temperature: float, uniforms: Tensor | None) -> Translation:
         """Begin the draft of a request."""
@@ -184,12 +193,12 @@ class PairPart(TextPart):
         return TokenIntersection(self.tokenizers, temperature, uniforms)
 
     def _translated(
-        self, keys: Sequence[Hashable], drafts: Sequence[Translation | None], num_drafts: int, sampled: bool
+        self, keys: Sequence[Hashable], drafts: Sequence[Translation | None], lengths: Sequence[int], sampled: bool
     ) -> TextDraft:
         """Translate all drafts, and state their distributions over the target's vocabulary."""
         made = [
-            ([], []) if draft is None else draft.translated(self.requests[key].text.tail, num_drafts)
-            for key, draft in zip(keys, drafts, strict=True)
+            ([], []) if draft is None else draft.translated(self.requests[key].text.tail, length)
+            for key, draft, length in zip(keys, drafts, lengths, strict=True)
         ]
         tokens = [row for row, _ in made]
         if not sampled:

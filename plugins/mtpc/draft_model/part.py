@@ -39,7 +39,7 @@ class TextDraft(NamedTuple):
     """Draft tokens of a batch, of different lengths, and the distributions that they were drawn from.
 
     Attributes:
-        tokens: B lists of at most K tokens of the target; a list may be empty.
+        tokens: B lists of tokens of the target, each of at most the length that was asked for; a list may be empty.
         probs: float32 [B, W, V], the exact conditionals q(x_i | x_<i), where W is the length of the longest list; rows
             after the end of a shorter one are one-hot. None where all requests are greedy, or ``lazy`` is given. For a
             greedy request of a mixed batch, any distributions that give its draft tokens a positive probability.
@@ -80,7 +80,7 @@ class TextPart(ABC):
 
     @abstractmethod
     def draft(
-        self, keys: Sequence[Hashable], temperatures: Sequence[float], num_drafts: int, noise: Tensor | None
+        self, keys: Sequence[Hashable], temperatures: Sequence[float], lengths: Sequence[int], noise: Tensor | None
     ) -> TextDraft:
         """Draft the tokens that follow each request's text.
 
@@ -89,9 +89,9 @@ class TextPart(ABC):
         Args:
             keys: B requests.
             temperatures: Their temperatures; 0 is greedy.
-            num_drafts: K, at least 1.
-            noise: float64 [B, K] on the host, uniforms in [0, 1), one per draft token. May be None where every
-                temperature is 0.
+            lengths: Most draft tokens of each; 0: none.
+            noise: float64 [B, K] on the host, uniforms in [0, 1), one per draft token, where K is no less than the
+                largest of ``lengths``. May be None where every temperature is 0.
 
         Returns:
             The draft tokens, with ``probs`` unless every temperature is 0.
@@ -100,6 +100,15 @@ class TextPart(ABC):
     @abstractmethod
     def forget(self, keys: Iterable[Hashable]) -> None:
         """Free the state of requests that are over; unknown ones are ignored."""
+
+    @abstractmethod
+    def dummy_draft(self, requests: int, num_drafts: int) -> None:
+        """Do the work of drafting K tokens for some requests of no text, so that it can be timed at start-up.
+
+        Args:
+            requests: Number of requests.
+            num_drafts: K.
+        """
 
     @abstractmethod
     def memory(self) -> int:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from vllm.config import CompilationMode
-from vllm.distributed import get_tensor_model_parallel_rank
-from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft import Draft, Mode
-from mtpc.draft_length.cost import MEASURED_TOKENS, measure_costs
 from mtpc.errors import exits_with_message
 from mtpc.methods.drafter import draft_budget
-from mtpc.metrics.draft_clock import DraftClock
 from mtpc.parallel.compiled import drafting_for_one
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.prompt_lookup.table import CopyTable
@@ -23,22 +20,20 @@ from vllm_mtpc import metrics
 from vllm_mtpc.additional_config import draft_settings, v1_uses_prompt_lookup
 from vllm_mtpc.dispatch import check_aux_hidden_states, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
-from vllm_mtpc.ranks import check_ranks, of_first_rank, seconds_of_first_rank
+from vllm_mtpc.ranks import of_first_rank
+from vllm_mtpc.v1.base_proposer import BaseProposer
 from vllm_mtpc.v1.draft_lengths import BatchLengths
-from vllm_mtpc.v1.last_accepted import last_accepted, next_tokens
+from vllm_mtpc.v1.last_accepted import last_accepted
 from vllm_mtpc.v1.noise import draft_noise
 from vllm_mtpc.v1.prompt_parts import with_prompt_tokens
 from vllm_mtpc.v1.request_vocabularies import V1RequestVocabularies
 from vllm_mtpc.v1.step import V1DraftStep
-from vllm_mtpc.v1.timed_sampling import sampling_of
 
 
-class Proposer(EagleProposer):
+class Proposer(BaseProposer):
     """Drafts with an autoregressive part, a parallel part, or both.
 
-    Protocol: vLLM calls `load_model` and `initialize_attn_backend` once, and `time_steps` on a CPU.  In each decoding
-    step it calls `prepare_next_token_ids_padded` with the emitted tokens, then `propose`, then
-    ``take_last_draft_probs``.
+    Its protocol is that of `BaseProposer`.
 
     Attributes:
         autoregressive: Whether there is an autoregressive part.  Without one there is no attention layer, and vLLM's
@@ -54,29 +49,23 @@ class Proposer(EagleProposer):
         request_ids: Requests of the coming step.
         request_states: vLLM's ``CachedRequestState`` of each.
         step: State of the running call of `propose`.
-        counts_metrics: Whether this rank counts metrics.
-        is_first_rank: Whether this is the first tensor-parallel rank.
         is_timing: Whether the target's steps are being timed, without drafting.
     """
 
     step: V1DraftStep
     model: Any
     num_speculative_tokens: int
-    counts_metrics = is_first_rank = is_timing = False
+    is_timing = False
     reads_last_state = True
 
     @exits_with_message
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None, *others: Any, **named: Any) -> None:
-        check_ranks(vllm_config)
         super().__init__(vllm_config, device, runner, *others, **named)
         _, drafter = drafter_of(vllm_config)
         if drafter.autoregressive is not None and drafter.autoregressive.state_below is not None:
             self.reads_last_state = False
             runner.use_aux_hidden_state_outputs = True
         self.autoregressive = drafter.autoregressive is not None
-        rank = get_tensor_model_parallel_rank()
-        self.is_first_rank, self.counts_metrics = rank == 0, metrics.enabled(rank)
-        self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.counts_metrics)
         self.vocabularies: V1RequestVocabularies | None = None
         self.lengths: BatchLengths | None = None
         self.request_ids: list[str] = []
@@ -194,10 +183,6 @@ class Proposer(EagleProposer):
         if self.lengths is None or not self.lengths.is_timed or self.vllm_config.parallel_config.data_parallel_size > 1:
             return
 
-        def step(tokens: int) -> None:
-            states, _ = runner._dummy_run(tokens, force_attention=True)
-            runner.model.compute_logits(states[:tokens])
-
         def draft(requests: int, mode: Mode = "greedy") -> None:
             if self.autoregressive:
                 super(Proposer, self).dummy_run(requests)
@@ -210,56 +195,26 @@ class Proposer(EagleProposer):
             if self.parallel is not None and self.parallel_drafts:
                 self._dummy_parallel(requests, mode)
 
-        requests = self.max_batch_size
-        tokens = min(runner.max_num_tokens, requests * (1 + self.lengths.controller.longest))
         self.is_timing = True
         try:
             greedy, sampled = (draft, partial(draft, mode="sampled")) if self.drafter_tokens else (None, None)
-            sampling = sampling_of(runner, min(tokens, max(MEASURED_TOKENS)), sampled)
-            cost = measure_costs(step, greedy, tokens, requests, sampling, seconds_of_first_rank)
+            cost = self._measured_costs(runner, self.lengths.controller.longest, greedy, sampled)
         finally:
             self.is_timing = False
         self.lengths.controller.cost = cost
         if self.is_first_rank:
             self.model.announce_cost(cost)
 
-    def prepare_next_token_ids_padded(
-        self,
-        sampled_token_ids: Tensor,
-        requests: dict[str, Any],
-        gpu_input_batch: Any,
-        discard_request_mask: Tensor,
-        *others: Any,
-        **named: Any,
-    ) -> tuple[Tensor, Tensor]:
-        """Record the emitted tokens and find the last one of each request; vLLM calls it before `propose`.
-
-        Args:
-            sampled_token_ids: int [B, K + 1], -1 for rejected tokens.
-            requests: All unfinished requests of vLLM by id.
-            gpu_input_batch: vLLM's input batch.
-            discard_request_mask: bool [at least B], whether a part of the prompt is still to be prefilled.
-            others: Further arguments of vLLM's, passed on.
-            named: Further arguments of vLLM's, passed on.
-
-        Returns:
-            The last emitted token and the number of emitted tokens of each request, int32 [B] both.
-        """
-        ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
-        unread = discard_request_mask[: len(ids)]
+    def _begin_step(
+        self, ids: Sequence[str], requests: dict[str, Any], tokens: Tensor, unread: Tensor, input_batch: Any
+    ) -> None:
         if self.vocabularies is not None:
-            self.vocabularies.record_step(sampled_token_ids, requests, gpu_input_batch, discard_request_mask)
+            self.vocabularies.record_step(tokens, requests, input_batch, unread)
         if self.lengths is not None:
             with self.clock.resumed():
-                self.lengths.begin_step(ids, requests, sampled_token_ids, unread, gpu_input_batch.all_greedy)
+                self.lengths.begin_step(ids, requests, tokens, unread, input_batch.all_greedy)
                 self.clock.lap("lengths")
-        self.request_ids, self.request_states = ids, [requests[name] for name in ids]
-        if self.device.type == "cpu":
-            return next_tokens(sampled_token_ids, requests, gpu_input_batch, unread, gpu_input_batch.vocab_size)
-        prepared: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
-            sampled_token_ids, requests, gpu_input_batch, discard_request_mask, *others, **named
-        )
-        return prepared
+        self.request_ids, self.request_states = list(ids), [requests[name] for name in ids]
 
     @torch.inference_mode()
     def propose(

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from mtpc.draft_model.part import TextDraft, TextPart
+from mtpc.draft_model.drafting import TextDrafting
+from mtpc.draft_model.part import TextDraft
 from vllm_mtpc.ranks import draft_of_first_rank
 from vllm_mtpc.v1.noise import draft_noise
 
@@ -37,18 +38,18 @@ class TextDrafts:
     tensor-parallel rank makes the same calls.
 
     Attributes:
-        part: The text part; None on all ranks but the first.
+        drafting: The text part's drafting; None on all ranks but the first.
         added: Requests that the part has, by id, also those that are preempted.
         ids: Ids of the batch's requests.
         rows: Their indices without those that cannot have a draft.
         positions: Position of each request's last accepted token.
 
     Args:
-        part: The text part; None on all ranks but the first.
+        drafting: The text part's drafting; None on all ranks but the first.
     """
 
-    def __init__(self, part: TextPart | None) -> None:
-        self.part = part
+    def __init__(self, drafting: TextDrafting | None) -> None:
+        self.drafting = drafting
         self.added: dict[str, AddedRequest] = {}
         self.ids: list[str] = []
         self.rows: list[int] = []
@@ -89,23 +90,24 @@ class TextDrafts:
         if not (num_drafts and self.rows):
             return TextDraft([[] for _ in self.ids], None)
         drafted = None
-        if self.part is not None:
+        if self.drafting is not None:
             keys, chosen = [self.ids[row] for row in self.rows], [temperatures[row] for row in self.rows]
-            drafted = self.part.draft(keys, chosen, num_drafts, None if noise is None else noise[self.rows])
+            seeded, noise = [row in generators for row in self.rows], None if noise is None else noise[self.rows]
+            drafted = self.drafting.draft(keys, chosen, num_drafts, noise, seeded)
         return self._of_batch(draft_of_first_rank(drafted))
 
     def _add(self, name: str, request: Any, new: list[int]) -> None:
         """Add what the part does not have of a request's text, which ends with the tokens ``new``."""
         before = self.added[name].num_output if name in self.added else 0
         output = [*request.output_token_ids[before:], *new]
-        if self.part is not None:
-            self.part.add(name, lambda: [*request.prompt_token_ids, *request.output_token_ids, *new], output)
+        if self.drafting is not None:
+            self.drafting.add(name, lambda: [*request.prompt_token_ids, *request.output_token_ids, *new], output)
         self.added[name] = AddedRequest(request, before + len(output))
 
     def _forget(self, names: list[str]) -> None:
         """Free the state of requests that are over, or whose text has changed."""
-        if self.part is not None:
-            self.part.forget(names)
+        if self.drafting is not None:
+            self.drafting.forget(names)
         for name in names:
             del self.added[name]
 

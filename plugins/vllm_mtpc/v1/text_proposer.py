@@ -3,52 +3,41 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
-from vllm.v1.spec_decode.eagle import EagleProposer
+from vllm.distributed import get_tensor_model_parallel_world_size
 
+from mtpc.draft_length.cost import DEFAULT_COSTS
+from mtpc.draft_model.drafting import TextDrafting
 from mtpc.draft_model.part import TextPart
 from mtpc.errors import exits_with_message
 from mtpc.memory import check_batch_memory
 from mtpc.methods import DraftMethod
-from mtpc.metrics.draft_clock import DraftClock
 from mtpc.serving.announcement import Shares, startup_line
 from vllm_mtpc import metrics
+from vllm_mtpc.additional_config import draft_settings, uses_prompt_lookup
 from vllm_mtpc.dispatch import drafter_of, folder_of
-from vllm_mtpc.ranks import check_ranks
-from vllm_mtpc.v1.last_accepted import next_tokens
+from vllm_mtpc.v1.base_proposer import BaseProposer
 from vllm_mtpc.v1.lazy_verification import LAST_DRAFT, lazy_rows
 from vllm_mtpc.v1.text_drafts import TextDrafts
 
 logger = logging.getLogger(f"vllm.{__name__}")
 
 
-class TextProposer(EagleProposer):
+class TextProposer(BaseProposer):
     """Drafts with a text part on the first tensor-parallel rank, without a draft model in vLLM.
 
-    Protocol: vLLM calls `load_model` and `initialize_attn_backend` once.  In each decoding step it calls
-    `prepare_next_token_ids_padded` with the emitted tokens, then `propose`, then ``take_last_draft_probs``.
+    Its protocol is that of `BaseProposer`.
 
     Attributes:
         drafts: Drafts for vLLM's requests.
-        counts_metrics: Whether this rank counts metrics.
-        is_first_rank: Whether this is the first tensor-parallel rank.
     """
 
     drafts: TextDrafts
-    counts_metrics = is_first_rank = False
-
-    @exits_with_message
-    def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None, *others: Any, **named: Any) -> None:
-        check_ranks(vllm_config)
-        super().__init__(vllm_config, device, runner, *others, **named)
-        rank = get_tensor_model_parallel_rank()
-        self.is_first_rank, self.counts_metrics = rank == 0, metrics.enabled(rank)
-        self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.counts_metrics)
 
     @exits_with_message
     def load_model(self, target_model: nn.Module, *others: Any, **named: Any) -> None:
@@ -63,24 +52,36 @@ class TextProposer(EagleProposer):
             MTPCError: See `DraftMethod.text`.
         """
         self.supports_mm_inputs = False
-        part = None
+        drafting = None
         if self.is_first_rank:
             folder, (method, drafter) = folder_of(self.vllm_config), drafter_of(self.vllm_config)
             part = method.text(folder, drafter, self.vllm_config.model_config.tokenizer, self.device)
             assert part is not None  # part of the contract: the draft method has set `reads_text`
             part.verifies_lazily = get_tensor_model_parallel_world_size() == 1
-            self._announce(folder, method, part)
-        self.drafts = TextDrafts(part)
+            drafting = self._drafting(part, folder, drafter.own_drafts)
+            self._announce(folder, method, drafting)
+        self.drafts = TextDrafts(drafting)
         if self.counts_metrics:
             metrics.export(self.vllm_config, self.clock, None)
 
-    def _announce(self, folder: Path, method: DraftMethod, part: TextPart) -> None:
-        """Log what drafts and with how much memory."""
+    def _drafting(self, part: TextPart, folder: Path, own_drafts: int) -> TextDrafting:
+        """Return who drafts how long, by the user's settings; on a GPU lengths adapt only by costs that are set."""
+        additional, cost = self.vllm_config.additional_config, None
+        settings, copies = draft_settings(additional), uses_prompt_lookup(additional, not own_drafts)
+        if settings.adaptive:
+            cost = settings.step_cost or (DEFAULT_COSTS if self.device.type == "cpu" else None)
         drafts = self.num_speculative_tokens
-        shares = Shares(0, 0, text=drafts)
+        return TextDrafting.of(part, folder, own_drafts, drafts, copies=copies, cost=cost, ragged=True)
+
+    def _announce(self, folder: Path, method: DraftMethod, drafting: TextDrafting) -> None:
+        """Log what drafts and with how much memory."""
+        part, drafts = drafting.part, self.num_speculative_tokens
         kept = f"the text part takes {part.memory() / 1e6:,.1f} MB"
         memory = check_batch_memory(self.max_batch_size, drafts, part.vocab_size)
-        logger.info(startup_line(folder, method, shares, "drafting from the request's text", kept, memory, "V1 runner"))
+        more = [*drafting.facts, kept, memory, "V1 runner"]
+        by_part = drafting.drafts_by_part or drafts
+        shares = Shares(0, 0, copied=drafts - by_part, text=by_part)
+        logger.info(startup_line(folder, method, shares, "drafting from the request's text", *more))
 
     def initialize_attn_backend(self, kv_cache_config: Any, *others: Any, **named: Any) -> None:
         """Use metadata of the target's first KV cache group, as there is no attention layer.
@@ -105,39 +106,33 @@ class TextProposer(EagleProposer):
             rows, vocab_size = min(num_tokens, self.max_batch_size), self.vllm_config.model_config.get_vocab_size()
             torch.empty(rows, self.num_speculative_tokens, vocab_size, dtype=torch.float32, device=self.device)
 
-    def prepare_next_token_ids_padded(
-        self,
-        sampled_token_ids: Tensor,
-        requests: Any,
-        gpu_input_batch: Any,
-        discard_request_mask: Tensor,
-        *others: Any,
-        **named: Any,
-    ) -> tuple[Tensor, Tensor]:
-        """Read the emitted tokens and find the last one of each request; vLLM calls it before `propose`.
+    def time_steps(self, runner: Any) -> None:
+        """Time the target's decoding steps and the text part, unless the user has set ``step_cost``.
 
         Args:
-            sampled_token_ids: int [B, K + 1], -1 for rejected tokens.
-            requests: All unfinished requests of vLLM by id.
-            gpu_input_batch: vLLM's input batch.
-            discard_request_mask: bool [at least B], whether a part of the prompt is still to be prefilled.
-            others: Further arguments of vLLM's, passed on.
-            named: Further arguments of vLLM's, passed on.
-
-        Returns:
-            The last emitted token and the number of emitted tokens of each request, int32 [B] both.
+            runner: vLLM's V1 runner.
         """
-        ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
-        unread = discard_request_mask[: len(ids)]
+        settings = draft_settings(self.vllm_config.additional_config)
+        if not settings.adaptive or settings.step_cost is not None:
+            return
+        drafting = self.drafts.drafting
+
+        def draft(requests: int) -> None:
+            if drafting is not None:
+                drafting.dummy_draft(requests)
+
+        cost = self._measured_costs(runner, self.num_speculative_tokens, draft, draft)
+        if drafting is not None:
+            assert drafting.lengths is not None  # as lengths adapt
+            drafting.lengths.cost = cost
+            logger.info("%s: %s.", folder_of(self.vllm_config), cost.summary)
+
+    def _begin_step(
+        self, ids: Sequence[str], requests: dict[str, Any], tokens: Tensor, unread: Tensor, input_batch: Any
+    ) -> None:
         with self.clock.resumed():
-            self.drafts.begin_step(ids, requests, sampled_token_ids, unread)
+            self.drafts.begin_step(ids, requests, tokens, unread)
             self.clock.lap("text")
-        if self.device.type == "cpu":
-            return next_tokens(sampled_token_ids, requests, gpu_input_batch, unread, gpu_input_batch.vocab_size)
-        prepared: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
-            sampled_token_ids, requests, gpu_input_batch, discard_request_mask, *others, **named
-        )
-        return prepared
 
     def propose(self, *, num_speculative_tokens: int, sampling_metadata: Any, **named: Any) -> list[list[int]]:
         """Draft.  The distributions, [B, W, V] or `lazy_rows`, are left for ``take_last_draft_probs``.

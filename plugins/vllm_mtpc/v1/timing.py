@@ -17,10 +17,10 @@ def install(module: Any) -> None:
 
     @functools.wraps(original)
     def compile_or_warm_up_model(self: Any, *others: Any, **named: Any) -> Any:
-        from vllm_mtpc.v1.proposer import Proposer
+        from vllm_mtpc.v1.base_proposer import BaseProposer
 
         drafter = getattr(self.model_runner, "drafter", None)
-        if isinstance(drafter, Proposer):
+        if isinstance(drafter, BaseProposer):
             drafter.time_steps(self.model_runner)
         return original(self, *others, **named)  # it seeds random numbers, so it comes last
 

@@ -85,7 +85,7 @@ def test_tokens_are_drawn_from_the_q_of_all_tokens(
         for key in keys:
             part.add(key, lambda: text, [])
         noise = torch.tensor([[(first + key + 0.5) / grid] for key in keys], dtype=torch.float64)
-        draft = part.draft(keys, [0.7] * len(keys), 1, noise)
+        draft = part.draft(keys, [0.7] * len(keys), [1] * len(keys), noise)
         assert draft.probs is None and draft.lazy is not None
         for (token,), (q,) in zip(draft.tokens, draft.lazy.stated.tolist(), strict=True):
             counts[token] += 1
@@ -107,7 +107,7 @@ def test_q_of_any_token_at_any_position(target: Path, drafter: Path) -> None:
         part.add(tuple(ids), lambda ids=ids: ids, [])
     keys, temperatures = [tuple(ids) for ids in texts.values()], [0.7, 1.0, 0.0, 1.3]
     noise = torch.rand(4, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    draft = part.draft(keys, temperatures, 3, noise)
+    draft = part.draft(keys, temperatures, [3] * len(keys), noise)
     lazy = draft.lazy
     assert lazy is not None
     for row, (text, temperature) in enumerate(zip(TEXTS, temperatures, strict=True)):
@@ -121,9 +121,9 @@ def test_q_of_any_token_at_any_position(target: Path, drafter: Path) -> None:
                 assert q == pytest.approx(expected[token], rel=1e-4, abs=1e-12)
             assert float(lazy.stated[row, position]) == pytest.approx(expected[drafted], rel=1e-4)
         request = part.requests[keys[row]]
-        before, request.kept = part.draft(keys[row : row + 1], [0.0], 3, None), 0
+        before, request.kept = part.draft(keys[row : row + 1], [0.0], [3], None), 0
         request.cached = []
-        assert part.draft(keys[row : row + 1], [0.0], 3, None).tokens == before.tokens
+        assert part.draft(keys[row : row + 1], [0.0], [3], None).tokens == before.tokens
 
 
 def test_a_batch_drafts_what_each_request_drafts_alone(target: Path, drafter: Path) -> None:
@@ -133,9 +133,9 @@ def test_a_batch_drafts_what_each_request_drafts_alone(target: Path, drafter: Pa
         for text in TEXTS:
             for each in (part, alone):
                 each.add(text, lambda text=text: ids_of(text, target), [])
-        batch = part.draft(TEXTS, [temperature] * len(TEXTS), 4, noise).tokens
+        batch = part.draft(TEXTS, [temperature] * len(TEXTS), [4] * len(TEXTS), noise).tokens
         assert batch == [
-            alone.draft([text], [temperature], 4, noise[row : row + 1]).tokens[0] for row, text in enumerate(TEXTS)
+            alone.draft([text], [temperature], [4], noise[row : row + 1]).tokens[0] for row, text in enumerate(TEXTS)
         ]
         assert len({len(tokens) for tokens in batch}) > 1  # some end early
         assert max(map(len, batch)) > 1
@@ -169,7 +169,7 @@ def verified(part: PairPart, text: list[int], p: Tensor, temperature: float, ste
         for key in keys:
             part.add(key, lambda: text, [])
         noise, accept, last = torch.rand(len(keys), 4 + len(p), generator=generator).double().split([2, 2, len(p)], 1)
-        draft = part.draft(keys, [temperature] * len(keys), 2, noise)
+        draft = part.draft(keys, [temperature] * len(keys), [2] * len(keys), noise)
         assert draft.lazy is not None
         result = verify_strings(torch.tensor(draft.tokens), draft.lazy.stated, draft.lazy, target, accept, last)
         counts.update(result.tokens[:, 0].tolist())
@@ -224,7 +224,7 @@ def test_a_long_token_ends_a_draft(target: Path, drafter: Path, monkeypatch: pyt
     generator = torch.Generator().manual_seed(0)
     for key in range(40):
         part.add(key, lambda: ids_of(TEXTS[0], target), [])
-        ((*before, last),) = part.draft([key], [1.0], 4, torch.rand(1, 4, generator=generator).double()).tokens
+        ((*before, last),) = part.draft([key], [1.0], [4], torch.rand(1, 4, generator=generator).double()).tokens
         assert all(len(spelled[token] or b"") == 1 for token in before)
         assert len(before) == 3 or len(spelled[last] or b"") > 1
         lengths[len(before)] += 1

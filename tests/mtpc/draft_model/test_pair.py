@@ -179,7 +179,7 @@ def test_any_schedule_drafts_as_the_reference(target: tuple[Path, Any], tmp_path
                     reference.offsets.pop(key, None)
             temperatures = [0.0 if step % 3 == 0 else requests.draws.choice([0.0, 0.7, 1.0]) for _ in batch]
             noise = torch.rand(len(batch), K, dtype=torch.float64)
-            tokens, probs, _ = part.draft(batch, temperatures, K, noise)
+            tokens, probs, _ = part.draft(batch, temperatures, [K] * len(batch), noise)
             assert (probs is None) == (not any(temperatures))
             assert probs is None or probs.shape == (len(batch), max(map(len, tokens)), part.vocab_size)
             drafting = [key for key in batch if key in part.slots]
@@ -244,7 +244,7 @@ def test_a_beginning_of_text_is_read_once(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(part.model, "read", recording(part.model.read, reads))
         for key, text in {"plain": words, "begun": [tokenizer.bos_token_id, *words], "long": words * 4}.items():
             part.add(key, text.copy, text[-1:])
-            part.draft([key], [0.0], 1, None)
+            part.draft([key], [0.0], [1], None)
             (((tokens,), starts),) = reads
             assert starts == [0]
             own = part.tokenizers.own.encode(b"The quick brown fox" * (4 if key == "long" else 1))
@@ -262,8 +262,8 @@ def test_nothing_to_read_is_an_empty_draft(tmp_path: Path) -> None:
         part = load_pair(make_pair(tmp_path / translation, target, translation, tokenizer=sentence_piece()), target)
         for key in range(2):
             part.add(key, lambda: [unknown], [unknown])
-        assert part.draft([0, 1], [0.0, 0.0], K, None).tokens == [[], []]
-        tokens, probs, _ = part.draft([0, 1], [0.0, 1.0], K, torch.rand(2, K).double())
+        assert part.draft([0, 1], [0.0, 0.0], [K, K], None).tokens == [[], []]
+        tokens, probs, _ = part.draft([0, 1], [0.0, 1.0], [K, K], torch.rand(2, K).double())
         assert tokens == [[], []]
         assert probs is not None and probs.shape == (2, 0, part.vocab_size)
 

@@ -52,14 +52,14 @@ class EchoPart(TextPart):
             self.texts[key] = list(text())
 
     def draft(
-        self, keys: Sequence[Hashable], temperatures: Sequence[float], num_drafts: int, noise: Tensor | None
+        self, keys: Sequence[Hashable], temperatures: Sequence[float], lengths: Sequence[int], noise: Tensor | None
     ) -> TextDraft:
         """See `TextPart.draft`."""
         drafts, probs = [], []
-        for row, (key, temperature) in enumerate(zip(keys, temperatures, strict=True)):
+        for row, (key, temperature, longest) in enumerate(zip(keys, temperatures, lengths, strict=True)):
             text = list(self.texts[key])
-            length = len(text) % (num_drafts + 1)
-            rows = torch.zeros(num_drafts, self.vocab_size)
+            length = len(text) % (longest + 1)
+            rows = torch.zeros(max(lengths), self.vocab_size)
             rows[:, 0] = 1.0
             for place in range(length):
                 expected = next((b for a, b in zip(text[-2::-1], text[:0:-1], strict=True) if a == text[-1]), text[-1])
@@ -78,6 +78,9 @@ class EchoPart(TextPart):
         """See `TextPart.forget`."""
         for key in keys:
             self.texts.pop(key, None)
+
+    def dummy_draft(self, requests: int, num_drafts: int) -> None:
+        """Nothing that takes time."""
 
     def memory(self) -> int:
         """See `TextPart.memory`."""

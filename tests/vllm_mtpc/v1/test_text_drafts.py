@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from mtpc.draft_model.drafting import TextDrafting
 from mtpc.draft_model.part import TextDraft
 from tests.support.random_echo import forget_method, register_method
 from vllm_mtpc.v1.noise import draft_noise
@@ -41,7 +42,7 @@ class Runner:
 
     def __init__(self) -> None:
         self.part = new_part()
-        self.drafts = TextDrafts(self.part)
+        self.drafts = TextDrafts(TextDrafting(self.part, None, ragged=True))
         self.requests: dict[str, Any] = {}
 
     def begin(self, name: str, prompt: list[int] | None = None) -> None:
@@ -83,7 +84,7 @@ class Runner:
             fresh.add(name, lambda text=text: text, tokens)
             generator = {0: generators[row]} if row in generators else {}
             noise = draft_noise(torch.tensor([len(text) - 2]), num_drafts, generator)
-            expected = fresh.draft([name], [temperatures[row]], num_drafts, noise)
+            expected = fresh.draft([name], [temperatures[row]], [num_drafts], noise)
             if temperatures[row] and row not in generators:
                 continue
             assert draft.tokens[row] == expected.tokens[0], name

@@ -155,7 +155,7 @@ def speculate_text(
             break
         part.add(key, text.copy, new)
         noise = None if temperature == 0 else uniforms(1, num_drafts)
-        draft = part.draft([key], [temperature], num_drafts, noise)
+        draft = part.draft([key], [temperature], [num_drafts], noise)
         logits = session.read([text[-1], *draft.tokens[0]], len(text) - 1).logits
         tokens = torch.tensor(draft.tokens, device=target.device).long().view(1, -1)
         if draft.lazy is not None:

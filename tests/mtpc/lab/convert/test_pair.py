@@ -65,7 +65,7 @@ def test_one_tokenizer_for_both_is_drafted_by_tokens(folders: Path, tmp_path: Pa
     text = byte_level().encode("The quick brown")
     part.add("text", text.copy, text[-1:])
     assert part.tokenizers.common.tolist()[0] == part.tokenizers.common.tolist()[1]
-    assert part.draft(["text"], [0.0], 3, None).tokens[0]
+    assert part.draft(["text"], [0.0], [3], None).tokens[0]
     for method, expected in (("auto", "tli"), ("slem", "slem"), ("tli", "tli")):
         assert convert(folders / "same", folders / "target", tmp_path / method, "--method", method).exit_code == 0
         assert Pair().read_config(tmp_path / method).translation == expected
