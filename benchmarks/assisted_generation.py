@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from rich.console import Console
 
 from benchmarks.arguments import one_sentence
 from mtpc.draft_model.pair import PairPart, load_tokenizer
 from mtpc.draft_model.translation import TokenizerPair
 from mtpc.errors import MTPCError
 from mtpc.files.hub import local_folder
-from mtpc.lab.console import console
 from mtpc.lab.evaluation.decoding import speculate_text
 from mtpc.lab.evaluation.prompts import prompts_of_file
 from mtpc.lab.table import Table
@@ -36,6 +36,7 @@ from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import load_drafter
 from mtpc.methods.pair import PairConfig, Rule
 
+CONSOLE = Console(width=140)
 GREEDY: dict[Rule, dict[str, Any]] = {"slem": {"do_sample": False}, "tli": {"do_sample": True, "top_k": 1}}
 NAMES: dict[Rule, str] = {"slem": "SLEM and UAG", "tli": "TLI and USD"}
 
@@ -172,12 +173,12 @@ def main(given: Sequence[str] | None = None) -> None:
         rows.append([name, *map(str, found[:-1]), gaps])
         print(*rows[-1], flush=True)
     columns = ["rules", "outputs", "equal", "equal tokens", "accepted draft tokens", "gaps of logits"]
-    console().print(Table("Greedy outputs of this project and of transformers, float32", columns, rows).to_rich())
+    CONSOLE.print(Table("Greedy outputs of this project and of transformers, float32", columns, rows).to_rich())
     tokenizers = load_tokenizer(draft), load_tokenizer(asked.target)
     counts = compare_vocabularies(*tokenizers, target.facts.vocab_size)
     lines = [[*kind, f"{number:,}"] for kind, number in sorted(counts.items())]
     title = "Tokens of the draft model with a translation"
-    console().print(Table(title, ["translated by", "kind", "tokens"], lines).to_rich())
+    CONSOLE.print(Table(title, ["translated by", "kind", "tokens"], lines).to_rich())
 
 
 if __name__ == "__main__":
