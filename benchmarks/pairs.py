@@ -6,13 +6,18 @@ r"""Acceptance and cost of a draft model with another tokenizer, without an engi
 
 One request at a time.  "drafting" are milliseconds of a decoding step in the draft model and in translating its tokens,
 "target" those in the target, and with SLRS in the draft model after a rejection.
+
+Prompts may be questions, such as Spec-Bench's, which are answered to their end, or texts to continue, such as the
+functions of HumanEval.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,12 +25,13 @@ from typing import Any
 import torch
 
 from benchmarks.arguments import one_sentence
-from benchmarks.questions import read_questions
+from benchmarks.questions import groups
 from mtpc.draft_model.pair import PairPart
 from mtpc.draft_model.part import TextDraft, TextPart
 from mtpc.files import provenance
 from mtpc.lab.console import console
 from mtpc.lab.evaluation.decoding import speculate_text
+from mtpc.lab.evaluation.prompts import prompts_of_file
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.methods.drafter import load_drafter
@@ -64,12 +70,12 @@ class Timed(TextPart):
 
 
 @one_sentence
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print a table, and write the figures with their provenance."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--drafter", type=Path, required=True)
-    parser.add_argument("--prompts", type=Path, required=True)
+    parser.add_argument("--prompts", type=Path, required=True, help="a file of JSON Lines, as for `mtpc bench`")
     parser.add_argument("--count", type=int, default=3, help="prompts of each kind")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
@@ -78,10 +84,11 @@ def main() -> None:
     parser.add_argument("--confidences", type=float, nargs="+", default=[0.3])
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     target = FrozenTarget(given.target, device=default_device(), dtype=getattr(torch, given.dtype))
     drafter = load_drafter(given.drafter, target.facts)
-    questions = read_questions(None, given.prompts, given.target, given.count)
+    prompts = prompts_of_file(given.prompts, given.target, sys.maxsize)
+    asked = [tokens for of_kind in groups(prompts.by_kind).values() for tokens in of_kind[: given.count]]
     part = drafter.method.text(given.drafter, drafter.config, str(given.target), target.device)
     assert isinstance(part, PairPart)
     part.verifies_lazily = True
@@ -93,14 +100,14 @@ def main() -> None:
         timed, generator, tokens = Timed(part), torch.Generator().manual_seed(0), 0
         accepted: list[int] = []
         began = time.perf_counter()
-        for question in questions:
+        for prompt in asked:
             decoded = speculate_text(
                 target,
                 timed,
-                question.tokens,
+                prompt,
                 given.max_tokens,
                 drafts,
-                end_tokens=target.end_tokens,
+                end_tokens=prompts.end_tokens(target),
                 temperature=temperature,
                 generator=generator,
             )
@@ -127,4 +134,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +32,9 @@ from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
-from tests.support.random_pair import make_pair
+from tests.support.random_pair import make_pair, make_text_target
 from tests.support.random_qwen3 import make_qwen3
-from tests.support.small_tokenizers import byte_target
+from tests.support.small_tokenizers import byte_level, byte_target
 from vllm_mtpc.additional_config import draft_settings, uses_prompt_lookup, vocabulary_values
 
 pytestmark = pytest.mark.engine
@@ -174,11 +175,9 @@ class Served(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "between", "pair, tli")))
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The server of a drafter."""
-    folder = tmp_path_factory.mktemp("served")
-    case = CASES[request.param](folder)
+@contextmanager
+def serving(case: Case, folder: Path) -> Iterator[Served]:
+    """The server of a case."""
     additional = () if case.vocabulary is None else ("--additional-config", json.dumps({"mtpc": case.vocabulary}))
     more = {} if case.schedule is None else {"num_speculative_tokens_per_batch_size": case.schedule}
     asked = {"mtpc": case.vocabulary or {}}
@@ -202,6 +201,14 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         },
     ) as server:
         yield Served(case, server, loop, exact, folder)
+
+
+@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "between", "pair, tli")))
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The server of a drafter."""
+    folder = tmp_path_factory.mktemp("served")
+    with serving(CASES[request.param](folder), folder) as served:
+        yield served
     random_echo.forget_method()
 
 
@@ -309,7 +316,7 @@ def test_drafts_after_steps_without_any(served: Served) -> None:
     assert all(row in expected for row in alone)
 
 
-def sample(served: Served, prompt: str, sampling: Sampling) -> list[Window]:
+def sample(served: Served, prompt: str | list[int], sampling: Sampling) -> list[Window]:
     """The first `LENGTH` tokens of `SAMPLES` continuations."""
     together = SAMPLES // 8
     body = {"n": together, "max_tokens": LENGTH, "ignore_eos": True, **sampling._asdict()}
@@ -317,9 +324,10 @@ def sample(served: Served, prompt: str, sampling: Sampling) -> list[Window]:
     return [tuple(choice) for answer in answers for choice in tokens(answer)]
 
 
-def p_of(served: Served, prompt: str, sampling: Sampling, windows: list[Window]) -> float:
+def p_of(served: Served, prompt: str | list[int], sampling: Sampling, windows: list[Window]) -> float:
     """Under the target's exact distribution."""
-    table = cells(served.exact, list(prompt.encode()), sampling, SAMPLES)
+    ids = list(prompt.encode()) if isinstance(prompt, str) else prompt
+    table = cells(served.exact, ids, sampling, SAMPLES)
     assert len(table) > 10
     return p_value(windows, table)
 
@@ -335,17 +343,35 @@ def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
         assert p_of(served, prompt, sampling, windows.result()) > REJECT_BELOW
 
 
-def test_a_misstated_draft_distribution_fails(served: Served) -> None:
-    """Or, where none is stated, texts of another temperature."""
-    prompt, sampling = served.case.sampled[0]
-    drawn = Sampling(0.8) if served.case.certain else sampling
+def sample_misstated(served: Served, prompt: str | list[int], sampling: Sampling) -> list[Window]:
+    """Windows that a drafter has led astray."""
     switch = served.folder / "misstate"
     switch.touch()
     try:
-        windows = sample(served, prompt, drawn)
+        return sample(served, prompt, sampling)
     finally:
         switch.unlink()
+
+
+def test_a_misstated_draft_distribution_fails(served: Served) -> None:
+    """Or, where none is stated, texts of another temperature."""
+    prompt, sampling = served.case.sampled[0]
+    windows = sample_misstated(served, prompt, Sampling(0.8) if served.case.certain else sampling)
     assert p_of(served, prompt, sampling, windows) < REJECT_BELOW
+
+
+def test_slrs_for_a_target_of_subwords(tmp_path: Path) -> None:
+    """A draft model over bytes, in batches of greedy and sampled requests."""
+    target = make_text_target(tmp_path / "target", byte_level())
+    drafter = make_pair(tmp_path / "drafter", target, "slrs", tokenizer=byte_target(), min_confidence=0.05)
+    asked, sampling = [byte_level().encode(prompt) for prompt in prompts(12)], Sampling(0.9)
+    with serving(Case(Models(target, drafter, 5), target), tmp_path) as served, ThreadPoolExecutor(1) as pool:
+        sampled = pool.submit(sample, served, asked[0], sampling)
+        answers = served.server.complete_all(asked, 4, max_tokens=48, ignore_eos=True)
+        assert [tokens(answer)[0] for answer in answers] == [served.exact.greedy(ids, 48) for ids in asked]
+        assert served.server.metric("vllm:spec_decode_num_accepted_tokens_total") > 100
+        assert p_of(served, asked[0], sampling, sampled.result()) > REJECT_BELOW
+        assert p_of(served, asked[0], sampling, sample_misstated(served, asked[0], sampling)) < REJECT_BELOW
 
 
 @pytest.mark.parametrize("prompt", [SMALL, "".join(prompts(5))], ids=["short", "read in parts"])

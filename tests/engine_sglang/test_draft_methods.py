@@ -36,9 +36,9 @@ from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_subset, register_method
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_copying, make_drafter, make_target
-from tests.support.random_pair import make_pair
+from tests.support.random_pair import make_pair, make_text_target
 from tests.support.random_qwen3 import make_qwen3
-from tests.support.small_tokenizers import byte_target
+from tests.support.small_tokenizers import byte_level, byte_target
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -298,16 +298,17 @@ def test_greedy_texts(served: Served) -> None:
         assert accepted > 0  # a random drafter is seldom right
 
 
-def sample(served: Served, prompt: str, sampling: JointSampling) -> list[Window]:
+def sample(served: Served, prompt: str | list[int], sampling: JointSampling) -> list[Window]:
     """The first `LENGTH` tokens of `SAMPLES` continuations."""
     request = {"max_new_tokens": LENGTH, "ignore_eos": True, "n": TOGETHER, **sampling._asdict()}
     batches = [served.server.generate(prompt, **request) for _ in range(SAMPLES // TOGETHER)]
     return [tuple(text) for batch in batches for text in texts(batch)]
 
 
-def p_of(served: Served, prompt: str, sampling: JointSampling, windows: list[Window]) -> float:
+def p_of(served: Served, prompt: str | list[int], sampling: JointSampling, windows: list[Window]) -> float:
     """Of these windows, under the target's exact distribution."""
-    table = cells(served.exact, list(prompt.encode()), sampling, len(windows))  # type: ignore[arg-type]
+    ids = list(prompt.encode()) if isinstance(prompt, str) else prompt
+    table = cells(served.exact, ids, sampling, len(windows))  # type: ignore[arg-type]
     assert len(table) > 10
     return p_value(windows, table)
 
@@ -331,9 +332,8 @@ def test_the_wrong_temperature_fails(served: Served) -> None:
     assert p_of(served, prompt, T1, windows) < REJECT_BELOW
 
 
-def p_misstated(served: Served) -> float:
+def p_misstated(served: Served, prompt: str | list[int], sampling: JointSampling) -> float:
     """Of windows that a drafter has led astray."""
-    prompt, sampling = served.case.sampled[0]
     switch = served.folder / "misstate"
     switch.touch()
     try:
@@ -346,7 +346,21 @@ def p_misstated(served: Served) -> float:
 def test_a_misstated_draft_distribution_fails(served: Served) -> None:
     if served.case.tree is not None:
         pytest.skip("with a tree no distribution is stated: the target alone chooses")
-    assert p_misstated(served) < REJECT_BELOW
+    assert p_misstated(served, *served.case.sampled[0]) < REJECT_BELOW
+
+
+def test_slrs_for_a_target_of_subwords(tmp_path: Path) -> None:
+    """A draft model over bytes, in batches of greedy and sampled requests."""
+    target = make_text_target(tmp_path / "target", byte_level())
+    drafter = make_pair(tmp_path / "drafter", target, "slrs", tokenizer=byte_target(), min_confidence=0.05)
+    asked, sampling = [byte_level().encode(prompt) for prompt in prompts(12)], JointSampling(0.9)
+    with serving(Case(Models(target, drafter, 4), target, CHUNKS), tmp_path) as served, ThreadPoolExecutor(1) as pool:
+        sampled = pool.submit(sample, served, asked[0], sampling)
+        answers = served.server.generate_all(asked, 4, max_new_tokens=48, ignore_eos=True)
+        assert texts(answers) == [served.exact.greedy(ids, 48) for ids in asked]
+        assert sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers) > 20
+        assert p_of(served, asked[0], sampling, sampled.result()) > REJECT_BELOW
+        assert p_misstated(served, asked[0], sampling) < REJECT_BELOW
 
 
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:

@@ -40,7 +40,7 @@ def case_row(name: str, deterministic: bool = False) -> Callable[[Run], str]:
             found = f"{same} of {ASKED} greedy texts, p = {honest:.2g}, {accepted} drafts accepted"
             misstated = 0.0
             if served.case.tree is None:
-                misstated = p_misstated(served)
+                misstated = p_misstated(served, *served.case.sampled[0])
                 found += f", misstated {misstated:.0e}"
         assert same == ASKED or "--dtype" in run.sglang, found  # the target's in transformers, in float32
         assert honest > REJECT_BELOW > misstated and accepted, found

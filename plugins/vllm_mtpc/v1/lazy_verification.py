@@ -46,7 +46,7 @@ def install(sampler: Any) -> None:
         draft_probs: Tensor | None, target_logits: Tensor, bonus_token_ids: Tensor, sampling_metadata: Any,
         *others: Any, **named: Any,
     ) -> Tensor:  # fmt: skip
-        if draft_probs is None or draft_probs.shape[1] != ROW:
+        if draft_probs is None or draft_probs.shape[1] != ROW or sampling_metadata.all_greedy:
             return original(
                 draft_token_ids, num_draft_tokens, max_spec_len, cu_num_draft_tokens, draft_probs, target_logits,
                 bonus_token_ids, sampling_metadata, *others, **named,

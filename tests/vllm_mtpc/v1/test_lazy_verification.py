@@ -47,7 +47,7 @@ def metadata(temperatures: list[float], generators: dict[int, torch.Generator]) 
     """What is read of vLLM's ``SamplingMetadata``."""
     greedy = [temperature == 0 for temperature in temperatures]
     return SimpleNamespace(
-        temperature=torch.tensor(temperatures),
+        temperature=None if all(greedy) else torch.tensor(temperatures),
         all_greedy=all(greedy),
         all_random=not any(greedy),
         generators=generators,
@@ -76,6 +76,13 @@ def test_dense_distributions_are_vllms(sampler: Any) -> None:
         given = torch.tensor([1]), [1], 1, torch.tensor([1]), probs, torch.zeros(1, V), torch.tensor([[0]])
         assert sampler.rejection_sample(*given, metadata([1.0], {})) == "vLLM's"
     assert PADDING == PLACEHOLDER_TOKEN_ID
+
+
+def test_greedy_requests_alone_are_vllms(sampler: Any) -> None:
+    """Drafted lazily, in a batch with sampled requests that have ended since."""
+    drafts = torch.tensor([[1, 2], [2, 2]])
+    LAST_DRAFT.lazy = Known(torch.nn.functional.one_hot(drafts, V).double(), drafts)
+    assert verified(sampler, drafts, [2, 1], [0, 1], torch.zeros(V), [0.0, 0.0]) == "vLLM's"
 
 
 def test_what_the_runner_carries() -> None:

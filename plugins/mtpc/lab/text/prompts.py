@@ -16,7 +16,7 @@ Prompt = str | list[int]  # text, or the ids of its tokens, with those of a chat
 
 
 class TextLine(BaseModel):
-    """Line with text to continue. Other fields are ignored, here and in the next two classes."""
+    """Line with text to continue. Other fields are ignored, here and in the next classes."""
 
     text: str
     kind: str | int | None = None
@@ -36,6 +36,16 @@ class SpecBenchLine(BaseModel):
     category: str | int | None = None
 
 
+class HumanEvalLine(BaseModel):
+    """Line of HumanEval's file of problems: a function to continue."""
+
+    prompt: str
+    task_id: str
+
+
+Line = TextLine | UserLine | SpecBenchLine | HumanEvalLine
+
+
 class PromptOfKind(NamedTuple):
     """Prompt with its kind.
 
@@ -52,7 +62,8 @@ def read_prompts(file: Path, target: Path | None = None) -> list[PromptOfKind]:
     """Read the prompts of a JSON Lines file.
 
     Every line has the field "text" (text to continue), or every line has "user" (a user turn). Spec-Bench's questions
-    are also read: the first of "turns" is the user turn, "category" its kind.
+    are also read: the first of "turns" is the user turn, "category" its kind. So are HumanEval's problems: "prompt" is
+    text of the kind "code".
 
     Args:
         file: File to read.
@@ -93,8 +104,10 @@ def _read_lines(file: Path) -> list[TextLine | UserLine]:
     lines: list[TextLine | UserLine] = []
     for number, text in texts:
         expected = f'{file}, line {number}: expected a JSON object with the field "text" or "user"'
-        line = validated_json(TextLine | UserLine | SpecBenchLine, text, expected)  # type: ignore[arg-type]  # a union
-        lines.append(UserLine(user=line.turns[0], kind=line.category) if isinstance(line, SpecBenchLine) else line)
+        line = validated_json(Line, text, expected)  # type: ignore[arg-type]  # a union
+        if isinstance(line, SpecBenchLine):
+            line = UserLine(user=line.turns[0], kind=line.category)
+        lines.append(TextLine(text=line.prompt, kind="code") if isinstance(line, HumanEvalLine) else line)
     return lines
 
 

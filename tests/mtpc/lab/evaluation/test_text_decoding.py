@@ -1,4 +1,4 @@
-"""Speculative decoding with a pair: the text is the target's own, and that of transformers' assisted generation."""
+"""Speculative decoding with a pair: the text is the target's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from mtpc.draft_model.part import TextDraft
 from mtpc.lab.evaluation.decoding import speculate_text
@@ -74,23 +74,3 @@ def test_sampled_text_is_distributed_as_the_targets(
 
     monkeypatch.setattr(part, "draft", misstated)
     assert p_value(sample(), table) < REJECT_BELOW
-
-
-def test_the_same_text_as_assisted_generation(target: Path, tmp_path: Path) -> None:
-    """Of transformers, with another tokenizer (UAG), which is SLEM."""
-    folder = pair(tmp_path, target, "slem")
-    frozen, part, tokenizer = FrozenTarget(target), load_pair(folder, target), AutoTokenizer.from_pretrained(target)
-    draft = folder.with_name("slem-draft-model")
-    assistant = {
-        "assistant_model": AutoModelForCausalLM.from_pretrained(draft, dtype=torch.float32).eval(),
-        "tokenizer": tokenizer,
-        "assistant_tokenizer": AutoTokenizer.from_pretrained(draft),
-    }
-    for prompt in prompts(target)[:4]:
-        ids = torch.tensor([prompt])
-        (text,) = frozen.model.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=32, eos_token_id=None, **assistant
-        ).tolist()
-        assert text[: len(prompt)] == prompt
-        assert speculate_text(frozen, part, prompt, len(text) - len(prompt), DRAFTS).tokens == text[len(prompt) :]
-        assert len(text) - len(prompt) > 8

@@ -34,6 +34,12 @@ def test_questions_of_spec_bench(tmp_path: Path) -> None:
     assert text_of(prompt) == OPENING + "Hello" + ASKING.removeprefix("<|endoftext|>")
 
 
+def test_problems_of_human_eval(tmp_path: Path) -> None:
+    line = r'{"task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f", "canonical_solution": "    pass\n"}'
+    (tmp_path / "HumanEval.jsonl").write_text(line)
+    assert read_prompts(tmp_path / "HumanEval.jsonl") == [("def f():\n", "code")]
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
