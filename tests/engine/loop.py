@@ -15,6 +15,7 @@ from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
+from mtpc.draft_model.drafting import TextDrafting
 from mtpc.draft_model.part import TextPart
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import draft_budget, load_drafter
@@ -96,18 +97,27 @@ class RecordingSession(ReferenceDrafter):
 
 
 class RecordingTextPart:
-    """Notes what a text part drafts, greedily, for one text."""
+    """Notes what is drafted with a text part, greedily, for one text."""
 
     def __init__(self, loop: Loop, prompt: list[int]) -> None:
-        self.part, self.text, self.key = loop.text_part, prompt[:1], object()
+        self.loop, self.text, self.key = loop, prompt[:1], object()
+        self.drafting: TextDrafting | None = None
         self.drafts: list[list[int]] = []
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
-        said = following[0].tolist()
+        loop, said = self.loop, following[0].tolist()
+        if self.drafting is None:
+            own, how = loop.drafter.config.own_drafts, {"cost": loop.cost, "ragged": loop.ragged}
+            self.drafting = TextDrafting.of(loop.text_part, loop.folders[1], own, num_drafts, copies=loop.copies, **how)
         self.text += said
-        self.part.add(self.key, lambda: self.text, said)
-        self.drafts += self.part.draft([self.key], [0.0], [num_drafts], None).tokens
-        return Draft(torch.tensor(self.drafts[-1:], dtype=torch.int64).view(1, -1), None)
+        self.drafting.add(self.key, lambda: self.text, said)
+        loop.own = 0
+        (tokens,) = self.drafting.draft([self.key], [0.0], num_drafts, None, [False]).tokens
+        if (lengths := self.drafting.lengths) is not None:
+            loop.kinds[loop.own, len(tokens) - loop.own] += 1
+            loop.copied += bool(lengths.proposals[0].chances[0])
+        self.drafts.append(tokens)
+        return Draft(torch.tensor([tokens], dtype=torch.int64).view(1, -1), None)
 
 
 class Loop:
@@ -115,8 +125,11 @@ class Loop:
 
     used: how many drafts were made with each draft vocabulary.  cost: of steps, where drafts are as long as is worth
     it; None: of one length.  kinds: how often the drafter drafted how much, and how much longer than its own the draft
-    was.  copies: whether drafts are mixed with what may be copied, and copied: how often.
+    was.  copies: whether drafts are mixed with what may be copied, and copied: how often.  ragged: whether the engine
+    verifies drafts of different lengths.  own: of the last draft, the tokens of a text part.
     """
+
+    ragged, own = True, 0
 
     def __init__(
         self,
@@ -146,6 +159,14 @@ class Loop:
         target, folder = self.folders
         part = self.drafter.method.text(folder, self.drafter.config, str(target), torch.device("cpu"))
         assert part is not None
+        draft = part.draft
+
+        def noting(*args: Any) -> Any:
+            made = draft(*args)
+            self.own = len(made.tokens[0])
+            return made
+
+        part.draft = noting  # type: ignore[method-assign]
         return part
 
     def budget(self, num_drafts: int) -> DraftBudget:

@@ -132,7 +132,8 @@ def subset(folder: Path) -> Case:
 def echo(folder: Path) -> Case:
     """A text part, whose drafts differ in length."""
     target = make_target(folder / "target", seed=3)
-    return Case(Models(target, random_echo.make_echo(folder / "drafter", target), 5), target, schedule=schedule(5, 2))
+    models = Models(target, random_echo.make_echo(folder / "drafter", target), 5)
+    return Case(models, target, WHOLE, schedule=schedule(5, 2))
 
 
 def pair(folder: Path, translation: Rule) -> Case:
@@ -141,7 +142,14 @@ def pair(folder: Path, translation: Rule) -> Case:
     own = byte_target() if translation == "slrs" else None
     drafter = make_pair(folder / "drafter", target, translation, tokenizer=own, noise=1.0, min_confidence=0.05)
     sampled = [(SMALL, Sampling(0.9)), *VARIED[1:]]
-    return Case(Models(target, drafter, 5), target, schedule=schedule(5, 2), sampled=sampled)
+    return Case(Models(target, drafter, 5), target, WHOLE, schedule(5, 2), sampled=sampled)
+
+
+def pair_copying(folder: Path) -> Case:
+    """A draft model, or prompt lookup in its place, for as long as is worth it."""
+    case = pair(folder, "tli")
+    settings = {"copy": True, "step_cost": CHEAP}
+    return case._replace(models=case.models._replace(drafts=9), vocabulary=settings, schedule=None)
 
 
 def by_language(folder: Path) -> dict[str, Any]:
@@ -160,6 +168,7 @@ CASES = {
     "subset": subset,
     "echo": echo,
     "pair, tli": lambda folder: pair(folder, "tli"),
+    "pair, copying": pair_copying,
     "pair, slem": lambda folder: pair(folder, "slem"),
     "pair, slrs": lambda folder: pair(folder, "slrs"),
 }
@@ -203,7 +212,7 @@ def serving(case: Case, folder: Path) -> Iterator[Served]:
         yield Served(case, server, loop, exact, folder)
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "between", "pair, tli")))
+@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "between", "pair, copying")))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("served")
@@ -236,6 +245,9 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         assert steps > 8 * ASKED
     elif not served.loop.drafter.config.own_drafts:
         assert sum(times for (_, copied), times in served.loop.kinds.items() if copied > 3) > 20
+    elif served.loop.drafter.method.reads_text:  # copied alone, or the drafter's, of many lengths
+        assert sum(times for (own, _), times in served.loop.kinds.items() if not own) > 20
+        assert len({own for own, _ in served.loop.kinds}) > 3
     else:  # drafts of every kind: copied alone, the drafter's, cut short, and with copied ones after it
         kinds = served.loop.kinds
         assert sum(times for (own, _), times in kinds.items() if not own) > 20
@@ -365,7 +377,7 @@ def test_slrs_for_a_target_of_subwords(tmp_path: Path) -> None:
     target = make_text_target(tmp_path / "target", byte_level())
     drafter = make_pair(tmp_path / "drafter", target, "slrs", tokenizer=byte_target(), min_confidence=0.05)
     asked, sampling = [byte_level().encode(prompt) for prompt in prompts(12)], Sampling(0.9)
-    with serving(Case(Models(target, drafter, 5), target), tmp_path) as served, ThreadPoolExecutor(1) as pool:
+    with serving(Case(Models(target, drafter, 5), target, WHOLE), tmp_path) as served, ThreadPoolExecutor(1) as pool:
         sampled = pool.submit(sample, served, asked[0], sampling)
         answers = served.server.complete_all(asked, 4, max_tokens=48, ignore_eos=True)
         assert [tokens(answer)[0] for answer in answers] == [served.exact.greedy(ids, 48) for ids in asked]

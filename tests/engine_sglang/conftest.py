@@ -71,7 +71,7 @@ def drafted(
     shape = ("--speculative-num-steps", str(models.drafts), *KINDS[request.param])
     if request.param in TRANSLATIONS:
         pair = make_byte_pair(folder / "pair", models.target, TRANSLATIONS[request.param])
-        arguments = drafting(pair, *shape)
+        arguments = drafting(pair, *shape, *WHOLE)
     else:
         arguments = drafting(models.drafter, *shape, *WHOLE)
     with SGLangServer(models.target, folder / "log", COMPACT_JSON, *FEW, *arguments) as server:

@@ -132,7 +132,7 @@ class SteppedLoop(Loop):
     steps in which some were.
     """
 
-    borrowed = 0
+    ragged, borrowed = False, 0
     tree: Tree | None = None
     depth: int | None = None
     borrow = 0
