@@ -280,11 +280,12 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         assert steps > 300
     else:
         assert steps > 100
-        assert {0, served.case.models.drafts} <= lengths
+        assert served.case.models.drafts in lengths
+        assert 0 in lengths or served.loop.drafter.method.reads_text
         assert len(lengths) > 3
         if served.loop.drafter.config.own_drafts:  # by the drafter, and copied without it
-            kinds = served.loop.kinds
-            assert sum(times for (own, _), times in kinds.items() if own > 2) > 5
+            kinds, few = served.loop.kinds, 1 if served.loop.drafter.method.reads_text else 2
+            assert sum(times for (own, _), times in kinds.items() if own > few) > 5
             assert sum(times for (own, copied), times in kinds.items() if copied and not own) > 5
     if served.loop.cost is None:  # up to the longest draft of a batch
         assert (filled > 30) == served.loop.drafter.method.reads_text
