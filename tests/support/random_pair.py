@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import processors
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
@@ -16,6 +19,7 @@ from mtpc.draft_model.pair import PairPart
 from mtpc.lab.convert.pair import convert_pair
 from mtpc.methods.pair import Pair, Rule
 from mtpc.vocabulary.token_bytes import TokenBytes, token_bytes
+from tests.support.random_native import make_draft_model as make_noisy
 from tests.support.small_tokenizers import byte_level, byte_target, composed, sentence_piece
 
 # Of the target, and of the draft model.
@@ -66,6 +70,74 @@ def make_draft_model(folder: Path, target: Path, tokenizer: Any, seed: int = 0, 
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@torch.no_grad()
+def make_permuted(folder: Path, model: Path, padding: int, seed: int = 0) -> tuple[Path, Tensor]:
+    """A model with its tokens in another order, and its tokenizer likewise.
+
+    Args:
+        folder: Folder to write.
+        model: A model whose tokenizer is byte-level.
+        padding: Rows without a token, behind all others.
+        seed: Of the order.
+
+    Returns:
+        The folder, and the token of ``model`` for each of its tokens, int64.
+    """
+    torch.manual_seed(seed)
+    made: PreTrainedModel = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    described = json.loads((model / "tokenizer.json").read_text())
+    names = described["model"]["vocab"] | {each["content"]: each["id"] for each in described["added_tokens"]}
+    order = torch.randperm(len(names))
+    place = {number: position for position, number in enumerate(order.tolist())}
+    described["model"]["vocab"] = {name: place[number] for name, number in names.items()}
+    for each in described["added_tokens"]:
+        each["id"] = place[each["id"]]
+    tied = made.config.tie_word_embeddings
+    for module in (made.get_input_embeddings(), *(() if tied else (made.get_output_embeddings(),))):
+        rows = module.weight.data
+        module.weight.data = torch.cat([rows[order], 0.1 * torch.randn(padding, rows.shape[1])])
+    made.tie_weights()
+    ends = {f"{each}_token_id": place.get(getattr(made.config, f"{each}_token_id")) for each in ("bos", "eos", "pad")}
+    made.config.update({"vocab_size": len(names) + padding, **ends})
+    made.generation_config.update(**ends)
+    made.vocab_size = made.config.vocab_size
+    made.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+    return folder, order
+
+
+class Permuted(NamedTuple):
+    """A target, and what drafts for it.
+
+    Attributes:
+        target: Folder of the target, which generates no padding.
+        plain: A draft model in the target's order that is often right.
+        converted: The same, after its tokens got another order and `convert_pair` the target's.
+        control: The same in the other order, which it hides.
+    """
+
+    target: Path
+    plain: Path
+    converted: Path
+    control: Path
+
+
+def make_permuted_pair(folder: Path) -> Permuted:
+    """Write a target and draft models for it into a folder."""
+    target = make_text_target(folder / "target", byte_level())
+    weights = load_file(target / "model.safetensors")
+    weights["lm_head.weight"][-PADDING:] = 0
+    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+    plain = make_noisy(folder / "plain", target)
+    draft, _ = make_permuted(folder / "draft", plain, PADDING)
+    found = convert_pair(str(draft), target, folder / "converted", byte_level().encode("The quick brown fox"))
+    assert found.method == "same"
+    control = shutil.copytree(draft, folder / "control")
+    byte_level().save_pretrained(control)
+    return Permuted(target, plain, found.folder, control)
 
 
 def related(own: TokenBytes, target: TokenBytes, last: bool) -> Tensor:

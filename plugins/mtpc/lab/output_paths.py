@@ -24,6 +24,19 @@ def try_folder(folder: Path) -> None:
         pass
 
 
+def check_new_folder(folder: Path) -> None:
+    """Check that a folder does not exist or is empty.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        MTPCError: There is a file of this name, or the folder holds something.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise MTPCError(f"{folder} already exists; name a folder that is new or empty.")
+
+
 def try_file(file: Path) -> None:
     """Check that a file can be written; an existing file is not changed.
 

@@ -12,6 +12,7 @@ from mtpc.files.config_model import short_repr, validated
 from mtpc.files.json_file import read_json
 from mtpc.files.weights import check_tensor
 from mtpc.lab.convert import mimo
+from mtpc.lab.output_paths import check_new_folder
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.fastmtp import FastMTP, FastMTPConfig
 
@@ -32,8 +33,7 @@ def convert_fastmtp(source: Path, folder: Path, num_drafts: int | None = None) -
     Raises:
         MTPCError: ``folder`` is not empty, or the checkpoint has another layout or unknown keys or tensors.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise MTPCError(f"{folder} already exists; name a folder that is new or empty.")
+    check_new_folder(folder)
     config = convert_config(source / CONFIG, num_drafts)
     checkpoint = Checkpoint(source)
     shapes = Drafter.planned(FastMTP(), config, str(source / CONFIG)).tensors()

@@ -14,6 +14,7 @@ from mtpc.errors import MTPCError, first_line
 from mtpc.files.config_model import validated
 from mtpc.files.json_file import check_file, read_json
 from mtpc.files.weights import check_tensor, check_type
+from mtpc.lab.output_paths import check_new_folder
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
 
@@ -85,8 +86,7 @@ def convert_gumiho(source: Path, folder: Path, steps: int = 2) -> Drafter:
     Raises:
         MTPCError: ``folder`` is not empty, or the checkpoint has another layout or unknown keys or tensors.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise MTPCError(f"{folder} already exists; name a folder that is new or empty.")
+    check_new_folder(folder)
     values = {key: value for key, value in read_json(source / CONFIG).items() if key not in WITHOUT_EFFECT}
     published = validated(GumihoCheckpointConfig, values, str(source / CONFIG))
     tensors = read_pickle(source / WEIGHTS)

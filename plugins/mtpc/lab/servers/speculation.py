@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 from mtpc.files.target import Target, check_target
-from mtpc.methods import method_of
+from mtpc.methods import method_of, recognize
 from mtpc.methods.drafter import check_drafts
 
 
@@ -73,3 +74,29 @@ def speculative_arguments(drafter: Path) -> list[str]:
     arguments = ["--speculative-algorithm", method.algorithm, "--speculative-draft-model-path", str(drafter)]
     only_copies = not method.read_config(drafter).own_drafts
     return [*arguments, "--disable-overlap-schedule"] if only_copies else arguments
+
+
+def serve_commands(target: Path, drafter: Path, num_drafts: int) -> list[str]:
+    """Return the commands that serve a target with a drafter: vLLM's, and SGLang's.
+
+    Args:
+        target: Folder of the target.
+        drafter: Drafter checkpoint, or a draft model with the target's vocabulary, for the engines' own draft loops.
+        num_drafts: Draft tokens per decoding step, K.
+
+    Raises:
+        MTPCError: The drafter has no readable config.json.
+    """
+    values, steps = speculative_values(drafter, num_drafts), ["--speculative-num-steps", str(num_drafts)]
+    vllm = ["vllm", "serve", str(target), "--speculative-config"]
+    sglang = ["python", "-m", "sglang.launch_server", "--model-path", str(target)]
+    method = recognize(drafter)
+    if method is None:
+        values["method"] = "draft_model"
+        sglang += ["--speculative-algorithm", "STANDALONE", "--speculative-draft-model-path", str(drafter), *steps]
+        sglang += ["--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", str(num_drafts + 1)]
+        return [shlex.join([*vllm, json.dumps(values)]), shlex.join(sglang)]
+    vllm.append(json.dumps(values))
+    if method.reads_text:  # which vLLM serves by its V1 runner, without overlap of steps
+        vllm = ["VLLM_USE_V2_MODEL_RUNNER=0", *vllm, "--no-async-scheduling"]
+    return [shlex.join(vllm), shlex.join([*sglang, *speculative_arguments(drafter), *steps])]

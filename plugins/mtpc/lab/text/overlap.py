@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from mtpc.vocabulary.token_bytes import TokenBytes, intersection, token_bytes
 
-# Share of a text's tokens that must be in both vocabularies for TLI. At 87% SLEM accepts more, also of sampled outputs.
+# Share of a text's tokens that must be in both vocabularies for SAME and TLI. At 87% SLEM accepts more than TLI, at any
+# temperature.
 ENOUGH = 0.99
-SAME, TLI, SLEM, SLRS = "none", "tli", "slem", "slrs"
-REASONS = {
-    SAME: "both tokenizers give every common token the same id: the engine's own draft_model needs no translation",
+PairMethod = Literal["same", "tli", "slem", "slrs"]
+SAME: Final = "same"
+TLI: Final = "tli"
+SLEM: Final = "slem"
+SLRS: Final = "slrs"
+REASONS: dict[PairMethod, str] = {
+    SAME: "the same vocabulary, or nearly, in any order: the engine's own draft_model needs no translation",
     TLI: "token-level intersection: nearly all tokens of the text are in both vocabularies",
     SLEM: "string-level exact match: too many tokens of the text are in one vocabulary alone",
     SLRS: "string-level rejection sampling: the drafter writes bytes, so every target token has one decomposition",
@@ -38,7 +43,7 @@ class Overlap(NamedTuple):
     common: int
     text_tokens: int
     text_share: float
-    method: str
+    method: PairMethod
 
 
 def overlap(draft: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase, ids: Sequence[int]) -> Overlap:
@@ -59,8 +64,8 @@ def overlap(draft: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase, ids
     both = intersection(of_draft, of_target)
     share = float(np.isin(ids, both.target).mean()) if len(ids) else float("nan")
     draft_tokens, target_tokens = (sum(token is not None for token in each.tokens) for each in (of_draft, of_target))
-    if len(both.draft) == min(draft_tokens, target_tokens) and (both.draft == both.target).all():
-        method = SAME
+    if of_draft.by_bytes().keys() <= of_target.by_bytes().keys() and share >= ENOUGH:
+        method: PairMethod = SAME
     elif longest(of_draft) == 1:
         method = SLRS
     else:

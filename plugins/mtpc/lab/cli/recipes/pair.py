@@ -18,12 +18,13 @@ def convert(
     target: Annotated[
         Path, typer.Option(callback=model_folder, help="Target to serve: a folder or a Hugging Face id.")
     ],
-    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for the drafter checkpoint.")],
+    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for what the engine serves.")],
     method: Annotated[
-        Literal["auto", "tli", "slem", "slrs"],
+        Literal["auto", "same", "tli", "slem", "slrs"],
         typer.Option(
-            help="How tokens are translated: by common tokens (tli), by text (slem) or byte by byte (slrs). auto: slrs "
-            "for a draft model over bytes, tli where nearly all tokens are common, else slem."
+            help="Put the model into the target's vocabulary (same), or translate its tokens: by common tokens (tli), "
+            "by text (slem) or byte by byte (slrs). auto: same where the target has all its tokens, slrs for a draft "
+            "model over bytes, tli where nearly all tokens are common, else slem."
         ),
     ] = "auto",
     num_drafts: Annotated[
@@ -43,8 +44,11 @@ def convert(
 ) -> None:
     """Make any small language model a drafter, also one with another tokenizer than the target.
 
-    Writes a checkpoint that refers to the draft model, and the digests of both vocabularies. The output stays the
-    target's at every temperature. Methods TLI, SLEM and SLRS are those of https://arxiv.org/abs/2502.05202.
+    Writes a checkpoint that refers to the draft model, and the digests of both vocabularies. A draft model with the
+    target's vocabulary is served by the engines' own draft loops. If its ids or its number of tokens differ from the
+    target's, the command writes a copy with the target's; if not, it writes nothing. The last lines are the commands
+    that serve it. The output stays the target's at every temperature. Methods TLI, SLEM and SLRS are those of
+    https://arxiv.org/abs/2502.05202.
 
     Example:
     ```
@@ -52,23 +56,32 @@ def convert(
     ```
     """
     from mtpc.lab.convert.pair import convert_pair
+    from mtpc.lab.servers.speculation import serve_commands
     from mtpc.lab.text.chat_template import load_tokenizer
     from mtpc.lab.text.count_vocabulary import sample_tokens
+    from mtpc.lab.text.overlap import SAME
 
     tokenizer = load_tokenizer(target)
     ids = sample_tokens(text, tokenizer)
-    config, shared = convert_pair(
+    converted = convert_pair(
         draft,
         target,
         out,
         ids,
-        translation=None if method == "auto" else method,
+        None if method == "auto" else method,
         num_drafts=num_drafts,
         min_confidence=min_confidence,
         context=context,
         slots=slots,
     )
-    typer.echo(
-        f"{out}: {draft} drafts for {target.name} by {config.translation}; {shared.common:,} tokens are in both "
-        f"vocabularies, {shared.text_share:.1%} of the text's"
-    )
+    shared = converted.overlap
+    if converted.folder != out:
+        typer.echo(f"{draft} has the token ids of {target.name}: engines serve it as it is, and {out} is not written")
+    else:
+        how = "in the target's vocabulary" if converted.method == SAME else f"by {converted.method}"
+        typer.echo(
+            f"{out}: {draft} drafts for {target.name} {how}; {shared.common:,} tokens are in both vocabularies, "
+            f"{shared.text_share:.1%} of the text's"
+        )
+    for command in serve_commands(target, converted.folder, num_drafts):
+        typer.echo(command)
