@@ -177,6 +177,7 @@ class JoinedProbs:
 
     def of(self, rows: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
         """Return q(token) for M requests; see `DraftProbs.of`."""
+        rows, positions, tokens = rows.cpu(), positions.cpu(), tokens.cpu()
         certain = [
             self._tokens[row][position] if position < len(self._tokens[row]) else 0
             for row, position in zip(rows.tolist(), positions.tolist(), strict=True)
