@@ -120,6 +120,7 @@ def test_without_prompt_lookup_every_token_is_the_parts() -> None:
     tokens = made.draft(keys, [0.0], K, None, [False]).tokens[0]
     ((length,),) = part.asked
     assert 1 < length <= K and tokens == part.draft(keys, [0.0], [length], None).tokens[0][: len(tokens)]
+    assert not made._new  # a text that nobody reads again
 
 
 def test_nothing_is_drafted_where_it_takes_too_long() -> None:
