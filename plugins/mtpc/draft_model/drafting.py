@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -146,7 +145,8 @@ class TextDrafting:
         """Begin a step with the texts of its requests."""
         lengths.begin(greedy)
         for key in keys:
-            lengths.add(key, partial(self._new.pop, key), self._emitted.get(key, ()), waiting=False)
+            text = self._new.pop(key, [])
+            lengths.add(key, text.copy, self._emitted.get(key, ()), waiting=False)
             self._emitted[key] = []
 
     def _planned(self, lengths: DraftLengths, num_drafts: int, independent: bool) -> tuple[int, int]:
@@ -177,6 +177,7 @@ class JoinedProbs:
 
     def of(self, rows: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
         """Return q(token) for M requests; see `DraftProbs.of`."""
+        rows, positions, tokens = rows.cpu(), positions.cpu(), tokens.cpu()
         certain = [
             self._tokens[row][position] if position < len(self._tokens[row]) else 0
             for row, position in zip(rows.tolist(), positions.tolist(), strict=True)

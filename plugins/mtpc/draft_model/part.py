@@ -14,7 +14,8 @@ from mtpc.verify.strings import DraftProbs
 class LazyProbs(DraftProbs, Protocol):
     """The distributions of a batch's drafts, where they are not computed over the whole vocabulary.
 
-    They are valid until the part drafts again. After the end of a draft, token 0 is certain.
+    They are valid until the part drafts again. After the end of a draft, token 0 is certain. ``of`` takes tensors of
+    any device, and returns one of the host.
 
     Attributes:
         stated: float64 [B, W], q of each draft token; 1 after the end of a draft.

@@ -180,7 +180,7 @@ class Proposer(BaseProposer):
         Args:
             runner: vLLM's V1 runner.
         """
-        if self.lengths is None or not self.lengths.is_timed or self.vllm_config.parallel_config.data_parallel_size > 1:
+        if self.lengths is None or not self.lengths.is_timed:
             return
 
         def draft(requests: int, mode: Mode = "greedy") -> None:

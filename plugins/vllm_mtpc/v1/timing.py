@@ -9,6 +9,8 @@ from typing import Any
 def install(module: Any) -> None:
     """Wrap ``CPUWorker.compile_or_warm_up_model``; other drafters are not timed.
 
+    Nor are data-parallel ranks, which wait for each other in every step but need not time equally many.
+
     Args:
         module: vLLM's module ``vllm.v1.worker.cpu_worker``.
     """
@@ -20,7 +22,7 @@ def install(module: Any) -> None:
         from vllm_mtpc.v1.base_proposer import BaseProposer
 
         drafter = getattr(self.model_runner, "drafter", None)
-        if isinstance(drafter, BaseProposer):
+        if isinstance(drafter, BaseProposer) and self.parallel_config.data_parallel_size == 1:
             drafter.time_steps(self.model_runner)
         return original(self, *others, **named)  # it seeds random numbers, so it comes last
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mtpc.draft import one_hot
 from mtpc.draft_length.cost import StepCost
-from mtpc.draft_model.drafting import TextDrafting
+from mtpc.draft_model.drafting import JoinedProbs, TextDrafting
 from mtpc.draft_model.part import TextDraft, TextPart
 from mtpc.draw import choose
 from mtpc.verify.rejection import verify_rejection
@@ -120,6 +120,7 @@ def test_without_prompt_lookup_every_token_is_the_parts() -> None:
     tokens = made.draft(keys, [0.0], K, None, [False]).tokens[0]
     ((length,),) = part.asked
     assert 1 < length <= K and tokens == part.draft(keys, [0.0], [length], None).tokens[0][: len(tokens)]
+    assert not made._new  # a text that nobody reads again
 
 
 def test_nothing_is_drafted_where_it_takes_too_long() -> None:
@@ -199,6 +200,33 @@ def emitted(draft: TextDraft, target: Tensor, generator: torch.Generator) -> Any
     assert draft.probs is not None
     last = torch.rand(rows, generator=generator, dtype=torch.float64)
     return verify_rejection(tokens, draft.probs, p, uniforms, last)
+
+
+class OnDevice(Tensor):
+    """A tensor of another device: it works with no other tensor until it is copied to the host."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in (Tensor.cpu, Tensor.tolist):
+            raise RuntimeError(f"{func} of tensors on two devices")
+        with torch._C.DisableTorchFunctionSubclass():
+            found = func(*args)
+            return found.as_subclass(Tensor) if isinstance(found, Tensor) else found
+
+
+def test_lazy_distributions_are_found_from_a_gpu() -> None:
+    """Engines verify where the target is; the part drafts on the host."""
+    probs = torch.tensor([[[0.5, 0.25, 0.25, 0.0, 0.0]], [[0.2] * V]])
+    joined = JoinedProbs(Dense(probs, torch.tensor([[1], [2]])), [[1, 3], [4]], [1, 0])
+    assert joined.stated.tolist() == [[0.25, 1.0], [1.0, 1.0]]
+    for positions, tokens, expected in (
+        ([0, 0], [2, 4], [0.25, 1.0]),
+        ([0, 0], [0, 2], [0.5, 0.0]),
+        ([1, 1], [3, 0], [1.0, 1.0]),
+        ([1, 1], [1, 4], [0.0, 0.0]),
+    ):
+        given = [torch.tensor(each).as_subclass(OnDevice) for each in ([0, 1], positions, tokens)]
+        assert joined.of(*given).tolist() == expected
 
 
 def test_sampled_drafts_keep_the_targets_distribution() -> None:

@@ -226,11 +226,10 @@ def test_steps_and_drafts_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> No
         drawn=lambda states, temperature, uniforms, numbers: calls.append(("drawn", len(states))),
         announce_cost=lambda cost: None,
     )
-    config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_size=1))
     lengths = SimpleNamespace(is_timed=True, controller=SimpleNamespace(longest=2, cost=None, copies=False))
     made = bare(
-        lengths=lengths, vllm_config=config, autoregressive=True, parallel=None, drafter_tokens=2,
-        num_speculative_tokens=2, max_batch_size=4, model=draft, hidden_states=torch.zeros(8, 4), is_first_rank=True,
+        lengths=lengths, autoregressive=True, parallel=None, drafter_tokens=2, num_speculative_tokens=2,
+        max_batch_size=4, model=draft, hidden_states=torch.zeros(8, 4), is_first_rank=True,
     )  # fmt: skip
     monkeypatch.setattr("vllm_mtpc.v1.base_proposer.seconds_of_first_rank", lambda seconds: seconds)
     monkeypatch.setattr(
