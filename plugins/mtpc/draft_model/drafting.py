@@ -37,6 +37,7 @@ class TextDrafting:
     def __init__(self, part: TextPart, lengths: DraftLengths | None, ragged: bool) -> None:
         self.part, self.lengths, self.ragged = part, lengths, ragged
         self._new: dict[Hashable, list[int]] = {}  # whole texts of requests that have not drafted yet
+        self._predicted: dict[Hashable, Callable[[], Sequence[int]]] = {}  # of these
         self._emitted: dict[Hashable, list[int]] = {}  # tokens since the last draft of the others
 
     @classmethod
@@ -85,8 +86,14 @@ class TextDrafting:
         if self.lengths is not None:
             self.part.dummy_draft(requests, self.lengths.budget.tokens)
 
-    def add(self, key: Hashable, text: Callable[[], Sequence[int]], emitted: Sequence[int]) -> None:
-        """Add the tokens that the target has emitted; see `TextPart.add`."""
+    def add(
+        self,
+        key: Hashable,
+        text: Callable[[], Sequence[int]],
+        emitted: Sequence[int],
+        predicted: Callable[[], Sequence[int]] = tuple,
+    ) -> None:
+        """Add the tokens that the target has emitted; see `TextPart.add` and `DraftLengths.add`."""
         self.part.add(key, text, emitted)
         if self.lengths is None:
             return
@@ -95,7 +102,7 @@ class TextDrafting:
         elif key in self._new:
             self._new[key] += emitted
         else:
-            self._new[key] = list(text())
+            self._new[key], self._predicted[key] = list(text()), predicted
 
     def forget(self, keys: Iterable[Hashable]) -> None:
         """Free the state of requests that are over; unknown ones are ignored."""
@@ -103,6 +110,7 @@ class TextDrafting:
         self.part.forget(keys)
         for key in keys:
             self._new.pop(key, None)
+            self._predicted.pop(key, None)
             if self._emitted.pop(key, None) is not None and self.lengths is not None:
                 self.lengths.forget([key])
 
@@ -146,7 +154,9 @@ class TextDrafting:
         """Begin a step with the texts of its requests."""
         lengths.begin(greedy)
         for key in keys:
-            lengths.add(key, partial(self._new.pop, key), self._emitted.get(key, ()), waiting=False)
+            predicted = self._predicted.pop(key, tuple)
+            text, emitted = partial(self._new.pop, key), self._emitted.get(key, ())
+            lengths.add(key, text, emitted, waiting=False, predicted=predicted)
             self._emitted[key] = []
 
     def _planned(self, lengths: DraftLengths, num_drafts: int, independent: bool) -> tuple[int, int]:
