@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
 import torch
+from sglang.srt.runtime_context import get_serving
 from torch import Tensor
 
 from mtpc.draft import Draft, Mode, concat_positions, one_hot
@@ -16,8 +17,10 @@ from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DrafterTokens, DraftLengths
 from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS, StepCost, measure_costs
 from mtpc.draft_length.request import DraftedRequest
+from mtpc.draft_model.pair import load_tokenizer
 from mtpc.methods.drafter import draft_budget
 from mtpc.prompt_lookup.mixture import Copied
+from mtpc.prompt_lookup.prediction import Predictions
 from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc import served
 from sglang_mtpc.ranks import seconds_of_first_rank
@@ -62,6 +65,7 @@ class WorkerLengths:
         copies: bool,
     ) -> None:
         self.device, self.shape, self.adapts = device, shape, cost is not None
+        self.predictions = new_predictions()
         self.times_steps = False  # whether `time_steps` measures the cost
         self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels are untested without draft tokens
         longest = shape.nodes
@@ -109,7 +113,8 @@ class WorkerLengths:
         for request in requests:
             known = self.controller.requests.get(request)
             seen = len(request.output_ids) if known is None else known.seen
-            self.controller.add(request, partial(tokens_of, request), request.output_ids[seen:], waiting=False)
+            emitted, predicted = request.output_ids[seen:], partial(predicted_text, self.predictions, request)
+            self.controller.add(request, partial(tokens_of, request), emitted, waiting=False, predicted=predicted)
             self.controller.requests[request].seen = len(request.output_ids)
 
     def copied(self, drafts: int) -> Copied:
@@ -166,6 +171,21 @@ def drafter_token_count(budget: DraftBudget, length: int) -> int:
 def tokens_of(request: Any) -> list[int]:
     """Return prompt and output tokens of SGLang's ``Req``."""
     return [*request.origin_input_ids, *request.output_ids]
+
+
+def new_predictions() -> Predictions:
+    """Return what reads the predictions of requests, with the served target's tokenizer."""
+    return Predictions(lambda: load_tokenizer(str(get_serving().tokenizer_path)))
+
+
+def predicted_text(predictions: Predictions, request: Any) -> list[int]:
+    """Return the text that a request predicts in its ``custom_params``, see `Predictions.of`.
+
+    Args:
+        predictions: Reads it.
+        request: SGLang's ``Req``.
+    """
+    return predictions.of(request.sampling_params.custom_params, request.origin_input_ids)
 
 
 def append_copied(draft: Draft, copied: Copied) -> Draft:

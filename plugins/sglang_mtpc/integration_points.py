@@ -215,7 +215,7 @@ TABLE = (
     ),
     IntegrationPoint(
         SAMPLING, f"{_SRT}.sampling.sampling_params", "SamplingParams.normalize", "self tokenizer",
-        "read", "reads stop strings and patterns, penalties and min_new_tokens",
+        "read", "reads stop strings and patterns, penalties, min_new_tokens and custom_params",
     ),
     IntegrationPoint(
         SAMPLING, f"{_SRT}.managers.schedule_batch", "Req.__init__",

@@ -17,7 +17,7 @@ from mtpc.draft_model.part import LazyDraft, TextDraft, TextPart
 from mtpc.noise import counter_uniforms
 from sglang_mtpc import served
 from sglang_mtpc.adaptive import Lap, Strategy
-from sglang_mtpc.draft_lengths import tokens_of
+from sglang_mtpc.draft_lengths import new_predictions, predicted_text, tokens_of
 from sglang_mtpc.parallel_worker import ParallelWorker
 from sglang_mtpc.ranks import probs_of_first_rank, seconds_of_first_rank, tokens_of_first_rank
 from sglang_mtpc.step import BatchStep
@@ -96,6 +96,7 @@ class TextChain:
     ) -> None:
         self.drafting, self.vocab_size, self.device = drafting, vocab_size, device
         self.longest, self.shortest, self.lap = longest, shortest, lap
+        self.predictions = new_predictions()
         self.seen: dict[ReferenceType[Any], int] = {}  # output tokens that the text part has, by SGLang's ``Req``
 
     def __call__(self, batch: Any, step: BatchStep) -> Draft | LazyDraft:
@@ -113,7 +114,9 @@ class TextChain:
             del self.seen[key]
         keys = [ref(request) for request in requests]
         for key, request in zip(keys, requests, strict=True):
-            drafting.add(key, partial(tokens_of, request), request.output_ids[self.seen.get(key, 0) :])
+            emitted = request.output_ids[self.seen.get(key, 0) :]
+            predicted = partial(predicted_text, self.predictions, request)
+            drafting.add(key, partial(tokens_of, request), emitted, predicted)
             self.seen[key] = len(request.output_ids)
         noise = None
         if step.mode != "greedy":

@@ -244,7 +244,7 @@ TABLE = (
     ),
     IntegrationPoint(
         V1, "vllm.sampling_params", "SamplingParams.from_optional", "* extra_args",
-        "read", "a request's vllm_xargs, which may name its tenant",
+        "read", "a request's vllm_xargs, which may name its tenant and predict its output",
     ),
     IntegrationPoint(
         V2, _V2, "init_speculator", "vllm_config device req_states",

@@ -276,6 +276,21 @@ def test_earlier_answers_of_a_tenant_are_copied_and_nobody_elses(served: Served)
     assert steps("b") == steps(None) == steps(None) == alone
 
 
+def test_a_predicted_output_is_copied(served: Served) -> None:
+    if not served.loop.copies:
+        pytest.skip("nothing is copied")
+    firsts = {prompt: served.exact.greedy(list(prompt.encode()), 1)[0] for prompt in prompts(24)}
+    prompt, first = next((prompt, first) for prompt, first in firsts.items() if 32 < first < 127)
+    expected = served.exact.greedy(list(prompt.encode()), 16)
+    for prediction, is_copied in ((f"{chr(first)}predicted", True), (7, False), (None, False)):
+        named = {} if prediction is None else {"vllm_xargs": {"prediction": prediction}}
+        before = len(lines(served.folder / "drafts"))
+        answer = served.server.complete(prompt, max_tokens=16, ignore_eos=True, **named)
+        assert tokens(answer)[0] == expected
+        (draft,) = json.loads(lines(served.folder / "drafts")[before])
+        assert (draft[:4] == list(b"pred")) == is_copied
+
+
 def test_a_prompt_that_is_read_in_parts(served: Served) -> None:
     prompt = "".join(prompts(5))
     assert CHUNK < len(prompt) < 2 * CHUNK - 16

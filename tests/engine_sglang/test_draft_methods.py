@@ -297,6 +297,19 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         assert min(served.loop.used[0], served.loop.used[1]) > 30
 
 
+def test_a_predicted_output_is_copied(served: Served) -> None:
+    if not served.loop.copies:
+        pytest.skip("nothing is copied")
+    firsts = {prompt: served.exact.greedy(list(prompt.encode()), 1)[0] for prompt in prompts(24)}
+    prompt, first = next((prompt, first) for prompt, first in firsts.items() if 32 < first < 127)
+    expected = served.exact.greedy(list(prompt.encode()), 16)
+    for prediction, is_copied in ((f"{chr(first)}predicted", True), (7, False), (None, False)):
+        named = {} if prediction is None else {"custom_params": {"prediction": prediction}}
+        answer = served.server.generate(prompt, max_new_tokens=16, ignore_eos=True, **named)
+        assert texts([answer]) == [expected]
+        assert (recorded(served, [answer])[0][0][:4] == list(b"pred")) == is_copied
+
+
 def test_greedy_texts(served: Served) -> None:
     asked = prompts(12)
     expected = [served.exact.greedy(list(prompt.encode()), 48) for prompt in asked]

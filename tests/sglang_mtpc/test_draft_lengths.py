@@ -30,7 +30,10 @@ class Request(SimpleNamespace):
 
 
 def request(prompt: list[int]) -> Any:
-    return Request(rid=str(prompt), origin_input_ids=array("q", prompt), output_ids=array("q"))
+    parameters = SimpleNamespace(custom_params=None)
+    return Request(
+        rid=str(prompt), origin_input_ids=array("q", prompt), output_ids=array("q"), sampling_params=parameters
+    )
 
 
 @pytest.mark.parametrize("stated", [True, False])

@@ -15,11 +15,13 @@ from sglang.srt.distributed.parallel_state import get_world_group, init_distribu
 from torch import Tensor, multiprocessing
 
 from mtpc.draft import Draft, one_hot
+from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.cost import DEFAULT_COSTS, StepCost
 from mtpc.draft_model.drafting import TextDrafting
 from mtpc.draft_model.part import LazyDraft, TextDraft, TextPart
 from mtpc.noise import counter_uniforms
-from sglang_mtpc import ranks, served, text_drafts
+from mtpc.prompt_lookup.table import CopyTable
+from sglang_mtpc import draft_lengths, ranks, served, text_drafts
 from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.step import BatchStep, BatchSteps
 from sglang_mtpc.text_drafts import TextChain, TextWorker
@@ -34,7 +36,7 @@ class Request:
 
     def __init__(self, prompt: list[int]) -> None:
         self.origin_input_ids, self.output_ids = array("q", prompt), array("q", prompt[:1])
-        self.over = False
+        self.over, self.sampling_params = False, SimpleNamespace(custom_params=None)
 
     def finished(self) -> bool:
         return self.over
@@ -234,3 +236,23 @@ def test_prompt_lookup_drafts_in_its_place() -> None:
         if draft.probs is not None:
             assert torch.equal(draft.probs[0], one_hot(draft.tokens[:1], VOCAB)[0])
             assert torch.allclose(draft.probs.sum(2), torch.ones(2, DRAFTS))
+
+
+def test_a_predicted_output_is_copied_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of a text part, and beside other parts."""
+    tokenizer = SimpleNamespace(encode=lambda text, add_special_tokens: list(text.encode()))
+    monkeypatch.setattr(draft_lengths, "load_tokenizer", lambda name: tokenizer)
+    monkeypatch.setattr(draft_lengths, "get_serving", lambda: SimpleNamespace(tokenizer_path="target"))
+    drafting = TextDrafting.of(echo_part(), Path("none"), 2, DRAFTS, copies=True, cost=None, ragged=False)
+    drafts = TextChain(drafting, VOCAB, CPU, DRAFTS, 0, lambda part: None)
+    requests = [Request([1, 2, 3]), Request([1, 2, 3])]
+    requests[0].sampling_params.custom_params = {"prediction": "a prediction"}
+    for request in requests:
+        request.output_ids = array("q", list(b"a p"))
+    draft = drafts(*step_of(requests, "greedy", BatchSteps(7))[:2])
+    assert bytes(draft.tokens[0].tolist()) == b"redi" != bytes(draft.tokens[1].tolist())
+    shape = DraftShape(DRAFTS, 1, DRAFTS)
+    lengths = draft_lengths.WorkerLengths(CopyTable(), CPU, DraftBudget(0), shape, None, True)
+    lengths.begin(requests)
+    assert bytes(lengths.copied(DRAFTS).tokens[0].tolist()) == b"redi"
+    assert not lengths.copied(DRAFTS).chances[1].any()

@@ -22,7 +22,7 @@ from mtpc.draft_length.cost import StepCost
 from mtpc.draft_length.request import DraftedRequest
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.request import CopyRequest, Proposal, batch_proposals
-from mtpc.prompt_lookup.store import OutputStore
+from mtpc.prompt_lookup.store import SEPARATOR, OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 
 # Rate that drafting must reach in a batch, relative to a step without: the best of many estimates is overestimated.
@@ -107,6 +107,7 @@ class DraftLengths:
         emitted: Sequence[int],
         waiting: bool,
         tenant: str | None = None,
+        predicted: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         """Add the next request of the batch.
 
@@ -116,10 +117,10 @@ class DraftLengths:
             emitted: Tokens that the target has just emitted.
             waiting: Whether the request gets no draft in this step.
             tenant: Tenant whose outputs it may copy; None: it shares nothing.
+            predicted: Returns a text that it alone may copy, see `Predictions.of`; called if the request is new.
         """
         if name not in self.requests:
-            before = () if self.store is None else self.store.of(tenant)
-            copy = CopyRequest(self.table, text(), before) if self.copies else None
+            copy = self._copy_request(text(), tenant, predicted()) if self.copies else None
             self.requests[name] = DraftedRequest(self.table, copy, tenant, self.greedy)
         request = self.requests[name]
         if waiting:
@@ -133,6 +134,13 @@ class DraftLengths:
         self.batch.append(request)
         nothing = Proposal.empty(self.longest)
         self.proposals.append(nothing if request.copy is None else request.copy.propose(self.longest))
+
+    def _copy_request(self, text: Sequence[int], tenant: str | None, predicted: Sequence[int]) -> CopyRequest:
+        """Begin prompt lookup in the text of a request, and in others that it may copy."""
+        before = [] if self.store is None else list(self.store.of(tenant))
+        if predicted:
+            before += [*predicted, SEPARATOR]
+        return CopyRequest(self.table, text, before)
 
     def copied(self, count: int) -> Copied:
         """Return the tokens that prompt lookup proposes, with their mixture weights, in the host's memory.

@@ -35,7 +35,8 @@ class TextDrafting:
 
     def __init__(self, part: TextPart, lengths: DraftLengths | None, ragged: bool) -> None:
         self.part, self.lengths, self.ragged = part, lengths, ragged
-        self._new: dict[Hashable, list[int]] = {}  # whole texts of requests that have not drafted yet
+        # Whole texts of requests that have not drafted yet, and what they predict.
+        self._new: dict[Hashable, tuple[list[int], Callable[[], Sequence[int]]]] = {}
         self._emitted: dict[Hashable, list[int]] = {}  # tokens since the last draft of the others
 
     @classmethod
@@ -84,17 +85,23 @@ class TextDrafting:
         if self.lengths is not None:
             self.part.dummy_draft(requests, self.lengths.budget.tokens)
 
-    def add(self, key: Hashable, text: Callable[[], Sequence[int]], emitted: Sequence[int]) -> None:
-        """Add the tokens that the target has emitted; see `TextPart.add`."""
+    def add(
+        self,
+        key: Hashable,
+        text: Callable[[], Sequence[int]],
+        emitted: Sequence[int],
+        predicted: Callable[[], Sequence[int]] = tuple,
+    ) -> None:
+        """Add the tokens that the target has emitted; see `TextPart.add` and `DraftLengths.add`."""
         self.part.add(key, text, emitted)
         if self.lengths is None:
             return
         if key in self._emitted:
             self._emitted[key] += emitted
         elif key in self._new:
-            self._new[key] += emitted
+            self._new[key][0].extend(emitted)
         else:
-            self._new[key] = list(text())
+            self._new[key] = list(text()), predicted
 
     def forget(self, keys: Iterable[Hashable]) -> None:
         """Free the state of requests that are over; unknown ones are ignored."""
@@ -145,8 +152,8 @@ class TextDrafting:
         """Begin a step with the texts of its requests."""
         lengths.begin(greedy)
         for key in keys:
-            text = self._new.pop(key, [])
-            lengths.add(key, text.copy, self._emitted.get(key, ()), waiting=False)
+            text, predicted = self._new.pop(key, ([], tuple))
+            lengths.add(key, text.copy, self._emitted.get(key, ()), waiting=False, predicted=predicted)
             self._emitted[key] = []
 
     def _planned(self, lengths: DraftLengths, num_drafts: int, independent: bool) -> tuple[int, int]:

@@ -13,7 +13,9 @@ from mtpc.draft import Draft, one_hot
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS
+from mtpc.draft_model.pair import load_tokenizer
 from mtpc.prompt_lookup.mixture import Copied
+from mtpc.prompt_lookup.prediction import Predictions
 from mtpc.prompt_lookup.store import OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.additional_config import TENANT, VLLMDraftSettings
@@ -36,6 +38,7 @@ class BatchLengths:
         table: Acceptance rates of prompt lookup.
         copies: Whether prompt lookup drafts as well.
         device: Where drafts are verified.
+        tokenizer: Folder or id of the target's tokenizer, for texts that requests predict.
     """
 
     def __init__(
@@ -46,12 +49,14 @@ class BatchLengths:
         table: CopyTable,
         copies: bool,
         device: torch.device,
+        tokenizer: str,
     ) -> None:
         store = None if settings.store is None else OutputStore(settings.store)
         self.is_timed = settings.adaptive and settings.step_cost is None
         cost = (settings.step_cost or DEFAULT_COSTS) if settings.adaptive else FREE_DRAFTS
         self.controller, self.device = DraftLengths(budget, longest, cost, table, store, copies=copies), device
         self.requests: dict[str, Any] = {}
+        self.predictions = Predictions(partial(load_tokenizer, tokenizer))
 
     def begin_step(
         self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor, greedy: bool
@@ -73,7 +78,8 @@ class BatchLengths:
         for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
             request = self.requests[name] = requests[name]
             emitted = [token for token in row if token >= 0 and not waiting]
-            self.controller.add(name, partial(_text_of, request), emitted, waiting, _tenant_of(request))
+            tenant, predicted = _tenant_of(request), partial(predicted_text, self.predictions, request)
+            self.controller.add(name, partial(_text_of, request), emitted, waiting, tenant, predicted)
 
     def plan(self, longest: int, seeded: bool) -> int:
         """Return how many tokens the drafter drafts in this step.
@@ -120,9 +126,24 @@ class BatchLengths:
         return drafts, torch.cat([draft.probs, one_hot(added, draft.probs.shape[2])], 1)
 
 
+def predicted_text(predictions: Predictions, request: Any) -> list[int]:
+    """Return the text that a request predicts in its ``vllm_xargs``, see `Predictions.of`.
+
+    Args:
+        predictions: Reads it.
+        request: vLLM's ``CachedRequestState``.
+    """
+    return predictions.of(_extra_arguments(request), request.prompt_token_ids or [])
+
+
+def _extra_arguments(request: Any) -> dict[str, Any]:
+    """Return a request's ``vllm_xargs``."""
+    return getattr(request.sampling_params, "extra_args", None) or {}
+
+
 def _tenant_of(request: Any) -> str | None:
     """Return the tenant in a request's ``vllm_xargs``."""
-    tenant = (getattr(request.sampling_params, "extra_args", None) or {}).get(TENANT)
+    tenant = _extra_arguments(request).get(TENANT)
     return None if tenant is None else str(tenant)
 
 

@@ -77,7 +77,8 @@ class Proposer(BaseProposer):
             longest, folder = self.drafter_tokens, folder_of(vllm_config)
             budget = draft_budget(drafter, longest, copies)
             table = CopyTable.of(folder)
-            self.lengths = BatchLengths(budget, longest, draft_settings(additional), table, copies, device)
+            settings, tokenizer = draft_settings(additional), vllm_config.model_config.tokenizer
+            self.lengths = BatchLengths(budget, longest, settings, table, copies, device, tokenizer)
             self.drafter_tokens = budget.tokens
 
     @exits_with_message

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
 from mtpc.draft_model.drafting import TextDrafting
+from mtpc.draft_model.pair import load_tokenizer
 from mtpc.draft_model.part import TextDraft
+from mtpc.prompt_lookup.prediction import Predictions
 from vllm_mtpc.ranks import draft_of_first_rank
+from vllm_mtpc.v1.draft_lengths import predicted_text
 from vllm_mtpc.v1.noise import draft_noise
 
 
@@ -46,10 +50,11 @@ class TextDrafts:
 
     Args:
         drafting: The text part's drafting; None on all ranks but the first.
+        tokenizer: Folder or id of the target's tokenizer, for texts that requests predict.
     """
 
-    def __init__(self, drafting: TextDrafting | None) -> None:
-        self.drafting = drafting
+    def __init__(self, drafting: TextDrafting | None, tokenizer: str) -> None:
+        self.drafting, self.predictions = drafting, Predictions(partial(load_tokenizer, tokenizer))
         self.added: dict[str, AddedRequest] = {}
         self.ids: list[str] = []
         self.rows: list[int] = []
@@ -101,7 +106,12 @@ class TextDrafts:
         before = self.added[name].num_output if name in self.added else 0
         output = [*request.output_token_ids[before:], *new]
         if self.drafting is not None:
-            self.drafting.add(name, lambda: [*request.prompt_token_ids, *request.output_token_ids, *new], output)
+            self.drafting.add(
+                name,
+                lambda: [*request.prompt_token_ids, *request.output_token_ids, *new],
+                output,
+                partial(predicted_text, self.predictions, request),
+            )
         self.added[name] = AddedRequest(request, before + len(output))
 
     def _forget(self, names: list[str]) -> None:

@@ -60,7 +60,7 @@ class TextProposer(BaseProposer):
             part.verifies_lazily = get_tensor_model_parallel_world_size() == 1
             drafting = self._drafting(part, folder, drafter.own_drafts)
             self._announce(folder, method, drafting)
-        self.drafts = TextDrafts(drafting)
+        self.drafts = TextDrafts(drafting, self.vllm_config.model_config.tokenizer)
         if self.counts_metrics:
             metrics.export(self.vllm_config, self.clock, None)
 

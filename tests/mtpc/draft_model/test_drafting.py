@@ -251,3 +251,16 @@ def test_sampled_drafts_keep_the_targets_distribution() -> None:
         for observed in counts:
             statistic = ((observed - expected) ** 2 / expected).sum()
             assert (statistic > 30) == misstated  # 18.5: one in a thousand, of 4 degrees of freedom
+
+
+def test_a_predicted_output_takes_the_place_of_the_part() -> None:
+    """It is given once, with the text, of a request that may not draft at once."""
+    for ragged in (True, False):
+        part = Part()
+        made = drafting(part, CHEAP, ragged=ragged)
+        made.add("a", lambda: [*FRESH, 1], [1], lambda: [*FRESH, 1, 4, 3, 0, 2, 2, 1])
+        made.add("a", list, [4, 3], list)
+        tokens = made.draft(["a"], [0.0], K, None, [False]).tokens[0]
+        assert len(tokens) > 2 and tokens == [0, 2, 2, 1][: len(tokens)] and not part.asked
+        made.forget(["a"])
+        assert not made._new

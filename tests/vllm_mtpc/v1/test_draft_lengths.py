@@ -13,6 +13,7 @@ from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.cost import FREE_DRAFTS, StepCost
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.additional_config import VLLMDraftSettings
+from vllm_mtpc.v1 import draft_lengths
 from vllm_mtpc.v1.draft_lengths import BatchLengths
 
 TOKENS, VOCABULARY = torch.tensor([[1, 2], [3, 4]]), 6
@@ -24,7 +25,7 @@ NO_DRAFT = Draft(torch.zeros(2, 0, dtype=torch.int64), None)
 def batch_lengths(own: int = 0, copies: bool = True, **settings: Any) -> BatchLengths:
     """With a drafter of so many draft steps."""
     said = VLLMDraftSettings(**settings)
-    return BatchLengths(DraftBudget(own, steps=own), 8, said, CopyTable(), copies, torch.device("cpu"))
+    return BatchLengths(DraftBudget(own, steps=own), 8, said, CopyTable(), copies, torch.device("cpu"), "")
 
 
 def request(prompt: list[int], tenant: str | None = None) -> Any:
@@ -112,3 +113,20 @@ def test_without_prompt_lookup_nothing_is_copied() -> None:
 )
 def test_steps_are_timed_unless_the_user_says_what_they_cost(settings: dict[str, Any], timed: bool) -> None:
     assert batch_lengths(**settings).is_timed == timed
+
+
+def test_a_predicted_output_is_copied_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its request alone, in a batch with others."""
+    monkeypatch.setattr(draft_lengths, "load_tokenizer", lambda name: SimpleNamespace(encode=encode))
+
+    def encode(text: str, add_special_tokens: bool) -> list[int]:
+        return list(text.encode())
+
+    made, prompt = batch_lengths(adaptive=False), [1, 2, 3]
+    requests = {"a": request(prompt), "b": request(prompt), "c": request(prompt)}
+    requests["a"].sampling_params = SimpleNamespace(extra_args={"prediction": "a prediction"})
+    requests["c"].sampling_params = SimpleNamespace(extra_args={"prediction": ["no text"]})
+    tokens = torch.tensor([list(b"a p"), list(b"a p"), list(b"a p")])
+    made.begin_step(["a", "b", "c"], requests, tokens, torch.zeros(3, dtype=torch.bool), True)
+    (first, *others), _ = made.cut(Draft(torch.zeros(3, 0, dtype=torch.int64), None), 8, {})
+    assert (bytes(first), others) == (b"redictio", [[], []])

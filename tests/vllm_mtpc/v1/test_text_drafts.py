@@ -42,7 +42,7 @@ class Runner:
 
     def __init__(self) -> None:
         self.part = new_part()
-        self.drafts = TextDrafts(TextDrafting(self.part, None, ragged=True))
+        self.drafts = TextDrafts(TextDrafting(self.part, None, ragged=True), "")
         self.requests: dict[str, Any] = {}
 
     def begin(self, name: str, prompt: list[int] | None = None) -> None:

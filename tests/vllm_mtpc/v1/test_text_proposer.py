@@ -54,7 +54,7 @@ class Part:
 
 def undivided(part: Any) -> TextDrafts:
     """Always asks for whole drafts."""
-    return TextDrafts(TextDrafting(part, None, ragged=True))
+    return TextDrafts(TextDrafting(part, None, ragged=True), "")
 
 
 def bare(**attributes: Any) -> Any:
@@ -200,7 +200,7 @@ def test_steps_are_timed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
     for section, is_first_rank, is_timed in (({}, True, True), ({}, False, True), ({"adaptive": False}, True, False)):
         config, part = SimpleNamespace(additional_config={"mtpc": section}), Part()
         made = bare(vllm_config=config, max_batch_size=4)
-        made.drafts = TextDrafts(made._drafting(part, Path("folder"), DRAFTS) if is_first_rank else None)
+        made.drafts = TextDrafts(made._drafting(part, Path("folder"), DRAFTS) if is_first_rank else None, "")
         before = None if made.drafts.drafting is None or not is_timed else made.drafts.drafting.lengths.cost
         steps.clear()
         with caplog.at_level(logging.INFO, "vllm.vllm_mtpc.v1.text_proposer"):
