@@ -40,7 +40,7 @@ class SymbolText(NamedTuple):
         return torch.arange(self.symbols.shape[1], device=self.length.device) < self.length[:, None]
 
 
-class Level(NamedTuple):
+class TrieLevel(NamedTuple):
     """The nodes of a depth above 0 in the arrays of `ByteVocabulary`: first those with children, then the others.
 
     Attributes:
@@ -88,7 +88,7 @@ class ByteVocabulary(nn.Module):
         self.register_buffer("text", torch.zeros(num_bytes, dtype=torch.uint8))
         self.register_buffer("lengths", torch.zeros(vocab_size, dtype=torch.int32))
         self.register_buffer("kinds", torch.zeros(vocab_size, dtype=torch.uint8))
-        self.levels: list[Level] = []
+        self.levels: list[TrieLevel] = []
 
     def set_tokens(self, tokens: TokenBytes) -> None:
         """Set the tokens.
@@ -161,7 +161,7 @@ class ByteVocabulary(nn.Module):
             found[[*below, *above]] = done + np.arange(len(nodes))
             done += len(nodes)
             if first:
-                self.levels.append(Level(first - 1, len(above), last - 1))
+                self.levels.append(TrieLevel(first - 1, len(above), last - 1))
                 order += [above, below]
         nodes = np.concatenate(order)
         made = {
