@@ -31,7 +31,7 @@ from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
 from tests.support.random_mimo import make_mimo
-from tests.support.random_models import make_copying, make_drafter, make_target
+from tests.support.random_models import make_byte_circuit, make_copying, make_drafter, make_target
 from tests.support.random_pair import make_pair, make_text_target
 from tests.support.random_qwen3 import make_qwen3
 from tests.support.small_tokenizers import byte_level, byte_target
@@ -75,6 +75,12 @@ def mtpc(folder: Path) -> Case:
     samplings = [Sampling(), Sampling(top_p=0.8), Sampling(0.8, 20, 0.9)]
     sampled = [("It was the best of ", sampling) for sampling in samplings]
     return Case(models, target, WHOLE, schedule(5, 3), sampled)
+
+
+def byte_circuit(folder: Path) -> Case:
+    """A circuit over the bytes of the target's tokens, some of which have two; drafts end beyond its window or not."""
+    target = make_target(folder / "target", seed=3)
+    return Case(Models(target, make_byte_circuit(folder / "drafter", target), 6), target, WHOLE, schedule(6, 3))
 
 
 def mimo(folder: Path) -> Case:
@@ -159,6 +165,7 @@ def by_language(folder: Path) -> dict[str, Any]:
 
 CASES = {
     "mtpc": mtpc,
+    "bytecircuit": byte_circuit,
     "fastmtp, MiMo": mimo,
     "fastmtp, Qwen3-MoE": qwen3_moe,
     "gumiho": gumiho,

@@ -35,7 +35,7 @@ from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_subset, register_method
 from tests.support.random_mimo import make_mimo
-from tests.support.random_models import make_copying, make_drafter, make_target
+from tests.support.random_models import make_byte_circuit, make_copying, make_drafter, make_target
 from tests.support.random_pair import make_pair, make_text_target
 from tests.support.random_qwen3 import make_qwen3
 from tests.support.small_tokenizers import byte_level, byte_target
@@ -97,6 +97,13 @@ def mtpc(folder: Path, *arguments: str, tree: Tree | None = None, token_map: str
     target = make_target(folder / "target")
     models = Models(target, make_drafter(folder / "drafter", target), 5)
     return Case(models, target, arguments, token_map, wrong=0.8, tree=tree)
+
+
+def byte_circuit(folder: Path) -> Case:
+    """A circuit over the bytes of the target's tokens, some of which have two; steps overlap."""
+    target = make_target(folder / "target", seed=3)
+    models = Models(target, make_byte_circuit(folder / "drafter", target), 6)
+    return Case(models, target, (*CHUNKS, *PAGES), WHOLE, wrong=0.8)
 
 
 def copying(folder: Path) -> Case:
@@ -190,6 +197,7 @@ def vocabulary(folder: Path) -> str:
 # Steps that overlap or not, pages of 1 or 16, prompts read at once or in parts, chains and trees.
 CASES = {
     "mtpc, copying": copying,
+    "bytecircuit": byte_circuit,
     "mtpc, tree": lambda folder: mtpc(folder, tree=Tree(11, 3), token_map=f"{WHOLE}&borrow={BORROWED}"),
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *PAGES, SYNCHRONOUS, tree=Tree(7, 2)),
     "fastmtp, MiMo, copying": mimo,

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from mtpc.methods.drafter import Drafter
+from mtpc.parallel.byte_part import ByteCircuitPart
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.independent import IndependentPart
 from mtpc.target_head.shared import SharedHead
+from tests.oracles.byte_part import BytePartOracle
 from tests.oracles.circuit_part import CircuitPartOracle
 from tests.oracles.draft_layers import DraftLayersOracle
 from tests.oracles.independent_part import ParallelOracle
@@ -28,7 +30,7 @@ class DraftingOracle:
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
         weights, config = drafter.state_dict(), drafter.config
         self.draft_steps = config.draft_steps
-        self.autoregressive = self.window = self.parallel = None
+        self.autoregressive = self.window = self.parallel = self.spelled = None
         if config.autoregressive is not None:
             self.autoregressive = DraftLayersOracle(
                 config.autoregressive, part(weights, "autoregressive."), head.embedding, head.rows
@@ -36,6 +38,9 @@ class DraftingOracle:
         if isinstance(drafter.parallel, IndependentPart):
             assert self.autoregressive is not None
             self.parallel = ParallelOracle(drafter.parallel.config, part(weights, "parallel."), self.autoregressive)
+        elif isinstance(drafter.parallel, ByteCircuitPart):
+            tokens = drafter.parallel.byte_vocabulary.tokens()
+            self.spelled = BytePartOracle(drafter.parallel.config, part(weights, "parallel.head."), tokens)
         elif drafter.parallel is not None:
             assert isinstance(drafter.parallel, CircuitPart)  # the only other kind of window
             self.window = CircuitPartOracle(drafter.parallel.config, part(weights, "parallel.head."))
@@ -58,7 +63,11 @@ class DraftingOracle:
 
             tokens, drafted = self.autoregressive.steps(hidden, text, steps, of_step)
             states = torch.cat([states, drafted])
-        if num_drafts > steps:
+        if self.spelled is not None:
+            for step in range(num_drafts):
+                laws.append(torch.from_numpy(self.spelled.law(states[-1], [text[-1], *tokens], temperature)))
+                tokens = [*tokens, choose(step, laws[-1])]
+        elif num_drafts > steps:
             known = [text[-1], *tokens]
             if self.parallel is not None:
                 table = self.parallel.table(states, known, temperature)

@@ -203,7 +203,9 @@ def test_replays(drafter: Path, kind: str, mode: Mode) -> None:
     assert recorder.replayed == 5
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name.startswith(("mtpc", "gumiho-", "hybrid"))])
+@pytest.mark.parametrize(
+    "name", [name for name in EXAMPLES if name.startswith(("mtpc", "bytecircuit", "gumiho-", "hybrid"))]
+)
 @torch.inference_mode()
 def test_replays_of_every_window(name: str) -> None:
     """Also of one that goes on from an autoregressive part and reads what that has read."""

@@ -9,12 +9,16 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from mtpc.lab.text.byte_tokenizer import save_byte_tokenizer
+from mtpc.lab.training.recipes.byte_circuit_recipe import byte_unembedding
 from mtpc.lab.training.recipes.byte_target import build_byte_llama
 from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
+from mtpc.parallel.byte_part import ByteCircuitPart
 from mtpc.parallel.circuit_part import CircuitPart
+from mtpc.vocabulary.token_bytes import TokenBytes
+from tests.support.tiny_models import make_byte_circuit as tiny_byte_circuit
 
 SHARPNESS = 12.0  # makes the next-token distributions of a random model as peaked as a trained one's
 
@@ -53,6 +57,26 @@ def make_drafter(folder: Path, target: Path, circuit: str = "btree", window: int
     ) in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position, and noise
         with torch.no_grad():
             weight.copy_(unembedding + unembedding.std() * torch.randn_like(weight) / 2)
+    save_drafter(folder, drafter, {"purpose": "tests"})
+    return folder
+
+
+def make_byte_circuit(folder: Path, target: Path, circuit: str = "hmm", window: int = 20, rank: int = 4) -> Path:
+    """An untrained drafter over bytes; a third of the target's tokens are two bytes long, and begin as another one."""
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    texts = [bytes([each - 1, each] if each % 3 == 2 else [each]) for each in range(256)]
+    special = frozenset(range(256, model.config.vocab_size))
+    tokens = TokenBytes((*texts, *[None] * len(special)), special, frozenset())
+    drafter = tiny_byte_circuit(
+        circuit, tokens, window, rank, model.config.hidden_size, leaves="table", sum_features=0, num_drafts=5
+    )
+    assert isinstance(drafter.parallel, ByteCircuitPart)
+    head, rows = drafter.parallel.head, byte_unembedding(model.get_output_embeddings().weight.detach(), tokens)
+    head.initialize(rows)
+    with torch.no_grad():
+        for weight in head.leaves.parameters():
+            weight.copy_(rows + rows.std() * torch.randn_like(weight) / 2)
     save_drafter(folder, drafter, {"purpose": "tests"})
     return folder
 

@@ -13,14 +13,17 @@ from mtpc.files.config_model import validated
 from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
+from mtpc.vocabulary.token_bytes import TokenBytes
 from tests.support.random_hybrid import method
-from tests.support.tiny_models import SIZE, make_fastmtp, make_mtpc, make_target, randomise_layer
+from tests.support.tiny_models import SIZE, make_byte_circuit, make_fastmtp, make_mtpc, make_target, randomise_layer
 
 Module = TypeVar("Module", bound=nn.Module)
 JOINT = {"positions": 3, "blocks": 1, "rank": 2, "component_features": 2, "sum_features": 3}
 VOCAB = 5  # windows are enumerated
 WINDOW, RANK = 4, 2
 CIRCUIT = {"circuit": "hmm", "window": WINDOW, "rank": RANK, "leaves": "table", "sum_features": 0}
+# A special token, two of the same bytes, and two that begin alike: three can be drafted.
+SPELLED = TokenBytes((None, b"a", b"ab", b"ba", b"a"), frozenset({0}), frozenset())
 SHARED_LEAVES = {"leaf_features": 3, "component_features": 2, "sum_features": 3, "trunk_size": 6}
 
 
@@ -32,6 +35,11 @@ def tiny_target(kind: str = "llama") -> PreTrainedModel:
 def mtpc(circuit: str, **options: object) -> Drafter:
     drafter = make_mtpc(circuit, WINDOW, RANK, SIZE, VOCAB, **options)
     return scaled(drafter)
+
+
+def bytecircuit(circuit: str, **options: object) -> Drafter:
+    """One whose window ends within the longest drafts."""
+    return scaled(make_byte_circuit(circuit, SPELLED, 10, RANK, SIZE, **options))
 
 
 def hybrid(circuit: str, **options: object) -> Drafter:
@@ -96,6 +104,9 @@ EXAMPLES = {
     "mtpc-hmm-token-input": lambda: mtpc("hmm", token_input=True, **SHARED_LEAVES),
     "mtpc-hmm": lambda: mtpc("hmm", leaves="table", sum_features=0),
     "mtpc-btree": lambda: mtpc("btree", **SHARED_LEAVES),
+    "bytecircuit-ff": lambda: bytecircuit("ff", leaves="table"),
+    "bytecircuit-cp": lambda: bytecircuit("cp", **SHARED_LEAVES),
+    "bytecircuit-hmm": lambda: bytecircuit("hmm", **SHARED_LEAVES),
     "fastmtp-llama": lambda: make_fastmtp(tiny_target()),
     "fastmtp-qwen2": lambda: make_fastmtp(tiny_target("qwen2")),
     "hybrid-hmm": lambda: hybrid("hmm", leaves="table", sum_features=0),

@@ -15,11 +15,14 @@ from transformers import (
 )
 
 from mtpc.autoregressive.layer import DraftLayers
+from mtpc.methods.bytecircuit import ByteCircuit, ByteDrafterConfig
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.fastmtp import FastMTP, config_for
 from mtpc.methods.mtpc import MTPC, MTPCConfig
+from mtpc.parallel.byte_part import ByteCircuitPart
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.target_head.shared import SharedHead
+from mtpc.vocabulary.token_bytes import TokenBytes
 from tests.oracles.draft_layers import DraftLayersOracle
 
 VOCAB, SIZE = 23, 16
@@ -98,6 +101,30 @@ def make_mtpc(circuit: str, window: int, rank: int, hidden: int, vocab: int, **o
     rank = 1 if circuit == "ff" else rank
     config = MTPCConfig(circuit=circuit, window=window, rank=rank, hidden_size=hidden, vocab_size=vocab, **options)  # type: ignore[arg-type]
     drafter = Drafter(MTPC(), config)
+    with torch.no_grad():
+        for parameter in drafter.parameters():
+            parameter.normal_()
+    return drafter.requires_grad_(False).eval()
+
+
+def make_byte_circuit(
+    circuit: str, tokens: TokenBytes, window: int, rank: int, hidden: int, vocab: int | None = None, **options: object
+) -> Drafter:
+    """An untrained drafter over the bytes of these tokens.  options: other keys of its configuration."""
+    torch.manual_seed(0)
+    keys = {
+        "circuit": circuit,
+        "window": window,
+        "rank": 1 if circuit == "ff" else rank,
+        "hidden_size": hidden,
+        "vocab_size": vocab or len(tokens.tokens),
+        "text_bytes": sum(len(each or b"") for each in tokens.tokens),
+        "target_tokens": tokens.digest(),
+        "num_drafts": min(3, window // 2 - 1),
+    }
+    drafter = Drafter(ByteCircuit(), ByteDrafterConfig.model_validate(keys | options))
+    assert isinstance(drafter.parallel, ByteCircuitPart)
+    drafter.parallel.byte_vocabulary.set_tokens(tokens)
     with torch.no_grad():
         for parameter in drafter.parameters():
             parameter.normal_()

@@ -108,6 +108,18 @@ class Circuit(nn.Module, ABC):
         """
         return sums
 
+    def transitions(self, sums: tuple[Tensor, ...]) -> Tensor | None:
+        """Return what a chain does to its component from each position to the next.
+
+        Args:
+            sums: Log sum weights, [B, ...] each, of `sum_shapes`.
+
+        Returns:
+            Log-probabilities of the component at position i + 1 given that at i, [B, n - 1, R, R]. None: it stays the
+            same.
+        """
+        return None
+
     def conditional(self, state: State, probs: Tensor) -> Tensor:
         """Return q(x_i = v | x_<i) for one prefix per request.
 

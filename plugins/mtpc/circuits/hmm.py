@@ -48,6 +48,10 @@ class HiddenMarkov(Circuit):
         initial, transitions = sums
         return torch.log_softmax(initial + first, -1), transitions
 
+    def transitions(self, sums: tuple[Tensor, ...]) -> Tensor:
+        """Return the transition matrices."""
+        return sums[1]
+
     def leading_sums(self, sums: tuple[Tensor, ...], window: int) -> tuple[Tensor, ...]:
         """Return the initial distribution and the first window - 1 transitions."""
         initial, transitions = sums

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mtpc.errors import MTPCError
 from mtpc.files.config_json import read_config_file
+from mtpc.methods.bytecircuit import ByteCircuit
 from mtpc.methods.contract import DrafterConfig, DraftMethod
 from mtpc.methods.copying import PromptLookupOnly
 from mtpc.methods.fastmtp import FastMTP
@@ -39,7 +40,7 @@ def draft_methods() -> tuple[DraftMethod, ...]:
     See `broken_methods` for the others.
     """
     others = (method for _, method in _others() if isinstance(method, DraftMethod))
-    return (MTPC(), FastMTP(), Gumiho(), PromptLookupOnly(), Pair(), *others)
+    return (MTPC(), ByteCircuit(), FastMTP(), Gumiho(), PromptLookupOnly(), Pair(), *others)
 
 
 def broken_methods() -> dict[str, str]:

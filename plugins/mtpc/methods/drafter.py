@@ -249,6 +249,8 @@ def load_drafter(
     drafter.load_tensors(tensors)
     if drafter.autoregressive is not None and drafter.autoregressive.own is not None:
         drafter.autoregressive.own.check_tokens(folder / WEIGHTS, config.vocab_size)
+    if drafter.parallel is not None:
+        drafter.parallel.loaded(folder / WEIGHTS)
     return drafter.to(device=device, dtype=dtype).requires_grad_(False).eval()
 
 

@@ -25,7 +25,7 @@ def has_compiler() -> bool:
 
 
 def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
-    """Return `ParallelPart.draft` for batch size 1, compiled where there is a compiler.
+    """Return `ParallelPart.draft` for batch size 1, compiled where there is a compiler and the part `compiles`.
 
     It is compiled again for every new combination of argument types.
     A bfloat16 part drafts with a copy that has int8 weights. Its distribution differs slightly, and the draft contains
@@ -44,7 +44,7 @@ def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
     if first.dtype == torch.bfloat16:
         parallel = deepcopy(parallel)
         use_int8_weights(parallel)
-    if not has_compiler():
+    if not has_compiler() or not parallel.compiles:
         return parallel.draft
 
     # Guards are filtered by these argument names, so they are fixed here, whatever names an override of

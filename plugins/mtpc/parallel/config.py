@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mtpc.circuits import build_circuit
+from mtpc.circuits import CIRCUITS, build_circuit
 from mtpc.draft import MAX_DRAFTS
 from mtpc.files.config_model import Strict
 from mtpc.files.target import HiddenSize, VocabSize
@@ -54,6 +54,31 @@ class CircuitConfig(Strict):
     def circuit_window(self) -> int:
         """Tokens that the circuit is a distribution over: the window, without x_{t+1} where the trunk reads it."""
         return self.window - 1 if self.token_input else self.window
+
+
+class ByteCircuitConfig(CircuitConfig):
+    """The keys of a circuit over bytes, in addition to those of a `CircuitConfig`.
+
+    Its window n is in symbols: bytes, and the end of each token. Its circuit is a chain, and it has no ``token_input``.
+
+    Attributes:
+        text_bytes: Bytes of all tokens of the target together.
+        target_tokens: SHA-256 of the target's vocabulary, see `TokenBytes.digest`.
+    """
+
+    text_bytes: Annotated[int, Field(ge=1, le=1 << 28)]
+    target_tokens: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+    @model_validator(mode="after")
+    def _is_over_bytes(self) -> Self:
+        if not CIRCUITS[self.circuit].is_chain or self.token_input or self.window < 4:
+            raise ValueError("a circuit over bytes is ff, cp or hmm, of a window of at least 4, without token_input")
+        return self
+
+    @property
+    def max_drafts(self) -> int:
+        """Tokens of one byte that fit into the window after x_{t+1}; every token has at least two symbols."""
+        return self.window // 2 - 1
 
 
 class ParallelConfig(Strict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar, Self
 
 from torch import Tensor, nn
@@ -35,12 +36,25 @@ class ParallelPart(nn.Module, ABC):
             part before it.
         follows_autoregressive: Whether it can follow an autoregressive part.
         drafts_trees: Whether it implements `draft_tree` and, behind an autoregressive part, `extend_tree`.
+        compiles: Whether drafts for one request are compiled on a CPU (`mtpc.parallel.compiled`). False where a draft
+            has so many operators that compiling takes minutes.
     """
 
     vocab_size: int
     reads_autoregressive: ClassVar[bool] = False
     follows_autoregressive: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = False
+    compiles: ClassVar[bool] = True
+
+    def loaded(self, path: Path) -> None:
+        """Check what was loaded and prepare for drafting; called once the weights have been loaded.
+
+        Args:
+            path: The file of the weights, for an error.
+
+        Raises:
+            MTPCError: Stored values are not possible.
+        """
 
     @property
     @abstractmethod

@@ -60,6 +60,7 @@ SIZES = {"hidden_size": SIZE, "vocab_size": VOCAB}
 # A good section of every draft method of the registry, those of the tests included.
 SECTIONS: dict[str, dict[str, Any]] = {
     "mtpc": {**CIRCUIT, **SIZES},
+    "bytecircuit": {**SIZES, "circuit": "hmm", "window": 8, "rank": 2, "text_bytes": 9, "target_tokens": "0" * 64},
     "fastmtp": {**LAYER, "num_drafts": 3},
     "gumiho": {**LAYER, "num_hidden_layers": 2, "normed": False, "steps": 2, "parallel": PARALLEL},
     "copying": {**SIZES, "num_drafts": 3},

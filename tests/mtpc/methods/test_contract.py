@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import Draft
+from mtpc.errors import MTPCError
 from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.methods import draft_methods
 from mtpc.methods.drafter import Drafter
@@ -189,6 +190,10 @@ def test_a_draft_takes_as_much_noise_as_is_said(example: str, head: SharedHead) 
 @torch.inference_mode()
 def test_a_tree_of_one_child_a_node_is_the_greedy_chain(example: str, head: SharedHead) -> None:
     drafter, (hidden, tokens) = EXAMPLES[example](), texts(3)
+    if drafter.parallel is not None and not drafter.parallel.drafts_trees:
+        with pytest.raises(MTPCError, match="cannot draft trees"):
+            ReferenceDrafter(drafter, head).draft_tree(hidden, tokens[:, 1:], 1)
+        return
     for size in range(1, most(drafter) + 1):
         tree = ReferenceDrafter(drafter, head).draft_tree(hidden, tokens[:, 1:], size, max_children=1)
         chain = ReferenceDrafter(drafter, head).draft(hidden, tokens[:, 1:], size)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from mtpc.draft import DraftContext, Mode
 from mtpc.draw import draw
 from mtpc.parallel import joint
+from mtpc.parallel.byte_part import ByteCircuitPart
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.prompt_lookup.mixture import Copied, Copying
+from mtpc.vocabulary.token_bytes import TokenBytes
 from tests.mtpc.parallel.trace import ReducedPrecision, Trace
 from tests.mtpc.parallel.windows import inputs, make_circuit_part
-from tests.support.tiny_models import make_part
+from tests.support.tiny_models import make_byte_circuit, make_part
 
-BATCH, RANK, WINDOW, SIZE = 32, 32, 8, 576
+BATCH, RANK, WINDOW, SIZE, DRAFTS = 32, 32, 8, 576, 7
 BYTES, WORDS = 258, 49152  # vocabularies
 KERNELS = {"ff": 130, "cp": 145, "hmm": 170, "btree": 250}
 
@@ -43,6 +46,25 @@ def test_memory_of_a_draft_over_a_large_vocabulary(circuit: str, mode: Mode) -> 
     trace, stated = traced(circuit, WORDS, mode), BATCH * (WINDOW - 1) * WORDS
     assert trace.peak <= 3 * 4 * stated
     assert not [made for made in trace.made if made.itemsize == 8 and math.prod(made.shape) >= stated]
+
+
+def test_a_byte_circuit_of_a_large_vocabulary() -> None:
+    """No more memory than any other parallel part; kernels by the depth of the vocabulary's trie."""
+    generator = np.random.default_rng(0)
+    texts = {bytes(generator.integers(97, 101, generator.integers(1, 13)).tolist()) for _ in range(3 * WORDS)}
+    tokens = TokenBytes(tuple(sorted(texts))[:WORDS], frozenset(), frozenset())
+    window = make_byte_circuit("hmm", tokens, 32, 16, SIZE, WORDS).parallel
+    assert isinstance(window, ByteCircuitPart) and len(texts) >= WORDS and len(window.byte_vocabulary.levels) == 12
+    known = DraftContext.of_target(torch.zeros(BATCH, SIZE), torch.zeros(BATCH, dtype=torch.int64))
+    traces = []
+    for rows in (slice(BATCH), slice(1)):
+        here = DraftContext(*(each[rows].to("meta") for each in known[:2]))
+        noise = torch.zeros(len(here.tokens), DRAFTS, dtype=torch.float64, device="meta")
+        with torch.no_grad(), Trace() as trace:
+            window.to("meta").draft(here, torch.ones(len(here.tokens), device="meta"), noise, DRAFTS, "mixed")
+        traces.append(trace)
+    assert traces[0].peak <= 3 * 4 * BATCH * DRAFTS * WORDS
+    assert traces[1].kernels <= DRAFTS * (12 * 15 + 32 * 6) + 50  # by levels, and by symbols of the window
 
 
 @pytest.mark.parametrize("token_input", [False, True])

@@ -19,9 +19,11 @@ from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, generate_text
 from mtpc.lab.evaluation.trees import NO_TREES, TreeSettings, check_trees, tree_acceptance
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device
+from mtpc.lab.text.chat_template import load_tokenizer
 from mtpc.methods.drafter import Drafter, check_drafts, load_drafter
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import Rates, rates_from_counts
+from mtpc.vocabulary.token_bytes import token_bytes
 
 ALL = "all"  # all kinds of text together
 NO_EVIDENCE = "no evidence"  # the parallel part with the target's token summed out, instead of conditioned on it
@@ -157,7 +159,25 @@ def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: 
     drafters = {
         folder.name if unique else str(folder): load_drafter(folder, frozen.facts, device=device) for folder in folders
     }
+    for name, drafter in drafters.items():
+        check_vocabulary(name, drafter, target)
     return evaluate(frozen, prompts, drafters, plan)
+
+
+def check_vocabulary(name: str, drafter: Drafter, target: Path) -> None:
+    """Check that a drafter that spells the tokens of its target was trained for this tokenizer.
+
+    Args:
+        name: Name of the drafter, for the error.
+        drafter: The drafter.
+        target: Folder of the target.
+
+    Raises:
+        MTPCError: The tokenizer has other tokens, or cannot be loaded.
+    """
+    expected = drafter.config.model_dump().get("target_tokens")
+    if expected is not None and token_bytes(load_tokenizer(target)).digest() != expected:
+        raise MTPCError(f"{name} was trained for another vocabulary than that of {target}: train it for this target.")
 
 
 def counts_of(

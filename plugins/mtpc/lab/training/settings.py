@@ -235,6 +235,31 @@ class GumihoSettings(ConversationSettings):
 
 
 @dataclass(frozen=True)
+class ByteCircuitSettings(ConversationSettings):
+    """Settings of byte circuits.
+
+    Attributes:
+        num_drafts: Draft tokens K whose symbols are learned, where they lie in the window.
+        beta: Decay of the loss weights by draft token.
+    """
+
+    num_drafts: Annotated[
+        int, typer.Option(min=1, max=MOST_DRAFTS, help="Set the number of draft tokens K that are learned.")
+    ] = 3
+    beta: LossDecay = 0.8
+    epochs: Epochs = 3
+    batch: BatchSize = 4
+    learning_rate: PeakRate = 2e-3
+    weight_decay: float = 0.0
+    head_rows: int = 0
+
+    @property
+    def drafts(self) -> int:
+        """Draft tokens K."""
+        return self.num_drafts
+
+
+@dataclass(frozen=True)
 class BatchShape:
     """Windows of an update.
 

@@ -58,8 +58,11 @@ class Learner(Generic[Model]):
     def to_state(self) -> dict[str, Any]:
         """Return what a saved state holds of this model."""
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
-        weights = self.model.state_dict()
-        return {"weights": weights, "optimizers": optimizers, "losses": self.losses, "history": self.history}
+        return {"weights": self._weights(), "optimizers": optimizers, "losses": self.losses, "history": self.history}
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Return the floating-point tensors of the model by name; others, such as token ids, are not trained."""
+        return {name: tensor for name, tensor in self.model.state_dict().items() if tensor.is_floating_point()}
 
     def restore(self, state: LearnerState, update: int) -> None:
         """Restore the model and its optimizers from a saved state.
@@ -72,7 +75,9 @@ class Learner(Generic[Model]):
             RuntimeError: The weights belong to another model.
             ValueError: The optimizers or losses belong to another model.
         """
-        self.model.load_state_dict(state.weights)
+        if state.weights.keys() != self._weights().keys():
+            raise RuntimeError("the state has other weights")
+        self.model.load_state_dict(self.model.state_dict() | state.weights)
         restore_optimizers(self.optimizers, state.optimizers, update)
         if [len(losses) for losses in state.losses] != [len(self.weights)] * update:
             raise ValueError("the state has another number of losses")

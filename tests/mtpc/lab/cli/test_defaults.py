@@ -17,12 +17,14 @@ from mtpc.draft import MAX_DRAFTS
 from mtpc.lab.cli.evaluate import evaluate
 from mtpc.lab.cli.main import app
 from mtpc.lab.cli.prove import prove
+from mtpc.lab.cli.recipes import bytecircuit as bytecircuit
 from mtpc.lab.cli.recipes import gumiho as gumiho
 from mtpc.lab.cli.recipes import mtpc as mtpc
 from mtpc.lab.evaluation.evaluate import EvaluationPlan
 from mtpc.lab.options.numbers import MOST_DRAFTS
 from mtpc.lab.prove.plan import ProvePlan
 from mtpc.lab.training.settings import ByteTargetConfig
+from mtpc.methods.bytecircuit import ByteDrafterConfig
 from mtpc.methods.mtpc import MTPCConfig
 from mtpc.parallel.config import ParallelConfig
 
@@ -48,6 +50,7 @@ def defaults_of_fields(made: type) -> dict[str, Any]:
     ("command", "made", "apart", "options"),
     [
         (mtpc.train, MTPCConfig, {"trunk_size"}, 5),  # the paper's circuits have none
+        (bytecircuit.train, ByteDrafterConfig, {"trunk_size"}, 4),
         (gumiho.train, ParallelConfig, {"rank"}, 1),
         (evaluate, EvaluationPlan, {"temperatures"}, 4),
         (prove, ProvePlan, set(), 6),

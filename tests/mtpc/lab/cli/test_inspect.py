@@ -20,7 +20,7 @@ from mtpc.methods.mtpc import MTPC, MTPCConfig
 from tests.support.hub_cache import cached, go_offline
 from tests.support.random_fastmtp import make_fastmtp
 from tests.support.random_hybrid import forget_method, make_hybrid
-from tests.support.random_models import make_target
+from tests.support.random_models import make_byte_circuit, make_target
 
 CONFIG = MTPCConfig(circuit="btree", window=5, rank=3, hidden_size=16, vocab_size=20, trunk_size=8)
 
@@ -85,6 +85,17 @@ def test_an_mtp_layer(tmp_path: Path) -> None:
     lines = [line for line in result.output.splitlines() if line.startswith(("vllm serve", "python -m sglang"))]
     assert lines[0].endswith(f"'{speculative_config(folder, 3)}'")
     assert lines[1].endswith(f"--speculative-algorithm FASTMTP --speculative-draft-model-path {folder}")
+
+
+def test_a_byte_circuit(tmp_path: Path) -> None:
+    folder = make_byte_circuit(tmp_path / "drafter", make_target(tmp_path / "target"))
+    result = CliRunner().invoke(app, ["inspect", str(folder)], env={"COLUMNS": "160"})
+    assert result.exit_code == 0
+    for piece in ("hmm over 256 bytes", "20 symbols", "5 unless the server sets it, at most 9", "256 tokens, those of"):
+        assert piece in result.output
+    lines = [line for line in result.output.splitlines() if line.startswith(("vllm serve", "python -m sglang"))]
+    assert lines[0].endswith(f"'{speculative_config(folder, 5)}'")
+    assert lines[1].endswith(f"--speculative-algorithm BYTECIRCUIT --speculative-draft-model-path {folder}")
 
 
 @pytest.mark.usefixtures("methods_as_before")

@@ -82,6 +82,33 @@ def test_provenance_has_the_figures_that_evaluate_prints(
     assert {"all T=1", "all T=0", "all T=1, real loop"} < set(results[names[0]])
 
 
+def test_a_byte_circuit_spells_the_tokens_of_its_targets_tokenizer(folders: Path, tmp_path: Path) -> None:
+    """Trained and scored as any other; with another tokenizer it is refused."""
+    target, given = tmp_path / "target", ("--data", folders / "data")
+    shutil.copytree(folders / "target", target)
+    characters = sorted(bytes_to_unicode().values())[: VOCAB - 4]
+    pieces = [*characters, characters[0] + characters[1], characters[1] + characters[2]]
+    merges = [(characters[0], characters[1]), (characters[1], characters[2])]
+    save_pieces(target, pieces, merges)
+    options = ("--circuits", "ff,cp", "--window", "12", "--rank", "2", "--leaf-features", "8", "--trunk-size", "8")
+    short = ("--epochs", "1", "--batch", "32", "--questions", "1")
+    trained = run("train", "bytecircuit", "--target", target, *given, "--out", tmp_path, *options, *short)
+    assert trained.exit_code == 0, trained.output
+    for circuit in ("ff", "cp"):
+        assert "all T=0" in provenance_of(tmp_path / f"bytecircuit-{circuit}")["heldout_acceptance"]
+    save_pieces(target, pieces[::-1], merges)
+    scored = run("evaluate", tmp_path / "bytecircuit-cp", "--target", target, *given)
+    assert scored.exit_code == 2
+    assert f"bytecircuit-cp was trained for another vocabulary than that of {target}" in scored.stderr
+
+
+def save_pieces(target: Path, pieces: list[str], merges: list[tuple[str, str]]) -> None:
+    """A tokenizer of these pieces, and a special token."""
+    made = Tokenizer(models.BPE(vocab={one: number for number, one in enumerate(pieces)}, merges=merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<end>").save_pretrained(target)
+
+
 def test_a_training_scores_as_evaluate_does_by_default() -> None:
     defaults = {name: option.default for name, option in signature(evaluate).parameters.items()}
     plan = EvaluationPlan()

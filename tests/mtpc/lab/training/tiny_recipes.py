@@ -11,11 +11,20 @@ from typing import Any
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
 from mtpc.lab.training.recipe import DrafterRecipe
+from mtpc.lab.training.recipes import byte_circuit_recipe as byte_circuit
 from mtpc.lab.training.recipes import fastmtp_recipe as fastmtp
 from mtpc.lab.training.recipes import gumiho_recipe as gumiho
 from mtpc.lab.training.recipes import mtpc_recipe as mtpc
-from mtpc.lab.training.settings import BatchShape, CircuitSettings, FastMTPSettings, GumihoSettings
+from mtpc.lab.training.settings import (
+    BatchShape,
+    ByteCircuitSettings,
+    CircuitSettings,
+    FastMTPSettings,
+    GumihoSettings,
+)
+from mtpc.methods.bytecircuit import ByteDrafterConfig
 from mtpc.methods.mtpc import MTPCConfig
+from mtpc.vocabulary.token_bytes import TokenBytes
 from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.mtpc.lab.training.conversations import make_conversations
 from tests.support.tiny_models import SIZE, VOCAB, make_target
@@ -25,6 +34,9 @@ MTPC = CircuitSettings(
 )
 GUMIHO = GumihoSettings(steps=2, positions=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
 FASTMTP = FastMTPSettings(num_drafts=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
+BYTES = ByteCircuitSettings(num_drafts=2, epochs=2, batch=8, micro_batch=4)
+SPELLED = [bytes([97 + i % 3] * (1 + i % 2) + [i] * (i > 5)) for i in range(VOCAB - 1)]
+SPELLED_TOKENS = TokenBytes((*SPELLED, None), frozenset({VOCAB - 1}), frozenset())
 
 
 def circuit(kind: str, window: int, **options: Any) -> MTPCConfig:
@@ -75,5 +87,23 @@ def of_gumiho(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **chang
     return gumiho.GumihoRecipe(target, conversations_of(target, seed_of_data), configs, settings)
 
 
+def of_byte_circuit(target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any) -> DrafterRecipe:
+    """Two circuits over bytes, of tokens of one to three bytes."""
+    sizes = {"hidden_size": SIZE, "vocab_size": VOCAB, "leaf_features": 8, "component_features": 4, "sum_features": 4}
+    spelled = {"text_bytes": sum(map(len, SPELLED)), "target_tokens": SPELLED_TOKENS.digest(), "num_drafts": 2}
+    configs = {
+        kind: ByteDrafterConfig(circuit=kind, window=10, rank=1 if kind == "ff" else 3, **sizes, **spelled)
+        for kind in ("hmm", "ff")
+    }
+    settings = dataclasses.replace(BYTES, **changes)
+    data = conversations_of(target, seed_of_data)
+    return byte_circuit.ByteCircuitRecipe(target, SPELLED_TOKENS, data, configs, settings)
+
+
 # Of each draft method: (target, a folder for its data, the seed of its data, changes of its settings) -> a recipe.
-RECIPES: dict[str, Callable[..., DrafterRecipe]] = {"mtpc": of_mtpc, "fastmtp": of_fastmtp, "gumiho": of_gumiho}
+RECIPES: dict[str, Callable[..., DrafterRecipe]] = {
+    "mtpc": of_mtpc,
+    "bytecircuit": of_byte_circuit,
+    "fastmtp": of_fastmtp,
+    "gumiho": of_gumiho,
+}

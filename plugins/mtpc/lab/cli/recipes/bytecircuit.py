@@ -1,0 +1,121 @@
+"""`mtpc train bytecircuit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtpc.lab.cli import training_options as options
+from mtpc.lab.options.names import NameList
+from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_WIDTH
+from mtpc.lab.options.paths import folder_to_write, model_folder
+from mtpc.lab.options.settings import with_settings
+from mtpc.lab.training.settings import ByteCircuitSettings
+
+
+@with_settings
+def train(
+    target: Annotated[
+        Path, typer.Option(callback=model_folder, help="Target of the drafters: a folder or a Hugging Face id.")
+    ],
+    data: options.Data,
+    out: Annotated[
+        Path, typer.Option(callback=folder_to_write, help="Folder for the checkpoints, as OUT/bytecircuit-CIRCUIT.")
+    ],
+    circuits: Annotated[
+        Sequence[str],
+        typer.Option(
+            metavar="ff,cp,hmm",
+            parser=NameList(("ff", "cp", "hmm")),
+            help="Circuits to train, one drafter each: ff independent, cp mixture, hmm chain.",
+        ),
+    ] = ("hmm",),
+    window: Annotated[
+        int,
+        typer.Option(
+            min=4,
+            max=MOST_DRAFTS,
+            help="Window n in symbols: the bytes of the target's next token and of the draft tokens, and the end of "
+            "each. Tokens of n bytes or more are never drafted.",
+        ),
+    ] = 32,
+    rank: Annotated[int, typer.Option(min=1, max=4096, help="Mixture components per position; ff always has 1.")] = 16,
+    leaf_features: Annotated[int, typer.Option(min=1, max=MOST_WIDTH, help="Width m of the shared unembedding.")] = 128,
+    component_features: Annotated[
+        int, typer.Option(min=1, max=MOST_WIDTH, help="Contextual features k per component.")
+    ] = 32,
+    sum_features: Annotated[
+        int,
+        typer.Option(
+            min=0, max=MOST_WIDTH, help="Features that the mixture weights are computed from; 0 is the hidden state."
+        ),
+    ] = 32,
+    trunk_size: Annotated[
+        int, typer.Option(min=0, max=MOST_WIDTH, help="Width of the residual layer before the circuit; 0 is none.")
+    ] = 768,
+    *,
+    settings: ByteCircuitSettings,
+    states: options.States = None,
+    resume: options.Resume = None,
+    minutes: options.Minutes = None,
+    questions: options.Questions = 16,
+) -> None:
+    """Train circuits over bytes for a target with subword tokens (MTPC, arXiv 2511.11346).
+
+    The circuit spells the next tokens, byte by byte, so it needs no output head over the target's vocabulary. The loss
+    is the negative log-likelihood of the bytes and ends of the next K tokens. The target stays frozen.
+
+    Several circuits train on the same batches, so that they can be compared. The provenance.json of each checkpoint
+    holds the acceptance rates on held-out questions that `mtpc evaluate` prints.
+
+    Examples:
+    ```
+    mtpc train bytecircuit --target runs/smollm2 --data runs/data --out runs/b
+    ```
+    """
+    from mtpc.circuits import allowed_rank
+    from mtpc.files.config_model import validated
+    from mtpc.lab.cli.train_and_score import train_and_score
+    from mtpc.lab.evaluation.prompts import heldout_questions
+    from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
+    from mtpc.lab.text.chat_template import load_tokenizer
+    from mtpc.lab.text.conversations import file_digest, read_conversations
+    from mtpc.lab.training.hidden_states import HiddenStateCache
+    from mtpc.lab.training.recipes.byte_circuit_recipe import ByteCircuitRecipe
+    from mtpc.methods.bytecircuit import ByteDrafterConfig
+    from mtpc.vocabulary.token_bytes import token_bytes
+
+    conversations = list(read_conversations(data))
+    tokens, device = token_bytes(load_tokenizer(target)), default_device()
+    frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
+    configs = {
+        f"bytecircuit-{circuit}": validated(
+            ByteDrafterConfig,
+            {
+                "circuit": circuit,
+                "window": window,
+                "rank": allowed_rank(circuit, rank),
+                "hidden_size": frozen.facts.hidden_size,
+                "vocab_size": frozen.facts.vocab_size,
+                "leaf_features": leaf_features,
+                "component_features": component_features,
+                "sum_features": sum_features,
+                "trunk_size": trunk_size,
+                "num_drafts": settings.num_drafts,
+                "text_bytes": sum(len(each or b"") for each in tokens.tokens),
+                "target_tokens": tokens.digest(),
+            },
+            f"the drafter of --circuits {circuit}, --window {window} and --num-drafts {settings.num_drafts}",
+        )
+        for circuit in circuits
+    }
+    learnt = [conversation for conversation in conversations if not conversation.heldout]
+    kept = None if states is None else HiddenStateCache(states, frozen)
+    recipe = ByteCircuitRecipe(frozen, tokens, learnt, configs, settings, states=kept)
+    prompts = heldout_questions(conversations, questions)
+    heldout = prompts if any(prompts.by_kind.values()) else None
+    facts = {"data_sha256": file_digest(data)}
+    train_and_score(recipe, target, lambda name: out / name, facts, heldout, resume, minutes)
