@@ -38,6 +38,7 @@ class DraftLengths:
     One decoding step: call `begin`, then `add` for each request.
     Where drafts may have any length, call `plan` before the drafter drafts and `cut` after it.
     Where all drafts have one length, call `common_length` before it, then `drafted` or `drafted_trees`.
+    `continued` then adds copied tokens to those drafts that prompt lookup proposes as well.
     Where the drafter drafts for some requests only, call `uncopied` before it.
     `copied` may be called from `add` on.  Call `forget` when requests finish.
 
