@@ -167,17 +167,18 @@ class PairPart(TextPart):
     def _with_slots(self, keys: Sequence[Hashable], drafting: Sequence[int]) -> list[int]:
         """Give the requests that draft a slot each, and return the rows of those that have one.
 
-        A request in the batch keeps its slot; others lose theirs, the one that has not drafted for the longest first.
+        One that drafts keeps its slot; others lose theirs, the one that has not drafted for the longest first.
         """
-        for key in keys:
+        chosen = [keys[row] for row in drafting]
+        for key in chosen:
             if key in self.slots:
                 self.slots.move_to_end(key)
-        for key in [keys[row] for row in drafting[: self.model.slots]]:
+        for key in chosen[: self.model.slots]:
             if key in self.slots:
                 continue
             if len(self.slots) < self.model.slots:
                 self.slots[key] = min(set(range(self.model.slots)) - set(self.slots.values()))
-            elif (oldest := next(iter(self.slots))) not in keys:
+            elif (oldest := next(iter(self.slots))) not in chosen:
                 self.slots[key] = self.slots.pop(oldest)
                 self.requests[oldest].cached = []
         return [row for row in drafting if keys[row] in self.slots]

@@ -207,6 +207,20 @@ def test_any_schedule_drafts_as_the_reference(target: tuple[Path, Any], tmp_path
     assert {1, 2, K} <= set(lengths) and sum(map(bool, lengths)) > 100
 
 
+def test_a_request_that_is_asked_for_nothing_lends_its_slot(tmp_path: Path) -> None:
+    """As one that prompt lookup drafts for; when it is back it drafts as before."""
+    target = make_text_target(tmp_path / "target", byte_level())
+    part = load_pair(make_pair(tmp_path / "pair", target, "tli", min_confidence=0.0, slots=1), target)
+    for key, text in enumerate(TEXTS[:2]):
+        ids = AutoTokenizer.from_pretrained(target).encode(text)
+        part.add(key, ids.copy, ids[-1:])
+    first, none = part.draft([0, 1], [0.0, 0.0], [2, 2], None).tokens
+    assert first and not none  # both draft: one keeps its slot
+    other, drafted = part.draft([0, 1], [0.0, 0.0], [0, 2], None).tokens
+    assert drafted and not other
+    assert part.draft([0, 1], [0.0, 0.0], [2, 0], None).tokens == [first, []]
+
+
 def test_the_text_of_a_draft_stays_the_draft_models(target: tuple[Path, Any]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(target[0])
     pair, draws = TokenizerPair.of(target[1], tokenizer), random.Random(0)
