@@ -59,9 +59,10 @@ class CircuitConfig(Strict):
 class ByteCircuitConfig(CircuitConfig):
     """The keys of a circuit over bytes, in addition to those of a `CircuitConfig`.
 
-    Its window n is in symbols: bytes, and the end of each token. Its circuit is a chain, and it has no ``token_input``.
-
     Attributes:
+        circuit: "ff", "cp" or "hmm".
+        window: n, symbols that are predicted, those of x_{t+1} included: bytes, and the end of each token. At least 4.
+        token_input: Always false: the symbols of x_{t+1} are evidence.
         text_bytes: Bytes of all tokens of the target together.
         target_tokens: SHA-256 of the target's vocabulary, see `TokenBytes.digest`.
     """
