@@ -104,7 +104,7 @@ def _read_lines(file: Path) -> list[TextLine | UserLine]:
     lines: list[TextLine | UserLine] = []
     for number, text in texts:
         expected = f'{file}, line {number}: expected a JSON object with the field "text" or "user"'
-        line = validated_json(Line, text, expected)  # type: ignore[arg-type]  # a union
+        line: Line = validated_json(Line, text, expected)  # type: ignore[arg-type]  # a union
         if isinstance(line, SpecBenchLine):
             line = UserLine(user=line.turns[0], kind=line.category)
         lines.append(TextLine(text=line.prompt, kind="code") if isinstance(line, HumanEvalLine) else line)
