@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from benchmarks.kept import Kept, digest
 from benchmarks.speed_contestants import Contestant, add_arguments, contestants
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
+from mtpc.lab.evaluation.prompts import prompts_of_file
 from mtpc.lab.prove.client import Client
 from mtpc.lab.prove.engine_api import CompletionRequest, TokenIds
 from mtpc.lab.prove.plan import GREEDY, SamplingSetting
@@ -39,7 +41,6 @@ from mtpc.lab.servers.draft_counters import DraftCounters
 from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
 from mtpc.lab.servers.server import exit_on_signals, running
 from mtpc.lab.table import Table
-from mtpc.lab.text.prompts import read_prompts
 
 SAMPLED = SamplingSetting(temperature=0.9)
 CONSOLE = Console(width=140)
@@ -135,10 +136,10 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def choose(file: Path, target: Path, count: int, longest: int) -> list[TokenIds]:
     """Return prompts spread over a file, none of them longer than this."""
-    asked = [tuple(prompt) for prompt, _ in read_prompts(file, target) if not isinstance(prompt, str)]
-    short = [prompt for prompt in asked if len(prompt) <= longest]
+    asked = chain.from_iterable(prompts_of_file(file, target, sys.maxsize).by_kind.values())
+    short = [tuple(prompt) for prompt in asked if len(prompt) <= longest]
     if not short:
-        raise MTPCError(f"{file} holds no user turn of at most --longest {longest} tokens.")
+        raise MTPCError(f"{file} holds no prompt of at most --longest {longest} tokens.")
     count = min(count, len(short))
     return [short[number * len(short) // count] for number in range(count)]
 
