@@ -29,7 +29,7 @@ from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
 from tests.support.random_mimo import make_mimo
-from tests.support.random_models import make_copying, make_drafter, make_target
+from tests.support.random_models import make_byte_circuit, make_copying, make_drafter, make_target
 from tests.support.random_qwen3 import make_qwen3
 
 pytestmark = pytest.mark.engine
@@ -87,6 +87,12 @@ def mtpc(folder: Path) -> Case:
     """A circuit, of which all of the window's graphs are replayed."""
     target = make_target(folder / "target")
     return Case(Models(target, make_drafter(folder / "drafter", target), 5), target, 16, 300)
+
+
+def byte_circuit(folder: Path) -> Case:
+    """A circuit over the bytes of the target's tokens."""
+    target = make_target(folder / "target", seed=3)
+    return Case(Models(target, make_byte_circuit(folder / "drafter", target), 4), target, 12, 200)
 
 
 def mimo(folder: Path) -> Case:
@@ -147,6 +153,7 @@ def foretelling(target: Path) -> list[list[int]]:
 
 CASES = {
     "mtpc": mtpc,
+    "bytecircuit": byte_circuit,
     "fastmtp, MiMo": mimo,
     "fastmtp, Qwen3-MoE": qwen3_moe,
     "gumiho": gumiho,

@@ -60,4 +60,3 @@ def test_the_log_names_the_memory_of_a_text_part(
         "for 8 requests",
     ):
         assert piece in line
-    assert not served.adapts()
