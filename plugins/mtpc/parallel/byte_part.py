@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from mtpc.circuits import CircuitParams, build_circuit
 from mtpc.circuits.params import token_evidence
-from mtpc.draft import Draft, DraftContext, Mode, concat_requests
+from mtpc.draft import Draft, DraftContext, Mode
 from mtpc.draw import choose, renormalized
 from mtpc.parallel.byte_vocabulary import SYMBOLS, ByteVocabulary
 from mtpc.parallel.circuit_head import CircuitHead, to_circuit_params
 from mtpc.parallel.config import ByteCircuitConfig
-from mtpc.parallel.part import ParallelPart, in_parts
+from mtpc.parallel.part import ParallelPart, draft_in_parts, in_parts
 from mtpc.prompt_lookup.mixture import Copying
 
 UNIFORM = 1e-6  # share of the uniform distribution in every leaf: no symbol is impossible, whatever is rounded
@@ -79,12 +79,8 @@ class ByteCircuitPart(ParallelPart):
         """See `ParallelPart.draft`; some requests are drafted at a time (see `MAX_MESSAGES`)."""
         if mode == "greedy":
             temperature = noise = None
-        drafts = []
-        for part in self._requests(len(context.tokens)):
-            some_temperature, some_noise = (None if each is None else each[part] for each in (temperature, noise))
-            copied = None if copying is None else copying.of_rows(part)
-            drafts.append(self._draft(context.of_rows(part), some_temperature, some_noise, num_drafts, copied))
-        return concat_requests(drafts)
+        parts = self._requests(len(context.tokens))
+        return draft_in_parts(self._draft, parts, context, temperature, noise, num_drafts, copying)
 
     def _draft(
         self,

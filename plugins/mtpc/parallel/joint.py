@@ -12,11 +12,11 @@ from torch import Tensor
 
 from mtpc.circuits import Circuit, CircuitParams
 from mtpc.circuits.params import normalize_log, token_evidence
-from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concat_requests
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft
 from mtpc.draw import choose, renormalized
 from mtpc.parallel.beams import BeamTree
 from mtpc.parallel.circuit_head import tempered, to_circuit_params
-from mtpc.parallel.part import ParallelPart, in_parts
+from mtpc.parallel.part import ParallelPart, draft_in_parts, in_parts
 from mtpc.parallel.tree import grow_tree
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.target_head.shared import Head
@@ -76,12 +76,8 @@ class JointPart(ParallelPart):
         rows, most = len(context.tokens), max(1, MAX_LEAVES // math.prod(self.leaf_shape[1:]))
         if rows <= most or self.circuit.rank == 1:
             return self._draft(context, temperature, noise, num_drafts, copying)
-        drafts = []
-        for part in in_parts(rows, most):
-            some_temperature, some_noise = (None if each is None else each[part] for each in (temperature, noise))
-            copied = None if copying is None else copying.of_rows(part)
-            drafts.append(self._draft(context.of_rows(part), some_temperature, some_noise, num_drafts, copied))
-        return concat_requests(drafts)
+        parts = in_parts(rows, most)
+        return draft_in_parts(self._draft, parts, context, temperature, noise, num_drafts, copying)
 
     def _draft(
         self,

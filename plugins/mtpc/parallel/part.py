@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
-from mtpc.draft import Draft, DraftContext, Mode, TreeDraft
+from mtpc.draft import Draft, DraftContext, Mode, TreeDraft, concat_requests
 from mtpc.errors import MTPCError
 from mtpc.memory import MAX_PROBS
 from mtpc.parallel.beams import BeamTree
@@ -23,6 +23,37 @@ def in_parts(rows: int, most: int) -> Iterator[slice]:
     """Yield slices of at most ``most`` of ``rows`` rows, of lengths as equal as possible."""
     size = math.ceil(rows / math.ceil(rows / most))
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def draft_in_parts(
+    draft: Callable[[DraftContext, Tensor | None, Tensor | None, int, Copying | None], Draft],
+    parts: Iterable[slice],
+    context: DraftContext,
+    temperature: Tensor | None,
+    noise: Tensor | None,
+    num_drafts: int,
+    copying: Copying | None,
+) -> Draft:
+    """Draft for some requests at a time, so that what is computed for them fits into memory.
+
+    Args:
+        draft: Drafts for some requests; it is called with the arguments below.
+        parts: The requests of each call, see `in_parts`.
+        context: See `ParallelPart.draft`.
+        temperature: See `ParallelPart.draft`.
+        noise: See `ParallelPart.draft`.
+        num_drafts: See `ParallelPart.draft`.
+        copying: See `ParallelPart.draft`.
+
+    Returns:
+        The drafts of all requests.
+    """
+    drafts = []
+    for part in parts:
+        some_temperature, some_noise = (None if each is None else each[part] for each in (temperature, noise))
+        copied = None if copying is None else copying.of_rows(part)
+        drafts.append(draft(context.of_rows(part), some_temperature, some_noise, num_drafts, copied))
+    return concat_requests(drafts)
 
 
 class ParallelPart(nn.Module, ABC):
