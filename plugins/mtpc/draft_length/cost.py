@@ -179,7 +179,8 @@ def measure_costs(
     """
     tokens = [size for size in MEASURED_TOKENS if size <= most_tokens]
     requests = [size for size in MEASURED_REQUESTS if size <= most_requests]
-    calls = [(each, size) for each in (draft, sampling and sampling.draft) if each is not None for size in requests]
+    drafts = dict.fromkeys([draft, sampling and sampling.draft])  # which may be one function
+    calls = [(each, size) for each in drafts if each is not None for size in requests]
     calls += [(step, size) for size in tokens]
     if sampling is not None:
         calls += [(sampling.sample, size) for size in tokens if size <= most_requests]
