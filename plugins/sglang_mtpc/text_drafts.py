@@ -41,8 +41,7 @@ class TextWorker(ParallelWorker):
         step, most = make_dummy_step(self.target_worker.model_runner), requests * (1 + self.shape.depth)
         cost = measure_costs(step, draft, most, requests, agree=seconds_of_first_rank)
         if drafting is not None:
-            assert drafting.lengths is not None  # as lengths adapt
-            drafting.lengths.cost = cost
+            drafting.use_cost(cost)
             served.announce_cost(cost)
 
     def _load(self, model_config: Any) -> Strategy:

@@ -80,6 +80,11 @@ class TextDrafting:
         looks_up = self.lengths is not None and self.lengths.copies
         return ["prompt lookup"] * looks_up + ["adaptive draft length" if adapts else "fixed draft length"]
 
+    def use_cost(self, cost: StepCost) -> None:
+        """Choose draft lengths by measured costs of decoding steps; without draft lengths it does nothing."""
+        if self.lengths is not None:
+            self.lengths.cost = cost
+
     def dummy_draft(self, requests: int) -> None:
         """Do the work of a whole draft for some requests, see `TextPart.dummy_draft`."""
         if self.lengths is not None:

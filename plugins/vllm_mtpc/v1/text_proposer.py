@@ -123,8 +123,7 @@ class TextProposer(BaseProposer):
 
         cost = self._measured_costs(runner, self.num_speculative_tokens, draft, draft)
         if drafting is not None:
-            assert drafting.lengths is not None  # as lengths adapt
-            drafting.lengths.cost = cost
+            drafting.use_cost(cost)
             logger.info("%s: %s.", folder_of(self.vllm_config), cost.summary)
 
     def _begin_step(
