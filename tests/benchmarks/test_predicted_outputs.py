@@ -1,0 +1,76 @@
+"""The benchmark of predicted outputs: its edits, and what each request brings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import predicted_outputs
+from benchmarks.predicted_outputs import read_edits
+from mtpc.errors import MTPCError
+from mtpc.lab.servers.engine import Engine, ServerSettings
+from mtpc.lab.servers.server import Server
+from mtpc.lab.servers.vllm_engine import vllm_counters
+from tests.mtpc.lab.chat_folder import make_chat_folder
+from tests.mtpc.lab.servers.fake_server import serving
+from tests.support.random_models import make_copying
+
+
+def problem(name: str, lines: int) -> str:
+    body = "".join(f"    total += {number}  # {name}\n" for number in range(lines))
+    return json.dumps({"prompt": f"def {name}():\n    total = 0\n", "canonical_solution": body, "entry_point": name})
+
+
+def test_edits_rename_every_occurrence(tmp_path: Path) -> None:
+    file = tmp_path / "problems.jsonl"
+    file.write_text("\n".join([problem("short", 1), problem("one", 20), problem("two", 20), problem("long", 99)]))
+    edits = read_edits(file, 2)
+    assert [edit.after.count("_of_values") for edit in edits] == [21, 21]
+    for edit in edits:
+        assert edit.before in edit.request and edit.after.replace("_of_values", "") == edit.before
+    for count, text, message in ((3, None, "--count is 3"), (1, '{"user": "a"}', "is not HumanEval's file")):
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(MTPCError, match=message):
+            read_edits(file, count)
+
+
+def test_only_drafters_get_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, list[dict[str, Any]]] = {}
+
+    @contextmanager
+    def side_by_side(
+        engine: Engine, settings: Mapping[str, ServerSettings], folder: Path
+    ) -> Iterator[dict[str, Server]]:
+        with serving(False, pause=0) as (plain, without), serving(pause=0) as (drafting, drafted):
+            asked.update(zip(settings, (without.bodies, drafted.bodies), strict=True))
+            yield dict(zip(settings, (Server(plain, []), Server(drafting, [])), strict=True))
+
+    monkeypatch.setattr(
+        predicted_outputs,
+        "find_engine",
+        lambda name: Engine(name, "Fake", counters=vllm_counters, command=lambda *_: []),
+    )
+    monkeypatch.setattr(predicted_outputs, "must_be_installed", lambda _: None)
+    monkeypatch.setattr(predicted_outputs, "side_by_side", side_by_side)
+    target, file = make_chat_folder(tmp_path / "target"), tmp_path / "problems.jsonl"
+    make_copying(tmp_path / "one", target)
+    file.write_text("\n".join(problem(name, 20) for name in ("one", "two", "three")))
+    arguments = ["--target", str(target), "--prompts", str(file), "--count", "3", "--max-tokens", "4"]
+    assert predicted_outputs.main([*arguments, "--drafter", f"one={tmp_path / 'one'}", "--out", str(tmp_path)]) == 0
+    edits = read_edits(file, 3)
+    assert [body.get("vllm_xargs") for body in asked["no drafter"]] == [None] * 3
+    expected = [given for edit in edits for given in (None, {"prediction": edit.before})]
+    assert [body.get("vllm_xargs") for body in asked["one"]] == expected
+    results = json.loads((tmp_path / "results.json").read_text())["results"]
+    assert [(name, len(each)) for name, each in results.items()] == [
+        ("no drafter", 3), ("one", 3), ("one, with prediction", 3),
+    ]  # fmt: skip
+    assert "one, with prediction" in capsys.readouterr().out
