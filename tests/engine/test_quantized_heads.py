@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -11,11 +13,13 @@ from torch import Tensor, nn
 
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.settings import open_vocabularies
-from tests.engine.conftest import CAPACITY
+from tests.engine.conftest import CAPACITY, Models
 from tests.engine.loop import Loop
 from tests.engine.prompts import in_two_languages
-from tests.engine.server import Server, speculative_config, tokens
-from tests.oracles.decoding import decode_speculatively
+from tests.engine.ranks import CORES, RANKS
+from tests.engine.server import Server, alone, speculative_config, tokens
+from tests.engine.test_runner_v2 import Case, drafts_of, loop_of, session
+from tests.oracles.decoding import decode, decode_speculatively
 from tests.support.quantized_heads import int8, quantize_head
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_models import make_target
@@ -50,26 +54,49 @@ class DequantizedHead(SharedHead):
         return Int8Head(self.rows)(states)
 
 
-def test_drafts_are_those_of_the_dequantized_head(tmp_path: Path) -> None:
-    target, plain, drafter = (tmp_path / name for name in ("target", "plain", "drafter"))
+class Made(NamedTuple):
+    """The models, settings of the draft vocabulary, and the target with the dequantized head in transformers."""
+
+    models: Models
+    vocabulary: dict[str, Any]
+    plain: Path
+
+
+def made(folder: Path) -> Made:
+    """A target in INT8 and a layer for it."""
+    target, plain, drafter = (folder / name for name in ("target", "plain", "drafter"))
     make_fastmtp(drafter, make_target(target, seed=3))
     quantize_head(target, plain, int8)
-    values = {"vocabulary": str(make_vocabulary(tmp_path / "vocabulary.json", VOCABULARY)), "size": SIZE}
-    loop = Loop(plain, drafter, open_vocabularies(values, drafter, VOCABULARY, str(target)))
-    model = loop.target.model
+    file = make_vocabulary(folder / "vocabulary.json", VOCABULARY)
+    return Made(Models(target, drafter, DRAFTS), {"vocabulary": str(file), "size": SIZE}, plain)
+
+
+def with_int8(loop: Loop) -> Loop:
+    """The same loop, through a quantized head."""
     loop.head = DequantizedHead(loop.head.embedding, loop.head.rows)
-    model.lm_head = Int8Head(loop.head.rows)
+    loop.target.model.lm_head = Int8Head(loop.head.rows)
+    return loop
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_drafts_are_those_of_the_dequantized_head(ranks: int, tmp_path: Path) -> None:
+    (target, drafter, _), values, plain = made(tmp_path)
+    loop = with_int8(Loop(plain, drafter, open_vocabularies(values, drafter, VOCABULARY, str(target))))
     drafts = tmp_path / "drafts"
     drafts.touch()
-    with Server(
-        target,
-        tmp_path / "log",
-        *CAPACITY,
-        *speculative_config(drafter, DRAFTS),
-        *("--additional-config", json.dumps({"mtpc": {**values, "adaptive": False}})),
-        path=[RECORDED],
-        variables={"RECORDED_DRAFTS": str(drafts)},
-    ) as server:
+    with (
+        alone() if ranks > 1 else nullcontext(),
+        Server(
+            target,
+            tmp_path / "log",
+            *CAPACITY,
+            *speculative_config(drafter, DRAFTS),
+            *("--additional-config", json.dumps({"mtpc": {**values, "adaptive": False}})),
+            *(RANKS if ranks > 1 else ()),
+            path=[RECORDED],
+            variables={"RECORDED_DRAFTS": str(drafts), **(CORES if ranks > 1 else {})},
+        ) as server,
+    ):
         for prompt in in_two_languages(ASKED):
             before, text = len(drafts.read_text().splitlines()), list(prompt.encode())
             (said,) = tokens(server.complete(prompt, max_tokens=LENGTH, ignore_eos=True))
@@ -81,4 +108,20 @@ def test_drafts_are_those_of_the_dequantized_head(tmp_path: Path) -> None:
             assert found[: len(session.drafts)] == session.drafts
         assert server.metric("vllm:spec_decode_num_accepted_tokens_total") > ASKED
     assert min(loop.used[number] for number in range(3)) > 20
+    if ranks > 1:
+        assert Path(f"{drafts}.1").read_text() == drafts.read_text()
     assert "drafting from letters (120 tokens), capitals (120 tokens), all" in (tmp_path / "log").read_text()
+
+
+def test_model_runner_v2(tmp_path: Path) -> None:
+    models, values, plain = made(tmp_path)
+    case = Case(models, plain, 12, 0, values, [list(prompt.encode())[:20] for prompt in in_two_languages(6)])
+    arguments = ("--greedy-length", str(case.length), "--replay", "--record", str(tmp_path / "drafts"))
+    output = session(models, case.prompts, *arguments, "--additional", json.dumps({"mtpc": values}))
+    loop = with_int8(loop_of(case))
+    with torch.inference_mode():
+        texts = [decode(loop.states, prompt, case.length, 0.0) for prompt in case.prompts]
+    assert output["greedy"] == texts
+    expected, recorded = drafts_of(tmp_path / "drafts", case, loop)
+    assert expected <= recorded
+    assert 0 < output["accepted"] < output["drafted"]
