@@ -4,13 +4,14 @@
 
 A step reads every matrix of the layer once, whatever the batch, of the embedding one row for each request, and of the
 target's output head all rows, or those that the requests of the batch may draft from.  In bfloat16, counted from the
-shapes as published; norms and biases are left out.
+shapes as published; norms and biases are left out.  A quantized head is read as it is for all tokens; the rows of draft
+vocabularies are dequantized, hence bfloat16.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -52,6 +53,15 @@ TARGETS = {
 }
 
 
+# Bytes of a row of d numbers: FP8 and INT8 have a float32 scale for each row, AWQ and GPTQ a 16-bit scale and a 4-bit
+# zero point for each 128 numbers.
+HEADS: dict[str, Callable[[int], float]] = {
+    "bfloat16": lambda size: BYTES * size,
+    "FP8 or INT8": lambda size: size + 4,
+    "4 bits, groups of 128": lambda size: size / 2 + size / 128 * 2.5,
+}
+
+
 def rows(shape: Shape, size: int, languages: int) -> Iterator[list[str]]:
     """A row of the table for all tokens, for all languages' draft vocabularies together, and for one."""
     whole = shape.layer + shape.vocab * shape.row
@@ -62,15 +72,31 @@ def rows(shape: Shape, size: int, languages: int) -> Iterator[list[str]]:
         yield [name, f"{head // shape.row:,}", *sizes, f"{(shape.layer + head) / whole:.2f}"]
 
 
+def head_rows(shape: Shape, size: int, languages: int) -> Iterator[list[str]]:
+    """A row of the table for each format of the head: bytes of all its rows, and those of draft vocabularies."""
+    for name, row in HEADS.items():
+        whole = shape.vocab * row(shape.hidden)
+        some = [min(tokens, shape.vocab) * shape.row for tokens in (languages * size, size)]
+        shares = [(shape.layer + part) / (shape.layer + whole) for part in some]
+        yield [name, *(f"{part / MEGA:,.0f}" for part in (whole, *some)), *(f"{share:.2f}" for share in shares)]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table."""
+    """Print both tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--size", type=int, default=8192, help="tokens of a language's draft vocabulary")
     parser.add_argument("--languages", type=int, default=4, help="of one batch, with no token in common")
     chosen = parser.parse_args(arguments)
     columns = ["target", "drafts from", "tokens", "layer, MB", "head, MB", "a draft step, MB", "of the whole head's"]
     found = [[name, *row] for name, shape in TARGETS.items() for row in rows(shape, chosen.size, chosen.languages)]
-    Console(width=120).print(Table("Weights read", columns, found).to_markdown(), markup=False)
+    tables = [Table("Weights read", columns, found)]
+    which = f"{chosen.languages} languages", "one language"
+    columns = ["target", "its head", "all tokens, MB", *(f"{name}, MB" for name in which)]
+    columns += [f"a draft step, {name}" for name in which]
+    found = [[name, *row] for name, shape in TARGETS.items() for row in head_rows(shape, chosen.size, chosen.languages)]
+    tables.append(Table("Rows of the head read, and draft steps as a share of those with all tokens", columns, found))
+    for table in tables:
+        Console(width=140).print(table.to_markdown(), markup=False)
 
 
 if __name__ == "__main__":

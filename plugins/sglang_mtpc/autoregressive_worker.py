@@ -119,7 +119,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         model = self.draft_runner.model
         model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
         model.first_candidates = self.shape.children
-        on_cpu = model.lm_head.weight.device.type == "cpu"
+        on_cpu = torch.device(self.device).type == "cpu"
         model.defers_first_logits = on_cpu and (
             self._mixes_prompt_lookup or (self.lengths is not None and self.parallel is not None)
         )

@@ -331,6 +331,10 @@ TABLE = (
         "called", "base class of the logits processor",
     ),
     IntegrationPoint(
+        WORKER, f"{_LAYERS}.quantization.base_config", "QuantizeMethodBase.apply", "self layer",
+        "called", "dequantizes rows of a quantized output head for draft vocabularies",
+    ),
+    IntegrationPoint(
         WORKER, f"{_LAYERS}.logits_processor", "LogitsProcessor._get_logits",
         "self hidden_states lm_head logits_metadata",
         "hooked", "computes logits of each request's draft vocabulary",

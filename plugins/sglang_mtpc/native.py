@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mtpc.errors import MTPCError
 from mtpc.target_head.draft_logits import DraftLogits
-from mtpc.target_head.rows import plain_weight
+from mtpc.target_head.shard import head_shard
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import verify
@@ -33,28 +33,35 @@ from sglang_mtpc.vocabulary_head import VocabularyHead
 logger = logging.getLogger(f"sglang.{__name__}")
 
 
-def restrict(model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int) -> VocabularyHead:
+def restrict(
+    model: nn.Module, vocabularies: DraftVocabularies, vocab_size: int, target_head: Any, dtype: torch.dtype
+) -> VocabularyHead:
     """Restrict the logits of SGLang's draft model to the requests' draft vocabularies.
 
     Args:
-        model: SGLang's draft model, which already shares the target's head.
+        model: SGLang's draft model, which already shares the weight of the target's head.
         vocabularies: The draft vocabularies.
         vocab_size: Tokens of the target's vocabulary.
+        target_head: The target's head; of a quantized one SGLang shares the weight without its scales.
+        dtype: Dtype of the states.
 
     Returns:
         The head that now computes the model's logits.
 
     Raises:
-        MTPCError: The model has no single unquantized output head over the target's vocabulary, or changes its logits.
+        MTPCError: The model has no single output head over the target's vocabulary, or changes its logits, or the rows
+            of the head cannot be read, see `DraftLogits`.
     """
     processors = [module for module in model.modules() if isinstance(module, LogitsProcessor)]
     lm_head = getattr(model, "lm_head", None)
-    shard = plain_weight(lm_head)
+    if getattr(lm_head, "weight", None) is getattr(target_head, "weight", False):
+        lm_head = target_head
     changed = any(one.logit_scale is not None or one.final_logit_softcapping for one in processors)
-    if shard is None or getattr(lm_head, "org_vocab_size", len(shard)) != vocab_size or not processors or changed:
+    shard = None if changed or not processors else head_shard(lm_head, dtype)
+    if shard is None or getattr(lm_head, "org_vocab_size", len(shard)) != vocab_size:
         raise MTPCError(
-            f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantized, "
-            f"without logit scale or soft cap, which {type(model).__name__} lacks; set its language to 'none'."
+            f"a draft vocabulary needs one output head over the target's {vocab_size} tokens without logit scale or "
+            f"soft cap, which {type(model).__name__} lacks; set its language to 'none'."
         )
     head = VocabularyHead(DraftLogits(vocabularies, shard, ranks=head_ranks()), None)
     for processor in processors:
@@ -96,7 +103,8 @@ class NativeDraftWorker(EagleDraftWorker):
             vocabularies = vocabularies.union()  # in CUDA graphs, see `DraftVocabularies`
         if vocabularies is None:
             return
-        self.head = restrict(self.draft_runner.model, vocabularies, config.vocab_size)
+        head = getattr(self.target_worker.model_runner.model, "lm_head", None)
+        self.head = restrict(self.draft_runner.model, vocabularies, config.vocab_size, head, config.dtype)
         self.metrics = DraftMetrics.of_served(None, vocabularies, spec.speculative_num_steps)
         if vocabularies.detector is not None:
             rows = len(self.req_to_token_pool.req_to_token)

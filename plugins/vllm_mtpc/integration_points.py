@@ -124,6 +124,10 @@ TABLE = (
         "called", "logits of the target's output head, without a draft vocabulary",
     ),
     IntegrationPoint(
+        AUTOREGRESSIVE, f"{_LAYERS}.quantization.base_config", "QuantizeMethodBase.apply", "self layer",
+        "called", "dequantizes rows of a quantized output head for draft vocabularies",
+    ),
+    IntegrationPoint(
         AUTOREGRESSIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward", "self lm_head hidden_states",
         "called", "computes these logits",
     ),
@@ -342,6 +346,10 @@ TABLE = (
     IntegrationPoint(
         NATIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor._get_logits",
         "self hidden_states lm_head embedding_bias", "called", "logits of all tokens, if no language is detected",
+    ),
+    IntegrationPoint(
+        NATIVE, f"{_LAYERS}.quantization.base_config", "QuantizeMethodBase.apply", "self layer",
+        "called", "dequantizes rows of a quantized output head for draft vocabularies",
     ),
     IntegrationPoint(
         NATIVE, f"{_LAYERS}.vocab_parallel_embedding", "VocabParallelEmbedding.__init__",

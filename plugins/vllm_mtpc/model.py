@@ -22,7 +22,7 @@ from mtpc.prompt_lookup.mixture import Copying
 from mtpc.serving.announcement import Shares, startup_line
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.drafter_head import DrafterHeadLogits
-from mtpc.target_head.rows import plain_weight
+from mtpc.target_head.shard import head_shard
 from mtpc.target_head.union import UnionLogits
 from vllm_mtpc.additional_config import uses_prompt_lookup, vocabulary_values
 from vllm_mtpc.dispatch import folder_of
@@ -124,7 +124,7 @@ class DrafterForCausalLM(nn.Module):
         return loaded
 
     def gather_rows(self, static: bool) -> None:
-        """Gather this rank's share of the output head's rows that the draft vocabularies use.
+        """Gather this rank's share of the output head's rows that the draft vocabularies use, dequantized.
 
         Call it once vLLM has assigned the target's head.  For a drafter with an output head, these are all of its rows.
 
@@ -132,7 +132,7 @@ class DrafterForCausalLM(nn.Module):
             static: Whether shapes must depend on the batch size alone, as in a CUDA graph; see `UnionLogits`.
 
         Raises:
-            MTPCError: The head is quantized, so its rows cannot be used alone.
+            MTPCError: There is no such head, or its rows cannot be read, see `DraftLogits`.
         """
         own = None if self.model is None else self.model.own
         if own is not None and own.rows is not None and own.tokens is not None:
@@ -141,16 +141,17 @@ class DrafterForCausalLM(nn.Module):
             self.vocabularies = None
         if self.vocabularies is None:
             return
-        weight = plain_weight(self.lm_head, self.target.hidden_size)
-        if weight is None:
+        shard = head_shard(self.lm_head, self.logits_processor.head_dtype, self.target.hidden_size)
+        if shard is None:
             raise MTPCError(
-                "a draft vocabulary needs an output head that is not quantized; set its language to 'none'."
+                f"a draft vocabulary needs an output head for states of {self.target.hidden_size} numbers, which the "
+                f"target lacks; set its language to 'none'."
             )
         if static:
-            self.draft_logits = UnionLogits(self.vocabularies, weight, head_ranks())
+            self.draft_logits = UnionLogits(self.vocabularies, shard, head_ranks())
         else:
             whole = partial(self.logits_processor, self.lm_head)
-            self.draft_logits = DraftLogits(self.vocabularies, weight, whole, head_ranks())
+            self.draft_logits = DraftLogits(self.vocabularies, shard, whole, head_ranks())
 
     def announce(self, vllm_config: Any, copies: bool, runner: str, kept: int | None = None) -> None:
         """Log what drafts, from which tokens and with how much memory.  Call it after `gather_rows`.

@@ -105,7 +105,10 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_each_requests_own_vocabulary(model: Any) -> None:
     from sglang_mtpc.native import restrict
 
-    head, states = restrict(model, VOCABULARIES, 6), torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
+    head, states = (
+        restrict(model, VOCABULARIES, 6, None, torch.float32),
+        torch.randn(4, 4, generator=torch.Generator().manual_seed(1)),
+    )
     head.numbers = torch.tensor([1, 0])  # two rows each
     logits = model.logits_processor._get_logits(states, model.lm_head, None)
     for row, ids in enumerate([[3, 4, 5], [3, 4, 5], [0, 1, 2], [0, 1, 2]]):
@@ -113,17 +116,17 @@ def test_each_requests_own_vocabulary(model: Any) -> None:
         torch.testing.assert_close(logits[row, ids], model.lm_head(states[row])[ids])
 
 
-@pytest.mark.parametrize("wrong", ["another size", "fp8", "scaled", "no head"])
+@pytest.mark.parametrize("wrong", ["another size", "unreadable", "scaled", "no head"])
 def test_heads_that_are_refused(model: Any, wrong: str) -> None:
     from sglang_mtpc.native import restrict
 
     if wrong == "another size":
         model.lm_head = nn.Linear(4, 5, bias=False)
-    elif wrong == "fp8":
+    elif wrong == "unreadable":
         model.lm_head.weight = nn.Parameter(torch.zeros(6, 4).to(torch.float8_e4m3fn), requires_grad=False)
     elif wrong == "scaled":
         model.logits_processor.logit_scale = 0.5
     else:
         del model.lm_head
     with pytest.raises(MTPCError, match="needs one output head over the target's 6 tokens"):
-        restrict(model, VOCABULARIES, 6)
+        restrict(model, VOCABULARIES, 6, None, torch.float32)

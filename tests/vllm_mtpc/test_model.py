@@ -46,12 +46,12 @@ def drafter(vocabularies: DraftVocabularies | None, static: bool, monkeypatch: p
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_a_head_of_fp8_is_refused(static: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_of_fp8_without_a_method_is_refused(static: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows mean nothing without their scales."""
     made = drafter(DraftVocabularies(RANKINGS, VocabularySettings(size=3, language="high")), static, monkeypatch)
     weight = made.lm_head.weight.data.to(torch.float8_e4m3fn)
     made.lm_head.weight = nn.Parameter(weight, requires_grad=False)
-    with pytest.raises(MTPCError, match=r"an output head that is not quantized; set its language to 'none'\.$"):
+    with pytest.raises(MTPCError, match=r"an output head for states of 4 numbers.*; set its language to 'none'\.$"):
         made.gather_rows(static)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mtpc.draw import draw_mixed, draw_tokens, most_probable
 from mtpc.target_head.rows import SINGLE_RANK, HeadRows, Ranks
+from mtpc.target_head.shard import QuantizedShard, whole_head
 from mtpc.target_head.shared import Head, index_by_token
 from mtpc.to_device import copy_to_device
 from mtpc.vocabulary.vocabularies import DraftVocabularies
@@ -37,7 +38,7 @@ class DraftLogits:
     def __init__(
         self,
         vocabularies: DraftVocabularies,
-        shard: Tensor,
+        shard: Tensor | QuantizedShard,
         whole: Callable[[Tensor], Tensor] | None = None,
         ranks: Ranks = SINGLE_RANK,
     ) -> None:
@@ -46,17 +47,21 @@ class DraftLogits:
         Args:
             vocabularies: Draft vocabularies of the server.
             shard: This rank's shard of the target's output head, [V / count, d].  Only the gathered rows are kept,
-                unless requests may draft from all tokens.
+                unless requests may draft from all tokens.  Those of a quantized head are dequantized.
             whole: Computes logits of all tokens, [n, d] -> [n, V]; None: they are computed from the shards.
             ranks: Tensor-parallel ranks that hold the head.
+
+        Raises:
+            MTPCError: The rows of a quantized head cannot be read, see `QuantizedShard.dequantized`.
         """
         self.vocab_size = vocabularies.vocab_size
         self.names = vocabularies.names
         self.ids = tuple(ids.to(shard.device) for ids in vocabularies.ids)  # int64 [R] of each vocabulary
         by_language = self.ids[:-1] if vocabularies.detector is not None else self.ids
-        self.rows = tuple(HeadRows.of(shard, ids, ranks) for ids in by_language)
+        held = shard if isinstance(shard, Tensor) else shard.dequantized(torch.cat(by_language), ranks)
+        self.rows = tuple(HeadRows.of(held, ids, ranks) for ids in by_language)
         self.index_by_token = tuple(index_by_token(ids, self.vocab_size) for ids in self.ids)
-        self.whole = None if vocabularies.detector is None else whole or HeadRows(shard, self.vocab_size, ranks)
+        self.whole = None if vocabularies.detector is None else whole or whole_head(shard, self.vocab_size, ranks)
 
     @property
     def summary(self) -> str:

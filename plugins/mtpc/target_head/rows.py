@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -29,23 +29,18 @@ class Ranks:
 
 
 SINGLE_RANK = Ranks()
-UNQUANTIZED = (torch.float32, torch.bfloat16, torch.float16)  # FP8 is not one: its numbers need their scales
 # States up to which int8 is faster than bfloat16 on an AMD EPYC: half the time for 1 row, 0.6 of it for 4.
 MAX_INT8_ROWS = 4
 
 
-def plain_weight(head: Any, hidden_size: int | None = None) -> Tensor | None:
-    """Return the weight [V, d] of an unquantized output head; None where there is none.
+class ShardRows(Protocol):
+    """Rows of this rank's shard of the output head, which a tensor [V / count, d] has as well."""
 
-    Args:
-        head: Output head module of an engine; None: there is none.
-        hidden_size: d that the weight must have; None: any.
-    """
-    weight = getattr(head, "weight", None)
-    if weight is None or weight.dtype not in UNQUANTIZED or hidden_size not in (None, weight.shape[-1]):
-        return None
-    found: Tensor = weight.data
-    return found
+    def __len__(self) -> int:
+        """Return the number of rows, V / count."""
+
+    def __getitem__(self, numbers: Tensor, /) -> Tensor:
+        """Copy rows: int64 [n] -> [n, d]."""
 
 
 class HeadRows:
@@ -67,7 +62,7 @@ class HeadRows:
         self.rounded = Int8Linear(share) if fast else None
 
     @classmethod
-    def of(cls, shard: Tensor, ids: Tensor, ranks: Ranks = SINGLE_RANK) -> HeadRows:
+    def of(cls, shard: ShardRows, ids: Tensor, ranks: Ranks = SINGLE_RANK) -> HeadRows:
         """Gather the rows of some tokens from all ranks.
 
         Args:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.rows import SINGLE_RANK, Ranks
+from mtpc.target_head.shard import QuantizedShard
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 
 # States up to which each drafts from its own vocabulary: the kernel's tile.  Larger batches contain most languages.
@@ -24,9 +25,14 @@ class UnionLogits(DraftLogits):
         vocabularies: Draft vocabularies whose union has fewer tokens than the target.
         shard: This rank's shard of the target's output head, [V / count, d].
         ranks: Tensor-parallel ranks that hold the head.
+
+    Raises:
+        MTPCError: See `DraftLogits`.
     """
 
-    def __init__(self, vocabularies: DraftVocabularies, shard: Tensor, ranks: Ranks = SINGLE_RANK) -> None:
+    def __init__(
+        self, vocabularies: DraftVocabularies, shard: Tensor | QuantizedShard, ranks: Ranks = SINGLE_RANK
+    ) -> None:
         union = vocabularies.union()
         assert union is not None
         held = torch.stack([torch.isin(union.ids[0], ids) for ids in vocabularies.ids])  # bool [L, R]

@@ -25,7 +25,7 @@ from mtpc.methods import DrafterConfig, DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter
 from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.drafter_head import DrafterHeadLogits
-from mtpc.target_head.rows import HeadRows, plain_weight
+from mtpc.target_head.shard import QuantizedShard, head_shard, whole_head
 from mtpc.target_head.shared import Head
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
@@ -213,7 +213,7 @@ class DraftLayersModel(nn.Module):
                 the first for all.
 
         Raises:
-            MTPCError: Draft vocabularies need an unquantized output head.
+            MTPCError: The target has no fitting output head, or its rows cannot be read, see `DraftLogits`.
         """
         own = self.model.own
         if own is None or own.embedding is None:
@@ -223,27 +223,26 @@ class DraftLayersModel(nn.Module):
             self.draft_logits = DrafterHeadLogits(own.rows.detach(), own.tokens, self.drafter.vocab_size, head_ranks())
         if vocabularies is None:
             return
-        shard = self._shard("a draft vocabulary needs an output head that is not quantized; set its language to 'none'")
+        shard = self._shard()
         made = DraftLogits if shard.device.type == "cpu" else UnionLogits
         self.draft_logits = made(vocabularies, shard, ranks=head_ranks())
         self.numbers = numbers
 
-    def _shard(self, message: str) -> Tensor:
-        """Return this rank's rows of the target's output head, [V / count, d].
-
-        Raises:
-            MTPCError: The head is quantized; with this message.
-        """
-        shard = plain_weight(self.lm_head, self.drafter.hidden_size)
+    def _shard(self) -> Tensor | QuantizedShard:
+        """Return this rank's shard of the target's output head; raises `MTPCError` if the head has another width."""
+        size = self.drafter.hidden_size
+        shard = head_shard(self.lm_head, self.model.input_proj.weight.dtype, size)
         if shard is None:
-            raise MTPCError(f"{message}.")
+            raise MTPCError(
+                f"{self.method.title} needs an output head for states of {size} numbers, which the target lacks."
+            )
         return shard
 
     @cached_property
     def full_head(self) -> Head:
         """The output head over the whole vocabulary."""
-        shard = self._shard(f"{self.method.title} needs an output head that is not quantized")
-        return DraftHead(HeadRows(shard, self.drafter.vocab_size, head_ranks()), self.drafter.vocab_size)
+        size = self.drafter.vocab_size
+        return DraftHead(whole_head(self._shard(), size, head_ranks()), size)
 
     def head(self, requests: int) -> Head:
         """Return the head for a batch of this many requests, with equally many rows of states for each."""

@@ -12,7 +12,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmb
 
 from mtpc.errors import MTPCError
 from mtpc.target_head.draft_logits import DraftLogits
-from mtpc.target_head.rows import plain_weight
+from mtpc.target_head.shard import head_shard
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from vllm_mtpc.ranks import head_ranks
@@ -39,7 +39,8 @@ class NativeHead:
         static: Whether shapes must depend on the batch size alone, as in a CUDA graph; see `UnionLogits`.
 
     Raises:
-        MTPCError: The model has not exactly one output head over the target's vocabulary, or a quantized one.
+        MTPCError: The model has not exactly one output head over the target's vocabulary, or it cannot be read, see
+            `DraftLogits`.
     """
 
     numbers: Tensor | None = None
@@ -49,13 +50,15 @@ class NativeHead:
         processors = [module for module in modules if isinstance(module, LogitsProcessor)]
         # The embedding may be the head as well, and each layer may have a head.
         heads = [module for name, module in model.named_modules() if name.endswith(("lm_head", ".head"))]
-        weights = {id(getattr(module, "weight", None)) for module in heads}
-        if not processors or len(weights) > 1 or not _plain(head, vocab_size):
+        weights = {id(module if (weight := getattr(module, "weight", None)) is None else weight) for module in heads}
+        shard = None
+        if processors and len(weights) == 1 and _covers(head, vocab_size):
+            shard = head_shard(head, processors[0].head_dtype)
+        if shard is None:
             raise MTPCError(
-                f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that is not quantized "
-                f"and has no bias, unlike the one of {type(model).__name__}; set its language to 'none'."
+                f"a draft vocabulary needs one output head over the target's {vocab_size} tokens that has no bias, "
+                f"unlike the one of {type(model).__name__}; set its language to 'none'."
             )
-        shard: Tensor = head.weight.data  # type: ignore[union-attr]
         self.draft_logits: DraftLogits
         if static:
             self.draft_logits = UnionLogits(vocabularies, shard, head_ranks())
@@ -72,11 +75,11 @@ class NativeHead:
         return finished if finish.soft_cap is None else finished.masked_fill(logits.isneginf(), -torch.inf)
 
 
-def _plain(head: nn.Module | None, vocab_size: int) -> bool:
-    """Return whether a head has an unquantized row for each token, and no bias."""
+def _covers(head: nn.Module | None, vocab_size: int) -> bool:
+    """Return whether a head has a row for each token, and no bias."""
     if not isinstance(head, VocabParallelEmbedding) or head.org_vocab_size != vocab_size:
         return False
-    return getattr(head, "bias", None) is None and plain_weight(head, head.embedding_dim) is not None
+    return getattr(head, "bias", None) is None
 
 
 def _after_the_head(processor: LogitsProcessor) -> LogitsProcessor:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import Tensor
 
 from mtpc.target_head.draft_logits import DraftLogits
-from mtpc.target_head.rows import HeadRows, Ranks, plain_weight
+from mtpc.target_head.rows import HeadRows, Ranks
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from tests.mtpc.target_head.ranks import COUNT, HEAD, SIZE, VOCAB, on_ranks
@@ -46,19 +44,3 @@ def test_drafts_of_ranks_are_those_of_one() -> None:
     for mine, other, expected in zip(first, second, draft(HEAD, Ranks()), strict=True):
         assert torch.equal(mine, other)
         torch.testing.assert_close(mine, expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_plain_head_is_read_as_it_is(dtype: torch.dtype) -> None:
-    weight = HEAD.to(dtype)
-    for size in (None, SIZE):
-        found = plain_weight(SimpleNamespace(weight=weight), size)
-        assert found is not None
-        assert torch.equal(found, weight)
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.int32, torch.uint8])
-def test_a_quantized_head_is_not(dtype: torch.dtype) -> None:
-    assert plain_weight(SimpleNamespace(weight=HEAD.to(dtype))) is None
-    for head in (None, SimpleNamespace(), SimpleNamespace(weight=HEAD[:, 1:])):
-        assert plain_weight(head, SIZE) is None
