@@ -30,6 +30,7 @@ from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
+from tests.support.random_medusa import make_medusa
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_byte_circuit, make_copying, make_drafter, make_target
 from tests.support.random_pair import make_pair, make_text_target
@@ -109,6 +110,12 @@ def gumiho(folder: Path) -> Case:
     return Case(Models(target, drafter, 5), target, by_language(folder) | {"step_cost": CHEAP}, schedule(5, 2))
 
 
+def medusa(folder: Path) -> Case:
+    """Four of five published heads."""
+    target = make_target(folder / "target", seed=1)
+    return Case(Models(target, make_medusa(folder / "drafter", target), 4), target, WHOLE, schedule(4, 2))
+
+
 def copying(folder: Path) -> Case:
     """A layer and a circuit, and copying beside them, which makes drafts longer than both."""
     target = make_target(folder / "target", seed=3)
@@ -169,6 +176,7 @@ CASES = {
     "fastmtp, MiMo": mimo,
     "fastmtp, Qwen3-MoE": qwen3_moe,
     "gumiho": gumiho,
+    "medusa": medusa,
     "hybrid, copying": copying,
     "copying": copying_alone,
     "between": between,

@@ -28,6 +28,7 @@ from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
+from tests.support.random_medusa import make_medusa
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_byte_circuit, make_copying, make_drafter, make_target
 from tests.support.random_qwen3 import make_qwen3
@@ -117,6 +118,12 @@ def gumiho(folder: Path) -> Case:
     return Case(Models(target, drafter, 4), target, 12, 200)
 
 
+def medusa(folder: Path) -> Case:
+    """Four of five published heads."""
+    target = make_target(folder / "target")
+    return Case(Models(target, make_medusa(folder / "drafter", target, "vllm"), 4), target, 12, 200)
+
+
 def hybrid(folder: Path) -> Case:
     """A layer that drafts from the vocabulary of each language, a circuit, and copying beside both."""
     target = make_target(folder / "target")
@@ -157,6 +164,7 @@ CASES = {
     "fastmtp, MiMo": mimo,
     "fastmtp, Qwen3-MoE": qwen3_moe,
     "gumiho": gumiho,
+    "medusa": medusa,
     "hybrid, copying": hybrid,
     "copying": copying_alone,
     "between": between,
@@ -180,7 +188,7 @@ def said_by(case: Case, folder: Path, *arguments: str, variables: Mapping[str, s
     return session(case.models, case.prompts, *asked, *arguments, variables=variables)
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("gumiho",)))
+@pytest.fixture(scope="module", params=each_of(CASES, ("gumiho", "medusa")))
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
     """The whole session of a drafter, with its graphs replayed."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -34,6 +34,7 @@ from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_subset, register_method
+from tests.support.random_medusa import make_medusa
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_byte_circuit, make_copying, make_drafter, make_target
 from tests.support.random_pair import make_pair, make_text_target
@@ -147,6 +148,13 @@ def gumiho(folder: Path, *arguments: str, tree: Tree | None = None, token_map: s
     return Case(Models(target, drafter, 5), target, arguments, token_map or vocabulary(folder), tree=tree)
 
 
+def medusa(folder: Path, tree: Tree | None = None) -> Case:
+    """Four of five published heads, or a tree of all, which share the target's output head."""
+    target = make_target(folder / "target", seed=1)
+    drafter = make_medusa(folder / "drafter", target, "safetensors" if tree is None else "shared")
+    return Case(Models(target, drafter, 4 if tree is None else 5), target, (*CHUNKS, *PAGES), WHOLE, tree=tree)
+
+
 def copying_alone(folder: Path) -> Case:
     """Neither part; it copies without being told to."""
     target = make_target(folder / "target")
@@ -204,6 +212,8 @@ CASES = {
     "fastmtp, Qwen3-MoE": qwen3_moe,
     "gumiho": lambda folder: gumiho(folder, *CHUNKS, *PAGES, SYNCHRONOUS),
     "gumiho, tree": lambda folder: gumiho(folder, tree=Tree(11, 3), token_map=f"{WHOLE}&borrow={BORROWED}"),
+    "medusa": medusa,
+    "medusa, tree": lambda folder: medusa(folder, Tree(11, 3)),
     "copying": copying_alone,
     "between": between,
     "subset, tree": subset,

@@ -15,11 +15,13 @@ from mtpc.methods.drafter import Drafter
 from mtpc.parallel.byte_part import ByteCircuitPart
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.independent import IndependentPart
+from mtpc.parallel.medusa_part import MedusaPart
 from mtpc.target_head.shared import SharedHead
 from tests.oracles.byte_part import BytePartOracle
 from tests.oracles.circuit_part import CircuitPartOracle
 from tests.oracles.draft_layers import DraftLayersOracle
 from tests.oracles.independent_part import ParallelOracle
+from tests.oracles.medusa_part import MedusaPartOracle
 
 Choose = Callable[[int, Tensor], int]  # (draft counted from 0, its distribution [V]) -> token
 
@@ -30,7 +32,8 @@ class DraftingOracle:
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
         weights, config = drafter.state_dict(), drafter.config
         self.draft_steps = config.draft_steps
-        self.autoregressive = self.window = self.parallel = self.spelled = None
+        self.autoregressive = self.parallel = self.spelled = None
+        self.window: CircuitPartOracle | MedusaPartOracle | None = None
         if config.autoregressive is not None:
             self.autoregressive = DraftLayersOracle(
                 config.autoregressive, part(weights, "autoregressive."), head.embedding, head.rows
@@ -41,6 +44,8 @@ class DraftingOracle:
         elif isinstance(drafter.parallel, ByteCircuitPart):
             tokens = drafter.parallel.byte_vocabulary.tokens()
             self.spelled = BytePartOracle(drafter.parallel.config, part(weights, "parallel.head."), tokens)
+        elif isinstance(drafter.parallel, MedusaPart):
+            self.window = MedusaPartOracle(drafter.parallel.config, part(weights, "parallel."))
         elif drafter.parallel is not None:
             assert isinstance(drafter.parallel, CircuitPart)  # the only other kind of window
             self.window = CircuitPartOracle(drafter.parallel.config, part(weights, "parallel.head."))

@@ -204,7 +204,7 @@ def test_replays(drafter: Path, kind: str, mode: Mode) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in EXAMPLES if name.startswith(("mtpc", "bytecircuit", "gumiho-", "hybrid"))]
+    "name", [name for name in EXAMPLES if name.startswith(("mtpc", "bytecircuit", "gumiho-", "medusa", "hybrid"))]
 )
 @torch.inference_mode()
 def test_replays_of_every_window(name: str) -> None:

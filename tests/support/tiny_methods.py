@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from mtpc.files.config_model import validated
 from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
+from mtpc.methods.medusa import Medusa, MedusaConfig
 from mtpc.vocabulary.token_bytes import TokenBytes
 from tests.support.random_hybrid import method
 from tests.support.tiny_models import SIZE, make_byte_circuit, make_fastmtp, make_mtpc, make_target, randomise_layer
@@ -84,6 +85,15 @@ def gumiho(parallel: dict[str, object] | None, **options: object) -> Drafter:
     return drafter.requires_grad_(False).eval()
 
 
+def medusa(**options: Any) -> Drafter:
+    torch.manual_seed(1)
+    drafter = Drafter(Medusa(), MedusaConfig(hidden_size=SIZE, vocab_size=VOCAB, **options))
+    with torch.no_grad():
+        for parameter in drafter.parameters():
+            parameter.normal_()
+    return scaled(drafter).requires_grad_(False).eval()
+
+
 def copying() -> Drafter:
     """One that only copies."""
     return Drafter(PromptLookupOnly(), PromptLookupConfig(hidden_size=SIZE, vocab_size=VOCAB))
@@ -119,6 +129,8 @@ EXAMPLES = {
     "between-hmm": lambda: layered("between", circuit=CIRCUIT, below=1),
     "subset-ff": lambda: subset({"positions": 2, "blocks": 1}),
     "subset-eagle": lambda: subset(None),
+    "medusa": lambda: medusa(heads=4),
+    "medusa-shared": lambda: medusa(heads=5, layers=2, shared_output=True),
     "copying": copying,
 }
 # Of these the ones that draft something of their own.

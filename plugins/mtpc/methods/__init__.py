@@ -17,6 +17,7 @@ from mtpc.methods.contract import DrafterConfig, DraftMethod
 from mtpc.methods.copying import PromptLookupOnly
 from mtpc.methods.fastmtp import FastMTP
 from mtpc.methods.gumiho import Gumiho
+from mtpc.methods.medusa import Medusa
 from mtpc.methods.mtpc import MTPC
 from mtpc.methods.pair import Pair
 
@@ -40,7 +41,7 @@ def draft_methods() -> tuple[DraftMethod, ...]:
     See `broken_methods` for the others.
     """
     others = (method for _, method in _others() if isinstance(method, DraftMethod))
-    return (MTPC(), ByteCircuit(), FastMTP(), Gumiho(), PromptLookupOnly(), Pair(), *others)
+    return (MTPC(), ByteCircuit(), FastMTP(), Gumiho(), Medusa(), PromptLookupOnly(), Pair(), *others)
 
 
 def broken_methods() -> dict[str, str]:

@@ -105,3 +105,21 @@ class ParallelConfig(Strict):
     def _is_a_circuit(self) -> Self:
         build_circuit(self.circuit, self.positions, self.rank)
         return self
+
+
+class MedusaHeadsConfig(Strict):
+    """The keys of Medusa's heads in a drafter's section of config.json.
+
+    Attributes:
+        heads: n, heads and draft tokens.
+        layers: Residual layers of each head.
+        shared_output: Whether all heads have one output layer; otherwise each has its own.
+        hidden_size: d of the target.
+        vocab_size: V of the target.
+    """
+
+    heads: Annotated[int, Field(ge=1, le=MAX_DRAFTS)]
+    layers: Annotated[int, Field(ge=0, le=64)] = 1
+    shared_output: bool = False
+    hidden_size: HiddenSize
+    vocab_size: VocabSize

@@ -63,6 +63,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "bytecircuit": {**SIZES, "circuit": "hmm", "window": 8, "rank": 2, "text_bytes": 9, "target_tokens": "0" * 64},
     "fastmtp": {**LAYER, "num_drafts": 3},
     "gumiho": {**LAYER, "num_hidden_layers": 2, "normed": False, "steps": 2, "parallel": PARALLEL},
+    "medusa": {**SIZES, "heads": 3},
     "copying": {**SIZES, "num_drafts": 3},
     "pair": {**SIZES, "model": "a", "translation": "tli", "draft_tokens": "0" * 64, "target_tokens": "0" * 64},
     "hybrid": {**LAYER, "circuit": CIRCUIT},

@@ -208,7 +208,7 @@ def test_what_is_no_drafter(tmp_path: Path) -> None:
     assert recognize(tmp_path) is None
     with pytest.raises(
         MTPCError,
-        match="describes no drafter: it has no section 'mtpc', 'bytecircuit', 'fastmtp', 'gumiho', 'copying', 'pair', "
-        "'hybrid'",
+        match="describes no drafter: it has no section 'mtpc', 'bytecircuit', 'fastmtp', 'gumiho', 'medusa', "
+        "'copying', 'pair', 'hybrid'",
     ):
         method_of(tmp_path)

@@ -13,7 +13,7 @@ from mtpc.errors import MTPCError
 from mtpc.methods import ENTRY_POINT_GROUP, broken_methods, draft_methods, method_of
 from mtpc.methods.fastmtp import FastMTP
 
-OWN = ["mtpc", "bytecircuit", "fastmtp", "gumiho", "copying", "pair"]
+OWN = ["mtpc", "bytecircuit", "fastmtp", "gumiho", "medusa", "copying", "pair"]
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_broken_one_is_told_and_leaves_the_others(
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(
         MTPCError,
-        match=r"no section 'mtpc', 'bytecircuit', 'fastmtp', 'gumiho', 'copying', 'pair'; the draft method 'broken' "
-        "cannot be loaded",
+        match=r"no section 'mtpc', 'bytecircuit', 'fastmtp', 'gumiho', 'medusa', 'copying', 'pair'; the draft method "
+        "'broken' cannot be loaded",
     ):
         method_of(tmp_path)

@@ -13,7 +13,7 @@ from tests.support.tiny_models import SIZE
 
 
 @pytest.mark.parametrize("restricted", [False, True])
-@pytest.mark.parametrize("name", ["mtpc-btree", "mtpc-hmm-token-input", "gumiho-ff", "gumiho-hmm"])
+@pytest.mark.parametrize("name", ["mtpc-btree", "mtpc-hmm-token-input", "gumiho-ff", "gumiho-hmm", "medusa"])
 @torch.inference_mode()
 def test_it_has_the_largest_probability_after_the_text_before_it(name: str, restricted: bool) -> None:
     drafter, head, places = EXAMPLES[name](), SharedHead.of(tiny_target()), 2

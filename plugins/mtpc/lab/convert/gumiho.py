@@ -10,10 +10,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from mtpc.errors import MTPCError, first_line
+from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
-from mtpc.files.json_file import check_file, read_json
-from mtpc.files.weights import check_tensor, check_type
+from mtpc.files.json_file import read_json
+from mtpc.files.weights import check_tensor
+from mtpc.lab.convert.tensor_file import read_tensors
 from mtpc.lab.output_paths import check_new_folder
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
@@ -89,7 +90,7 @@ def convert_gumiho(source: Path, folder: Path, steps: int = 2) -> Drafter:
     check_new_folder(folder)
     values = {key: value for key, value in read_json(source / CONFIG).items() if key not in WITHOUT_EFFECT}
     published = validated(GumihoCheckpointConfig, values, str(source / CONFIG))
-    tensors = read_pickle(source / WEIGHTS)
+    tensors = read_tensors(source / WEIGHTS)
     config = convert_config(published, count_heads(tensors, source / WEIGHTS), steps, source / CONFIG)
     drafter = Drafter.planned(Gumiho(), config, str(source / CONFIG))
     weights, expected = rename_tensors(tensors, published, config, source / WEIGHTS), drafter.tensors()
@@ -105,30 +106,6 @@ def convert_gumiho(source: Path, folder: Path, steps: int = 2) -> Drafter:
     }
     save_drafter(folder, drafter, facts)
     return drafter
-
-
-def read_pickle(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file of torch without executing code in it.
-
-    Args:
-        path: Path of the file.
-
-    Returns:
-        Tensors by name.
-
-    Raises:
-        MTPCError: The file is missing or damaged, or holds anything but tensors of numbers.
-    """
-    check_file(path)
-    try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises any exception for a damaged file
-        raise MTPCError(f"{path} cannot be read as a file of tensors: {first_line(error)}.") from None
-    if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
-        raise MTPCError(f"{path} holds something else than tensors by name; expected a state_dict of Gumiho's.")
-    for name, tensor in loaded.items():
-        check_type(path, str(name), tensor)
-    return {str(name): tensor for name, tensor in loaded.items()}
 
 
 def count_heads(tensors: dict[str, Tensor], path: Path) -> tuple[int, int]:

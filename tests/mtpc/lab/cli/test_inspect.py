@@ -218,6 +218,8 @@ def test_a_hugging_face_id(folder: Path, tmp_path: Path, monkeypatch: pytest.Mon
         "train gumiho": ["train", "gumiho", "--data", "d", "--out", "out", "--target", "a", "--start", "owner/none"],
         "convert fastmtp": ["convert", "fastmtp", "owner/none", "out"],
         "convert gumiho": ["convert", "gumiho", "owner/none", "out"],
+        "convert medusa": ["convert", "medusa", "owner/none", "--target", "a", "--out", "out"],
+        "medusa target": ["convert", "medusa", "a", "--target", "owner/none", "--out", "out"],
     }
     for name, arguments in every.items():
         result = CliRunner().invoke(app, arguments)

@@ -14,13 +14,14 @@ from mtpc.methods.drafter import Drafter
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import ParallelConfig
 from mtpc.parallel.independent import IndependentPart
+from mtpc.parallel.medusa_part import MedusaPart
 from tests.support.random_hybrid import register_method
 from tests.support.tiny_models import SIZE, VOCAB
 
 NOISE = 0.3  # of a tensor's mean size
 CIRCUIT: dict[str, Any] = {"circuit": "hmm", "window": 4, "rank": 3, "leaves": "table", "sum_features": 0}
 PARALLEL: dict[str, Any] = {"positions": 2, "blocks": 1, "circuit": "hmm", "rank": 2}
-NAMES = ("mtpc", "fastmtp", "gumiho", "hybrid", "subset")
+NAMES = ("mtpc", "fastmtp", "gumiho", "medusa", "hybrid", "subset")
 
 
 def config_of(name: str, model: PreTrainedModel) -> dict[str, Any]:
@@ -29,6 +30,7 @@ def config_of(name: str, model: PreTrainedModel) -> dict[str, Any]:
         "mtpc": {**CIRCUIT, "hidden_size": SIZE, "vocab_size": VOCAB},
         "fastmtp": {**layer_of(model.config), "num_drafts": 3},
         "gumiho": {**layer_of(model.config), "num_hidden_layers": 2, "parallel": ParallelConfig(**PARALLEL)},
+        "medusa": {"heads": 3, "hidden_size": SIZE, "vocab_size": VOCAB},
         "subset": {**layer_of(model.config), "parallel": ParallelConfig(**PARALLEL), "tokens": VOCAB // 2},
         "hybrid": {**layer_of(model.config), "circuit": CIRCUIT},
     }[name]
@@ -50,6 +52,11 @@ def tiny_drafter(name: str, model: PreTrainedModel, noise: float = NOISE) -> Dra
             weight
         ) in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position
             weight.copy_(unembedding)
+    if isinstance(drafter.parallel, MedusaPart):
+        for layer in drafter.parallel.layers:
+            layer.initialize(0.5)
+        for output in drafter.parallel.outputs:
+            output.weight.copy_(model.get_output_embeddings().weight)
     if isinstance(drafter.parallel, IndependentPart):
         drafter.parallel.initialize(model.model.norm.weight)
     if drafter.autoregressive is not None and drafter.autoregressive.own is not None:

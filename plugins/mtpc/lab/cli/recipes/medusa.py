@@ -1,0 +1,47 @@
+"""`mtpc convert medusa`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtpc.lab.options.paths import folder_to_write, model_folder, published_folder
+
+
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SRC", callback=published_folder, help="Published checkpoint: a folder or a Hugging Face id."
+        ),
+    ],
+    target: Annotated[
+        Path, typer.Option(callback=model_folder, help="Target to serve: a folder or a Hugging Face id.")
+    ],
+    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for the drafter checkpoint.")],
+) -> None:
+    """Convert published Medusa heads (FasterDecoding/medusa-*), in Medusa's own layout or in that of vLLM 0.32.
+
+    Reads config.json and medusa_lm_head.safetensors, medusa_lm_head.pt or model.safetensors, without executing code.
+    Heads without output layers get a copy of the target's output head. A checkpoint with another layout, other sizes
+    than the target's or unknown entries is rejected. The last lines are the commands that serve it.
+
+    Example:
+    ```
+    mtpc convert medusa downloads/medusa --target runs/vicuna --out runs/medusa
+    ```
+    """
+    from mtpc.lab.convert.medusa import convert_medusa
+    from mtpc.lab.servers.speculation import serve_commands
+
+    drafter = convert_medusa(source, target, out)
+    config = drafter.config
+    parameters = sum(weight.numel() for weight in drafter.parameters())
+    typer.echo(
+        f"{out}: {config.num_drafts} heads of {parameters:,} parameters for a target with hidden size "
+        f"{config.hidden_size} and vocabulary {config.vocab_size}, {config.num_drafts} draft tokens per step"
+    )
+    for command in serve_commands(target, out, config.num_drafts):
+        typer.echo(command)
