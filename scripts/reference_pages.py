@@ -24,7 +24,7 @@ import vllm_mtpc.integration_points
 from mtpc.draft_length.cost import StepCost
 from mtpc.lab.cli.main import app
 from mtpc.methods import draft_methods
-from mtpc.metrics.exporter import METRICS
+from mtpc.metrics.exporter import INFO, INFO_HELP, INFO_LABELS, METRICS
 from mtpc.prompt_lookup.table import CopyingFile
 from mtpc.serving.integration_point import IntegrationPoint
 from sglang_mtpc.token_map import TokenMap
@@ -152,8 +152,9 @@ def cli() -> str:
 
 def metrics() -> str:
     """The page of the metrics."""
-    rows = ((f"`{name}_total`", ", ".join(f"`{label}`" for label in by), what) for name, (what, by) in METRICS.items())
-    head = "# Metrics\n\nCounters on the engine's own page of metrics; all carry `model_name` and `engine`.\n\n"
+    named = {f"{name}_total": counted for name, counted in METRICS.items()} | {INFO: (INFO_HELP, INFO_LABELS)}
+    rows = ((f"`{name}`", ", ".join(f"`{label}`" for label in by), what) for name, (what, by) in named.items())
+    head = "# Metrics\n\nMetrics on the engine's own page of metrics; all carry `model_name` and `engine`.\n\n"
     return head + table(("metric", "further labels", "counts"), rows)
 
 

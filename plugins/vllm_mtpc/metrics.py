@@ -17,10 +17,13 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
+from mtpc.methods.drafter import draft_language
 from mtpc.metrics.draft_clock import DraftClock
-from mtpc.metrics.exporter import Exporter
+from mtpc.metrics.exporter import NO_INFO, Exporter
 from mtpc.metrics.pages import Pages
 from mtpc.metrics.tally import TallySource
+from vllm_mtpc.additional_config import uses_prompt_lookup, vocabulary_values
+from vllm_mtpc.dispatch import drafter_of, folder_of
 
 VARIABLE = "MTPC_METRICS"  # the folder, inherited by the processes that this one starts
 PROMETHEUS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -75,4 +78,22 @@ def export(vllm_config: Any, clock: DraftClock | None, tally: TallySource | None
     engine = str(vllm_config.parallel_config.data_parallel_index)
     labels = {"model_name": str(vllm_config.model_config.served_model_name), "engine": engine}
     page = None if PROMETHEUS_FOLDER in os.environ else Path(os.environ[VARIABLE], f"{engine}.prom")
-    Exporter(labels, clock, tally, page).start()
+    Exporter(labels, clock, tally, page, NO_INFO if clock is None else drafter_info(vllm_config)).start()
+
+
+def drafter_info(vllm_config: Any) -> dict[str, str]:
+    """Return the labels of `mtpc.metrics.exporter.INFO`.
+
+    Args:
+        vllm_config: vLLM's ``VllmConfig`` with a drafter of this project.
+    """
+    speculative, additional = vllm_config.speculative_config, vllm_config.additional_config
+    method, config = drafter_of(vllm_config)
+    return {
+        "drafter": str(speculative.model),
+        "method": method.name,
+        "num_drafts": str(speculative.num_speculative_tokens),
+        "copy": str(uses_prompt_lookup(additional, not config.own_drafts)).lower(),
+        "language": draft_language(vocabulary_values(additional), folder_of(vllm_config), config),
+        "draft_sample_method": speculative.draft_sample_method,
+    }

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine.acceptance import TOKENS, Loop, Steps, assert_equally_often, counted
-from tests.engine.conftest import Models
+from tests.engine.acceptance import (
+    TOKENS,
+    Loop,
+    Steps,
+    assert_as_expected,
+    assert_equally_often,
+    counted,
+    outcome_of_check,
+    with_permuted_head,
+)
+from tests.engine.conftest import CAPACITY, WHOLE, Models
 from tests.engine.prompts import prompts
-from tests.engine.server import Server, tokens
+from tests.engine.server import Server, speculative_config, tokens
 
 pytestmark = [pytest.mark.engine, pytest.mark.parametrize("drafted", ["mtpc"], indirect=True)]
 
@@ -34,6 +44,14 @@ def test_greedy(drafted: Server, loop: Loop) -> None:
         expected = loop.decode(prompt, 0.0)
         assert tokens(answer) == [expected.tokens]
         assert steps == counted(expected)
+
+
+def test_the_check_of_a_running_server(drafted: Server, models: Models, tmp_path: Path) -> None:
+    """`mtpc check-acceptance` finds a wrong head, and nothing where there is none."""
+    assert_as_expected(drafted, models)
+    wrong = speculative_config(with_permuted_head(models.drafter, tmp_path / "wrong"), models.drafts)
+    with Server(models.target, tmp_path / "log", *CAPACITY, *wrong, *WHOLE) as server:
+        assert outcome_of_check(server, models) == "lower than expected"
 
 
 @pytest.mark.thorough

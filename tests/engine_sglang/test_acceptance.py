@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.engine.acceptance import TOKENS, Loop, Steps, Tree, assert_equally_often, counted
+from mtpc.errors import MTPCError
+from tests.engine.acceptance import (
+    TOKENS,
+    Loop,
+    Steps,
+    Tree,
+    assert_as_expected,
+    assert_equally_often,
+    counted,
+    outcome_of_check,
+    with_permuted_head,
+)
 from tests.engine.conftest import Models
 from tests.engine.prompts import prompts
-from tests.engine_sglang.conftest import CHILDREN, NODES
-from tests.engine_sglang.server import Answer, SGLangServer
+from tests.engine_sglang.conftest import CHILDREN, FEW, NODES, WHOLE
+from tests.engine_sglang.server import Answer, SGLangServer, drafting
 from tests.support.often import each_of
 
 SHAPES = {"chain": None, "tree, synchronous": Tree(NODES, CHILDREN)}
@@ -39,6 +52,21 @@ def test_greedy(drafted: SGLangServer, loop: Loop, tree: Tree | None) -> None:
         expected = loop.decode(prompt, 0.0, tree)
         assert answer["output_ids"] == expected.tokens
         assert steps(answer) == counted(expected)
+
+
+def test_the_check_of_a_running_server(
+    drafted: SGLangServer, models: Models, tree: Tree | None, tmp_path: Path
+) -> None:
+    """`mtpc check-acceptance` finds a wrong head, and nothing where there is none; trees are refused."""
+    if tree is not None:
+        with pytest.raises(MTPCError, match="only chains of draft tokens are compared"):
+            outcome_of_check(drafted, models)
+        return
+    assert_as_expected(drafted, models)
+    wrong, steps = with_permuted_head(models.drafter, tmp_path / "wrong"), str(models.drafts)
+    arguments = drafting(wrong, "--speculative-num-steps", steps, *WHOLE)
+    with SGLangServer(models.target, tmp_path / "log", *FEW, *arguments) as server:
+        assert outcome_of_check(server, models) == "lower than expected"
 
 
 @pytest.mark.thorough

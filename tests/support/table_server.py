@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 
-from tests.support.table_model import DRAFTS, Sampling, TableModel
+from tests.support.table_model import DRAFTS, Rows, Sampling
 
 KNOWN = 20
+NO_SETTINGS: Mapping[str, Any] = {}
 METRICS = """vllm:spec_decode_num_drafts_total{{engine="0"}} {drafts}
 vllm:spec_decode_num_draft_tokens_total{{engine="0"}} {tokens}
 vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {accepted}
 """
+INFO = "mtpc_drafter_info{{{labels}}} 1\n"
 AT = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{position}"}} {accepted}\n'
+
+
+class SpeculatingModel(Protocol):
+    """A language model that decodes speculatively, with `DRAFTS` drafts a step, and counts.
+
+    drafts: whether it drafts.  steps: how many it has made.  accepted: how many of them accepted at least so many.
+    """
+
+    drafts: bool
+    steps: int
+    accepted: np.ndarray
+
+    def logits(self, before: Rows, last: Rows) -> Rows:
+        """After each pair of tokens, [B, V]."""
+
+    def sampled(self, text: list[int], count: int, length: int, sampling: Sampling, noise: np.random.Generator) -> Rows:
+        """Continuations of a text, [count, length]."""
 
 
 class Listener(ThreadingHTTPServer):
@@ -32,10 +52,11 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else a second packet waits until the client has told of the first
-    model: TableModel
+    model: SpeculatingModel
     noise: np.random.Generator
     lock: threading.Lock
     sglang = False
+    settings = NO_SETTINGS
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
         """Print nothing."""
@@ -52,10 +73,12 @@ class Handler(BaseHTTPRequestHandler):
         model = self.model
         counts = {"drafts": model.steps, "tokens": DRAFTS * model.steps, "accepted": model.accepted.sum()}
         at = "".join(AT.format(position=i, accepted=count) for i, count in enumerate(model.accepted))
+        labels = ",".join(f'{name}="{value}"' for name, value in self.settings.items())
+        info = INFO.format(labels=labels) if labels else ""
         pages = {
             "/v1/models": json.dumps({"data": [{"id": "table"}]}),
-            "/metrics": METRICS.format(**counts) + at if model.drafts and not self.sglang else "",
-            **({"/get_server_info": "{}"} if self.sglang else {}),
+            "/metrics": METRICS.format(**counts) + at + info if model.drafts and not self.sglang else "",
+            **({"/get_server_info": json.dumps(dict(self.settings))} if self.sglang else {}),
         }
         self.reply(pages.get(self.path, ""), 200 if self.path in pages else 404)
 
@@ -76,8 +99,10 @@ class Handler(BaseHTTPRequestHandler):
                 named = [None, *([[logprob, token, None] for logprob, token in place] for place in tops[1:])]
                 answer = {"output_ids": [0], "meta_info": {"input_top_logprobs": named}}
             else:
+                before = self.reached()
                 found = self.texts(body["input_ids"], body["sampling_params"], "max_new_tokens")
                 answers = [{"output_ids": text, "meta_info": {}} for text in found]
+                answers[0]["meta_info"] = counted((self.reached() - before).tolist())
                 answer = answers if len(answers) > 1 else answers[0]
         self.reply(json.dumps(answer))
 
@@ -89,6 +114,10 @@ class Handler(BaseHTTPRequestHandler):
         found: list[list[int]] = self.model.sampled(prompt, body["n"], body[length], sampling, noise).tolist()
         return found
 
+    def reached(self) -> np.ndarray:
+        """Steps so far, and those that accepted at least so many drafts, [DRAFTS + 1]."""
+        return np.array([self.model.steps, *self.model.accepted])
+
     def stated(self, text: list[int], start: int) -> list[list[tuple[float, int]]]:
         """The most probable tokens at every place from one on; of the first place of all, nothing is meant."""
         ids, at = np.array(text), np.arange(start, len(text))
@@ -99,10 +128,27 @@ class Handler(BaseHTTPRequestHandler):
         return [list(zip(*row, strict=True)) for row in zip(ranked.tolist(), order.tolist(), strict=True)]
 
 
+def counted(reached: list[float]) -> dict[str, Any]:
+    """SGLang's account of the steps of a request, from how many accepted at least so many drafts."""
+    steps, *accepted = map(int, reached)
+    return {
+        "spec_verify_ct": steps,
+        "spec_num_proposed_drafts": DRAFTS * steps,
+        "spec_num_correct_drafts": sum(accepted),
+        "spec_correct_drafts_histogram": [more - less for more, less in pairwise([steps, *accepted, 0])],
+    }
+
+
 @contextmanager
-def serving(model: TableModel, *, sglang: bool = False) -> Iterator[str]:
-    """A running server's address."""
-    own = {"model": model, "sglang": sglang, "noise": np.random.default_rng(0), "lock": threading.Lock()}
+def serving(
+    model: SpeculatingModel, *, sglang: bool = False, settings: Mapping[str, Any] = NO_SETTINGS
+) -> Iterator[str]:
+    """A running server's address.
+
+    settings: SGLang's, or the labels of what vLLM drafts with; none for a drafter of vLLM's own.
+    """
+    own = {"model": model, "sglang": sglang, "settings": settings}
+    own |= {"noise": np.random.default_rng(0), "lock": threading.Lock()}
     server = Listener(("127.0.0.1", 0), type("OwnHandler", (Handler,), own))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -15,12 +15,23 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY, generate_latest
 
+from mtpc.lab.servers.prometheus import parse
 from mtpc.metrics.draft_clock import DraftClock
+from mtpc.metrics.exporter import INFO, NO_INFO
 from mtpc.metrics.tally import Tally
 from vllm_mtpc import metrics
 
+DRAFTER = Path(__file__).parents[2] / "weights" / "byte-mtpc-hmm-n8"
 CONFIG: Any = SimpleNamespace(
-    parallel_config=SimpleNamespace(data_parallel_index=3), model_config=SimpleNamespace(served_model_name="chat")
+    speculative_config=SimpleNamespace(
+        model=DRAFTER,
+        num_speculative_tokens=5,
+        draft_sample_method="greedy",
+        draft_model_config=SimpleNamespace(model=str(DRAFTER), revision=None),
+    ),
+    additional_config={"mtpc": {"copy": True}},
+    parallel_config=SimpleNamespace(data_parallel_index=3),
+    model_config=SimpleNamespace(served_model_name="chat"),
 )
 
 
@@ -56,17 +67,29 @@ def test_what_is_counted_stands_on_the_page() -> None:
     metrics.export(CONFIG, DraftClock(None, metered=True), Tally(("english",)))
     while not (folder / "3.prom").exists():
         pass
-    line = 'mtpc_requests_total{engine="3",model_name="chat",vocabulary="english"} 0.0'
-    assert line in generate_latest(REGISTRY).decode()
+    page = generate_latest(REGISTRY).decode()
+    assert 'mtpc_requests_total{engine="3",model_name="chat",vocabulary="english"} 0.0' in page
+    (info,) = (sample for sample in parse(page) if sample.name == INFO)
+    assert info.value == 1
+    assert info.labels == {
+        "model_name": "chat",
+        "engine": "3",
+        "drafter": str(DRAFTER),
+        "method": "mtpc",
+        "num_drafts": "5",
+        "copy": "true",
+        "language": "none",
+        "draft_sample_method": "greedy",
+    }
 
 
 def test_several_processes_that_serve_the_page_have_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(metrics.PROMETHEUS_FOLDER, str(tmp_path))
-    monkeypatch.setattr(metrics, "Exporter", lambda *given: SimpleNamespace(start=lambda: pages.append(given[-1])))
+    monkeypatch.setattr(metrics, "Exporter", lambda *given: SimpleNamespace(start=lambda: pages.append(given[3:])))
     pages: list[Any] = []
     metrics.enable(SimpleNamespace(disable_log_stats=False))
     metrics.export(CONFIG, None, None)
-    assert pages == [None]
+    assert pages == [(None, NO_INFO)]
 
 
 @pytest.mark.parametrize("how", [None, signal.SIGTERM, signal.SIGKILL], ids=["", "SIGTERM", "SIGKILL"])

@@ -20,8 +20,8 @@ from mtpc.memory import check_drafter_memory
 from mtpc.methods import DrafterConfig, DraftMethod, method_of
 from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
-from mtpc.vocabulary.settings import open_vocabularies
-from mtpc.vocabulary.vocabularies import DraftVocabularies
+from mtpc.vocabulary.settings import open_vocabularies, parse_settings
+from mtpc.vocabulary.vocabularies import NONE, DraftVocabularies
 
 if TYPE_CHECKING:
     from mtpc.autoregressive.part import AutoregressivePart
@@ -213,6 +213,23 @@ def draft_vocabularies(
     if values:
         raise MTPCError(f"a draft vocabulary restricts the target's output head, but {folder} has its own.")
     return None
+
+
+def draft_language(values: Mapping[str, Any], folder: Path, config: DrafterConfig) -> str:
+    """Return the language whose draft vocabulary is used: its name, "auto", or "none" for the whole vocabulary.
+
+    Args:
+        values: The user's settings, see `open_vocabularies`.
+        folder: The drafter checkpoint.
+        config: Of the drafter.
+
+    Raises:
+        MTPCError: See `parse_settings`.
+    """
+    parsed = None
+    if config.autoregressive is not None and config.autoregressive.own_vocabulary is None:
+        parsed = parse_settings(values, folder)
+    return NONE if parsed is None else parsed[1].language
 
 
 def load_drafter(

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from mtpc.files.replacing import replacing
 from mtpc.metrics.draft_clock import DraftClock
@@ -26,6 +26,10 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mtpc_drafting_seconds": ("Time inside drafting calls.", ()),
     "mtpc_drafting_part_seconds": ("Time inside drafting calls, by part of the drafter.", (PART,)),
 }
+INFO = "mtpc_drafter_info"  # in vLLM; SGLang's ``/get_server_info`` has the same facts
+INFO_HELP = "1, in vLLM: what the server drafts with."
+INFO_LABELS = ("drafter", "method", "num_drafts", "copy", "language", "draft_sample_method")
+NO_INFO: Mapping[str, str] = {}
 Key = tuple[str, tuple[str, ...]]  # name of a metric and values of its labels
 
 
@@ -38,10 +42,16 @@ class Exporter:
         tally: Counts of drafts; None: they are not exported.
         page: File to write the metrics to, where another process serves the page; None: `prometheus_client` does that,
             for example with ``PROMETHEUS_MULTIPROC_DIR``.
+        info: Values of `INFO_LABELS`; none: the metric is not exported.
     """
 
     def __init__(
-        self, labels: Mapping[str, str], clock: DraftClock | None, tally: TallySource | None, page: Path | None
+        self,
+        labels: Mapping[str, str],
+        clock: DraftClock | None,
+        tally: TallySource | None,
+        page: Path | None,
+        info: Mapping[str, str] = NO_INFO,
     ) -> None:
         self.labels, self.clock, self.tally, self.page = dict(labels), clock, tally, page
         self.registry = CollectorRegistry()
@@ -50,6 +60,10 @@ class Exporter:
             for name, (what, by) in METRICS.items()
         }
         self.exported: dict[Key, float] = {}
+        if info:
+            names = [*self.labels, *INFO_LABELS]
+            gauge = Gauge(INFO, INFO_HELP, names, registry=self.registry, multiprocess_mode="max")
+            gauge.labels(**self.labels, **info).set(1)
         for name in () if tally is None else tally.names:  # start at 0: Prometheus ignores the first value of a series
             for metric in ("mtpc_drafts", "mtpc_requests", "mtpc_vocabulary_changes"):
                 self.counters[metric].labels(*self.labels.values(), name)

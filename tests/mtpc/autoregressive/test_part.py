@@ -15,7 +15,7 @@ from mtpc.errors import MTPCError
 from mtpc.files.config_json import read_config_file
 from mtpc.files.target import Target
 from mtpc.files.weights import WEIGHTS
-from mtpc.methods.drafter import draft_vocabularies, load_drafter, save_drafter
+from mtpc.methods.drafter import draft_language, draft_vocabularies, load_drafter, save_drafter
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
@@ -102,3 +102,12 @@ def test_an_own_head_takes_no_draft_vocabulary(tmp_path: Path) -> None:
     assert draft_vocabularies({"size": 3}, tmp_path, EXAMPLES["mtpc-ff"]().config) is None
     with pytest.raises(MTPCError, match=r"restricts the target's output head, but .* has its own\."):
         draft_vocabularies({"size": 3}, tmp_path, config)
+
+
+def test_the_language_of_the_draft_vocabulary_is_named_where_there_is_one(tmp_path: Path) -> None:
+    configs = {name: EXAMPLES[name]().config for name in ("fastmtp-llama", "subset-eagle", "mtpc-ff")}
+    (tmp_path / "vocabulary.json").write_text("")
+    for values, language in (({}, "auto"), ({"language": "french"}, "french"), ({"language": "none"}, "none")):
+        found = {name: draft_language(values, tmp_path, config) for name, config in configs.items()}
+        assert found == {"fastmtp-llama": language, "subset-eagle": "none", "mtpc-ff": "none"}
+    assert draft_language({}, tmp_path / "without", configs["fastmtp-llama"]) == "none"

@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 import mtpc
-from mtpc.lab.cli import bench, convert, corpus, distill, doctor, evaluate, inspect, plan, prove, target, train, vocab
+from mtpc.lab.cli import (
+    bench,
+    check_acceptance,
+    convert,
+    corpus,
+    distill,
+    doctor,
+    evaluate,
+    inspect,
+    plan,
+    prove,
+    target,
+    train,
+    vocab,
+)
 from mtpc.lab.cli.group import Group
 
 HELP = """Train, evaluate, benchmark and verify drafters for speculative decoding in vLLM and SGLang.
@@ -22,6 +36,7 @@ From text to a served drafter:
 6. `mtpc bench` measures the engine without it, with it, and with its own n-gram drafter.
 7. `mtpc plan` writes a configuration for this machine from these results.
 8. `mtpc prove URL` tests that the drafter does not change the server's output.
+9. `mtpc check-acceptance URL` tests that a server accepts as many draft tokens as it should.
 
 For a chat model, replace steps 1 to 3 with `mtpc target smollm2`, `mtpc distill` and `mtpc train fastmtp`.
 `mtpc vocab build` adds a draft vocabulary, `mtpc train --help` lists the draft methods, and `mtpc convert` converts a
@@ -48,6 +63,7 @@ app.command("inspect")(inspect.inspect)
 app.command("bench")(bench.bench)
 app.command("plan")(plan.plan)
 app.command("prove")(prove.prove)
+app.command("check-acceptance")(check_acceptance.check_acceptance)
 app.command("doctor")(doctor.doctor)
 
 

@@ -82,7 +82,12 @@ def generate_texts(
 
 @torch.inference_mode()
 def text_features(target: FrozenTarget, text: GeneratedText) -> TextFeatures:
-    """Return a text with the target's features, computed in one pass."""
+    """Return a text with the target's features, computed in one pass.
+
+    Args:
+        target: Frozen target.
+        text: The text.
+    """
     tokens = torch.tensor(text.tokens, device=target.device)
     features = target.features(tokens[None])
     return TextFeatures(tokens, features.hidden[0], features.logits[0], text.start)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated_json
-from mtpc.lab.prove.engine_api import SGLANG, VLLM, CompletionRequest, Post, TokenIds, TopLogprobs
+from mtpc.lab.prove.engine_api import INFORMATION, SGLANG, VLLM, CompletionRequest, Post, TokenIds, TopLogprobs
 from mtpc.lab.servers.connection import Connection, run_concurrently
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.prometheus import parse
@@ -58,7 +58,7 @@ class Client:
     def __init__(self, url: str, concurrency: int, on_response: Callable[[], None] = _ignore) -> None:
         self.url, self.concurrency, self.on_response = url.rstrip("/"), concurrency, on_response
         self.model = Server(self.url, []).model()
-        self.api = SGLANG if _responds(f"{self.url}/get_server_info") else VLLM
+        self.api = SGLANG if _responds(f"{self.url}{INFORMATION}") else VLLM
         self.unexpected = f"the response of {self.url} is not one of {self.api.name} with token ids"
 
     def complete(self, requests: Sequence[CompletionRequest], concurrency: int | None = None) -> Completions:

@@ -12,6 +12,9 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from mtpc.lab.cli.main import app
+from mtpc.lab.options.names import address
+
+NO_SERVER = "http://127.0.0.1:1"
 
 
 class Option(NamedTuple):
@@ -69,7 +72,7 @@ def least_line(words: tuple[str, ...], but: Option) -> list[str]:
     line = [*words]
     for option in options():
         if option.words == words and option.required and option.name != but.name:
-            line += option.given(f"a {option.name.strip('-')}")
+            line += option.given(NO_SERVER if option.info.callback is address else f"a {option.name.strip('-')}")
         elif option.words == words and option.required and not option.name and option.info is not but.info:
             line += ["an argument"]
     return line

@@ -136,7 +136,20 @@ def test_a_file_without_prompts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["corpus", "distill", "train", "evaluate", "convert", "vocab", "inspect", "bench", "doctor", "prove", "target"],
+    [
+        "corpus",
+        "distill",
+        "train",
+        "evaluate",
+        "convert",
+        "vocab",
+        "inspect",
+        "bench",
+        "doctor",
+        "prove",
+        "check-acceptance",
+        "target",
+    ],
 )
 def test_every_command_has_help(command: str) -> None:
     result = run(command, "--help")
@@ -159,6 +172,7 @@ def test_every_command_has_help(command: str) -> None:
         ["bench"],
         ["doctor"],
         ["prove"],
+        ["check-acceptance"],
         ["target", "bytes"],
         ["target", "smollm2"],
         ["vocab", "build"],
