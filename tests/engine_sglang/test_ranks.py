@@ -37,7 +37,7 @@ PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybr
 FILES = {"RECORDED_DRAFTS": "drafts", "STATED_DRAFTS": "stated", "MISSTATED_DRAFTS": "misstate"}  # of plugins
 LENGTH, ASKED = 24, 4
 RAY = "ray"
-OFTEN = ("hybrid", "hybrid, ray")
+OFTEN = ("hybrid, ray",)
 
 
 class Served(NamedTuple):

@@ -1,11 +1,17 @@
-"""Ranks in Ray's actors: sampled texts have the target's distribution, and a rank that dies ends the server.
+"""Ranks in Ray's actors: sampled texts have the target's distribution, and a rank that dies shows in `/health`.
 
 `--thorough` asks for these tests; texts and drafts of all draft methods are in `test_ranks`.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -36,3 +42,21 @@ def test_sampled_texts_have_the_targets_law(served: Served, misstated: bool) -> 
     table = cells(exact, list(PROMPT.encode()), sampling, SAMPLES)
     assert len(table) > 10
     assert (p_value(windows, table) < REJECT_BELOW) == misstated
+
+
+def test_a_rank_that_dies_fails_the_health_check(served: Served) -> None:
+    """SGLang's server goes on, and nothing answers; the last test, as the server is of no use afterwards."""
+    health = f"http://127.0.0.1:{served.server.port}/health"
+    assert urlopen(health, timeout=60).status == 200
+    os.kill(max(ranks(served.folder)), signal.SIGKILL)
+    with pytest.raises(HTTPError, match="503"):
+        urlopen(health, timeout=60)
+
+
+def ranks(folder: Path) -> Iterator[int]:
+    """The processes of the actors, whose variables name the folder."""
+    for title in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            is_a_rank = title.read_bytes().startswith(b"ray::SchedulerActor")
+            if is_a_rank and str(folder).encode() in title.with_name("environ").read_bytes():
+                yield int(title.parent.name)
