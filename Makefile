@@ -10,11 +10,14 @@ TARGET        ?= $(shell sed -n 's/^model: *//p' $(CONFIG))
 DRAFTER       ?= $(shell sed -n 's/^  model: *//p' $(CONFIG))
 CHAT_TARGET   ?= $(shell sed -n 's/^model: *//p' $(CHAT_CONFIG))
 CHAT_DRAFTER  ?= $(shell sed -n 's/^  model: *//p' $(CHAT_CONFIG))
+ENGINE        ?= vllm
+RAY_CONFIG    ?= serve_configs/ray/$(if $(filter sglang,$(ENGINE)),sglang/)byte.yaml
 DEMO_RAY      ?= --clients 32 --seconds 15
 BENCH         ?= --batch-sizes 1,2,4,8,16 --temperatures 0,1
 
 BIN           := $(abspath $(VENV))/bin
 SGLANG_BIN    := $(abspath $(SGLANG_VENV))/bin
+RAY_VENV      := $(abspath $(if $(filter sglang,$(ENGINE)),$(SGLANG_VENV),$(VENV)))
 MAKE_CHAT      = test -f $(CHAT_TARGET)/config.json || $(1)/mtpc target smollm2 $(CHAT_TARGET)
 PAIRS         := --pair $(TARGET) $(DRAFTER) --pair $(CHAT_TARGET) $(CHAT_DRAFTER)
 SGLANG_TESTS  := tests/sglang_cpu tests/sglang_mtpc tests/engine_sglang
@@ -34,7 +37,7 @@ env:
 	@scripts/make_env.sh
 
 env-ray:
-	@scripts/make_env.sh --ray
+	@VENV=$(RAY_VENV) scripts/make_env.sh --ray $(ENGINE)
 
 env-sglang:
 	@VENV=$(SGLANG_VENV) scripts/make_env.sh sglang
@@ -51,8 +54,8 @@ chat-target: env  ## the chat model of the demo, out of a package, into runs/
 demo: chat-target  ## serve a byte-level and a chat model without and with their drafters: completions and the speed-up
 	@$(BIN)/python scripts/demo.py $(PAIRS) --copying $(CHAT_TARGET) $(CHAT_DRAFTER)
 
-demo-ray: env-ray  ## Ray Serve: two replicas with the drafter under load, one is killed, then the drafter is exchanged
-	@PYTHONPATH=. LD_PRELOAD=$(wildcard $(abspath $(VENV))/lib/libiomp5.so) $(BIN)/python -m benchmarks.ray_serve $(DEMO_RAY)
+demo-ray: env-ray  ## Ray Serve (ENGINE=vllm or sglang): two replicas with the drafter under load, one is killed, then the drafter is exchanged
+	@PYTHONPATH=. LD_PRELOAD=$(wildcard $(RAY_VENV)/lib/libiomp5.so) $(RAY_VENV)/bin/python -m benchmarks.ray_serve --config $(RAY_CONFIG) $(DEMO_RAY)
 
 demo-sglang: env-sglang  ## the same with SGLang
 	@$(call MAKE_CHAT,$(SGLANG_BIN))

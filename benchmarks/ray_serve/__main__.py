@@ -26,7 +26,7 @@ from rich.table import Table
 from benchmarks.arguments import one_sentence
 from benchmarks.ray_serve.clients import TOKENS, Clients, Tally, check
 from benchmarks.ray_serve.cluster import Cluster, Replica, cluster, read_config
-from benchmarks.ray_serve.load import DRAFTED, PLAIN, add_arguments, clients_of, drafted_model
+from benchmarks.ray_serve.load import DRAFTED, PLAIN, add_arguments, clients_of, drafter_setting
 
 
 class Phase(NamedTuple):
@@ -89,10 +89,10 @@ def names_of(replicas: list[Replica]) -> set[str]:
 
 def exchange_drafter(served: Cluster, folder: Path) -> None:
     """Deploy the drafter out of another directory: a copy, so that texts can be compared."""
-    speculation = drafted_model(served.config)["engine_kwargs"]["speculative_config"]
+    settings, key = drafter_setting(served.config)
     new = folder / "new-drafter"
-    shutil.copytree(speculation["model"], new, dirs_exist_ok=True)
-    speculation["model"] = str(new.resolve())
+    shutil.copytree(settings[key], new, dirs_exist_ok=True)
+    settings[key] = str(new.resolve())
     served.deploy()
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 import ray
+import torch
 import yaml
 from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
 
@@ -22,6 +23,7 @@ from mtpc.lab.servers.server import free_port
 VARIABLES = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
 RUNNING, GONE = "RUNNING", ("STOPPING", "STOPPED")
 START_UP = 900.0  # seconds
+DEVICES = 8  # GPUs that Ray is told of where there are none: SGLang asks for one for each rank, on a CPU too
 
 
 class Replica(NamedTuple):
@@ -33,7 +35,7 @@ class Replica(NamedTuple):
 
     @property
     def memory(self) -> float:
-        """Resident memory of the replica and of the engine that it started, MB."""
+        """Resident memory of the replica and of its child processes, MB; SGLang's schedulers are Ray's children."""
         own = psutil.Process(self.process)
         return sum(process.memory_info().rss for process in (own, *own.children(recursive=True))) / 1e6
 
@@ -63,7 +65,7 @@ class Cluster:
             deployment["replicas"]
             for application in self.applications().values()
             for name, deployment in application["deployments"].items()
-            if name == f"LLMServer:{model}"
+            if name.partition(":")[2] == model  # after the name of the engine's class
         )
         return [
             Replica(replica["replica_id"], replica["state"], replica.get("pid", 0))
@@ -122,6 +124,7 @@ def cluster(config: dict[str, Any]) -> Iterator[Cluster]:
         include_dashboard=True,
         dashboard_host="127.0.0.1",
         dashboard_port=free_port(),
+        num_gpus=None if torch.cuda.is_available() else DEVICES,
         object_store_memory=200_000_000,
         log_to_driver=False,
         logging_level=logging.ERROR,

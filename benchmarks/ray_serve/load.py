@@ -12,7 +12,7 @@ from benchmarks.ray_serve.cluster import Cluster
 from mtpc.lab.text.prompts import SHIPPED, read_prompts
 
 ROOT = Path(__file__).parents[2]
-DRAFTED, PLAIN = "byte", "byte-without-drafter"  # models of serve_configs/ray/byte.yaml
+DRAFTED, PLAIN = "byte", "byte-without-drafter"  # models of each byte.yaml in serve_configs/ray
 
 
 def add_arguments(parser: argparse.ArgumentParser, out: Path) -> None:
@@ -28,6 +28,14 @@ def drafted_model(config: dict[str, Any]) -> dict[str, Any]:
     """What applications say of the model with the drafter."""
     models = (model for application in config["applications"] for model in application["args"]["llm_configs"])
     return next(model for model in models if model["model_loading_config"]["model_id"] == DRAFTED)
+
+
+def drafter_setting(config: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Where applications name the drafter's directory: settings of either engine, and the key in them."""
+    kwargs = drafted_model(config)["engine_kwargs"]
+    if "speculative_config" in kwargs:
+        return kwargs["speculative_config"], "model"
+    return kwargs, "speculative_draft_model_path"
 
 
 def clients_of(served: Cluster, given: argparse.Namespace) -> Clients:

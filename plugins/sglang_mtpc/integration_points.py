@@ -9,8 +9,10 @@ a drafter.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator
-from typing import get_args
+from importlib.util import find_spec
+from typing import Any, get_args
 
 from mtpc.autoregressive.kinds import LayerType
 from mtpc.methods import DrafterConfig
@@ -30,6 +32,7 @@ KINDS = {kind: f"an autoregressive part with {kind} layers" for kind in get_args
 REQUEST_TOKENS = "draft vocabularies by language, prompt lookup or a text part"
 STATE = "a state between the target's layers"
 LENGTHS, TIMED = "adaptive draft length or prompt lookup, with an autoregressive part", "adaptive draft length"
+RAY, RAY_ENGINE = "schedulers in Ray actors", "sglang.srt.ray.engine"
 NATIVE_GROUPS = {START, SAMPLING, WORKER, NATIVE, REQUEST_TOKENS}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
@@ -389,6 +392,11 @@ TABLE = (
         STATE, f"{_SRT}.models.llama", "LlamaForCausalLM.set_eagle3_layers_to_capture", "self layer_ids",
         "called", "makes a target return the state between layers that a drafter reads; here a Llama",
     ),
+    IntegrationPoint(
+        RAY, RAY_ENGINE, "_create_scheduler_actor", "* server_args",
+        "hooked", "makes the actor of a scheduler load plugins",
+    ),
+    IntegrationPoint(RAY, f"{_SRT}.plugins", "load_plugins", "", "called", "loads the plugins in that actor"),
 )  # fmt: skip
 
 
@@ -419,11 +427,25 @@ def groups_used(config: DrafterConfig, device: str, vocabularies: bool, copies: 
     return used
 
 
+def ray_groups(settings: Any) -> set[str]:
+    """Return the groups of the table that schedulers in Ray actors use; none without Ray, which SGLang reports itself.
+
+    Args:
+        settings: SGLang's server arguments as resolved so far.  Ray Serve leaves ``use_ray`` out.
+    """
+    is_used = settings.use_ray or RAY_ENGINE in sys.modules
+    return {RAY} if is_used and find_spec("ray") is not None else set()
+
+
 def problems(groups: Collection[str]) -> Iterator[str]:
     """Yield one sentence for each line of these groups that does not hold in the installed SGLang."""
     return mismatches((line for line in TABLE if line.group in groups), FIX)
 
 
 def check() -> list[CheckResult]:
-    """Return the findings of `mtpc doctor`: every line of the table, checked against the installed SGLang."""
-    return check_results("sglang", TABLE, FIX)
+    """Return the findings of `mtpc doctor`: every line of the table, checked against the installed SGLang.
+
+    Without Ray, SGLang's engine for Ray cannot be imported; its lines are left out.
+    """
+    has_ray = find_spec("ray") is not None
+    return check_results("sglang", (line for line in TABLE if has_ray or line.group != RAY), FIX)

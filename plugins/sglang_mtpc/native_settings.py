@@ -24,7 +24,6 @@ FIXED: Mapping[str, Any] = {
     "enable_pdmux": False,
     "pp_size": 1,
     "speculative_adaptive": False,
-    "use_ray": False,  # SGLang does not load plugins in Ray actors
 }
 
 
@@ -59,7 +58,8 @@ def check_native(settings: Any, target: Callable[[], Any]) -> None:
         for key, expected in FIXED.items():
             if (value := getattr(settings, key, expected)) != expected:
                 raise MTPCError(f"{flag(key)} is {value!r}, but with a draft vocabulary it must be {expected!r}.")
-    for problem in integration_points.problems(integration_points.NATIVE_GROUPS):
+    used = integration_points.NATIVE_GROUPS | integration_points.ray_groups(settings)
+    for problem in integration_points.problems(used):
         raise MTPCError(problem)
 
 

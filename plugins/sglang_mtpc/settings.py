@@ -41,7 +41,6 @@ FIXED = {
     "enable_unified_memory": False,  # translates slots, which `run_loop` does not
     "enable_watermark": False,
     "pp_size": 1,
-    "use_ray": False,  # SGLang does not load plugins in Ray actors
 }
 POSITIVE = ("tp_size", "max_running_requests")
 FIXED_FOR_TEXT = {"speculative_eagle_topk": 1}  # with a text part, likewise
@@ -97,7 +96,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
         config.autoregressive.check_ranks(settings.tp_size, folder)
     reads_tokens = copied or method.reads_text
     used = integration_points.groups_used(config, settings.device, vocabularies is not None, reads_tokens)
-    for problem in integration_points.problems(used):
+    for problem in integration_points.problems(used | integration_points.ray_groups(settings)):
         raise MTPCError(problem)
     used_if = {
         MAP_SETTING: config.autoregressive is not None or not values,

@@ -11,7 +11,7 @@ from sglang.srt.arg_groups.resolution_hooks import register_resolution_hook
 from mtpc.errors import MTPCError, await_child_message, exits_with_message, show_messages
 from mtpc.files.hub import local_folder
 from mtpc.serving.after_import import after_import
-from sglang_mtpc import native_settings
+from sglang_mtpc import native_settings, ray_actors
 from sglang_mtpc.settings import check_settings, is_ours
 
 PACKAGE = "sglang_mtpc"
@@ -19,9 +19,10 @@ STAGE = "handle_speculative_decoding"  # stage of SGLang's resolution; nothing r
 
 
 def install() -> None:
-    """Register the check before SGLang's handling of speculative settings, and hook its choice of a worker."""
+    """Register the check before SGLang handles speculative settings; hook its choice of a worker and its Ray actors."""
     register_resolution_hook(STAGE)(check_first)
     native_settings.install()
+    ray_actors.install()
     after_import("sglang.srt.managers.scheduler", install_scheduler)
 
 

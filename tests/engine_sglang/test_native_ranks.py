@@ -14,6 +14,7 @@ from tests.engine_sglang.reference import JointReference
 from tests.engine_sglang.test_ranks import (
     ASKED,
     LENGTH,
+    RAY,
     VOCABULARY,
     ask_for_sampled_texts,
     recorded,
@@ -27,7 +28,8 @@ from tests.support.two_ranks import assert_ranks_draft_the_same
 pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 
 
-def test_a_layer_of_sglangs_own_drafts_by_language_and_alike_on_both_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["", RAY])
+def test_a_layer_of_sglangs_own_drafts_by_language_and_alike_on_both_ranks(way: str, tmp_path: Path) -> None:
     """An EAGLE layer, as a chain that is drawn."""
     target = make_target(tmp_path / "target", seed=3)
     layer, words = make_eagle(tmp_path / "eagle", target, sglang=True), token_map(tmp_path)
@@ -37,9 +39,8 @@ def test_a_layer_of_sglangs_own_drafts_by_language_and_alike_on_both_ranks(tmp_p
     assert vocabularies is not None
     letters, capitals, *_ = (set(ids.tolist()) for ids in vocabularies.ids)
     own = Counter[bool]()
-    with serving(
-        target, tmp_path, *how, "--speculative-draft-model-path", str(layer), "--speculative-token-map", words
-    ) as server:
+    drafter = ("--speculative-draft-model-path", str(layer), "--speculative-token-map", words)
+    with serving(target, tmp_path, *how, *drafter, way=way) as server:
         for prompt in in_two_languages(2 * ASKED):
             answer = server.generate(prompt, max_new_tokens=LENGTH, ignore_eos=True)
             assert answer["output_ids"] == exact.greedy(list(prompt.encode()), LENGTH)

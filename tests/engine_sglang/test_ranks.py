@@ -3,15 +3,15 @@
 Their text is the same, and so are the drafts on both, though the
 second one's states are off by an ulp.
 
-Other draft methods are served where `--thorough` asks for them.  Few requests: two ranks on two cores wait for each
-other busily.
+Processes of SGLang's own, and Ray's actors: all draft methods where `--thorough` asks for them.  Few requests: two
+ranks on two cores wait for each other busily.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,21 +19,25 @@ import pytest
 
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc.token_map import vocabulary_values
+from tests.engine.cluster import cluster
 from tests.engine.conftest import Models
 from tests.engine.prompts import in_two_languages, prompts
 from tests.engine.server import alone
 from tests.engine_sglang.conftest import LARGE, SYNCHRONOUS
 from tests.engine_sglang.loop import SteppedLoop
 from tests.engine_sglang.reference import JointReference
-from tests.engine_sglang.server import RANKS, SGLangServer, drafting
+from tests.engine_sglang.server import CORES, RANKS, SGLangServer, drafting
 from tests.support.on_ranks import METHODS, SIZE, VOCABULARY, each
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
 pytestmark = pytest.mark.engine
 SUPPORT = Path(__file__).parents[1] / "support"
-PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybrid")]
+PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybrid", "misstated_draft")]
+FILES = {"RECORDED_DRAFTS": "drafts", "STATED_DRAFTS": "stated", "MISSTATED_DRAFTS": "misstate"}  # of plugins
 LENGTH, ASKED = 24, 4
+RAY = "ray"
+OFTEN = ("hybrid, ray",)
 
 
 class Served(NamedTuple):
@@ -54,26 +58,38 @@ def token_map(folder: Path) -> str:
 
 
 @contextmanager
-def serving(target: Path, folder: Path, *arguments: str) -> Iterator[SGLangServer]:
-    """On two ranks."""
-    variables = {"RECORDED_DRAFTS": str(folder / "drafts"), "STATED_DRAFTS": str(folder / "stated")}
-    with (
-        alone(),
-        SGLangServer(target, folder / "log", *LARGE, *RANKS, *arguments, path=PLUGINS, variables=variables) as server,
-    ):
-        yield server
+def serving(target: Path, folder: Path, *arguments: str, way: str = "") -> Iterator[SGLangServer]:
+    """On two ranks; way: `RAY` for a cluster of their own, whose processes have the variables of the plugins."""
+    variables = {name: str(folder / file) for name, file in FILES.items()}
+    with ExitStack() as stack:
+        stack.enter_context(alone())
+        if way == RAY:
+            nodes = stack.enter_context(cluster())
+            nodes.start(2, PLUGINS, variables | CORES)
+            variables, arguments = variables | nodes.variables, (*arguments, "--use-ray")
+        log = folder / "log"
+        yield stack.enter_context(
+            SGLangServer(target, log, *LARGE, *RANKS, *arguments, path=PLUGINS, variables=variables)
+        )
 
 
-@pytest.fixture(scope="module", params=each(("hybrid",)))
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@contextmanager
+def drafted(method: str, folder: Path, way: str) -> Iterator[Served]:
     """The server of a drafter."""
-    folder = tmp_path_factory.mktemp("ranks")
-    models, file = METHODS[request.param[0]](folder)
+    models, file = METHODS[method](folder)
     words = "?adaptive=false" if file is None else f"{file}?size={SIZE}&adaptive=false"
     mapped = (*((SYNCHRONOUS,) if file is not None else ()), "--speculative-token-map", words)
     arguments = drafting(models.drafter, "--speculative-num-steps", str(models.drafts), *mapped)
-    with serving(models.target, folder, *arguments) as server:
+    with serving(models.target, folder, *arguments, way=way) as server:
         yield Served(server, models, words, folder)
+
+
+@pytest.fixture(scope="module", params=each(OFTEN, ("", RAY)))
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Each drafter's in turn."""
+    method, way = request.param
+    with drafted(method, tmp_path_factory.mktemp("ranks"), way) as made:
+        yield made
 
 
 def recorded(folder: Path, name: str) -> list[list[int]]:

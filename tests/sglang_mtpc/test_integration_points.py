@@ -79,6 +79,7 @@ USED = {  # of each group but the start's: the shapes of drafters that a line of
     integration_points.REQUEST_TOKENS: ({"parallel", "autoregressive", "both"}, set()),
     integration_points.LENGTHS: ({"autoregressive", "both"}, set()),
     integration_points.TIMED: ({"parallel", "autoregressive", "both"}, set()),
+    integration_points.RAY: (set(), set()),
 }
 
 
@@ -130,6 +131,14 @@ def test_a_drafter_is_refused_before_an_engine_process_exists(
     assert resolved(target, path, str(drafter)).speculative_algorithm == "MTPC"
     with pytest.raises(MTPCError, match="is expected; install an SGLang version"):
         resolved(target, path, str(fastmtp), algorithm="FASTMTP")
+
+
+def test_doctor_does_not_ask_for_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = WRONG._replace(group=integration_points.RAY)
+    monkeypatch.setattr(integration_points, "TABLE", [gone])
+    assert [finding.ok for finding in integration_points.check()] == [False]
+    monkeypatch.setattr(integration_points, "find_spec", lambda name: None)
+    assert integration_points.check() == []
 
 
 @pytest.mark.usefixtures("unregistered")

@@ -73,7 +73,6 @@ def test_all_else_is_sglangs(target: Path, layer: tuple[str, str], token_map: st
         ("?language=klingon", (), "unknown language 'klingon'"),
         ("", ("--enable-multi-layer-eagle",), "--enable-multi-layer-eagle is True"),
         ("", ("--pp-size", "2"), "--pp-size is 2"),
-        ("", ("--use-ray",), "--use-ray is True"),
     ],
 )
 def test_wrong_settings(

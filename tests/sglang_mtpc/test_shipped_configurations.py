@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from sglang.srt.arg_groups import memory_hook
 from sglang.srt.arg_groups.overrides import resolving_view
 from sglang.srt.runtime_context import override_platform
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("loaded")
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "serve_configs" / "sglang").glob("*.yaml"))
 CONFIGS += [EXAMPLES / "serve_sglang.sh", EXAMPLES / "offline_sglang.py"]
+OVER_RAY = sorted((ROOT / "serve_configs" / "ray" / "sglang").glob("*.yaml"))
 CUDA = {"is_cuda": True, "has_flashinfer": True}
 # What SGLang asks of a machine, and the attention that it then takes for chains; for trees it takes flashinfer.
 MACHINES: dict[str, tuple[dict[str, bool], str]] = {
@@ -80,3 +82,15 @@ def test_it_is_taken(config: Path, machine: str, root: Path, monkeypatch: pytest
     )
     monkeypatch.setattr(served, "get_schedule", lambda: found)
     assert served.adapts() == (device == "cpu")
+
+
+@pytest.mark.parametrize("config", OVER_RAY, ids=lambda config: config.stem)
+def test_sglangs_engine_takes_an_application_of_ray(config: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    text = config.read_text().replace("/models/smollm2\n", "runs/smollm2\n").replace("/models", "weights")
+    (application,) = yaml.safe_load(text)["applications"]
+    for model in application["args"]["llm_configs"]:
+        given = ServerArgs(**model["engine_kwargs"], device="cpu")
+        given.resolve_once()
+        found: Any = resolving_view(given)
+        assert found.speculative_algorithm == model["engine_kwargs"]["speculative_algorithm"]

@@ -31,7 +31,6 @@ SGLANG_SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
     "a token map": (("--speculative-token-map", "map.pt"), "--speculative-token-map is 'map.pt'"),
     "a draft window": (("--speculative-draft-window-size", "64"), "must be None"),
     "pipeline parallelism": (("--pp-size", "2"), "--pp-size is 2"),
-    "actors of Ray": (("--use-ray",), "--use-ray is True"),
     "hidden states": (("--enable-return-hidden-states",), "--enable-return-hidden-states is True"),
     "unified memory": (("--enable-unified-memory",), "--enable-unified-memory is True"),
     "logit processors": (("--enable-custom-logit-processor",), "--enable-custom-logit-processor is True"),

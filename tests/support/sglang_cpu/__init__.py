@@ -7,6 +7,7 @@ does not load alongside a CPU build of torch.  The shim has these modules:
 - `image_operators` lets torchvision be imported.
 - `attention` computes attention over draft trees, and over all requests of a step at once.
 - `draft_attention`, `kernels` and `streams` are what SGLang's draft workers and overlapping steps need.
+- `device` is what its schedulers in Ray's actors need.
 - `linear` lays out weights for the processor.
 
 ``scripts/make_env.sh`` makes environments without a GPU call `activate` at the start of Python.  The shim is installed
@@ -31,6 +32,7 @@ CPU_MODULES = {
     "sglang.srt.layers.attention.torch_native_backend": "attention",
     "sglang.srt.layers.quantization.unquant": "linear",
     "sglang.srt.managers.overlap_utils": "streams",
+    "sglang.srt.managers.scheduler": "device",
     "sglang.srt.speculative.draft_utils": "draft_attention",
 }
 
