@@ -53,7 +53,7 @@ def check_native(speculative: Any, target: Any, additional: Any, pipeline_stages
         raise MTPCError(f"{name} is for the methods {', '.join(METHODS)} with an output head, not for {method!r}.")
     for key in (ADAPTIVE, COST):
         if key in settings.model_fields_set and not copies:
-            raise MTPCError(f"{name}.{key} requires prompt lookup beside {method!r}: add {COPY!r}: true or remove it.")
+            raise MTPCError(f"{name}.{key} requires prompt lookup with {method!r}: add {COPY!r}: true or remove it.")
     vocab_size, draft = target_of(target).vocab_size, speculative.draft_model_config
     restricts = open_vocabularies(vocabulary_values(additional), Path(draft.model), vocab_size) is not None
     if not restricts and not copies:
@@ -91,7 +91,7 @@ def check_native_runner(vllm_config: Any) -> None:
     """Check what vLLM decides after `check_native`: the model runner and asynchronous scheduling.
 
     Args:
-        vllm_config: vLLM's complete ``VllmConfig``; one without prompt lookup beside vLLM's own drafter passes.
+        vllm_config: vLLM's complete ``VllmConfig``; one without prompt lookup or with a drafter of this project passes.
 
     Raises:
         MTPCError: A setting of additional-config does not fit the chosen runner or scheduling.

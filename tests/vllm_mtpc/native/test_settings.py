@@ -46,8 +46,8 @@ def test_without_the_section_anything_passes(target: Path, eagle: Path) -> None:
     ("changes", "settings", "part"),
     [
         ({"store": 5}, {}, "additional-config mtpc.store requires prompt lookup"),
-        ({"adaptive": True}, {}, "additional-config mtpc.adaptive requires prompt lookup beside 'eagle'"),
-        ({"step_cost": {}}, {}, "additional-config mtpc.step_cost requires prompt lookup beside 'eagle'"),
+        ({"adaptive": True}, {}, "additional-config mtpc.adaptive requires prompt lookup with 'eagle'"),
+        ({"step_cost": {}}, {}, "additional-config mtpc.step_cost requires prompt lookup with 'eagle'"),
         ({"copy": True}, {"disable_padded_drafter_batch": True}, "disable_padded_drafter_batch is True"),
         ({"vocabulary": "gone.json"}, {}, "gone.json"),
         ({"language": "klingon"}, {}, "unknown language 'klingon'"),
