@@ -28,8 +28,8 @@ from tests.support.random_native import make_draft_model, make_eagle, make_eagle
 
 pytestmark = pytest.mark.engine
 VOCABULARY, DRAFTS, LENGTH, SAMPLES = 258, 3, 24, 300
-SAMPLING = Sampling(temperature=0.9)
-SAMPLINGS = [SAMPLING, Sampling(0.6, 20, 0.9)]
+SAMPLING = Sampling(temperature=0.5)  # on Model Runner V2: few likely windows, so that few samples tell much
+SAMPLINGS = [Sampling(temperature=0.9), Sampling(0.6, 20, 0.9)]
 
 
 class Case(NamedTuple):

@@ -14,11 +14,12 @@ from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 
 from mtpc.draft import Mode
 from mtpc.draft_length.budget import DraftBudget
-from mtpc.errors import exits_with_message
+from mtpc.errors import MTPCError, exits_with_message
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.prompt_lookup.table import CopyTable
+from mtpc.serving.settings import COPY
 from vllm_mtpc import metrics
-from vllm_mtpc.additional_config import draft_settings, uses_prompt_lookup
+from vllm_mtpc.additional_config import SECTION, draft_settings, uses_prompt_lookup
 from vllm_mtpc.native.head import NativeHead, restricted_head
 from vllm_mtpc.native.settings import native_vocabularies
 from vllm_mtpc.ranks import check_ranks
@@ -63,7 +64,8 @@ class NativeProposer(SpecDecodeBaseProposer):
             proposer: vLLM's.
 
         Raises:
-            MTPCError: Ranks differ, a file is wrong, or the output head cannot be restricted, see `NativeHead`.
+            MTPCError: Ranks differ, a file is wrong, the output head cannot be restricted (see `NativeHead`), or
+                prompt lookup cannot join the proposer's loop.
         """
         check_ranks(proposer.vllm_config)
         proposer.__class__ = type(cls.__name__, (cls, type(proposer)), {})
@@ -86,6 +88,11 @@ class NativeProposer(SpecDecodeBaseProposer):
         config, longest = self.vllm_config, self.num_speculative_tokens
         if not uses_prompt_lookup(config.additional_config):
             return
+        if super().propose.__func__ is not SpecDecodeBaseProposer.propose:  # it need not call `_sample_draft_tokens`
+            raise MTPCError(
+                f"additional-config {SECTION}.{COPY} is not for {config.speculative_config.draft_model_config.model}, "
+                f"which has a draft loop of its own on the V1 model runner: remove it."
+            )
         table = CopyTable.of(Path(config.speculative_config.draft_model_config.model))
         settings, tokenizer = draft_settings(config.additional_config), config.model_config.tokenizer
         budget = DraftBudget(longest, longest)

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 from vllm.v1.spec_decode.eagle import EagleProposer
+from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 
 from mtpc.draft_length.cost import Sampling
+from mtpc.errors import MTPCError
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.prompt_lookup.request import CopyRequest, batch_proposals
 from mtpc.prompt_lookup.table import CopyTable
@@ -61,7 +63,7 @@ class Loop(EagleProposer):
         """VLLM's."""
         return sampled[:, 0], torch.ones(len(sampled))
 
-    def propose(self, *, num_speculative_tokens: int, sampling_metadata: Any, **_: Any) -> Tensor:
+    def loop(self, *, num_speculative_tokens: int, sampling_metadata: Any, **_: Any) -> Tensor:
         """VLLM's loop."""
         self.passes.append(num_speculative_tokens)
         drafts = [
@@ -78,6 +80,7 @@ class Loop(EagleProposer):
 @pytest.fixture
 def proposer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes one that has been extended; see `Loop`."""
+    monkeypatch.setattr(SpecDecodeBaseProposer, "propose", Loop.loop)
     monkeypatch.setattr(native, "check_ranks", lambda config: None)
     monkeypatch.setattr(native, "native_vocabularies", lambda config: None)
     monkeypatch.setattr(native, "get_tensor_model_parallel_rank", lambda: 0)
@@ -171,6 +174,12 @@ def test_where_all_is_copied_the_model_drafts_nothing(proposer: Any, ranks: int,
     if not expected:
         assert drafts == [[2, 3, 5, 1]] * 3
         assert made.take_last_draft_probs() is None
+
+
+def test_a_loop_of_another_kind_is_refused(proposer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EagleProposer, "propose", lambda self: None, raising=False)
+    with pytest.raises(MTPCError, match=r"mtpc.copy is not for drafter, which has a draft loop of its own"):
+        proposer(adaptive=False)
 
 
 def test_steps_and_drafts_are_timed(proposer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
