@@ -29,7 +29,7 @@ from tests.support.random_native import make_draft_model, make_eagle, make_eagle
 pytestmark = pytest.mark.engine
 VOCABULARY, DRAFTS, LENGTH, SAMPLES = 258, 3, 24, 300
 SAMPLING = Sampling(temperature=0.5)  # on Model Runner V2: few likely windows, so that few samples tell much
-SAMPLINGS = [Sampling(temperature=0.9), Sampling(0.6, 20, 0.9)]
+SAMPLINGS = [Sampling(temperature=0.9), Sampling(temperature=1.0, top_k=100)]
 
 
 class Case(NamedTuple):
@@ -204,6 +204,8 @@ def test_drafts_on_the_v1_runner_are_those_of_the_mixture(on_v1: OnV1) -> None:
 def test_languages_and_temperatures_in_one_batch(on_v1: OnV1, honest: bool) -> None:
     """Where drafts are misstated, what is said of a prompt has not the target's distribution."""
     served = on_v1.served
+    if on_v1.method == "mtp" and not honest:
+        pytest.skip("a random layer is not worth its time, so nothing is drafted that could be misstated")
     switch, prompts = served.folder / "misstate", asked_of(served.exact)[:2]
     if not honest:
         switch.touch()

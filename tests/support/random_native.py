@@ -50,6 +50,7 @@ def make_eagle3(folder: Path, target: Path, layers: list[int], tokens: list[int]
     tensors["d2t"] = chosen - torch.arange(len(tokens))
     tensors["t2d"] = torch.isin(torch.arange(config["vocab_size"]), chosen)
     config |= {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": len(tokens)}
+    config["eagle_aux_hidden_state_layer_ids"] = layers
     config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": layers, "use_aux_hidden_state": True}
     return _write(folder, config, tensors)
 
