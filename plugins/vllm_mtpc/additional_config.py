@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field
 
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
-from mtpc.methods import DrafterConfig
 from mtpc.prompt_lookup.match import REACH
 from mtpc.serving.settings import ADAPTIVE, COPY, COST, DraftSettings
 
@@ -101,12 +100,12 @@ def draft_settings(additional: Any) -> VLLMDraftSettings:
     return validated(AdditionalConfig, additional, "additional-config").mtpc
 
 
-def v1_uses_prompt_lookup(additional: Any, config: DrafterConfig, async_scheduling: bool, on_cpu: bool) -> bool:
+def v1_uses_prompt_lookup(additional: Any, own_drafts: int, async_scheduling: bool, on_cpu: bool) -> bool:
     """Return whether prompt lookup drafts as well on the V1 runner, which needs sampled tokens on the host.
 
     Args:
         additional: vLLM's additional-config.
-        config: The drafter's configuration.
+        own_drafts: Draft tokens that the drafter makes itself at most; 0: it only does prompt lookup.
         async_scheduling: Whether vLLM schedules a step before the tokens of the preceding one are on the host.
         on_cpu: Whether the target runs on a CPU, where drafts of every drafter may have any length.
 
@@ -114,7 +113,7 @@ def v1_uses_prompt_lookup(additional: Any, config: DrafterConfig, async_scheduli
         MTPCError: A setting requires synchronous scheduling, or requires drafts of variable length where all drafts
             have K tokens.
     """
-    copy, length_keys = uses_prompt_lookup(additional, not config.own_drafts), _draft_length_keys(additional)
+    copy, length_keys = uses_prompt_lookup(additional, not own_drafts), _draft_length_keys(additional)
     for key, needed in ((COPY, copy), (COST, COST in length_keys)):
         if needed and async_scheduling:
             raise MTPCError(f"additional-config {SECTION}.{key} requires --no-async-scheduling on the V1 model runner.")
@@ -132,28 +131,28 @@ def _draft_length_keys(additional: Any) -> set[str]:
     return settings.model_fields_set & ({COST, ADAPTIVE} if settings.adaptive else {COST})
 
 
-def v2_uses_prompt_lookup(additional: Any, config: DrafterConfig, drafts: int, folder: Path) -> bool:
+def v2_uses_prompt_lookup(additional: Any, own_drafts: int, drafts: int, folder: Path) -> bool:
     """Return whether prompt lookup drafts as well on Model Runner V2, where all drafts have K tokens.
 
     Args:
         additional: vLLM's additional-config.
-        config: The drafter's configuration.
+        own_drafts: Draft tokens that the drafter makes itself at most; 0: it only does prompt lookup.
         drafts: ``num_speculative_tokens``, K.
         folder: The drafter checkpoint, for messages.
 
     Raises:
         MTPCError: A setting requires the V1 runner, which has drafts of variable length and keeps tokens on the host.
     """
-    copy = uses_prompt_lookup(additional, not config.own_drafts)
+    copy = uses_prompt_lookup(additional, not own_drafts)
     v1 = "the V1 model runner (VLLM_USE_V2_MODEL_RUNNER=0)"
     wrong = dict.fromkeys(sorted(_draft_length_keys(additional)), "has drafts of variable length")
     if STORE in draft_settings(additional).model_fields_set:
         wrong[STORE] = "keeps outputs on the host"
     for key, why in wrong.items():
         raise MTPCError(f"additional-config {SECTION}.{key} requires {v1}, which {why}.")
-    if copy and 0 < config.own_drafts < drafts:
+    if copy and 0 < own_drafts < drafts:
         raise MTPCError(
-            f"num_speculative_tokens is {drafts}, but {folder} drafts {config.own_drafts} tokens: only {v1} continues "
+            f"num_speculative_tokens is {drafts}, but {folder} drafts {own_drafts} tokens: only {v1} continues "
             f"them with prompt lookup."
         )
     return copy

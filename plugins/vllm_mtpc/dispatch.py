@@ -10,7 +10,7 @@ from typing import Any
 from mtpc.errors import MTPCError
 from mtpc.files.hub import local_folder
 from mtpc.methods import DrafterConfig, DraftMethod, draft_methods, method_of
-from vllm_mtpc.additional_config import vocabulary_values
+from vllm_mtpc.additional_config import draft_settings
 
 MODEL = "vllm_mtpc.model:DrafterForCausalLM"
 RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
@@ -115,6 +115,26 @@ def install_v1(eagle: Any) -> None:
     eagle.EagleProposer.__new__ = staticmethod(choose)
 
 
+def install_native_v1(base_proposer: Any) -> None:
+    """Wrap ``SpecDecodeBaseProposer.load_model``, after which a proposer of vLLM's becomes a `NativeProposer` as well.
+
+    Args:
+        base_proposer: vLLM's module ``vllm.v1.spec_decode.llm_base_proposer``.
+    """
+    base = base_proposer.SpecDecodeBaseProposer
+    original = base.load_model
+
+    @functools.wraps(original)
+    def load_model(self: Any, target_model: Any, *others: Any, **named: Any) -> None:
+        original(self, target_model, *others, **named)
+        if draft_settings(self.vllm_config.additional_config).model_fields_set and not serves(self.vllm_config):
+            from vllm_mtpc.native.v1 import NativeProposer
+
+            NativeProposer.begin(self)
+
+    base.load_model = load_model
+
+
 def install_runner_v2(runner: Any) -> None:
     """Wrap ``GPUModelRunner.load_model``: request auxiliary hidden states from the target if the drafter reads one.
 
@@ -135,6 +155,8 @@ def install_runner_v2(runner: Any) -> None:
 def install_v2(spec_decode: Any) -> None:
     """Replace ``init_speculator``, also in the runner's module if that has imported the name already.
 
+    A speculator of vLLM's becomes a `NativeSpeculator` as well where additional-config has a section for it.
+
     Args:
         spec_decode: vLLM's module ``vllm.v1.worker.gpu.spec_decode``.
     """
@@ -144,8 +166,10 @@ def install_v2(spec_decode: Any) -> None:
     def init_speculator(vllm_config: Any, device: Any, req_states: Any) -> Any:
         if not serves(vllm_config):
             speculator = original(vllm_config, device, req_states)
-            if vocabulary_values(vllm_config.additional_config):
-                speculator.req_states = req_states  # read by `vllm_mtpc.native.restrict`, which detects languages
+            if draft_settings(vllm_config.additional_config).model_fields_set:
+                from vllm_mtpc.native.v2 import NativeSpeculator
+
+                NativeSpeculator.begin(speculator, req_states)
             return speculator
         from vllm_mtpc.v2.speculator import Speculator
 

@@ -30,7 +30,7 @@ logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that i
 # Groups of lines: start-up, a part of a drafter, prompt lookup, a runner or a device, joined where several apply.
 START, AUTOREGRESSIVE, PARALLEL, PROMPT_LOOKUP = "start-up", "autoregressive part", "parallel part", "prompt lookup"
 STATE, TEXT = "a state between the target's layers", "text part"
-NATIVE = "draft vocabularies of vLLM's own drafters"
+NATIVE = "vLLM's own drafters"
 V1, V2, CPU = "V1 runner", "V2 runner", "CPU"
 OFFLINE = "--offline"
 JOIN = ", "
@@ -40,6 +40,7 @@ V2_PROMPT_LOOKUP = JOIN.join((V2, PROMPT_LOOKUP))
 V1_TEXT = JOIN.join((V1, TEXT))
 V1_STATE, V2_STATE = (JOIN.join((runner, STATE)) for runner in (V1, V2))
 V1_NATIVE, V2_NATIVE = (JOIN.join((runner, NATIVE)) for runner in (V1, V2))
+V1_NATIVE_PROMPT_LOOKUP, V2_NATIVE_PROMPT_LOOKUP = (JOIN.join((one, PROMPT_LOOKUP)) for one in (V1_NATIVE, V2_NATIVE))
 _EAGLE, _V2 = "vllm.v1.spec_decode.eagle", "vllm.v1.worker.gpu.spec_decode"
 _PROPOSER, _SPECULATOR = "vllm.v1.spec_decode.llm_base_proposer", f"{_V2}.speculator"
 _LOOP_V2, _STATES = f"{_V2}.target_dependent_ar.speculator", "vllm.v1.worker.gpu.states"
@@ -252,7 +253,7 @@ TABLE = (
     ),
     IntegrationPoint(
         V2, _V2, "init_speculator", "vllm_config device req_states",
-        "replaced", "creates this project's speculator for its architectures",
+        "replaced", "creates this project's speculator for its architectures, and extends the class of vLLM's own",
     ),
     IntegrationPoint(
         V2, "vllm.v1.worker.gpu.input_batch", "InputBatch.__init__",
@@ -358,32 +359,49 @@ TABLE = (
     ),
     IntegrationPoint(
         V1_NATIVE, _PROPOSER, "SpecDecodeBaseProposer.load_model", "self target_model",
-        "wrapped", "restricts the draft model's output head",
+        "wrapped", "extends the class of the proposer, and restricts the draft model's output head",
     ),
     IntegrationPoint(
         V1_NATIVE, _PROPOSER, "SpecDecodeBaseProposer.prepare_next_token_ids_padded",
         "self sampled_token_ids requests gpu_input_batch discard_request_mask",
-        "wrapped", "chooses each request's draft vocabulary from its tokens",
+        "extended", "chooses each request's draft vocabulary from its tokens, and looks up what to copy",
+    ),
+    IntegrationPoint(
+        V1_NATIVE_PROMPT_LOOKUP, _PROPOSER, "SpecDecodeBaseProposer.propose", _PROPOSE_V1,
+        "extended", "chooses how many tokens vLLM's loop drafts, and continues them with prompt lookup",
+    ),
+    IntegrationPoint(
+        V1_NATIVE_PROMPT_LOOKUP, _PROPOSER, "SpecDecodeBaseProposer._sample_draft_tokens",
+        "self hidden_states sampling_metadata",
+        "replaced", "draws from the mixture of the draft model and prompt lookup, with the request's seed",
+    ),
+    IntegrationPoint(
+        V1_NATIVE_PROMPT_LOOKUP, _PROPOSER, "SpecDecodeBaseProposer.dummy_run", "self num_tokens",
+        "extended", "is left out while the target's steps are timed",
+    ),
+    IntegrationPoint(
+        V2_NATIVE, f"{_V2}.standalone_ar.speculator", "StandaloneARSpeculator.propose", _PROPOSE_V2,
+        "extended", "detects languages and looks up what to copy before a draft model drafts",
+    ),
+    IntegrationPoint(
+        V2_NATIVE, f"{_V2}.multi_module_mtp.speculator", "MultiModuleMTPSpeculator.propose", _PROPOSE_V2,
+        "extended", "detects languages and looks up what to copy before several MTP layers draft",
     ),
     IntegrationPoint(
         V2_NATIVE, _SPECULATOR, "DraftModelSpeculator.load_model", "self target_model",
-        "wrapped", "restricts the draft model's output head",
+        "extended", "restricts the draft model's output head",
     ),
     IntegrationPoint(
         V2_NATIVE, _SPECULATOR, "DraftModelSpeculator.compute_draft_logits", "self hidden_states",
-        "wrapped", "passes each request's draft vocabulary to the output head",
+        "extended", "passes each request's draft vocabulary to the output head, and mixes with prompt lookup",
+    ),
+    IntegrationPoint(
+        V2_NATIVE_PROMPT_LOOKUP, _SPECULATOR, "DraftModelSpeculator.sample_draft", "self hidden_states",
+        "extended", "updates the weight of prompt lookup with the token that was drawn",
     ),
     IntegrationPoint(
         V2_NATIVE, _STATES, "RequestState.add_request", _ADD_REQUEST,
         "wrapped", "detects the language of a new request in its prompt",
-    ),
-    IntegrationPoint(
-        V2_NATIVE, f"{_V2}.standalone_ar.speculator", "StandaloneARSpeculator.propose", _PROPOSE_V2,
-        "wrapped", "detects languages before a draft model drafts",
-    ),
-    IntegrationPoint(
-        V2_NATIVE, f"{_V2}.multi_module_mtp.speculator", "MultiModuleMTPSpeculator.propose", _PROPOSE_V2,
-        "wrapped", "detects languages before several MTP layers draft",
     ),
     IntegrationPoint(
         V1_STATE, _RUNNER, "GPUModelRunner._setup_eagle3_aux_hidden_state_outputs", "self",
@@ -479,8 +497,7 @@ PATCHES = (
     Patch(V2, _V2, "dispatch", "install_v2"),
     Patch(V2_STATE, _RUNNER_V2, "dispatch", "install_runner_v2"),
     Patch(V1_CPU, _CPU_WORKER, "v1.timing"),
-    Patch(V1_NATIVE, _PROPOSER, "native.restrict", "install_v1"),
-    Patch(V2_NATIVE, _SPECULATOR, "native.restrict", "install_v2"),
+    Patch(V1_NATIVE, _PROPOSER, "dispatch", "install_native_v1"),
     Patch(V1_CPU, _SAMPLER, "cpu.fixes"),
     Patch(V1_TEXT, _SAMPLER, "v1.lazy_verification"),
     Patch(V1_CPU, _RUNNER, "cpu.seeds"),
@@ -552,7 +569,7 @@ def problems(
         autoregressive: Whether it has an autoregressive part.
         parallel: Whether it has a parallel part.
         prompt_lookup: Whether prompt lookup drafts as well.
-        native: Whether it is one of vLLM's own drafters, with draft vocabularies.
+        native: Whether it is one of vLLM's own drafters, with draft vocabularies or prompt lookup.
         state: Whether it reads a hidden state between the target's layers.
         text: Whether it has a text part.
 

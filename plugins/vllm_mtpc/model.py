@@ -13,7 +13,6 @@ from vllm.model_executor.models.utils import AutoWeightsLoader
 
 from mtpc.draft import DraftContext
 from mtpc.draft_length.cost import StepCost
-from mtpc.draw import at_temperature, choose, draw_tokens, most_probable
 from mtpc.errors import MTPCError
 from mtpc.memory import check_batch_memory
 from mtpc.methods import method_of
@@ -29,6 +28,7 @@ from vllm_mtpc.dispatch import folder_of
 from vllm_mtpc.draft_layers import STACKED, VLLMDraftLayers
 from vllm_mtpc.ranks import head_ranks
 from vllm_mtpc.settings import target_of
+from vllm_mtpc.v1.whole_logits import WholeLogits
 
 logger = logging.getLogger(f"vllm.{__name__}")
 LARGE_BYTES = 1 << 30  # draft distributions of this size are worth a warning
@@ -248,6 +248,11 @@ class DrafterForCausalLM(nn.Module):
             return known._replace(inputs=inputs, head=DraftHead(self.compute_logits, self.target.vocab_size))
         return known._replace(inputs=inputs, head=self.draft_logits.head(numbers))
 
+    @property
+    def _whole_logits(self) -> WholeLogits:
+        """Draws from all tokens, without draft vocabularies."""
+        return WholeLogits(self.compute_logits)
+
     def greedy(self, hidden_states: Tensor, numbers: Tensor | None) -> Tensor:
         """Return the autoregressive part's most probable tokens.
 
@@ -259,7 +264,7 @@ class DrafterForCausalLM(nn.Module):
             Tokens, int64 [n].
         """
         if self.draft_logits is None:
-            return self.compute_logits(hidden_states).argmax(-1)
+            return self._whole_logits.greedy(hidden_states)
         return self.draft_logits.greedy(hidden_states, numbers)
 
     def most_probable(
@@ -276,7 +281,7 @@ class DrafterForCausalLM(nn.Module):
             The tokens, their probabilities and the probabilities of ``copied``, [n] each.
         """
         if self.draft_logits is None:
-            return most_probable(self.compute_logits(hidden_states), copied)
+            return self._whole_logits.most_probable(hidden_states, copied)
         return self.draft_logits.most_probable(hidden_states, copied, numbers)
 
     def drawn(
@@ -294,7 +299,7 @@ class DrafterForCausalLM(nn.Module):
             Tokens, int64 [n], and the distributions that they were drawn from, float32 [n, V].
         """
         if self.draft_logits is None:
-            return draw_tokens(self.compute_logits(hidden_states), temperature, uniforms)
+            return self._whole_logits.drawn(hidden_states, temperature, uniforms)
         return self.draft_logits.drawn(hidden_states, temperature, uniforms, numbers)
 
     def drawn_mixed(
@@ -314,8 +319,6 @@ class DrafterForCausalLM(nn.Module):
             probabilities of the tokens of prompt lookup, [n].
         """
         if self.draft_logits is None:
-            probs = at_temperature(self.compute_logits(hidden_states), temperature)
-            mixed = copying.mixed(probs)
-            return choose(mixed, temperature, uniforms), mixed, copying.drafter_probability(probs)
+            return self._whole_logits.drawn_mixed(hidden_states, temperature, uniforms, copying)
         copied = copying.token, copying.weight
         return self.draft_logits.drawn_mixed(hidden_states, temperature, uniforms, *copied, numbers)

@@ -98,7 +98,7 @@ def check_settings(
     drafts: Any = settings.get("num_speculative_tokens")
     check_drafts(config, drafts, "num_speculative_tokens", folder, copying)
     if integration_points.runners() == {integration_points.V2}:  # else `check_complete`, once vLLM has chosen
-        v2_uses_prompt_lookup(additional, config, drafts, folder)
+        v2_uses_prompt_lookup(additional, config.own_drafts, drafts, folder)
     if copying:
         CopyTable.of(folder)
     if autoregressive is None:
@@ -139,10 +139,10 @@ def check_complete(vllm_config: Any) -> None:
     if method.reads_text:
         _check_text_runner(vllm_config)
     elif vllm_config.use_v2_model_runner:
-        v2_uses_prompt_lookup(additional, config, speculative.num_speculative_tokens, folder_of(vllm_config))
+        v2_uses_prompt_lookup(additional, config.own_drafts, speculative.num_speculative_tokens, folder_of(vllm_config))
     else:
         async_scheduling = vllm_config.scheduler_config.async_scheduling
-        v1_uses_prompt_lookup(additional, config, async_scheduling, integration_points.on_cpu())
+        v1_uses_prompt_lookup(additional, config.own_drafts, async_scheduling, integration_points.on_cpu())
 
 
 def target_of(model_config: Any) -> Target:

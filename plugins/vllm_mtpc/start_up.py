@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from mtpc.errors import MTPCError, await_child_message, exits_with_message, show_messages
 from vllm_mtpc import metrics
 from vllm_mtpc.additional_config import vocabulary_values
-from vllm_mtpc.native.settings import check_native
+from vllm_mtpc.native.settings import check_native, check_native_runner
 from vllm_mtpc.settings import check_complete, check_is_target, check_settings, drafter_folder
 
 
@@ -33,6 +33,7 @@ def install(arg_utils: Any) -> None:
         config = create_all(self, *others, **named)
         with one_line_errors():
             check_complete(config)
+            check_native_runner(config)
         if config.speculative_config is not None:
             await_child_message()
         return config

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,18 +73,20 @@ def serving(
     folder: Path,
     *arguments: str,
     make: Callable[[Path], Case] = mimo,
+    section: Mapping[str, Any] | None = None,
     path: Sequence[Path] = PLUGINS,
     **variables: str,
 ) -> Iterator[Served]:
-    """Serve a case."""
+    """Serve a case; section: of additional-config, by default draft vocabularies."""
     made, file = make(folder), make_vocabulary(folder / "vocabulary.json", VOCABULARY)
+    section = {"vocabulary": str(file), "size": SIZE} if section is None else section
     drafting = {**made.drafter, "num_speculative_tokens": DRAFTS, "draft_sample_method": "probabilistic"}
     with Server(
         made.target,
         folder / "log",
         *CAPACITY,
         *("--trust-remote-code", "--speculative-config", json.dumps(drafting)),
-        *("--additional-config", json.dumps({"mtpc": {"vocabulary": str(file), "size": SIZE}})),
+        *("--additional-config", json.dumps({"mtpc": section})),
         *arguments,
         path=path,
         variables={"RECORDED_DRAFTS": str(folder / "drafts"), "MISSTATED_DRAFTS": str(folder / "misstate")} | variables,
@@ -136,11 +138,12 @@ def test_greedy_texts(served: Served) -> None:
     assert served.server.metric("vllm:spec_decode_num_accepted_tokens_total") > accepted
 
 
-def sampled(served: Served, prompt: str, sampling: Sampling) -> float:
+def sampled(served: Served, prompt: str | list[int], sampling: Sampling) -> float:
     """The p-value of the first tokens of continuations under the target's exact distribution."""
     body = {"n": SAMPLES // 8, "max_tokens": LENGTH, "ignore_eos": True, **sampling._asdict()}
     answers = [served.server.complete(prompt, **body) for _ in range(8)]
-    table = cells(served.exact, list(prompt.encode()), sampling, SAMPLES)
+    ids = list(prompt.encode()) if isinstance(prompt, str) else prompt
+    table = cells(served.exact, ids, sampling, SAMPLES)
     assert len(table) > 10
     return p_value([tuple(choice) for answer in answers for choice in tokens(answer)], table)
 

@@ -23,6 +23,8 @@ from mtpc.lab.servers.prometheus import parse, total
 from mtpc.metrics.exporter import EVERY
 from tests.gpu.waiting import Waits
 from tests.support.replayed_graphs import Replays, replay_instead_of_capture
+from vllm_mtpc.native.v2 import NativeSpeculator
+from vllm_mtpc.v2.mixing import MixingSpeculator
 from vllm_mtpc.v2.speculator import Speculator
 
 
@@ -33,13 +35,18 @@ def plugin(name: str) -> None:
 
 
 class Watched:
-    """What `Speculator.propose` does from now on: where it waits, and requests that had something to copy, by step."""
+    """What speculators do from now on: where ``propose`` waits, and requests with something to copy, by step."""
 
     def __init__(self, waits: Waits) -> None:
         self.copies: list[int] = []
-        propose = Speculator.propose
+        for kind in (Speculator, NativeSpeculator):
+            self.watch(kind, waits)
 
-        def watched(speculator: Speculator, input_batch: Any, *args: Any, **named: Any) -> Tensor:
+    def watch(self, kind: Any, waits: Waits) -> None:
+        """Of one class."""
+        propose = kind.propose
+
+        def watched(speculator: MixingSpeculator, input_batch: Any, *args: Any, **named: Any) -> Tensor:
             with waits:
                 drafts: Tensor = propose(speculator, input_batch, *args, **named)
             if speculator.copying is not None and not named.get("dummy_run"):
@@ -47,7 +54,7 @@ class Watched:
                 self.copies.append(int((chances > 0).any(1).sum()))
             return drafts
 
-        Speculator.propose = watched  # type: ignore[method-assign]
+        kind.propose = watched
 
 
 def memory(llm: LLM) -> dict[str, int]:

@@ -19,7 +19,7 @@ MODULES = {
         "vllm", "vllm.engine.arg_utils", "vllm.v1.engine.llm_engine", "vllm.v1.worker.gpu.model_runner",
         "vllm.v1.worker.gpu.spec_decode.eagle.speculator", "vllm.model_executor.models.llama",
         "vllm.model_executor.models.qwen2", "vllm.model_executor.models.qwen3", "vllm_mtpc.model",
-        "vllm_mtpc.v2.speculator", "vllm_mtpc.native.restrict", "vllm_mtpc.offline",
+        "vllm_mtpc.v2.speculator", "vllm_mtpc.native.v1", "vllm_mtpc.native.v2", "vllm_mtpc.offline",
     ),
     "sglang": (
         "sglang", "sglang.srt.server_args", "sglang.srt.entrypoints.http_server", "sglang.srt.managers.scheduler",

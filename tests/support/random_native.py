@@ -31,6 +31,30 @@ def make_eagle(folder: Path, target: Path, sglang: bool = False) -> Path:
     return _write(folder, config, tensors)
 
 
+def make_eagle3(folder: Path, target: Path, layers: list[int], tokens: list[int]) -> Path:
+    """An EAGLE-3 layer for a Llama: the target's last layer, which reads the mean of the states before ``layers``.
+
+    tokens: those that it drafts, ascending, with output head rows of its own.
+    """
+    config, weights = _read(target)
+    last, size = f"model.layers.{config['num_hidden_layers'] - 1}.", config["hidden_size"]
+    layer = {name.removeprefix(last): _noisy(tensor) for name, tensor in weights.items() if name.startswith(last)}
+    for name in ("q", "k", "v"):  # of embeddings and states
+        layer[f"self_attn.{name}_proj.weight"] = layer[f"self_attn.{name}_proj.weight"].repeat(1, 2) / 2
+    layer["hidden_norm.weight"] = layer["input_layernorm.weight"].clone()
+    tensors = {f"midlayer.{name}": tensor for name, tensor in layer.items()}
+    tensors["fc.weight"] = torch.eye(size).repeat(1, len(layers)) / len(layers)
+    tensors["norm.weight"] = weights["model.norm.weight"]
+    chosen = torch.tensor(tokens)
+    tensors["lm_head.weight"] = weights["lm_head.weight"][chosen].contiguous()
+    tensors["d2t"] = chosen - torch.arange(len(tokens))
+    tensors["t2d"] = torch.isin(torch.arange(config["vocab_size"]), chosen)
+    config |= {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": len(tokens)}
+    config["eagle_aux_hidden_state_layer_ids"] = layers
+    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": layers, "use_aux_hidden_state": True}
+    return _write(folder, config, tensors)
+
+
 def make_draft_model(folder: Path, target: Path) -> Path:
     """The target with noise."""
     config, weights = _read(target)

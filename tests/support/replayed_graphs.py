@@ -15,7 +15,7 @@ from vllm.v1.worker.gpu import cudagraph_utils
 
 from tests.support.fake_graphs import FakeGraph
 from vllm_mtpc.v2.graphs import BatchGraphs
-from vllm_mtpc.v2.speculator import Speculator
+from vllm_mtpc.v2.mixing import MixingSpeculator
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Replays:
 def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
     """Make every window of up to ``max(sizes)`` requests in this process a replay, and what is copied likewise."""
     replays = Replays()
-    initialise, run = Speculator._prepare_graphs, BatchGraphs.run
+    initialise, run = MixingSpeculator._prepare_graphs, BatchGraphs.run
 
     @torch.inference_mode()
     def capture(self: Any, create_forward_fn: Any, progress_bar_desc: str = "") -> None:
@@ -40,7 +40,7 @@ def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
                 self.graphs[batch].capture(partial(create_forward_fn(batch, warmup=False), CUDAGraphMode.NONE))
         self._graphs_captured = True
 
-    def prepare_graphs(self: Speculator, cudagraph_mode: CUDAGraphMode) -> None:
+    def prepare_graphs(self: MixingSpeculator, cudagraph_mode: CUDAGraphMode) -> None:
         settings = self.vllm_config.compilation_config
         settings.cudagraph_capture_sizes, settings.max_cudagraph_capture_size = list(sizes), max(sizes)
         self.speculative_config.enforce_eager = False
@@ -56,6 +56,6 @@ def replay_instead_of_capture(sizes: tuple[int, ...]) -> Replays:
 
     cudagraph_utils.CudaGraphManager.capture = capture
     cudagraph_utils.current_platform.get_global_graph_pool = lambda: None
-    Speculator._prepare_graphs = prepare_graphs  # type: ignore[method-assign]
+    MixingSpeculator._prepare_graphs = prepare_graphs  # type: ignore[method-assign]
     BatchGraphs.run = counted  # type: ignore[method-assign]
     return replays

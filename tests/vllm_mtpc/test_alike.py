@@ -13,7 +13,8 @@ import torch
 from mtpc.errors import MTPCError
 from mtpc.serving import ranks as alike
 from vllm_mtpc import ranks
-from vllm_mtpc.native import restrict as native
+from vllm_mtpc.native.v1 import NativeProposer
+from vllm_mtpc.native.v2 import NativeSpeculator
 from vllm_mtpc.v1.proposer import Proposer
 from vllm_mtpc.v1.text_proposer import TextProposer
 from vllm_mtpc.v2.speculator import Speculator
@@ -25,7 +26,8 @@ STARTS: dict[str, Callable[[Any], object]] = {
     "V1": lambda config: Proposer(config, CPU),
     "V1, text": lambda config: TextProposer(config, CPU),
     "V2": lambda config: Speculator(config, CPU, None),
-    "native": native.native_vocabularies,
+    "native, V1": lambda config: NativeProposer.begin(SimpleNamespace(vllm_config=config)),
+    "native, V2": lambda config: NativeSpeculator.begin(SimpleNamespace(vllm_config=config), None),
 }
 
 

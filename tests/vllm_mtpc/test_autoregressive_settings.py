@@ -166,22 +166,22 @@ def test_what_vllm_decides_itself_is_checked_before_an_engine_starts(
 
 
 def test_the_v1_runner_copies_where_steps_do_not_overlap(fastmtp: Path) -> None:
-    config = method_of(fastmtp).read_config(fastmtp)
-    assert v1_uses_prompt_lookup({"mtpc": {"copy": True}}, config, async_scheduling=False, on_cpu=False)
-    assert not v1_uses_prompt_lookup({}, config, async_scheduling=True, on_cpu=False)
+    own = method_of(fastmtp).read_config(fastmtp).own_drafts
+    assert v1_uses_prompt_lookup({"mtpc": {"copy": True}}, own, async_scheduling=False, on_cpu=False)
+    assert not v1_uses_prompt_lookup({}, own, async_scheduling=True, on_cpu=False)
     for key, value in (("copy", True), ("step_cost", {})):
         with pytest.raises(MTPCError, match=rf"^additional-config mtpc.{key} requires --no-async-scheduling on the V1"):
-            v1_uses_prompt_lookup({"mtpc": {key: value}}, config, async_scheduling=True, on_cpu=False)
+            v1_uses_prompt_lookup({"mtpc": {key: value}}, own, async_scheduling=True, on_cpu=False)
 
 
 def test_the_v1_runner_has_drafts_of_any_length_on_a_cpu_and_with_copying(fastmtp: Path) -> None:
-    config = method_of(fastmtp).read_config(fastmtp)
+    own = method_of(fastmtp).read_config(fastmtp).own_drafts
     for key, value in (("adaptive", True), ("step_cost", {})):
-        assert not v1_uses_prompt_lookup({"mtpc": {key: value}}, config, async_scheduling=False, on_cpu=True)
-        assert v1_uses_prompt_lookup({"mtpc": {key: value, "copy": True}}, config, async_scheduling=False, on_cpu=False)
+        assert not v1_uses_prompt_lookup({"mtpc": {key: value}}, own, async_scheduling=False, on_cpu=True)
+        assert v1_uses_prompt_lookup({"mtpc": {key: value, "copy": True}}, own, async_scheduling=False, on_cpu=False)
         with pytest.raises(MTPCError, match=rf"^additional-config mtpc.{key} requires drafts of variable length"):
-            v1_uses_prompt_lookup({"mtpc": {key: value}}, config, async_scheduling=False, on_cpu=False)
-    assert not v1_uses_prompt_lookup({"mtpc": {"adaptive": False}}, config, async_scheduling=False, on_cpu=False)
+            v1_uses_prompt_lookup({"mtpc": {key: value}}, own, async_scheduling=False, on_cpu=False)
+    assert not v1_uses_prompt_lookup({"mtpc": {"adaptive": False}}, own, async_scheduling=False, on_cpu=False)
 
 
 @pytest.mark.parametrize(
@@ -200,16 +200,16 @@ def test_model_runner_v2_copies_no_more_than_the_drafter_drafts(
     additional = {"mtpc": {"copy": True} | values}
     monkeypatch.setattr(integration_points, "runners", lambda: {integration_points.V1, integration_points.V2})
     engine_config(target, drafter, additional, num_speculative_tokens=drafts)  # vLLM is still to choose
-    config = method_of(drafter).read_config(drafter)
+    own = method_of(drafter).read_config(drafter).own_drafts
     monkeypatch.setattr(integration_points, "runners", lambda: {integration_points.V2})
     if not message:
         engine_config(target, drafter, additional, num_speculative_tokens=drafts)
-        assert v2_uses_prompt_lookup(additional, config, drafts, drafter)
+        assert v2_uses_prompt_lookup(additional, own, drafts, drafter)
         return
     assert message.format(drafter) in refused(target, drafter, additional, num_speculative_tokens=drafts)
     with pytest.raises(MTPCError, match="VLLM_USE_V2_MODEL_RUNNER=0"):  # so is it where the runner has been chosen
-        v2_uses_prompt_lookup(additional, config, drafts, drafter)
-    assert not v2_uses_prompt_lookup({}, config, drafts, drafter)
+        v2_uses_prompt_lookup(additional, own, drafts, drafter)
+    assert not v2_uses_prompt_lookup({}, own, drafts, drafter)
 
 
 def test_a_draft_vocabulary_is_no_setting_of_a_drafter_without_a_serial_part(target: Path, drafter: Path) -> None:

@@ -76,7 +76,6 @@ ASKED_FOR = {  # what asks for a patch of this group, as `integration_points.pro
     integration_points.V1: {},
     integration_points.V2: {},
     integration_points.V1_NATIVE: {"native": True},
-    integration_points.V2_NATIVE: {"native": True},
     integration_points.V1_CPU: {},
     integration_points.V2_STATE: {"state": True},
     integration_points.V1_TEXT: {"text": True},

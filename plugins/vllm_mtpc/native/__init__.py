@@ -1,1 +1,1 @@
-"""Draft vocabularies for vLLM's own drafters: ``mtp``, ``eagle``, ``eagle3`` and ``draft_model``."""
+"""Draft vocabularies and prompt lookup for vLLM's own drafters: ``mtp``, ``eagle``, ``eagle3``, ``draft_model``."""

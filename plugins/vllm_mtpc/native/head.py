@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from copy import copy
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,9 @@ from mtpc.target_head.shard import head_shard
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from vllm_mtpc.ranks import head_ranks
+from vllm_mtpc.settings import target_of
+
+logger = logging.getLogger(f"vllm.{__name__}")
 
 
 class NativeHead:
@@ -87,3 +92,22 @@ def _after_the_head(processor: LogitsProcessor) -> LogitsProcessor:
     finish = copy(processor)
     finish.logits_as_input = True
     return finish
+
+
+def restricted_head(drafter: Any, vocabularies: DraftVocabularies, static: bool) -> NativeHead:
+    """Restrict the output head of a loaded drafter.
+
+    Args:
+        drafter: vLLM's proposer or speculator.
+        vocabularies: The draft vocabularies.
+        static: See `NativeHead`.
+
+    Returns:
+        The restricted head.
+
+    Raises:
+        MTPCError: See `NativeHead`.
+    """
+    head = NativeHead(drafter.model, vocabularies, target_of(drafter.vllm_config.model_config).vocab_size, static)
+    logger.info("%s: %s.", type(drafter.model).__name__, head.draft_logits.summary)
+    return head

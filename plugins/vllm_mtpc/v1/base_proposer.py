@@ -1,9 +1,9 @@
-"""What the proposers of vLLM's V1 runner have in common: ranks, the drafting clock, emitted tokens, timed steps."""
+"""What the proposers of vLLM's V1 runner have in common: ranks, the drafting clock, emitted tokens."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,13 +11,11 @@ from torch import Tensor
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.spec_decode.eagle import EagleProposer
 
-from mtpc.draft_length.cost import MEASURED_TOKENS, StepCost, measure_costs
 from mtpc.errors import exits_with_message
 from mtpc.metrics.draft_clock import DraftClock
 from vllm_mtpc import metrics
-from vllm_mtpc.ranks import check_ranks, seconds_of_first_rank
+from vllm_mtpc.ranks import check_ranks
 from vllm_mtpc.v1.last_accepted import next_tokens
-from vllm_mtpc.v1.timed_sampling import sampling_of
 
 
 class BaseProposer(EagleProposer):
@@ -88,28 +86,3 @@ class BaseProposer(EagleProposer):
             sampled_token_ids, requests, gpu_input_batch, discard_request_mask, *others, **named
         )
         return prepared
-
-    def _measured_costs(
-        self,
-        runner: Any,
-        longest: int,
-        greedy: Callable[[int], object] | None,
-        sampled: Callable[[int], object] | None,
-    ) -> StepCost:
-        """Measure the costs of decoding steps.
-
-        Args:
-            runner: vLLM's V1 runner.
-            longest: Draft tokens of a request at most.
-            greedy: Drafts greedily for a number of requests; None: the drafter has no tokens of its own.
-            sampled: The same with sampled drafts.
-        """
-
-        def step(tokens: int) -> None:
-            states, _ = runner._dummy_run(tokens, force_attention=True)
-            runner.model.compute_logits(states[:tokens])
-
-        requests = self.max_batch_size
-        tokens = min(runner.max_num_tokens, requests * (1 + longest))
-        sampling = sampling_of(runner, min(tokens, max(MEASURED_TOKENS)), sampled)
-        return measure_costs(step, greedy, tokens, requests, sampling, seconds_of_first_rank)

@@ -22,6 +22,7 @@ from vllm_mtpc.dispatch import check_aux_hidden_states, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import of_first_rank
 from vllm_mtpc.v1.base_proposer import BaseProposer
+from vllm_mtpc.v1.costs import draft_repeatedly, measured_costs
 from vllm_mtpc.v1.draft_lengths import BatchLengths
 from vllm_mtpc.v1.last_accepted import last_accepted
 from vllm_mtpc.v1.noise import draft_noise
@@ -72,7 +73,7 @@ class Proposer(BaseProposer):
         self.request_states: list[Any] = []
         self.drafter_tokens = self.num_speculative_tokens
         additional, async_scheduling = vllm_config.additional_config, vllm_config.scheduler_config.async_scheduling
-        copies = v1_uses_prompt_lookup(additional, drafter, async_scheduling, device.type == "cpu")
+        copies = v1_uses_prompt_lookup(additional, drafter.own_drafts, async_scheduling, device.type == "cpu")
         if copies or device.type == "cpu":  # on a CPU vLLM never schedules asynchronously
             longest, folder = self.drafter_tokens, folder_of(vllm_config)
             budget = draft_budget(drafter, longest, copies)
@@ -187,19 +188,15 @@ class Proposer(BaseProposer):
         def draft(requests: int, mode: Mode = "greedy") -> None:
             if self.autoregressive:
                 super(Proposer, self).dummy_run(requests)
-                states, made = self.hidden_states[:requests], torch.ones(requests, device=self.device)
-                for _ in range(self.num_speculative_tokens):
-                    if mode == "greedy":
-                        self.model.greedy(states, None)
-                    else:
-                        self.model.drawn(states, made, made / 2, None)
+                draft_repeatedly(self.model, self.hidden_states[:requests], self.num_speculative_tokens, mode)
             if self.parallel is not None and self.parallel_drafts:
                 self._dummy_parallel(requests, mode)
 
         self.is_timing = True
         try:
             greedy, sampled = (draft, partial(draft, mode="sampled")) if self.drafter_tokens else (None, None)
-            cost = self._measured_costs(runner, self.lengths.controller.longest, greedy, sampled)
+            longest = self.lengths.controller.longest
+            cost = measured_costs(runner, self.max_batch_size, longest, greedy, sampled)
         finally:
             self.is_timing = False
         self.lengths.controller.cost = cost
@@ -303,19 +300,11 @@ class Proposer(BaseProposer):
         copying: Copying | None = None,
     ) -> V1DraftStep:
         """Create the state of a step, without synchronizing with the device."""
-        autoregressive, parallel = self.model.split(num_drafts)
-        mode: Mode = "sampled" if sampling_metadata.all_random else "mixed"
-        noise = None
-        if not self._enable_probabilistic_draft_probs or sampling_metadata.all_greedy:
-            mode = "greedy"
-        else:
-            noise = draft_noise(positions, autoregressive + parallel, sampling_metadata.generators)
         numbers = self.vocabularies.choose(self.request_ids) if num_drafts and self.vocabularies is not None else None
-        step = V1DraftStep(
-            [states], [tokens], autoregressive, parallel, mode, sampling_metadata.temperature, noise, numbers, copying
-        )
-        step.seeded = bool(sampling_metadata.generators)
-        return step
+        return V1DraftStep.begin(
+            states, tokens, positions, self.model.split(num_drafts), sampling_metadata,
+            self._enable_probabilistic_draft_probs, numbers, copying,
+        )  # fmt: skip
 
     def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:
         """Draft the autoregressive part's next token, int64 [B], from states [B, d]; vLLM's loop calls it."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from mtpc.draft import Draft, DraftContext, Mode, concat_positions
 from mtpc.prompt_lookup.mixture import Copying
+from vllm_mtpc.v1.noise import draft_noise
 
 
 @dataclass
 class V1DraftStep:
     """Draft of B requests in one decoding step.
 
-    Protocol: the proposer creates it; `draft_next` adds each token of the autoregressive part; `context` and
+    Protocol: the proposer creates it by `begin`; `draft_next` adds each token of the autoregressive part; `context` and
     `parallel_noise` are the input of the parallel part; `drafts` joins both.
 
     Attributes:
@@ -48,11 +49,48 @@ class V1DraftStep:
     probs: list[Tensor] = field(default_factory=list)
     confidences: list[Tensor] = field(default_factory=list)
 
+    @classmethod
+    def begin(
+        cls,
+        states: Tensor,
+        tokens: Tensor,
+        positions: Tensor,
+        parts: tuple[int, int],
+        sampling_metadata: Any,
+        probabilistic: bool,
+        numbers: Tensor | None = None,
+        copying: Copying | None = None,
+    ) -> Self:
+        """Create the state of a step, without synchronizing with the device.
+
+        Args:
+            states: The target's state of each request's last accepted token, [B, d].
+            tokens: The token that each state predicted, int64 [B].
+            positions: Position of each request's last accepted token, int64 [B].
+            parts: Draft tokens of the autoregressive part and of the parallel part.
+            sampling_metadata: vLLM's ``SamplingMetadata``.
+            probabilistic: Whether drafts are sampled where requests are.
+            numbers: int64 [B], the draft vocabulary of each request; None for the first one.
+            copying: Tokens of prompt lookup; None without prompt lookup.
+
+        Returns:
+            The state.
+        """
+        autoregressive, parallel = parts
+        mode: Mode = "sampled" if sampling_metadata.all_random else "mixed"
+        noise, generators = None, sampling_metadata.generators
+        if not probabilistic or sampling_metadata.all_greedy:
+            mode = "greedy"
+        else:
+            noise = draft_noise(positions, autoregressive + parallel, generators)
+        heat = sampling_metadata.temperature
+        return cls([states], [tokens], autoregressive, parallel, mode, heat, noise, numbers, copying, bool(generators))
+
     def draft_next(self, model: Any, states: Tensor) -> Tensor:
         """Draft the autoregressive part's next token.
 
         Args:
-            model: `vllm_mtpc.model.DrafterForCausalLM`.
+            model: `vllm_mtpc.model.DrafterForCausalLM`, or `WholeLogits`.
             states: States of its layers, [B, d]; a later draft step may overwrite them.
 
         Returns:

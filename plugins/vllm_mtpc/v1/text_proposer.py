@@ -22,6 +22,7 @@ from vllm_mtpc import metrics
 from vllm_mtpc.additional_config import draft_settings, uses_prompt_lookup
 from vllm_mtpc.dispatch import drafter_of, folder_of
 from vllm_mtpc.v1.base_proposer import BaseProposer
+from vllm_mtpc.v1.costs import measured_costs
 from vllm_mtpc.v1.lazy_verification import LAST_DRAFT, lazy_rows
 from vllm_mtpc.v1.text_drafts import TextDrafts
 
@@ -121,7 +122,7 @@ class TextProposer(BaseProposer):
             if drafting is not None:
                 drafting.dummy_draft(requests)
 
-        cost = self._measured_costs(runner, self.num_speculative_tokens, draft, draft)
+        cost = measured_costs(runner, self.max_batch_size, self.num_speculative_tokens, draft, draft)
         if drafting is not None:
             drafting.use_cost(cost)
             logger.info("%s: %s.", folder_of(self.vllm_config), cost.summary)

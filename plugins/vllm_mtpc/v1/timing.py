@@ -7,7 +7,7 @@ from typing import Any
 
 
 def install(module: Any) -> None:
-    """Wrap ``CPUWorker.compile_or_warm_up_model``; other drafters are not timed.
+    """Wrap ``CPUWorker.compile_or_warm_up_model``; drafters without ``time_steps`` are not timed.
 
     Nor are data-parallel ranks, which wait for each other in every step but need not time equally many.
 
@@ -19,10 +19,8 @@ def install(module: Any) -> None:
 
     @functools.wraps(original)
     def compile_or_warm_up_model(self: Any, *others: Any, **named: Any) -> Any:
-        from vllm_mtpc.v1.base_proposer import BaseProposer
-
-        drafter = getattr(self.model_runner, "drafter", None)
-        if isinstance(drafter, BaseProposer) and self.parallel_config.data_parallel_size == 1:
+        drafter: Any = getattr(self.model_runner, "drafter", None)
+        if hasattr(drafter, "time_steps") and self.parallel_config.data_parallel_size == 1:
             drafter.time_steps(self.model_runner)
         return original(self, *others, **named)  # it seeds random numbers, so it comes last
 

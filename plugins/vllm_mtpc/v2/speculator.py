@@ -26,13 +26,12 @@ from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import check_ranks, of_first_rank
 from vllm_mtpc.v2.graphs import BatchGraphs
 from vllm_mtpc.v2.languages import DeviceLanguages
-from vllm_mtpc.v2.new_requests import on_new_request
-from vllm_mtpc.v2.prompt_lookup import DeviceCopying, texts_on_device
+from vllm_mtpc.v2.mixing import MixingSpeculator
 
 FLOOR = torch.finfo(torch.float32).tiny  # stands for a probability of 0: its logarithm is finite
 
 
-class Speculator(EagleSpeculator):
+class Speculator(MixingSpeculator, EagleSpeculator):
     """Drafts with an autoregressive part, a parallel part, or both.
 
     Protocol: vLLM calls ``load_model``, `init_cudagraph_manager` and `capture` once, then `propose` in each decoding
@@ -50,8 +49,6 @@ class Speculator(EagleSpeculator):
         autoregressive: Whether there is an autoregressive part.
         autoregressive_drafts: Draft tokens of the autoregressive part.
         parallel_drafts: Draft tokens of the parallel part.
-        copying: Prompt lookup; None if it is off.
-        languages: Chooses draft vocabularies; None if there is no choice.
         slot_logits: Logits of the draft distributions by request slot, float32 [slots + 1, K, V].  Padded rows write to
             the last slot.  None if vLLM's cache is used or drafts are greedy.
         states: States that the parallel part is conditioned on, [B, s + 1, d]; see `DraftContext`.
@@ -71,7 +68,7 @@ class Speculator(EagleSpeculator):
         settings = vllm_config.speculative_config
         (_, drafter), drafts = drafter_of(vllm_config), settings.num_speculative_tokens
         folder = folder_of(vllm_config)
-        copies = v2_uses_prompt_lookup(vllm_config.additional_config, drafter, drafts, folder)
+        copies = v2_uses_prompt_lookup(vllm_config.additional_config, drafter.own_drafts, drafts, folder)
         self.autoregressive_drafts, self.parallel_drafts = split_drafts(drafter, drafts)
         probabilistic = settings.draft_sample_method == "probabilistic"
         keeps_logits = bool(self.parallel_drafts) or copies
@@ -87,14 +84,9 @@ class Speculator(EagleSpeculator):
         rank = get_tensor_model_parallel_rank()
         self.is_first_rank, self.counts_metrics = rank == 0, metrics.enabled(rank)
         self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.counts_metrics)
-        self.copy_graphs = BatchGraphs(self, "prompt_lookup", self._look_up)
         self.parallel_graphs = BatchGraphs(self, "parallel_part", self._draft_parallel)
-        self.languages: DeviceLanguages | None = None
-        self.copying: DeviceCopying | None = None
         if copies:
-            texts, lengths = texts_on_device(req_states, device), req_states.total_len.gpu
-            self.copying = copying = DeviceCopying(CopyTable.of(folder), texts, lengths, rows, drafts)
-            on_new_request(req_states, lambda slot, _: copying.slots.begin(slot))
+            self._begin_copying(CopyTable.of(folder), req_states)
         self.slot_logits: Tensor | None = None
         if keeps_logits and probabilistic:
             self.slot_logits = torch.zeros(rows + 1, drafts, self.vocab_size, dtype=torch.float32, device=device)
@@ -172,19 +164,7 @@ class Speculator(EagleSpeculator):
         self._capture_graphs()
 
     def _graphs(self) -> list[BatchGraphs]:
-        """Return the graphs that are in use, without vLLM's."""
-        used = [] if self.languages is None else [self.languages.graphs]
-        used += [] if self.copying is None else [self.copy_graphs]
-        return used + [self.parallel_graphs] * bool(self.parallel_drafts)
-
-    def _prepare_graphs(self, cudagraph_mode: CUDAGraphMode) -> None:
-        for graphs in self._graphs():
-            graphs.prepare(cudagraph_mode)
-
-    def _capture_graphs(self) -> None:
-        self.idx_mapping.fill_(-1)
-        for graphs in self._graphs():
-            graphs.capture()
+        return super()._graphs() + [self.parallel_graphs] * bool(self.parallel_drafts)
 
     @torch.inference_mode()
     def propose(
@@ -235,11 +215,7 @@ class Speculator(EagleSpeculator):
             states = aux_hidden_states[0] if aux_hidden_states else self.final_norm(last_hidden_states)
             if self.copying is not None or self.languages is not None or not self.autoregressive:
                 self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
-            if self.languages is not None:
-                self.languages.read(rows, num_sampled, None if dummy_run else num_rejected, eager=is_profile)
-            if self.copying is not None:
-                self.copying.num_sampled[:rows] = num_sampled[:rows]
-                self.copy_graphs.run(rows, eager=is_profile)
+            self._begin_step(rows, num_sampled, num_rejected, dummy_run=dummy_run, is_profile=is_profile)
             if drafts > autoregressive:
                 self._begin_parallel(input_batch, states, num_sampled, num_rejected, last_sampled, next_prefill_tokens)
             if self.autoregressive:  # even without draft tokens: it must write keys and values for later steps
@@ -289,15 +265,10 @@ class Speculator(EagleSpeculator):
         rows = len(hidden_states)
         numbers = None if self.languages is None else self.languages.numbers(rows)
         logits: Tensor = self.model.compute_logits(hidden_states, numbers)
-        if self.copying is not None:
-            temperature = None if self.draft_logits is None else self.temperature[self.idx_mapping[:rows]]
-            return self.copying.mixed(logits, self.current_draft_step, temperature)
-        return logits if self.draft_logits is None else logits.to(self.draft_logits.dtype)
+        return self._mixed(logits)
 
     def sample_draft(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Tensor:
         """Draft the autoregressive part's next token and keep it and its state; vLLM's loop calls it.
-
-        The number of the draft step is read on the device, because a CUDA graph is the same for all steps.
 
         Args:
             hidden_states: [B, d].
@@ -308,19 +279,12 @@ class Speculator(EagleSpeculator):
             Tokens, int64 [B].
         """
         hidden_states = of_first_rank(hidden_states)
-        tokens: Tensor = super().sample_draft(hidden_states, *arguments, **named)
-        if self.copying is not None:
-            self.copying.drafted(tokens, self.current_draft_step)
+        tokens = super().sample_draft(hidden_states, *arguments, **named)
         if self.parallel_drafts:
             rows, index = len(hidden_states), self.current_draft_step[None] + 1
             self.states[:rows].index_copy_(1, index, hidden_states[:, None].to(self.dtype))
             self.tokens[:rows].index_copy_(1, index, tokens[:, None])
         return tokens
-
-    def _look_up(self, rows: int) -> None:
-        """Run prompt lookup, from buffers to buffers."""
-        assert self.copying is not None
-        self.copying.propose(self.idx_mapping[:rows])
 
     def _draft_parallel(self, rows: int) -> None:
         """Run the parallel part, from buffers to ``draft_tokens`` and `slot_logits`."""

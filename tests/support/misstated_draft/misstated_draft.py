@@ -23,7 +23,8 @@ CLAIMED = 1e-9  # the chance of each token drawn
 def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; harmless when called twice."""
     after_import("vllm.v1.spec_decode.llm_base_proposer", misstate_v1)
-    after_import("vllm_mtpc.v2.speculator", misstate_v2)
+    after_import("vllm_mtpc.v2.speculator", lambda module: misstate_v2(module.Speculator))
+    after_import("vllm_mtpc.native.v2", lambda module: misstate_v2(module.NativeSpeculator))
     after_import("sglang_mtpc.verify", misstate_sglang)
 
 
@@ -44,9 +45,8 @@ def misstate_v1(module: ModuleType) -> None:
     proposer.take_last_draft_probs = take_last_draft_probs
 
 
-def misstate_v2(module: ModuleType) -> None:
-    """Model Runner V2, which keeps logits."""
-    speculator: Any = module.Speculator
+def misstate_v2(speculator: Any) -> None:
+    """Model Runner V2, which keeps logits: our drafters, and vLLM's own with a section of additional-config."""
     honest = speculator.propose
 
     def propose(self: Any, input_batch: Any, *args: Any, **named: Any) -> Tensor:

@@ -23,6 +23,7 @@ VARIABLE = "STATED_DRAFTS"  # names the file; ranks after the first have files o
 def register() -> None:
     """Entry point of ``vllm.general_plugins`` and ``sglang.srt.plugins``; a second call does nothing."""
     after_import("vllm_mtpc.v1.proposer", lambda module: in_vllm(module.Proposer))
+    after_import("vllm_mtpc.native.v1", lambda module: in_vllm(module.NativeProposer))
     after_import("vllm.v1.spec_decode.llm_base_proposer", lambda module: in_vllm(module.SpecDecodeBaseProposer))
     after_import("sglang_mtpc.parallel_worker", lambda module: in_sglang(module.ParallelWorker, "_draft"))
     after_import(

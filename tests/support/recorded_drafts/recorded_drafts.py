@@ -20,6 +20,8 @@ def register() -> None:
     after_import("vllm_mtpc.v1.proposer", lambda module: record_vllm(module.Proposer))
     after_import("vllm_mtpc.v1.text_proposer", lambda module: record_vllm(module.TextProposer))
     after_import("vllm.v1.spec_decode.llm_base_proposer", lambda module: record_vllm(module.SpecDecodeBaseProposer))
+    after_import("vllm_mtpc.native.v1", lambda module: record_vllm(module.NativeProposer))
+    after_import("vllm_mtpc.native.v2", lambda module: record_vllm(module.NativeSpeculator))
     after_import(V2_LOOP, lambda module: record_vllm(module.TargetDependentARSpeculator))
     after_import("vllm_mtpc.v2.speculator", lambda module: record_vllm(module.Speculator))
     after_import("sglang_mtpc.verify", record_sglang)

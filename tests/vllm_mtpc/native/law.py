@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,27 +16,20 @@ from vllm import distributed
 from vllm.model_executor.layers import vocab_parallel_embedding
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
 
-from mtpc.target_head.rows import SINGLE_RANK
-from tests.vllm_mtpc.native.test_speculator import TEXTS, VOCABULARIES, VOCABULARY, Loop
-from vllm_mtpc.native import head as native_head
-from vllm_mtpc.native import restrict as native
+from tests.vllm_mtpc.native.test_speculator import TEXTS, VOCABULARIES, VOCABULARY, extended
 
 ROWS, STEPS = 2, 30
 HEAT = torch.tensor([0.5, 2.0])
 
 
-def loop() -> Loop:
+def loop() -> Any:
     """A request of each language, at temperatures of their own."""
     register()
     for name, value in (("rank", 0), ("world_size", 1)):
         for module in (vocab_parallel_embedding, distributed):
             setattr(module, f"get_tensor_model_parallel_{name}", lambda value=value: value)
-    native_head.head_ranks = lambda: SINGLE_RANK
-    native.target_of = lambda config: SimpleNamespace(vocab_size=VOCABULARY)
-    made = Loop()
-    made.vllm_config = SimpleNamespace(model_config=None)
+    made = extended(setattr, VOCABULARIES, copies=False)
     made.temperature[:ROWS] = HEAT
-    native._restrict_v2(made, VOCABULARIES)
     for name, text in TEXTS.items():
         made.req_states.add_request(name, len(text), text, 0, 10)
     return made
@@ -71,7 +65,7 @@ def main() -> None:
         batch = SimpleNamespace(num_reqs=ROWS, idx_mapping=torch.arange(ROWS))
         given = states, None, torch.zeros(ROWS, dtype=torch.int32), None, None, None, made.temperature, made.seeds
         made.position = step
-        drafts = made.propose(batch, None, None, *given, is_profile=True)
+        drafts = made.propose(batch, None, None, *given, is_profile=True)[:, 0]
         stated = made.draft_logits[:ROWS, :1].clone()
         honest.append(said(drafts, stated, target, step).tolist())
         stated = torch.where(stated.isneginf(), whole[:, None], stated)

@@ -231,9 +231,9 @@ def test_steps_and_drafts_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> No
         lengths=lengths, autoregressive=True, parallel=None, drafter_tokens=2, num_speculative_tokens=2,
         max_batch_size=4, model=draft, hidden_states=torch.zeros(8, 4), is_first_rank=True,
     )  # fmt: skip
-    monkeypatch.setattr("vllm_mtpc.v1.base_proposer.seconds_of_first_rank", lambda seconds: seconds)
+    monkeypatch.setattr("vllm_mtpc.v1.costs.seconds_of_first_rank", lambda seconds: seconds)
     monkeypatch.setattr(
-        "vllm_mtpc.v1.base_proposer.sampling_of",
+        "vllm_mtpc.v1.costs.sampling_of",
         lambda runner, most, draft: Sampling(timed("sample"), timed("verify"), draft),
     )
     made.time_steps(runner)

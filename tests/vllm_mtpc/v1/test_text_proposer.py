@@ -185,11 +185,11 @@ def test_who_drafts_how_long_is_set_by_the_user() -> None:
 
 def test_steps_are_timed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """On each rank; only the first one has a part to time."""
-    monkeypatch.setattr("vllm_mtpc.v1.base_proposer.seconds_of_first_rank", lambda seconds: seconds)
+    monkeypatch.setattr("vllm_mtpc.v1.costs.seconds_of_first_rank", lambda seconds: seconds)
     monkeypatch.setattr(text_proposer, "folder_of", lambda config: Path("folder"))
     steps: list[int] = []
     sampling = Sampling(lambda size: None, lambda size: None, None)
-    monkeypatch.setattr("vllm_mtpc.v1.base_proposer.sampling_of", lambda *given: sampling)
+    monkeypatch.setattr("vllm_mtpc.v1.costs.sampling_of", lambda *given: sampling)
     model = SimpleNamespace(compute_logits=lambda states: None)
 
     def dummy_run(tokens: int, **named: Any) -> tuple[torch.Tensor, None]:
