@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import AutoConfig
+
+from mtpc.lab.training.recipes.gumiho_recipe import config_for
+from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.methods.gumiho import Gumiho
 
 NOISE = 0.1  # of a tensor's mean size: enough to be wrong now and then
 
@@ -28,6 +34,40 @@ def make_eagle(folder: Path, target: Path, sglang: bool = False) -> Path:
     if sglang:
         config["architectures"] = ["LlamaForCausalLMEagle"]
         tensors["fc.bias"] = torch.zeros(size)
+    return _write(folder, config, tensors)
+
+
+def make_gumiho_of(folder: Path, eagle: Path, target: Path) -> Path:
+    """The drafter of this project that computes what an EAGLE layer of `make_eagle` for SGLang does."""
+    config, tensors = AutoConfig.from_pretrained(target), load_file(eagle / "model.safetensors")
+    drafter = Drafter(Gumiho(), config_for(config, None, num_hidden_layers=1, normed=False))
+    assert drafter.autoregressive is not None
+    names = {"fc": "input_proj", "layers": "blocks"}  # the halves of `fc` are equal
+    named = {".".join([names[name.split(".")[0]], *name.split(".")[1:]]): each for name, each in tensors.items()}
+    drafter.autoregressive.load_state_dict(named)
+    save_drafter(folder, drafter, {"purpose": "tests"})
+    return folder
+
+
+def make_eagle3(folder: Path, target: Path, tokens: Sequence[int]) -> Path:
+    """An EAGLE-3 layer for a Llama of four layers or more: its last layer, which reads states after the first three.
+
+    tokens: the target's tokens of its head, in ascending order.
+    """
+    config, weights = _read(target)
+    last, size = f"model.layers.{config['num_hidden_layers'] - 1}.", config["hidden_size"]
+    layer = {name.removeprefix(last): _noisy(tensor) for name, tensor in weights.items() if name.startswith(last)}
+    for name in ("q", "k", "v"):  # these read an embedding and a state
+        layer[f"self_attn.{name}_proj.weight"] = layer[f"self_attn.{name}_proj.weight"].repeat(1, 2) / 2
+    layer["hidden_norm.weight"] = layer["input_layernorm.weight"].clone()
+    head = torch.tensor(tokens)
+    tensors = {f"midlayer.{name}": tensor for name, tensor in layer.items()}
+    tensors |= {"fc.weight": torch.eye(size).repeat(1, 3) / 3, "norm.weight": weights["model.norm.weight"].clone()}
+    tensors |= {"lm_head.weight": weights["lm_head.weight"][head], "d2t": head - torch.arange(len(head))}
+    tensors["t2d"] = torch.zeros(config["vocab_size"], dtype=torch.bool).index_fill(0, head, True)
+    config = {**config, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1}
+    config |= {"draft_vocab_size": len(head), "tie_word_embeddings": False}
+    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
     return _write(folder, config, tensors)
 
 
