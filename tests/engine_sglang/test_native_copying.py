@@ -47,7 +47,7 @@ class Case(NamedTuple):
     """What is served.
 
     plain: the target for transformers.  words: the token map.  drafts: what the reference drafts; None: unknown.
-    own: the tokens that the drafter drafts itself; None: any.
+    own: the tokens that the drafter drafts itself; None: any.  arguments: further ones of the server.
     """
 
     target: Path
@@ -57,6 +57,7 @@ class Case(NamedTuple):
     words: str = "?copy=true"
     drafts: Drafts | None = None
     own: frozenset[int] | None = None
+    arguments: tuple[str, ...] = ()
 
 
 def stepped(target: Path, drafter: Path, words: str) -> tuple[SteppedLoop, Drafts]:
@@ -128,7 +129,8 @@ def standalone(folder: Path) -> Case:
             said += accepted + 1
         return found
 
-    return Case(target, target, draft, "STANDALONE", drafts=drafts)
+    # In SGLang's prefix cache the last key of a shared prefix is that of the token after it in another prompt.
+    return Case(target, target, draft, "STANDALONE", drafts=drafts, arguments=("--disable-radix-cache",))
 
 
 CASES = {"NEXTN": nextn, "EAGLE": eagle, "EAGLE3": eagle3, "STANDALONE": standalone}
@@ -154,7 +156,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         folder / "log",
         *(*LARGE, *shape, "--speculative-num-draft-tokens", str(DRAFTS + 1), "--trust-remote-code"),
         *("--speculative-algorithm", case.algorithm, "--speculative-draft-model-path", str(case.draft)),
-        *("--speculative-token-map", case.words),
+        *("--speculative-token-map", case.words, *case.arguments),
         path=PLUGINS,
         variables={"RECORDED_DRAFTS": str(folder / "drafts"), "MISSTATED_DRAFTS": str(folder / "misstate")},
     ) as server:
@@ -184,7 +186,7 @@ def test_greedy_texts_and_drafts(served: Served) -> None:
     assert equal > 60 or served.case.drafts is None
     if served.case.own is not None:
         copied = sum(token not in served.case.own for token in drafted)
-        assert len(drafted) - copied > copied > 20
+        assert min(copied, len(drafted) - copied) > 20
 
 
 def sampled(served: Served, prompt: str) -> float:
