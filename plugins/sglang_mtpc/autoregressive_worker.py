@@ -10,6 +10,7 @@ With a parallel part, a request carries the target's state and the draft layers'
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +179,9 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
             The output of the loop, with the states of its passes where a parallel part reads them.
         """
         runner, children = self.draft_runner, self.shape.children
-        loop_state = runner.model.in_loop(mixing, keeps=self.parallel is not None)
-        with override_sizes(self, steps=steps, tokens=nodes + 1), loop_state as states:
+        mixed = nullcontext() if mixing is None else mixing.in_loop(runner)
+        loop_state = runner.model.in_loop(keeps=self.parallel is not None)
+        with override_sizes(self, steps=steps, tokens=nodes + 1), mixed, loop_state as states:
             pool = self.req_to_token_pool
             prepared = prepare_for_draft(batch.spec_info, pool, batch, None, runner, children, steps)[0]
             if steps > 1:

@@ -20,7 +20,7 @@ from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc.adaptive import Lap
 from sglang_mtpc.beam_tree import draft_tree
 from sglang_mtpc.drafting import Drafting, DraftInputs
-from sglang_mtpc.first_draft import draw_first
+from sglang_mtpc.first_draft import draw_first, first_probs
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.models.draft_layers import DraftLayersModel
 from sglang_mtpc.ranks import of_first_rank
@@ -86,7 +86,8 @@ class AutoregressiveChain:
 
     def mixed(self, batch: Any, step: BatchStep, copied: Copied, count: int) -> Draft:
         """Draft ``count`` tokens for each request, each sampled from the mixture with prompt lookup."""
-        mixing = draw_first(batch, step, copied, self.model, batch.spec_info.hidden_states)
+        own = first_probs(batch, self.model, batch.spec_info.hidden_states)
+        mixing = draw_first(batch, step, copied, own)
         self.lap("draft step 1")
         looped = self.loop(batch, count, count, mixing)
         return Draft(looped.tokens, looped.probs)
@@ -114,7 +115,8 @@ class TwoPartChain:
     def mixed(self, batch: Any, step: BatchStep, copied: Copied, count: int) -> Draft:
         """Draft ``count`` tokens with both parts, each sampled from the mixture with prompt lookup."""
         target, first = of_first_rank(batch.spec_info.hidden_states).chunk(2, -1)
-        mixing = draw_first(batch, step, copied.first(count), self.model, first.contiguous())
+        own = first_probs(batch, self.model, first.contiguous())
+        mixing = draw_first(batch, step, copied.first(count), own)
         self.lap("draft step 1")
         return self._draft(batch, step, target, first, mixing)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sglang.srt.speculative import eagle_worker_v2
-from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
+from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 
 
 @contextmanager
@@ -40,17 +40,20 @@ class EagleWorker(EAGLEWorkerV2):
         draft_worker_class: A subclass of SGLang's ``EagleDraftWorker``.  It has an attribute ``requests``, a
             `SGLangRequestVocabularies` or None where all requests use one vocabulary.  It also has ``metrics``, a
             `DraftMetrics` or None where metrics are disabled.
+        replaced_class: SGLang's draft worker that this class replaces.
     """
 
     draft_worker_class: type
+    replaced_class: type = EagleDraftWorker
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        original = eagle_worker_v2.EagleDraftWorker
-        eagle_worker_v2.EagleDraftWorker = self.draft_worker_class  # SGLang creates it by this name
+        replaced = self.replaced_class
+        module = sys.modules[replaced.__module__]
+        setattr(module, replaced.__name__, self.draft_worker_class)  # SGLang creates it by this name
         try:
             super().__init__(*args, **options)
         finally:
-            eagle_worker_v2.EagleDraftWorker = original
+            setattr(module, replaced.__name__, replaced)
         assert isinstance(self._draft_worker, self.draft_worker_class)
 
     def forward_batch_generation(self, batch: Any, *args: Any, **options: Any) -> Any:

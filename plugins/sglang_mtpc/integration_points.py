@@ -27,13 +27,15 @@ START = "start-up"
 STEP, SAMPLING = "every step", "sampling and verification"
 GRAPHS, PARALLEL_ALONE = "a parallel part in CUDA graphs", "a drafter without autoregressive part"
 AUTOREGRESSIVE, WORKER = "an autoregressive part", "SGLang's own EAGLE worker"
-NATIVE = "draft vocabularies of SGLang's own draft layers"
+NATIVE = "draft vocabularies or prompt lookup with SGLang's own drafters"
+NATIVE_COPYING = "prompt lookup with SGLang's own drafters"
 KINDS = {kind: f"an autoregressive part with {kind} layers" for kind in get_args(LayerType)}
 REQUEST_TOKENS = "draft vocabularies by language, prompt lookup or a text part"
 STATE = "a state between the target's layers"
 LENGTHS, TIMED = "adaptive draft length or prompt lookup, with an autoregressive part", "adaptive draft length"
 RAY, RAY_ENGINE = "schedulers in Ray actors", "sglang.srt.ray.engine"
 NATIVE_GROUPS = {START, SAMPLING, WORKER, NATIVE, REQUEST_TOKENS}
+NATIVE_COPYING_GROUPS = {STEP, NATIVE_COPYING}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
 TABLE = (
@@ -287,6 +289,26 @@ TABLE = (
         "hooked", "extends the worker of SGLang's own drafters if the token map is for this project",
     ),
     IntegrationPoint(
+        NATIVE, f"{_SPEC}.standalone_worker_v2", "StandaloneWorkerV2.__init__", "self",
+        "extended", "creates this project's draft worker instead of StandaloneDraftWorker",
+    ),
+    IntegrationPoint(
+        NATIVE, f"{_SPEC}.standalone_worker_v2", "StandaloneDraftWorker.init_lm_head", "self",
+        "replaced", "begins prompt lookup once the draft model is loaded",
+    ),
+    IntegrationPoint(
+        NATIVE_COPYING, _EAGLE, "EagleDraftWorker.draft", "self batch",
+        "hooked", "samples the first draft token from the mixture with prompt lookup",
+    ),
+    IntegrationPoint(
+        NATIVE_COPYING, _EAGLE, "EagleDraftWorker.draft_forward", "self forward_batch",
+        "hooked", "mixes prompt lookup into the logits of the draft loop, also where CUDA graphs capture it",
+    ),
+    IntegrationPoint(
+        NATIVE_COPYING, f"{_SRT}.model_executor.model_runner", "ModelRunner.forward", "self forward_batch",
+        "hooked", "returns logits of the mixture with prompt lookup within the draft loop",
+    ),
+    IntegrationPoint(
         LENGTHS, f"{_SPEC}.eagle_worker_common", "prepare_for_draft",
         "draft_input req_to_token_pool batch cuda_graph_runner draft_model_runner topk num_steps",
         "called", "assigns slots and positions of the draft loop; its first result is used",
@@ -294,6 +316,10 @@ TABLE = (
     IntegrationPoint(
         LENGTHS, f"{_SRT}.model_executor.forward_batch_info", "ForwardBatch.mark_forward_metadata_ready", "self",
         "called", "marks attention metadata as prepared before the loop",
+    ),
+    IntegrationPoint(
+        LENGTHS, f"{_SRT}.model_executor.model_runner", "ModelRunner.forward", "self forward_batch",
+        "hooked", "returns logits of the mixture with prompt lookup within the draft loop",
     ),
     IntegrationPoint(
         TIMED, f"{_SRT}.model_executor.forward_batch_info", "ForwardBatch.__init__",

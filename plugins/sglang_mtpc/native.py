@@ -1,7 +1,8 @@
-"""Draft vocabularies for SGLang's own drafters ``EAGLE`` and ``NEXTN``, whose draft loop is unchanged.
+"""Draft vocabularies and prompt lookup for SGLang's own drafters, whose draft loop and verification are SGLang's.
 
 SGLang verifies their drafts by the target's own samples, or by rejection sampling with the draft distributions
 (``--speculative-use-rejection-sampling``).  Both are lossless for any draft tokens, so only the draft logits change.
+With prompt lookup they are those of the mixture, and the drafts are verified by rejection sampling.
 On a CPU the core verifies, because SGLang there takes the most probable tokens at any temperature.
 """
 
@@ -14,7 +15,8 @@ from typing import Any
 import torch
 from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.runtime_context import get_spec
-from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
+from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
+from sglang.srt.speculative.standalone_worker_v2 import StandaloneDraftWorker, StandaloneWorkerV2
 from torch import Tensor, nn
 
 from mtpc.errors import MTPCError
@@ -24,10 +26,12 @@ from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import verify
 from sglang_mtpc.eagle_worker import EagleWorker
+from sglang_mtpc.finite import LOWEST
 from sglang_mtpc.metrics import DraftMetrics
+from sglang_mtpc.native_lookup import NativePromptLookup
 from sglang_mtpc.ranks import check_ranks, head_ranks
 from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
-from sglang_mtpc.token_map import vocabulary_values
+from sglang_mtpc.token_map import copies, vocabulary_values
 from sglang_mtpc.vocabulary_head import VocabularyHead
 
 logger = logging.getLogger(f"sglang.{__name__}")
@@ -52,7 +56,7 @@ def restrict(
         MTPCError: The model has no single output head over the target's vocabulary, or changes its logits, or the rows
             of the head cannot be read, see `DraftLogits`.
     """
-    processors = [module for module in model.modules() if isinstance(module, LogitsProcessor)]
+    processors = _logits_processors(model)
     lm_head = getattr(model, "lm_head", None)
     if getattr(lm_head, "weight", None) is getattr(target_head, "weight", False):
         lm_head = target_head
@@ -70,16 +74,41 @@ def restrict(
     return head
 
 
+def widen(model: nn.Module, tokens: Tensor, vocab_size: int) -> None:
+    """Let a draft model with a vocabulary of its own, as of EAGLE-3, return logits of the target's tokens.
+
+    Args:
+        model: SGLang's draft model.
+        tokens: The target's token for each token of the model's head, int64 [size].
+        vocab_size: Tokens of the target's vocabulary.
+    """
+    for processor in _logits_processors(model):
+        own_logits = processor._get_logits
+
+        def get_logits(*args: Any, _own_logits: Any = own_logits, **options: Any) -> Tensor:
+            logits: Tensor = _own_logits(*args, **options)
+            wide = logits.new_full((len(logits), vocab_size), LOWEST, dtype=torch.float32)
+            return wide.index_copy_(1, tokens, logits.float())
+
+        processor._get_logits = get_logits
+
+
+def _logits_processors(model: nn.Module) -> list[Any]:
+    return [module for module in model.modules() if isinstance(module, LogitsProcessor)]
+
+
 class NativeDraftWorker(EagleDraftWorker):
-    """SGLang's draft worker, with draft vocabularies from ``--speculative-token-map``.
+    """SGLang's draft worker, with draft vocabularies and prompt lookup from ``--speculative-token-map``.
 
     Attributes:
         head: Head of the draft vocabularies; None: the whole vocabulary is drafted.
+        lookup: Prompt lookup; None: it is disabled.
         requests: Draft vocabularies of the batch; None: all requests use one.
         metrics: Counts drafts; None: metrics are disabled.
     """
 
     head: VocabularyHead | None = None
+    lookup: NativePromptLookup | None = None
     requests: SGLangRequestVocabularies | None = None
     metrics: DraftMetrics | None = None
 
@@ -88,7 +117,7 @@ class NativeDraftWorker(EagleDraftWorker):
         self.hot_token_id: Tensor | None = None
 
     def init_lm_head(self) -> None:
-        """Share the target's head as SGLang does, then restrict it to the draft vocabularies.
+        """Share the target's head as SGLang does, then restrict it to the draft vocabularies, and begin prompt lookup.
 
         Raises:
             MTPCError: See `open_vocabularies` and `restrict`.
@@ -97,23 +126,43 @@ class NativeDraftWorker(EagleDraftWorker):
         spec, config = get_spec(), self.target_worker.model_config
         folder = Path(spec.speculative_draft_model_path or config.model_path)
         check_ranks(folder)
+        device, rows = torch.device(self.device), len(self.req_to_token_pool.req_to_token)
+        if self.hot_token_id is not None:
+            widen(self.draft_runner.model, self.hot_token_id, config.vocab_size)
+            self.hot_token_id = None
         values = vocabulary_values(spec.speculative_token_map)
         vocabularies = open_vocabularies(values, folder, config.vocab_size, config.model_path)
-        if vocabularies is not None and torch.device(self.device).type != "cpu":
+        if vocabularies is not None and device.type != "cpu":
             vocabularies = vocabularies.union()  # in CUDA graphs, see `DraftVocabularies`
+        self.metrics = DraftMetrics.of_served(None, vocabularies, spec.speculative_num_steps)
+        if copies(spec.speculative_token_map):
+            drafts, seed = spec.speculative_num_steps, self.target_worker.random_seed
+            self.lookup = NativePromptLookup(folder, drafts, rows, seed, device)
+            logger.info("%s: prompt lookup is mixed into every draft.", type(self.draft_runner.model).__name__)
         if vocabularies is None:
             return
         head = getattr(self.target_worker.model_runner.model, "lm_head", None)
         self.head = restrict(self.draft_runner.model, vocabularies, config.vocab_size, head, config.dtype)
-        self.metrics = DraftMetrics.of_served(None, vocabularies, spec.speculative_num_steps)
         if vocabularies.detector is not None:
-            rows = len(self.req_to_token_pool.req_to_token)
-            self.requests = SGLangRequestVocabularies(vocabularies.detector, rows, torch.device(self.device))
+            self.requests = SGLangRequestVocabularies(vocabularies.detector, rows, device)
             self.requests.tally = None if self.metrics is None else self.metrics.tally
+
+    def draft(self, batch: Any, *args: Any, **options: Any) -> Any:
+        """Draft, after the first token has been sampled from the mixture, and return SGLang's ``EagleVerifyInput``."""
+        if self.lookup is not None:
+            self.lookup.draw_first(batch)
+        return super().draft(batch, *args, **options)
+
+    def draft_forward(self, forward_batch: Any, *args: Any, **options: Any) -> Any:
+        """Run SGLang's draft loop, which CUDA graphs capture, on logits of the mixture."""
+        if self.lookup is None:
+            return super().draft_forward(forward_batch, *args, **options)
+        with self.lookup.mixing(forward_batch).in_loop(self.draft_runner):
+            return super().draft_forward(forward_batch, *args, **options)
 
 
 class NativeWorker(EagleWorker):
-    """SGLang's worker for its own draft layers."""
+    """SGLang's worker for its own draft layers, as of ``NEXTN``, ``EAGLE`` and ``EAGLE3``."""
 
     draft_worker_class = NativeDraftWorker
 
@@ -128,3 +177,18 @@ class NativeWorker(EagleWorker):
         if worker.requests is not None:
             worker.head.numbers = worker.requests.numbers[: len(batch.reqs)]  # `choose` writes into this memory
         return super().forward_batch_generation(batch, *args, **options)
+
+
+class NativeStandaloneDraftWorker(NativeDraftWorker, StandaloneDraftWorker):
+    """SGLang's draft worker of whole draft models, which share nothing with the target."""
+
+
+class NativeStandaloneWorker(NativeWorker, StandaloneWorkerV2):
+    """SGLang's worker for whole draft models, ``STANDALONE``."""
+
+    draft_worker_class = NativeStandaloneDraftWorker
+    replaced_class = StandaloneDraftWorker
+
+
+# Workers of this project by those of SGLang that they extend.
+WORKERS: dict[type, type] = {EAGLEWorkerV2: NativeWorker, StandaloneWorkerV2: NativeStandaloneWorker}

@@ -1,21 +1,26 @@
-"""Checks of SGLang's settings for draft vocabularies with SGLang's own drafters."""
+"""Checks of SGLang's settings for draft vocabularies and prompt lookup with SGLang's own drafters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sglang.srt.arg_groups.overrides import resolving_view
+from sglang.srt.arg_groups.overrides import declare_resolution, resolving_view
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from mtpc.errors import MTPCError
+from mtpc.prompt_lookup.table import CopyTable
 from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc import integration_points, token_map
 from sglang_mtpc.hooks import put_around
 from sglang_mtpc.shape import flag
 
-ALGORITHMS = ("EAGLE", "NEXTN")
+STANDALONE = "STANDALONE"  # whole draft models
+WITH_VOCABULARIES = ("EAGLE", "NEXTN")
+ALGORITHMS = (*WITH_VOCABULARIES, "EAGLE3", STANDALONE)
+NO_OVERLAP = "Prompt lookup requires --disable-overlap-schedule: it reads the tokens of the preceding step."
+PACKAGE = "sglang_mtpc"  # names this plugin among those that set SGLang's arguments
 HOOKED = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
 # Settings that change the order of a batch's rows, or use another draft worker, and their required values.
 FIXED: Mapping[str, Any] = {
@@ -24,6 +29,14 @@ FIXED: Mapping[str, Any] = {
     "enable_pdmux": False,
     "pp_size": 1,
     "speculative_adaptive": False,
+}
+# Further ones with prompt lookup: SGLang must verify chains by rejection sampling with the stated distributions.
+FIXED_FOR_COPYING: Mapping[str, Any] = {
+    "disaggregation_mode": "null",
+    "enable_deterministic_inference": False,
+    "speculative_accept_threshold_acc": 1.0,
+    "speculative_accept_threshold_single": 1.0,
+    "speculative_eagle_topk": 1,
 }
 
 
@@ -43,24 +56,73 @@ def check_native(settings: Any, target: Callable[[], Any]) -> None:
     Raises:
         MTPCError: A setting is not supported; the message is one sentence.
     """
-    text, algorithm = settings.speculative_token_map, (settings.speculative_algorithm or "").upper()
+    text, algorithm = settings.speculative_token_map, _algorithm(settings)
     if algorithm not in {*ALGORITHMS, *SpeculativeAlgorithm.__members__} or not is_plugin_token_map(text):
         return
     values, name = token_map.read(text), f"--speculative-token-map is {text!r}"
     if algorithm not in ALGORITHMS:
-        raise MTPCError(
-            f"{name}, but of SGLang's own drafters only {' and '.join(ALGORITHMS)} support it, not {algorithm}."
-        )
-    if values.copy_ is not None or values.borrow:
-        raise MTPCError(f"{name}, but 'copy' and 'borrow' require a drafter of this project, not {algorithm}.")
-    folder = settings.speculative_draft_model_path or settings.model_path
-    if open_vocabularies(token_map.vocabulary_values(text), Path(folder), target().vocab_size) is not None:
-        for key, expected in FIXED.items():
-            if (value := getattr(settings, key, expected)) != expected:
-                raise MTPCError(f"{flag(key)} is {value!r}, but with a draft vocabulary it must be {expected!r}.")
-    used = integration_points.NATIVE_GROUPS | integration_points.ray_groups(settings)
-    for problem in integration_points.problems(used):
+        raise MTPCError(f"{name}, but of SGLang's own drafters only {_listed(ALGORITHMS)} support it, not {algorithm}.")
+    if values.borrow:
+        raise MTPCError(f"{name}, but 'borrow' requires a drafter of this project, not {algorithm}.")
+    folder = Path(settings.speculative_draft_model_path or settings.model_path)
+    vocabularies = open_vocabularies(token_map.vocabulary_values(text), folder, target().vocab_size)
+    if vocabularies is not None:
+        if algorithm not in WITH_VOCABULARIES:
+            raise MTPCError(
+                f"{name}, but of SGLang's own drafters only {_listed(WITH_VOCABULARIES)} support a draft vocabulary, "
+                f"not {algorithm}; set its language to 'none'."
+            )
+        _check_fixed(settings, FIXED, "a draft vocabulary")
+    groups = integration_points.NATIVE_GROUPS | integration_points.ray_groups(settings)
+    if mixes_prompt_lookup(settings):
+        _check_fixed(settings, {**FIXED, **FIXED_FOR_COPYING}, "prompt lookup")
+        if settings.device != "cpu" and not settings.disable_overlap_schedule:  # SGLang sets it on a CPU
+            raise MTPCError(NO_OVERLAP)
+        CopyTable.of(folder)
+        groups = groups | integration_points.NATIVE_COPYING_GROUPS
+    for problem in integration_points.problems(groups):
         raise MTPCError(problem)
+
+
+def mixes_prompt_lookup(settings: Any) -> bool:
+    """Return whether prompt lookup is mixed into the drafts of one of SGLang's own drafters."""
+    text = settings.speculative_token_map
+    return _algorithm(settings) in ALGORITHMS and is_plugin_token_map(text) and token_map.copies(text)
+
+
+def _algorithm(settings: Any) -> str:
+    return (settings.speculative_algorithm or "").upper()
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _check_fixed(settings: Any, fixed: Mapping[str, Any], feature: str) -> None:
+    for key, expected in fixed.items():
+        if (value := getattr(settings, key, expected)) != expected:
+            raise MTPCError(f"{flag(key)} is {value!r}, but with {feature} it must be {expected!r}.")
+
+
+def handle_speculative_decoding(server_args: Any, previous: Callable[[Any], None]) -> None:
+    """Run SGLang's handling of speculative settings; with prompt lookup its own drafters state their distributions.
+
+    SGLang's check allows ``--speculative-use-rejection-sampling`` with EAGLE only, but its worker for STANDALONE runs
+    the same draft loop and verification.
+
+    Args:
+        server_args: SGLang's server arguments.
+        previous: SGLang's handling.
+    """
+    settings = resolving_view(server_args)
+    if not mixes_prompt_lookup(settings):
+        previous(server_args)
+    elif _algorithm(settings) == STANDALONE:
+        previous(server_args)
+        declare_resolution(server_args, PACKAGE, speculative_use_rejection_sampling=True)
+    else:
+        declare_resolution(server_args, PACKAGE, speculative_use_rejection_sampling=True)
+        previous(server_args)
 
 
 def install() -> None:
@@ -69,10 +131,20 @@ def install() -> None:
 
 
 def choose_worker(original: Callable[..., type], self: Any, server_args: Any, *args: Any, **options: Any) -> type:
-    """Return SGLang's worker class, or `NativeWorker` if the token map is for this project."""
-    worker = original(self, server_args, *args, **options)
-    if not is_plugin_token_map(resolving_view(server_args).speculative_token_map):
-        return worker
-    from sglang_mtpc.native import NativeWorker
+    """Return SGLang's worker class, or the one that extends it if the token map is for this project.
 
-    return NativeWorker
+    Raises:
+        MTPCError: SGLang serves the draft model with another worker than that of its algorithm.
+    """
+    worker: type = original(self, server_args, *args, **options)
+    text = resolving_view(server_args).speculative_token_map
+    if not is_plugin_token_map(text):
+        return worker
+    from sglang_mtpc.native import WORKERS
+
+    if worker not in WORKERS:
+        raise MTPCError(
+            f"--speculative-token-map is {text!r}, but SGLang serves this draft model with its {worker.__name__}, "
+            "which does not support it; leave it out."
+        )
+    return WORKERS[worker]

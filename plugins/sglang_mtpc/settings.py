@@ -14,7 +14,7 @@ from mtpc.methods.drafter import draft_vocabularies, load_drafter
 from mtpc.parallel.part import NO_TREES, ParallelPart
 from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc import integration_points
-from sglang_mtpc.native_settings import check_native
+from sglang_mtpc.native_settings import NO_OVERLAP, check_native
 from sglang_mtpc.shape import TOPK, DraftShape, draft_shape, flag
 from sglang_mtpc.token_map import copies, read, vocabulary_values
 
@@ -124,7 +124,7 @@ def _check_copying(settings: Any, shape: DraftShape, folder: str, reads_text: bo
     adapts = settings.device == "cpu" and read(settings.speculative_token_map).adaptive
     sets_it = adapts or reads_text  # see `complete_settings`
     if not settings.disable_overlap_schedule and not sets_it:
-        raise MTPCError("Prompt lookup requires --disable-overlap-schedule: it reads the tokens of the preceding step.")
+        raise MTPCError(NO_OVERLAP)
     CopyTable.of(Path(folder))
 
 

@@ -12,9 +12,9 @@ from mtpc.errors import MTPCError, await_child_message, exits_with_message, show
 from mtpc.files.hub import local_folder
 from mtpc.serving.after_import import after_import
 from sglang_mtpc import native_settings, ray_actors
+from sglang_mtpc.native_settings import PACKAGE
 from sglang_mtpc.settings import check_settings, is_ours
 
-PACKAGE = "sglang_mtpc"
 STAGE = "handle_speculative_decoding"  # stage of SGLang's resolution; nothing reads the drafter before it
 
 
@@ -49,7 +49,7 @@ def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
         raise
     if resolving_view(server_args).speculative_algorithm is not None:
         await_child_message()
-    previous(server_args)
+    native_settings.handle_speculative_decoding(server_args, previous)
 
 
 def _download(server_args: Any) -> None:

@@ -14,9 +14,10 @@ from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import FOLDER, forget_method, make_hybrid
 from tests.support.random_models import make_target
-from tests.support.random_native import make_eagle
+from tests.support.random_native import make_eagle, make_eagle3
 
 pytestmark = pytest.mark.engine
+NATIVE = ("eagle", "eagle3")  # SGLang's own drafters
 VOCABULARY, SMALL = 258, ["--max-total-tokens", "2048", "--max-running-requests", "4", "--context-length", "256"]
 
 
@@ -40,12 +41,12 @@ class Case(NamedTuple):
         shape = ["--speculative-eagle-topk", str(self.children), "--speculative-num-steps", str(self.drafts)]
         shape += ["--speculative-num-draft-tokens", str(self.nodes or self.drafts + 1)]
         words = self.token_map.format(folder=folder)
-        if self.drafter != "eagle":  # as on a GPU, where all drafts are whole
+        if self.drafter not in NATIVE:  # as on a GPU, where all drafts are whole
             words += ("&" if words else "?") + "adaptive=false"
         if words:
             shape += ["--speculative-token-map", words]
-        algorithm = ["--speculative-algorithm", "EAGLE", "--speculative-draft-model-path", str(folder / "eagle")]
-        how = algorithm if self.drafter == "eagle" else drafting(folder / self.drafter)
+        own = ["--speculative-algorithm", self.drafter.upper(), "--speculative-draft-model-path"]
+        how = [*own, str(folder / self.drafter)] if self.drafter in NATIVE else drafting(folder / self.drafter)
         fixed = ["--model-path", str(folder / "target"), "--device", "cpu", "--dtype", "float32", *SMALL]
         return [*fixed, *how, *shape, *([] if self.overlaps else [SYNCHRONOUS])]
 
@@ -69,6 +70,8 @@ CASES = {
     "Gumiho, copying": Case("gumiho", 8, 2, loop=False, token_map="?copy=true", overlaps=False),
     "one draft step, then a window": Case("hybrid", 4, 1, loop=False),
     "EAGLE, draft vocabulary": Case("eagle", 3, 3, loop=True, token_map=RANKED + "letters"),
+    "EAGLE, copying": Case("eagle", 3, 3, loop=True, token_map=RANKED + "letters&copy=true", overlaps=False),
+    "EAGLE3, copying": Case("eagle3", 3, 3, loop=True, token_map="?copy=true", overlaps=False),
     "EAGLE, tree": Case("eagle", 3, 3, loop=True, children=2, nodes=8, token_map=RANKED + "letters"),
 }
 OFTEN = (
@@ -79,18 +82,21 @@ OFTEN = (
     "Gumiho",
     "Gumiho, tree",
     "one draft step, then a window",
+    "EAGLE, copying",
+    "EAGLE3, copying",
     "EAGLE, tree",
 )
 
 
 def test_every_shape_of_drafter(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The loop is captured where SGLang replays it, and replays make what it makes; the pass after it always is."""
-    target, heads = make_target(tmp_path / "target"), {"positions": 3, "blocks": 1}
+    target, heads = make_target(tmp_path / "target", layers=4), {"positions": 3, "blocks": 1}
     make_fastmtp(tmp_path / "fastmtp", target)
     make_gumiho(tmp_path / "gumiho", target, heads, num_hidden_layers=2)
     make_gumiho(tmp_path / "gumiho3", target, heads, steps=3)
     make_hybrid(tmp_path / "hybrid", target)
     make_eagle(tmp_path / "eagle", target, sglang=True)
+    make_eagle3(tmp_path / "eagle3", target, [0, 1, 2], range(97, 123))
     make_vocabulary(tmp_path / "vocabulary.json", VOCABULARY)
     cases = CASES if request.config.getoption("--thorough") else {name: CASES[name] for name in OFTEN}
     commands = [case.command(tmp_path) for case in cases.values()]

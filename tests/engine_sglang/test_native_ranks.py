@@ -1,4 +1,7 @@
-"""A layer that SGLang runs itself with draft vocabularies on two ranks; the second one's states are off by an ulp."""
+"""A layer that SGLang runs itself with draft vocabularies on two ranks; the second one's states are off by an ulp.
+
+Alone, and with prompt lookup.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ from tests.engine_sglang.test_ranks import (
     LENGTH,
     RAY,
     VOCABULARY,
-    ask_for_sampled_texts,
     recorded,
     serving,
     token_map,
@@ -28,23 +30,34 @@ from tests.support.two_ranks import assert_ranks_draft_the_same
 pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 
 
-@pytest.mark.parametrize("way", ["", RAY])
-def test_a_layer_of_sglangs_own_drafts_by_language_and_alike_on_both_ranks(way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("copies", "way"), [(False, ""), (True, ""), (False, RAY)], ids=["alone", "copying", "alone, ray"]
+)
+def test_a_layer_of_sglangs_own_drafts_by_language_and_alike_on_both_ranks(
+    copies: bool, way: str, tmp_path: Path
+) -> None:
     """An EAGLE layer, as a chain that is drawn."""
     target = make_target(tmp_path / "target", seed=3)
     layer, words = make_eagle(tmp_path / "eagle", target, sglang=True), token_map(tmp_path)
+    words += "&copy=true" * copies
     shape = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
     how = ("--speculative-algorithm", "EAGLE", "--speculative-use-rejection-sampling", *shape)
     vocabularies, exact = open_vocabularies(vocabulary_values(words), layer, VOCABULARY), JointReference(target)
     assert vocabularies is not None
     letters, capitals, *_ = (set(ids.tolist()) for ids in vocabularies.ids)
-    own = Counter[bool]()
+    own, copied = Counter[bool](), 0
     drafter = ("--speculative-draft-model-path", str(layer), "--speculative-token-map", words)
     with serving(target, tmp_path, *how, *drafter, way=way) as server:
-        for prompt in in_two_languages(2 * ASKED):
+        for text in in_two_languages(2 * ASKED):
+            prompt = text + text[:LENGTH] * copies
             answer = server.generate(prompt, max_new_tokens=LENGTH, ignore_eos=True)
             assert answer["output_ids"] == exact.greedy(list(prompt.encode()), LENGTH)
             for tokens in recorded(tmp_path, answer["meta_info"]["id"]):
                 own[letters.issuperset(tokens) or capitals.issuperset(tokens)] += 1
-        assert_ranks_draft_the_same(tmp_path, lambda: ask_for_sampled_texts(server))
+                copied += len(set(tokens) - letters - capitals)
+        repeated = {"max_new_tokens": LENGTH, "ignore_eos": True, "temperature": 1.0, "n": 8}
+        assert_ranks_draft_the_same(tmp_path, lambda: server.generate(prompt, **repeated))
+    if copies:
+        assert copied > 10
+        return
     assert own[True] > max(30, 3 * own[False])  # but for first drafts of a step after which the language is another

@@ -126,6 +126,11 @@ def test_a_serial_part_drafts_from_the_mixture(
     batch, greedy = batch_of(rows, mode)
     own = batch.spec_info.draft_probs.clone()
     made = copying_worker(Texts(2, steps=2, drafts=5), 2, first=own.log() if waits else None)
+
+    def forward(passed: Any) -> SimpleNamespace:
+        return SimpleNamespace(logits_output=SimpleNamespace(next_token_logits=own.log()))
+
+    made.draft_runner.forward = forward
     if waits:
         batch.spec_info.hidden_states = torch.ones(rows, 4)
         batch.spec_info.draft_probs = torch.ones(rows, 1)  # see `ZeroHead`
@@ -134,7 +139,8 @@ def test_a_serial_part_drafts_from_the_mixture(
     def loop(self: Any, prepared: Any) -> tuple[Any, ...]:
         given = prepared.spec_info
         assert (self.speculative_num_steps, self.speculative_num_draft_tokens) == (2, 3)
-        seen.append(self.draft_runner.model.mixing)
+        passed = SimpleNamespace(input_ids=given.topk_index[:, 0])
+        seen.append(self.draft_runner.forward(passed).logits_output.next_token_logits)
         second = torch.zeros(rows, 1, dtype=torch.int64)
         probs = torch.stack([given.draft_probs, given.draft_probs], 1)
         return None, None, torch.cat([given.topk_index, second], 1), None if mode == "greedy" else probs
@@ -148,16 +154,15 @@ def test_a_serial_part_drafts_from_the_mixture(
     made.req_to_token_pool, made.speculative_num_draft_tokens = None, 6
     made.draft_attn_backend = SimpleNamespace(init_forward_metadata=lambda prepared: seen.append("laid out"))
     made.draft(batch)
-    ((tokens, probs, _),), (laid_out, ready, mixing) = verified, seen
+    ((tokens, probs, _),), (laid_out, ready, mixed) = verified, seen
     assert (laid_out, ready) == ("laid out", "ready")
-    assert (made.speculative_num_draft_tokens, made.draft_runner.model.mixing) == (6, None)
+    assert (made.speculative_num_draft_tokens, made.draft_runner.forward) == (6, forward)
 
     copying = Copying.begin(made.lengths.copied(5))
     expected = copying.mixed(own)
     assert torch.equal(tokens[greedy, 0], expected[greedy].argmax(1))
     following = copying.drafted(tokens[:, 0], copying.drafter_probability(own)).mixed(own)
-    mixing.drafted(tokens[:, 0])
-    assert torch.allclose(mixing.logits(own.log()).softmax(-1), following, atol=1e-6)
+    assert torch.allclose(mixed.softmax(-1), following, atol=1e-6)
     assert tokens[:, 2:].tolist() == [[3, 4, 5], [0, 0, 0]][::-1] * (rows // 2)
     if mode == "greedy":
         assert probs is None

@@ -19,7 +19,8 @@ def test_the_loop_states_the_mixture(temperature: float, seed: int) -> None:
     chances = 0.9 * torch.rand(ROWS, DRAFTS) * (torch.arange(ROWS) > 1)[:, None]  # two rows have nothing to copy
     copied = Copied(torch.randint(VOCAB, (ROWS, DRAFTS)), chances)
     temperatures, top_ks = torch.full((ROWS, 1), temperature), torch.full((ROWS,), 1 << 30)
-    mixing, plain = Mixing(copied, temperatures), Copying.begin(copied)
+    plain = Copying.begin(copied)
+    mixing = Mixing(plain, temperatures)
     token = torch.empty(0)
     for place in range(DRAFTS):
         logits = torch.randn(ROWS, VOCAB)
@@ -41,7 +42,8 @@ def test_the_loop_states_the_mixture(temperature: float, seed: int) -> None:
 
 def test_the_most_probable_token_is_that_of_the_mixture() -> None:
     logits, copied = torch.tensor([[2.0, 0.0, 0.0]]).repeat(2, 1), torch.tensor([[1, 1], [1, 1]])
-    mixing = Mixing(Copied(copied, torch.tensor([[0.9, 0.9], [0.0, 0.0]])), torch.ones(2, 1))
+    copying = Copying.begin(Copied(copied, torch.tensor([[0.9, 0.9], [0.0, 0.0]])))
+    mixing = Mixing(copying, torch.ones(2, 1))
     assert mixing.mixed(logits.softmax(-1)).argmax(1).tolist() == [1, 0]
     mixing.drafted(torch.tensor([1, 0]))
     assert mixing.logits(logits).argmax(1).tolist() == [1, 0]

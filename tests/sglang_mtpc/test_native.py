@@ -1,9 +1,10 @@
-"""Draft vocabularies of SGLang's own draft layers: what is refused, which worker serves, and from which logits."""
+"""SGLang's own drafters with a token map of ours: what is refused, which worker serves, and from which logits."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from mtpc.errors import MTPCError
 from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
+from sglang_mtpc.native_settings import check_native, choose_worker
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_native import make_eagle
 
 pytestmark = pytest.mark.usefixtures("loaded")
 VOCAB = 258
+CHAIN = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
 RANKINGS = Rankings(6, {"low": Ranking((0, 1, 2)), "high": Ranking((3, 4, 5))})
 VOCABULARIES = DraftVocabularies(RANKINGS, VocabularySettings(size=3))
 
@@ -67,8 +70,14 @@ def test_all_else_is_sglangs(target: Path, layer: tuple[str, str], token_map: st
 @pytest.mark.parametrize(
     ("query", "arguments", "part"),
     [
-        ("?copy=true", (), "require a drafter of this project"),
-        ("?borrow=2", (), "require a drafter of this project"),
+        ("?copy=true", (), "--speculative-eagle-topk is None, but with prompt lookup it must be 1"),
+        (
+            "?copy=true",
+            (*CHAIN, "--speculative-accept-threshold-single", "0.5"),
+            "is 0.5, but with prompt lookup",
+        ),
+        ("?copy=true", (*CHAIN, "--use-ray"), "--use-ray is True"),
+        ("?borrow=2", (), "'borrow' requires a drafter of this project"),
         ("?colour=1", (), "colour"),
         ("?language=klingon", (), "unknown language 'klingon'"),
         ("", ("--enable-multi-layer-eagle",), "--enable-multi-layer-eagle is True"),
@@ -82,7 +91,50 @@ def test_wrong_settings(
 
 
 def test_another_algorithm(target: Path, words: Path) -> None:
-    refused("EAGLE and NEXTN support it, not NGRAM", target, "--speculative-token-map", str(words), algorithm="NGRAM")
+    given = target, "--speculative-token-map", str(words)
+    refused("EAGLE, NEXTN, EAGLE3 and STANDALONE support it, not NGRAM", *given, algorithm="NGRAM")
+
+
+def test_trees(target: Path, layer: tuple[str, str]) -> None:
+    shape = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "8")
+    words = ("--speculative-token-map", "?copy=true")
+    refused("--speculative-eagle-topk is 2", target, *layer, *shape, *words, algorithm="EAGLE")
+
+
+@pytest.mark.parametrize("algorithm", ["EAGLE3", "STANDALONE"])
+def test_a_draft_vocabulary_where_there_is_none(
+    target: Path, layer: tuple[str, str], words: Path, algorithm: str
+) -> None:
+    given = *layer, *CHAIN, "--speculative-token-map", f"{words}?copy=true"
+    refused(f"support a draft vocabulary, not {algorithm}; set its language", target, *given, algorithm=algorithm)
+
+
+@pytest.mark.parametrize("algorithm", ["EAGLE", "NEXTN", "EAGLE3", "STANDALONE"])
+def test_prompt_lookup_states_the_distributions(target: Path, layer: tuple[str, str], algorithm: str) -> None:
+    """Though SGLang refuses them with STANDALONE."""
+    draft = layer if algorithm != "STANDALONE" else (layer[0], str(target))
+    for words, states in (("?copy=true", True), ("?copy=false", False)):
+        found = resolved(target, *draft, *CHAIN, "--speculative-token-map", words, algorithm=algorithm)
+        assert found.speculative_use_rejection_sampling is states
+        name = "NativeStandaloneWorker" if algorithm == "STANDALONE" else "NativeWorker"
+        assert worker_of(found, found.speculative_algorithm) == name
+
+
+def test_overlapping_steps_on_a_gpu(target: Path) -> None:
+    settings: Any = SimpleNamespace(
+        model_path=str(target), speculative_draft_model_path=None, speculative_algorithm="NEXTN",
+        speculative_token_map="?copy=true", speculative_eagle_topk=1, device="cuda", disable_overlap_schedule=False,
+    )  # fmt: skip
+    with pytest.raises(MTPCError, match="Prompt lookup requires --disable-overlap-schedule"):
+        check_native(settings, lambda: SimpleNamespace(vocab_size=VOCAB))
+    settings.disable_overlap_schedule = True
+    check_native(settings, lambda: SimpleNamespace(vocab_size=VOCAB))
+
+
+def test_a_worker_that_none_of_ours_extends(target: Path, layer: tuple[str, str]) -> None:
+    found = resolved(target, *layer, *CHAIN, "--speculative-token-map", "?copy=true", algorithm="EAGLE")
+    with pytest.raises(MTPCError, match="SGLang serves this draft model with its dict, which does not support it"):
+        choose_worker(lambda self, server_args: dict, None, found)
 
 
 @pytest.fixture
@@ -129,3 +181,16 @@ def test_heads_that_are_refused(model: Any, wrong: str) -> None:
         del model.lm_head
     with pytest.raises(MTPCError, match="needs one output head over the target's 6 tokens"):
         restrict(model, VOCABULARIES, 6, None, torch.float32)
+
+
+def test_a_vocabulary_of_the_drafter_becomes_the_targets(model: Any) -> None:
+    """As of EAGLE-3: a head of three rows for tokens of six."""
+    from sglang_mtpc.native import widen
+
+    head, tokens = nn.Linear(4, 3, bias=False), torch.tensor([1, 2, 5])
+    model.logits_processor._get_logits = lambda states, *_: head(states)
+    widen(model, tokens, 6)
+    states = torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
+    probs = model.logits_processor._get_logits(states, None, None).softmax(-1)
+    torch.testing.assert_close(probs[:, tokens], head(states).softmax(-1))
+    assert probs[:, [0, 3, 4]].abs().max() == 0

@@ -67,7 +67,7 @@ def of_both(folder: Path, states: Tensor) -> list[Tensor]:
     model.model, model.lm_head = lambda *_: states, None
     model.logits_processor = lambda *_: None
     given = SimpleNamespace(hidden_states=None)
-    with model.in_loop(None, keeps=True) as kept:
+    with model.in_loop(keeps=True) as kept:
         model(None, None, SimpleNamespace(spec_info=given, forward_mode=ForwardMode.DECODE, batch_size=ROWS))
     return [tokens, probs, *kept]
 

@@ -74,6 +74,9 @@ class Graphs:
                 buffer.random_(TOKENS)
             elif name == "hidden_states":
                 buffer.normal_()
+        if (lookup := getattr(self.runner.eagle_worker, "lookup", None)) is not None:
+            (tokens, chances), _, weight = lookup.buffers
+            tokens.random_(TOKENS), chances.uniform_(), weight.uniform_()
         torch.manual_seed(SEED)
         expected = [each.clone() for each in _tensors(call())]
         torch.manual_seed(SEED)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import AutoConfig
+
+from mtpc.lab.training.recipes.gumiho_recipe import config_for
+from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.methods.gumiho import Gumiho
 
 NOISE = 0.1  # of a tensor's mean size: enough to be wrong now and then
 
@@ -31,7 +37,19 @@ def make_eagle(folder: Path, target: Path, sglang: bool = False) -> Path:
     return _write(folder, config, tensors)
 
 
-def make_eagle3(folder: Path, target: Path, layers: list[int], tokens: list[int]) -> Path:
+def make_gumiho_of(folder: Path, eagle: Path, target: Path) -> Path:
+    """The drafter of this project that computes what an EAGLE layer of `make_eagle` for SGLang does."""
+    config, tensors = AutoConfig.from_pretrained(target), load_file(eagle / "model.safetensors")
+    drafter = Drafter(Gumiho(), config_for(config, None, num_hidden_layers=1, normed=False))
+    assert drafter.autoregressive is not None
+    names = {"fc": "input_proj", "layers": "blocks"}  # the halves of `fc` are equal
+    named = {".".join([names[name.split(".")[0]], *name.split(".")[1:]]): each for name, each in tensors.items()}
+    drafter.autoregressive.load_state_dict(named)
+    save_drafter(folder, drafter, {"purpose": "tests"})
+    return folder
+
+
+def make_eagle3(folder: Path, target: Path, layers: Sequence[int], tokens: Sequence[int]) -> Path:
     """An EAGLE-3 layer for a Llama: the target's last layer, which reads the mean of the states before ``layers``.
 
     tokens: those that it drafts, ascending, with output head rows of its own.
@@ -45,13 +63,14 @@ def make_eagle3(folder: Path, target: Path, layers: list[int], tokens: list[int]
     tensors = {f"midlayer.{name}": tensor for name, tensor in layer.items()}
     tensors["fc.weight"] = torch.eye(size).repeat(1, len(layers)) / len(layers)
     tensors["norm.weight"] = weights["model.norm.weight"]
-    chosen = torch.tensor(tokens)
+    chosen = torch.tensor([*tokens])
     tensors["lm_head.weight"] = weights["lm_head.weight"][chosen].contiguous()
     tensors["d2t"] = chosen - torch.arange(len(tokens))
     tensors["t2d"] = torch.isin(torch.arange(config["vocab_size"]), chosen)
     config |= {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": len(tokens)}
-    config["eagle_aux_hidden_state_layer_ids"] = layers
-    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": layers, "use_aux_hidden_state": True}
+    config["tie_word_embeddings"] = False
+    config["eagle_aux_hidden_state_layer_ids"] = [*layers]
+    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [*layers], "use_aux_hidden_state": True}
     return _write(folder, config, tensors)
 
 

@@ -30,7 +30,6 @@ from mtpc.target_head.shared import Head
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
-from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import head_ranks, of_first_rank
 from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, VocabularyHead, ZeroHead
 
@@ -169,7 +168,6 @@ class DraftLayersModel(nn.Module):
         numbers: Draft vocabulary of each request, see `SGLangRequestVocabularies`.
         defers_first_logits: Whether the logits of first draft tokens are left to `first_logits`.
         first_candidates: First draft tokens that SGLang selects in the meantime, see `ZeroHead`.
-        mixing: Mixture with prompt lookup, only set within `in_loop`.
         loop_states: States of the passes so far, only set within `in_loop`.
     """
 
@@ -178,7 +176,6 @@ class DraftLayersModel(nn.Module):
     numbers: Tensor | None = None
     defers_first_logits = False
     first_candidates = 1
-    mixing: Mixing | None = None
     loop_states: list[Tensor] | None = None
 
     def __init__(self, config: Any, quant_config: Any = None, prefix: str = "") -> None:
@@ -277,22 +274,21 @@ class DraftLayersModel(nn.Module):
         return logits
 
     @contextmanager
-    def in_loop(self, mixing: Mixing | None, keeps: bool) -> Iterator[list[Tensor]]:
+    def in_loop(self, keeps: bool) -> Iterator[list[Tensor]]:
         """Prepare the model for SGLang's draft loop, which must run within this context.
 
         Args:
-            mixing: Mixture with prompt lookup; None: no prompt lookup.
             keeps: Whether to keep the states of the passes.
 
         Yields:
             The states of the passes so far, [T, d] each; empty unless kept.
         """
         states: list[Tensor] = []
-        self.mixing, self.loop_states = mixing, states if keeps else None
+        self.loop_states = states if keeps else None
         try:
             yield states
         finally:
-            self.mixing = self.loop_states = None
+            self.loop_states = None
 
     @torch.no_grad()
     def forward(self, input_ids: Tensor, positions: Tensor, forward_batch: Any) -> Any:
@@ -307,18 +303,13 @@ class DraftLayersModel(nn.Module):
         Returns:
             SGLang's ``LogitsProcessorOutput``, with the states for the next step.
         """
-        if self.mixing is not None:
-            self.mixing.drafted(input_ids)
         states = self.model(input_ids, positions, forward_batch.spec_info.hidden_states, forward_batch)
         if self.loop_states is not None:
             self.loop_states.append(of_first_rank(states))
         in_loop = forward_batch.forward_mode.is_decode()
         deferred = self.defers_first_logits and not in_loop
         head = ZeroHead(self.first_candidates) if deferred else self._logits_head(forward_batch.batch_size)
-        output = self.logits_processor(input_ids, states, head, forward_batch)
-        if self.mixing is not None:
-            output.next_token_logits = self.mixing.logits(output.next_token_logits)
-        return output
+        return self.logits_processor(input_ids, states, head, forward_batch)
 
 
 def layer_names(method: DraftMethod, config: DrafterConfig) -> dict[str, str]:
