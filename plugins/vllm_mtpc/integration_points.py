@@ -244,11 +244,19 @@ TABLE = (
     ),
     IntegrationPoint(
         V1, "vllm.sampling_params", "SamplingParams.from_optional", "* extra_args",
-        "read", "a request's vllm_xargs, which may name its tenant and predict its output",
+        "read", "a request's vllm_xargs, which may name its tenant, predict its output and limit its drafts",
     ),
     IntegrationPoint(
         V2, _V2, "init_speculator", "vllm_config device req_states",
         "replaced", "creates this project's speculator for its architectures",
+    ),
+    IntegrationPoint(
+        V2, _RUNNER_V2, "GPUModelRunner.add_requests", "self scheduler_output",
+        "wrapped", "tells the speculator the sampling parameters of new requests",
+    ),
+    IntegrationPoint(
+        V2, "vllm.v1.core.sched.output", "NewRequestData", "* req_id sampling_params",
+        "read", "sampling parameters of a new request",
     ),
     IntegrationPoint(
         V2, "vllm.v1.worker.gpu.input_batch", "InputBatch.__init__",
@@ -469,6 +477,7 @@ PATCHES = (
     Patch(START, _EXECUTOR, "start_up", "install_executor"),
     Patch(V1, _EAGLE, "dispatch", "install_v1"),
     Patch(V2, _V2, "dispatch", "install_v2"),
+    Patch(V2, _RUNNER_V2, "dispatch", "install_requests_v2"),
     Patch(V2_STATE, _RUNNER_V2, "dispatch", "install_runner_v2"),
     Patch(V1_CPU, _CPU_WORKER, "v1.timing"),
     Patch(V1_NATIVE, _PROPOSER, "native.restrict", "install_v1"),

@@ -7,7 +7,7 @@ batches, and with a drafter that misstates its distributions while a file is the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -296,6 +296,36 @@ def test_a_predicted_output_is_copied(served: Served) -> None:
         assert tokens(answer)[0] == expected
         (draft,) = json.loads(lines(served.folder / "drafts")[before])
         assert (draft[:4] == list(b"pred")) == is_copied
+
+
+def test_a_request_limits_its_drafts(served: Served) -> None:
+    """Alone, and in a batch with one that has no limit; texts stay the same, and wrong limits are ignored."""
+    prompt, length = 3 * SMALL, 64
+    expected = served.exact.greedy(list(prompt.encode()), length)
+
+    def steps(limits: Sequence[Any]) -> list[list[int]]:
+        """The lengths of the drafts of each step, where all requests are there."""
+        before = len(lines(served.folder / "drafts"))
+        named = [{} if limit is None else {"vllm_xargs": {"max_draft_tokens": limit}} for limit in limits]
+        with ThreadPoolExecutor(len(limits)) as pool:
+            answers = pool.map(
+                lambda more: served.server.complete(prompt, max_tokens=length, ignore_eos=True, **more), named
+            )
+            assert [tokens(answer)[0] for answer in answers] == [expected] * len(limits)
+        made = [json.loads(line) for line in lines(served.folder / "drafts")[before:]]
+        return [sorted(map(len, drafts)) for drafts in made if len(drafts) == len(limits)]
+
+    assert max(steps([0])) == [0]
+    assert max(steps([1])) == [1]
+    for wrong in (None, "1", -1, 1e9):
+        assert max(steps([wrong])) > [1]
+    assert (
+        "'max_draft_tokens' is ignored: it must be a whole number, 0 or more, not '1'" in served.server.log.read_text()
+    )
+    together = steps([None, 0, 1])
+    assert len(together) > 5
+    assert all(none == 0 and one <= 1 for none, one, _ in together)
+    assert max(longest for *_, longest in together) > 1
 
 
 def test_a_prompt_that_is_read_in_parts(served: Served) -> None:

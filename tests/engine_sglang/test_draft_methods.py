@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -316,6 +316,35 @@ def test_a_predicted_output_is_copied(served: Served) -> None:
         answer = served.server.generate(prompt, max_new_tokens=16, ignore_eos=True, **named)
         assert texts([answer]) == [expected]
         assert (recorded(served, [answer])[0][0][:4] == list(b"pred")) == is_copied
+
+
+def test_a_request_limits_its_drafts(served: Served) -> None:
+    """Alone, and in a batch with one that has no limit; beyond it token 0 is verified, and texts stay the same."""
+    prompt, length, limits = 3 * SMALL, 48, (None, 0, 1)
+    expected = served.exact.greedy(list(prompt.encode()), length)
+
+    def answer(limit: Any) -> Answer:
+        named = {} if limit is None else {"custom_params": {"max_draft_tokens": limit}}
+        answered: Answer = served.server.generate(prompt, max_new_tokens=length, ignore_eos=True, **named)
+        return answered
+
+    for together in (1, 3):
+        with ThreadPoolExecutor(together) as pool:
+            answers = list(pool.map(answer, limits))
+        assert texts(answers) == [expected] * 3
+        free, none, one = recorded(served, answers)
+        assert any(any(draft[1:]) for draft in free)
+        if served.case.tree is not None:
+            continue
+        assert not any(any(draft) for draft in none)
+        assert any(any(draft) for draft in one) and not any(any(draft[1:]) for draft in one)
+        if together == 1 and served.loop.cost is not None:
+            assert max(map(len, none)) == 0 and max(map(len, one)) == 1
+    for wrong in ("1", -1, 1e9, True):
+        assert texts([answer(wrong)]) == [expected]
+    log = served.server.log.read_text()
+    assert "'max_draft_tokens' is ignored: it must be a whole number, 0 or more, not '1'" in log
+    assert ("a draft tree has a fixed number of nodes" in log) == (served.case.tree is not None)
 
 
 def test_greedy_texts(served: Served) -> None:

@@ -14,7 +14,7 @@ from mtpc.draft_model.pair import load_tokenizer
 from mtpc.draft_model.part import TextDraft
 from mtpc.prompt_lookup.prediction import Predictions
 from vllm_mtpc.ranks import draft_of_first_rank
-from vllm_mtpc.v1.draft_lengths import predicted_text
+from vllm_mtpc.request_parameters import limit_of, predicted_text
 from vllm_mtpc.v1.noise import draft_noise
 
 
@@ -111,6 +111,7 @@ class TextDrafts:
                 lambda: [*request.prompt_token_ids, *request.output_token_ids, *new],
                 output,
                 partial(predicted_text, self.predictions, request),
+                partial(limit_of, request),
             )
         self.added[name] = AddedRequest(request, before + len(output))
 
