@@ -243,8 +243,8 @@ TABLE = (
         "read", "tokens of a request, for prompt lookup",
     ),
     IntegrationPoint(
-        V1, "vllm.sampling_params", "SamplingParams.from_optional", "* extra_args",
-        "read", "a request's vllm_xargs, which may name its tenant, predict its output and limit its drafts",
+        START, "vllm.sampling_params", "SamplingParams.from_optional", "* structured_outputs extra_args",
+        "read", "whether a request has a grammar, and vllm_xargs: its tenant, its predicted output, its draft limit",
     ),
     IntegrationPoint(
         V2, _V2, "init_speculator", "vllm_config device req_states",
@@ -260,7 +260,7 @@ TABLE = (
     ),
     IntegrationPoint(
         V2, "vllm.v1.worker.gpu.input_batch", "InputBatch.__init__",
-        "self * num_reqs idx_mapping query_start_loc positions",
+        "self * num_reqs idx_mapping idx_mapping_np query_start_loc positions",
         "read", "slots of the requests, and index of their last tokens",
     ),
     IntegrationPoint(

@@ -1,4 +1,4 @@
-"""Parameters of single requests, which vLLM's API passes on in ``vllm_xargs``."""
+"""Parameters of single requests: those that vLLM's API passes on in ``vllm_xargs``, and whether there is a grammar."""
 
 from __future__ import annotations
 
@@ -36,6 +36,22 @@ def tenant_of(request: Any) -> str | None:
     """
     tenant = _extra_arguments(request).get(TENANT)
     return None if tenant is None else str(tenant)
+
+
+def has_grammar(request: Any) -> bool:
+    """Return whether the output of a request follows a grammar, so that its drafts must be deterministic.
+
+    vLLM cuts a draft before the first token that the grammar refuses, and samples this position from the target under
+    the grammar.  It decides so by the token itself.  Were the token drawn from q, only the tokens that the grammar
+    allows would reach verification, and they would be drawn from q given that they are allowed, not from the stated q.
+
+    A deterministic draft token is decided by the text before it, and so is the cut.  Up to the cut each token is
+    verified with q = 1, which is exact, and after it the target alone is sampled.
+
+    Args:
+        request: vLLM's ``CachedRequestState`` or ``NewRequestData``.
+    """
+    return getattr(request.sampling_params, "structured_outputs", None) is not None
 
 
 def _extra_arguments(request: Any) -> dict[str, Any]:

@@ -17,12 +17,13 @@ from mtpc.methods.drafter import draft_budget
 from mtpc.parallel.compiled import drafting_for_one
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.prompt_lookup.table import CopyTable
+from mtpc.to_device import copy_to_device
 from vllm_mtpc import metrics
 from vllm_mtpc.additional_config import draft_settings, v1_uses_prompt_lookup
 from vllm_mtpc.dispatch import check_aux_hidden_states, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import of_first_rank
-from vllm_mtpc.request_parameters import limit_of
+from vllm_mtpc.request_parameters import has_grammar, limit_of
 from vllm_mtpc.v1.base_proposer import BaseProposer
 from vllm_mtpc.v1.draft_lengths import BatchLengths
 from vllm_mtpc.v1.last_accepted import last_accepted
@@ -310,17 +311,21 @@ class Proposer(BaseProposer):
         """Create the state of a step, without synchronizing with the device."""
         autoregressive, parallel = self.model.split(num_drafts)
         mode: Mode = "sampled" if sampling_metadata.all_random else "mixed"
-        noise = None
-        if not self._enable_probabilistic_draft_probs or sampling_metadata.all_greedy:
+        noise, certain, temperature = None, None, sampling_metadata.temperature
+        grammars = [row for row, request in enumerate(self.request_states) if has_grammar(request)]
+        greedy = sampling_metadata.all_greedy or 0 < len(grammars) == len(self.request_states)
+        if not self._enable_probabilistic_draft_probs or greedy:
             mode = "greedy"
         else:
             noise = draft_noise(positions, autoregressive + parallel, sampling_metadata.generators)
+            if grammars:
+                mode, certain = "mixed", copy_to_device(torch.tensor(grammars), temperature.device)
+                temperature = temperature.index_fill(0, certain, 0.0)
         numbers = self.vocabularies.choose(self.request_ids) if num_drafts and self.vocabularies is not None else None
-        step = V1DraftStep(
-            [states], [tokens], autoregressive, parallel, mode, sampling_metadata.temperature, noise, numbers, copying
+        seeded = bool(sampling_metadata.generators)
+        return V1DraftStep(
+            [states], [tokens], autoregressive, parallel, mode, temperature, noise, numbers, copying, seeded, certain
         )
-        step.seeded = bool(sampling_metadata.generators)
-        return step
 
     def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:
         """Draft the autoregressive part's next token, int64 [B], from states [B, d]; vLLM's loop calls it."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, DraftContext, Mode, concat_positions
+from mtpc.draft import Draft, DraftContext, Mode, concat_positions, one_hot
 from mtpc.prompt_lookup.mixture import Copying
 
 
@@ -31,6 +31,8 @@ class V1DraftStep:
         numbers: int64 [B], the draft vocabulary of each request; None for the first one.
         copying: Tokens of prompt lookup, to mix into the distributions; None without prompt lookup.
         seeded: Whether a request has a seed, so that its draft must not depend on the rest of the batch.
+        certain: int64 [C], indices of requests with a grammar, whose draft tokens count as certain; their temperature
+            is 0 here.  None: there are none, or all drafts are greedy.
         probs: Distribution of each autoregressive draft token, float32 [B, V]; empty for greedy drafts.
         confidences: Largest probability of each autoregressive distribution, float32 [B]; only with prompt lookup.
     """
@@ -45,6 +47,7 @@ class V1DraftStep:
     numbers: Tensor | None
     copying: Copying | None = None
     seeded: bool = False
+    certain: Tensor | None = None
     probs: list[Tensor] = field(default_factory=list)
     confidences: list[Tensor] = field(default_factory=list)
 
@@ -104,11 +107,14 @@ class V1DraftStep:
             parallel: Draft of the parallel part; None if it drafts nothing.
 
         Returns:
-            The draft: tokens [B, K] and distributions [B, K, V].
+            The draft: tokens [B, K] and distributions [B, K, V], one-hot for the requests of `certain`.
         """
         parts = [] if parallel is None else [parallel]
         if self.autoregressive:
             probs = torch.stack(self.probs, 1) if self.probs else None
             peaks = torch.stack(self.confidences, 1) if self.confidences else None
             parts.insert(0, Draft(torch.stack(self.tokens[1:], 1), probs, peaks))
-        return concat_positions(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)
+        draft = concat_positions(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)
+        if self.certain is not None and draft.probs is not None:
+            draft.probs[self.certain] = one_hot(draft.tokens[self.certain], draft.probs.shape[2])
+        return draft

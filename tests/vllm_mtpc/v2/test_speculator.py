@@ -129,6 +129,7 @@ def test_new_requests_are_made_known_to_our_speculator_alone(monkeypatch: pytest
 
 def test_a_limit_is_ignored_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
     made: Any = Speculator.__new__(Speculator)
+    made.grammars = set()
     for parameters in (None, SimpleNamespace(extra_args={"max_draft_tokens": 0})):
         made.begin_request(3, SimpleNamespace(sampling_params=parameters))
     said = (
