@@ -26,6 +26,7 @@ from mtpc.to_device import copy_to_device
 from sglang_mtpc import eagle_tree, served, verify
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy, Whole
 from sglang_mtpc.draft_lengths import WorkerLengths
+from sglang_mtpc.draft_limits import keep_limits
 from sglang_mtpc.draft_strategies import AutoregressiveChain, AutoregressiveTree, LoopOutput, TwoPartChain, TwoPartTree
 from sglang_mtpc.drafting import Drafting
 from sglang_mtpc.eagle_worker import EagleWorker, override_sizes
@@ -161,10 +162,13 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         """Draft the tokens after the first one, and return SGLang's ``EagleVerifyInput``."""
         with self.clock:
             if self.strategy is None:
-                return super().draft(batch, *args, **options)
-            draft_input = batch.spec_info
-            drafts = self.strategy(batch, self.steps.begin(batch))
-            return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
+                built = super().draft(batch, *args, **options)
+            else:
+                draft_input = batch.spec_info
+                drafts = self.strategy(batch, self.steps.begin(batch))
+                built = verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
+            keep_limits(built, batch.reqs, self.shape.children == 1)
+            return built
 
     def run_loop(self, batch: Any, steps: int, nodes: int, mixing: Mixing | None = None) -> LoopOutput:
         """Run SGLang's draft loop from the first draft token on, without a CUDA graph.

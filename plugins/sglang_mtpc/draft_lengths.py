@@ -12,7 +12,7 @@ import torch
 from sglang.srt.runtime_context import get_serving
 from torch import Tensor
 
-from mtpc.draft import Draft, Mode, concat_positions, one_hot
+from mtpc.draft import MAX_DRAFTS, Draft, Mode, concat_positions, one_hot
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DrafterTokens, DraftLengths
 from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS, StepCost, measure_costs
@@ -23,6 +23,7 @@ from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.prediction import Predictions
 from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc import served
+from sglang_mtpc.draft_limits import limit_of
 from sglang_mtpc.ranks import seconds_of_first_rank
 from sglang_mtpc.shape import DraftShape
 
@@ -114,7 +115,9 @@ class WorkerLengths:
             known = self.controller.requests.get(request)
             seen = len(request.output_ids) if known is None else known.seen
             emitted, predicted = request.output_ids[seen:], partial(predicted_text, self.predictions, request)
-            self.controller.add(request, partial(tokens_of, request), emitted, waiting=False, predicted=predicted)
+            limit = partial(limit_of, request) if self.shape.children == 1 else lambda: MAX_DRAFTS  # see `keep_limits`
+            text = partial(tokens_of, request)
+            self.controller.add(request, text, emitted, waiting=False, predicted=predicted, limit=limit)
             self.controller.requests[request].seen = len(request.output_ids)
 
     def copied(self, drafts: int) -> Copied:

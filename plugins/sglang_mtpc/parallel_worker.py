@@ -21,6 +21,7 @@ from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc import served, verify
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
 from sglang_mtpc.draft_lengths import WorkerLengths
+from sglang_mtpc.draft_limits import keep_limits
 from sglang_mtpc.drafting import Drafting, DraftInputs, Drafts
 from sglang_mtpc.metrics import DraftMetrics, metrics_enabled
 from sglang_mtpc.ranks import check_ranks, of_first_rank
@@ -139,7 +140,9 @@ class ParallelWorker(BaseSpecWorker):
         with self.clock:
             draft_input = batch.spec_info
             drafts = self.strategy(batch, self.steps.begin(batch))
-        return verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
+        built = verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
+        keep_limits(built, batch.reqs, self.shape.children == 1)
+        return built
 
     def _whole(self, batch: Any, step: BatchStep) -> Drafts:
         """Draft the whole chain or tree."""

@@ -18,6 +18,7 @@ from mtpc.noise import counter_uniforms
 from sglang_mtpc import served
 from sglang_mtpc.adaptive import Lap, Strategy
 from sglang_mtpc.draft_lengths import new_predictions, predicted_text, tokens_of
+from sglang_mtpc.draft_limits import limit_of
 from sglang_mtpc.parallel_worker import ParallelWorker
 from sglang_mtpc.ranks import probs_of_first_rank, seconds_of_first_rank, tokens_of_first_rank
 from sglang_mtpc.step import BatchStep
@@ -115,7 +116,7 @@ class TextChain:
         for key, request in zip(keys, requests, strict=True):
             emitted = request.output_ids[self.seen.get(key, 0) :]
             predicted = partial(predicted_text, self.predictions, request)
-            drafting.add(key, partial(tokens_of, request), emitted, predicted)
+            drafting.add(key, partial(tokens_of, request), emitted, predicted, partial(limit_of, request))
             self.seen[key] = len(request.output_ids)
         noise = None
         if step.mode != "greedy":

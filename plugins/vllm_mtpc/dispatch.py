@@ -152,6 +152,26 @@ def install_runner_v2(runner: Any) -> None:
     runner.GPUModelRunner.load_model = load_model
 
 
+def install_requests_v2(runner: Any) -> None:
+    """Wrap ``GPUModelRunner.add_requests``: tell this project's speculator about each new request.
+
+    Args:
+        runner: vLLM's module ``vllm.v1.worker.gpu.model_runner``.
+    """
+    original = runner.GPUModelRunner.add_requests
+
+    @functools.wraps(original)
+    def add_requests(self: Any, scheduler_output: Any, *others: Any, **named: Any) -> Any:
+        result = original(self, scheduler_output, *others, **named)
+        new = scheduler_output.scheduled_new_reqs
+        if new and self.speculative_config is not None and serves(self.vllm_config):
+            for request in new:
+                self.speculator.begin_request(self.req_states.req_id_to_index[request.req_id], request)
+        return result
+
+    runner.GPUModelRunner.add_requests = add_requests
+
+
 def install_v2(spec_decode: Any) -> None:
     """Replace ``init_speculator``, also in the runner's module if that has imported the name already.
 

@@ -248,16 +248,24 @@ TABLE = (
         "read", "tokens of a request, for prompt lookup",
     ),
     IntegrationPoint(
-        V1, "vllm.sampling_params", "SamplingParams.from_optional", "* extra_args",
-        "read", "a request's vllm_xargs, which may name its tenant and predict its output",
+        START, "vllm.sampling_params", "SamplingParams.from_optional", "* structured_outputs extra_args",
+        "read", "whether a request has a grammar, and vllm_xargs: its tenant, its predicted output, its draft limit",
     ),
     IntegrationPoint(
         V2, _V2, "init_speculator", "vllm_config device req_states",
         "replaced", "creates this project's speculator for its architectures, and extends the class of vLLM's own",
     ),
     IntegrationPoint(
+        V2, _RUNNER_V2, "GPUModelRunner.add_requests", "self scheduler_output",
+        "wrapped", "tells the speculator the sampling parameters of new requests",
+    ),
+    IntegrationPoint(
+        V2, "vllm.v1.core.sched.output", "NewRequestData", "* req_id sampling_params",
+        "read", "sampling parameters of a new request",
+    ),
+    IntegrationPoint(
         V2, "vllm.v1.worker.gpu.input_batch", "InputBatch.__init__",
-        "self * num_reqs idx_mapping query_start_loc positions",
+        "self * num_reqs idx_mapping idx_mapping_np query_start_loc positions",
         "read", "slots of the requests, and index of their last tokens",
     ),
     IntegrationPoint(
@@ -495,6 +503,7 @@ PATCHES = (
     Patch(START, _EXECUTOR, "start_up", "install_executor"),
     Patch(V1, _EAGLE, "dispatch", "install_v1"),
     Patch(V2, _V2, "dispatch", "install_v2"),
+    Patch(V2, _RUNNER_V2, "dispatch", "install_requests_v2"),
     Patch(V2_STATE, _RUNNER_V2, "dispatch", "install_runner_v2"),
     Patch(V1_CPU, _CPU_WORKER, "v1.timing"),
     Patch(V1_NATIVE, _PROPOSER, "dispatch", "install_native_v1"),

@@ -55,11 +55,19 @@ class Reference:
         return found
 
 
-def cells(reference: Reference, prompt: list[int], sampling: Sampling, samples: int) -> dict[Window, float]:
-    """The cells of the first `LENGTH` tokens after a prompt that so many samples can tell apart."""
+def cells(
+    reference: Reference, prompt: list[int], sampling: Sampling, samples: int, allowed: Sequence[int] | None = None
+) -> dict[Window, float]:
+    """The cells of the first `LENGTH` tokens after a prompt that so many samples can tell apart.
+
+    allowed: the tokens that a grammar allows at each position; None: all.
+    """
 
     def following(starts: Sequence[Window]) -> list[dict[int, float]]:
         all_probs = reference.next_probs([prompt + list(start) for start in starts], sampling)
+        if allowed is not None:
+            all_probs = torch.zeros_like(all_probs).index_copy(1, torch.tensor(allowed), all_probs[:, allowed])
+            all_probs = all_probs / all_probs.sum(-1, keepdim=True)
         return [dict(enumerate(probs)) for probs in all_probs.tolist()]
 
     return windows.cells(following, LENGTH, samples)

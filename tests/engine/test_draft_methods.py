@@ -7,7 +7,7 @@ batches, and with a drafter that misstates its distributions while a file is the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +26,7 @@ from tests.engine.loop import Loop
 from tests.engine.prompts import prompts
 from tests.engine.server import Server, speculative_config, tokens
 from tests.support import random_echo
+from tests.support.misstated_draft.misstated_draft import FREE
 from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
@@ -67,6 +68,7 @@ class Case(NamedTuple):
     sampled: list[tuple[str, Sampling]] = VARIED
     arguments: tuple[str, ...] = ()
     certain: bool = False  # whether every draft is one-hot, so that no distribution can be misstated
+    shows_cuts: bool = True  # whether as many samples tell that a grammar has cut drafts that were drawn
 
 
 def mtpc(folder: Path) -> Case:
@@ -81,7 +83,8 @@ def mtpc(folder: Path) -> Case:
 def byte_circuit(folder: Path) -> Case:
     """A circuit over the bytes of the target's tokens, some of which have two; drafts end beyond its window or not."""
     target = make_target(folder / "target", seed=3)
-    return Case(Models(target, make_byte_circuit(folder / "drafter", target), 6), target, WHOLE, schedule(6, 3))
+    models = Models(target, make_byte_circuit(folder / "drafter", target), 6)
+    return Case(models, target, WHOLE, schedule(6, 3), shows_cuts=False)
 
 
 def mimo(folder: Path) -> Case:
@@ -91,7 +94,8 @@ def mimo(folder: Path) -> Case:
     Kind llama and draft vocabularies by language are served with a parallel part behind them: see `gumiho`.
     """
     made = make_mimo(folder)
-    return Case(Models(made.target, made.drafter, 3), made.plain, WHOLE, arguments=("--trust-remote-code",))
+    models = Models(made.target, made.drafter, 3)
+    return Case(models, made.plain, WHOLE, arguments=("--trust-remote-code",), shows_cuts=False)
 
 
 def qwen3_moe(folder: Path) -> Case:
@@ -127,7 +131,7 @@ def copying_alone(folder: Path) -> Case:
     """Neither part; it copies without being told to."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_copying(folder / "drafter", target), 9)
-    return Case(models, target, {"step_cost": CHEAP, "store": 1000}, certain=True)
+    return Case(models, target, {"step_cost": CHEAP, "store": 1000}, certain=True, shows_cuts=False)
 
 
 def between(folder: Path) -> Case:
@@ -146,7 +150,7 @@ def echo(folder: Path) -> Case:
     """A text part, whose drafts differ in length."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, random_echo.make_echo(folder / "drafter", target), 5)
-    return Case(models, target, WHOLE, schedule=schedule(5, 2))
+    return Case(models, target, WHOLE, schedule=schedule(5, 2), shows_cuts=False)
 
 
 def pair(folder: Path, translation: Rule) -> Case:
@@ -155,7 +159,8 @@ def pair(folder: Path, translation: Rule) -> Case:
     own = byte_target() if translation == "slrs" else None
     drafter = make_pair(folder / "drafter", target, translation, tokenizer=own, noise=1.0, min_confidence=0.05)
     sampled = [(SMALL, Sampling(0.9)), *VARIED[1:]]
-    return Case(Models(target, drafter, 5), target, WHOLE, schedule(5, 2), sampled=sampled)
+    models = Models(target, drafter, 5)
+    return Case(models, target, WHOLE, schedule(5, 2), sampled=sampled, shows_cuts=False)
 
 
 def pair_copying(folder: Path) -> Case:
@@ -306,6 +311,36 @@ def test_a_predicted_output_is_copied(served: Served) -> None:
         assert (draft[:4] == list(b"pred")) == is_copied
 
 
+def test_a_request_limits_its_drafts(served: Served) -> None:
+    """Alone, and in a batch with one that has no limit; texts stay the same, and wrong limits are ignored."""
+    prompt, length = 3 * SMALL, 64
+    expected = served.exact.greedy(list(prompt.encode()), length)
+
+    def steps(limits: Sequence[Any]) -> list[list[int]]:
+        """The lengths of the drafts of each step, where all requests are there."""
+        before = len(lines(served.folder / "drafts"))
+        named = [{} if limit is None else {"vllm_xargs": {"max_draft_tokens": limit}} for limit in limits]
+        with ThreadPoolExecutor(len(limits)) as pool:
+            answers = pool.map(
+                lambda more: served.server.complete(prompt, max_tokens=length, ignore_eos=True, **more), named
+            )
+            assert [tokens(answer)[0] for answer in answers] == [expected] * len(limits)
+        made = [json.loads(line) for line in lines(served.folder / "drafts")[before:]]
+        return [sorted(map(len, drafts)) for drafts in made if len(drafts) == len(limits)]
+
+    assert max(steps([0])) == [0]
+    assert max(steps([1])) == [1]
+    for wrong in (None, "1", -1, 1e9):
+        assert max(steps([wrong])) > [1]
+    assert (
+        "'max_draft_tokens' is ignored: it must be a whole number, 0 or more, not '1'" in served.server.log.read_text()
+    )
+    together = steps([None, 0, 1])
+    assert len(together) > 5
+    assert all(none == 0 and one <= 1 for none, one, _ in together)
+    assert max(longest for *_, longest in together) > 1
+
+
 def test_a_prompt_that_is_read_in_parts(served: Served) -> None:
     prompt = "".join(prompts(5))
     assert CHUNK < len(prompt) < 2 * CHUNK - 16
@@ -358,10 +393,10 @@ def test_drafts_after_steps_without_any(served: Served) -> None:
     assert all(row in expected for row in alone)
 
 
-def sample(served: Served, prompt: str | list[int], sampling: Sampling) -> list[Window]:
+def sample(served: Served, prompt: str | list[int], sampling: Sampling, **more: Any) -> list[Window]:
     """The first `LENGTH` tokens of `SAMPLES` continuations."""
     together = SAMPLES // 8
-    body = {"n": together, "max_tokens": LENGTH, "ignore_eos": True, **sampling._asdict()}
+    body = {"n": together, "max_tokens": LENGTH, "ignore_eos": True, **sampling._asdict(), **more}
     answers = [served.server.complete(prompt, **body) for _ in range(8)]
     return [tuple(choice) for answer in answers for choice in tokens(answer)]
 
@@ -383,6 +418,34 @@ def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
     assert [tokens(answer)[0] for answer in texts.result()] == expected
     for (prompt, sampling), windows in zip(asked, sampled, strict=True):
         assert p_of(served, prompt, sampling, windows.result()) > REJECT_BELOW
+
+
+def test_a_grammar_keeps_the_targets_distribution(served: Served) -> None:
+    """Alone and beside free requests; not if its drafts are drawn, of which vLLM cuts what the grammar refuses."""
+    (prompt, _), sampling, switch = served.case.sampled[0], Sampling(0.9), served.folder / f"misstate{FREE}"
+    letters = [*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1)]
+    grammar = {"structured_outputs": {"regex": "[A-Za-z]{9}"}}
+
+    def p_of_letters(windows: list[Window]) -> float:
+        ids = list(prompt.encode()) if isinstance(prompt, str) else prompt
+        table = cells(served.exact, ids, sampling, SAMPLES, letters)
+        assert len(table) > 10
+        return p_value(windows, table)
+
+    assert p_of_letters(sample(served, prompt, sampling, **grammar)) > REJECT_BELOW
+    with ThreadPoolExecutor(2) as pool:
+        free, bound = (
+            pool.submit(sample, served, prompt, sampling),
+            pool.submit(sample, served, prompt, sampling, **grammar),
+        )
+    assert p_of(served, prompt, sampling, free.result()) > REJECT_BELOW
+    assert p_of_letters(bound.result()) > REJECT_BELOW
+    if not served.case.shows_cuts:
+        return
+    switch.touch()
+    drawn = sample(served, prompt, sampling, **grammar)
+    switch.unlink()
+    assert p_of_letters(drawn) < REJECT_BELOW
 
 
 def sample_misstated(served: Served, prompt: str | list[int], sampling: Sampling) -> list[Window]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -328,6 +328,35 @@ def test_a_predicted_output_is_copied(served: Served) -> None:
         assert (recorded(served, [answer])[0][0][:4] == list(b"pred")) == is_copied
 
 
+def test_a_request_limits_its_drafts(served: Served) -> None:
+    """Alone, and in a batch with one that has no limit; beyond it token 0 is verified, and texts stay the same."""
+    prompt, length, limits = 3 * SMALL, 48, (None, 0, 1)
+    expected = served.exact.greedy(list(prompt.encode()), length)
+
+    def answer(limit: Any) -> Answer:
+        named = {} if limit is None else {"custom_params": {"max_draft_tokens": limit}}
+        answered: Answer = served.server.generate(prompt, max_new_tokens=length, ignore_eos=True, **named)
+        return answered
+
+    for together in (1, 3):
+        with ThreadPoolExecutor(together) as pool:
+            answers = list(pool.map(answer, limits))
+        assert texts(answers) == [expected] * 3
+        free, none, one = recorded(served, answers)
+        assert any(any(draft[1:]) for draft in free)
+        if served.case.tree is not None:
+            continue
+        assert not any(any(draft) for draft in none)
+        assert any(any(draft) for draft in one) and not any(any(draft[1:]) for draft in one)
+        if together == 1 and served.loop.cost is not None:
+            assert max(map(len, none)) == 0 and max(map(len, one)) == 1
+    for wrong in ("1", -1, 1e9, True):
+        assert texts([answer(wrong)]) == [expected]
+    log = served.server.log.read_text()
+    assert "'max_draft_tokens' is ignored: it must be a whole number, 0 or more, not '1'" in log
+    assert ("a draft tree has a fixed number of nodes" in log) == (served.case.tree is not None)
+
+
 def test_greedy_texts(served: Served) -> None:
     asked = prompts(12)
     expected = [served.exact.greedy(list(prompt.encode()), 48) for prompt in asked]
@@ -338,17 +367,23 @@ def test_greedy_texts(served: Served) -> None:
         assert accepted > 0  # a random drafter is seldom right
 
 
-def sample(served: Served, prompt: str | list[int], sampling: JointSampling) -> list[Window]:
+def sample(served: Served, prompt: str | list[int], sampling: JointSampling, **more: Any) -> list[Window]:
     """The first `LENGTH` tokens of `SAMPLES` continuations."""
-    request = {"max_new_tokens": LENGTH, "ignore_eos": True, "n": TOGETHER, **sampling._asdict()}
+    request = {"max_new_tokens": LENGTH, "ignore_eos": True, "n": TOGETHER, **sampling._asdict(), **more}
     batches = [served.server.generate(prompt, **request) for _ in range(SAMPLES // TOGETHER)]
     return [tuple(text) for batch in batches for text in texts(batch)]
 
 
-def p_of(served: Served, prompt: str | list[int], sampling: JointSampling, windows: list[Window]) -> float:
-    """Of these windows, under the target's exact distribution."""
+def p_of(
+    served: Served,
+    prompt: str | list[int],
+    sampling: JointSampling,
+    windows: list[Window],
+    allowed: list[int] | None = None,
+) -> float:
+    """Of these windows, under the target's exact distribution; allowed: the tokens of a grammar."""
     ids = list(prompt.encode()) if isinstance(prompt, str) else prompt
-    table = cells(served.exact, ids, sampling, len(windows))  # type: ignore[arg-type]
+    table = cells(served.exact, ids, sampling, len(windows), allowed)  # type: ignore[arg-type]
     assert len(table) > 10
     return p_value(windows, table)
 
@@ -364,6 +399,19 @@ def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
         assert p_of(served, prompt, sampling, windows.result()) > REJECT_BELOW
 
 
+def test_a_grammar_keeps_the_targets_distribution(served: Served) -> None:
+    """Beside free requests, with drafts that are drawn: SGLang masks each position, and cuts nothing."""
+    (prompt, _), sampling = served.case.sampled[0], JointSampling(0.9)
+    letters = [*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1)]
+    with ThreadPoolExecutor(2) as pool:
+        free = pool.submit(sample, served, prompt, sampling)
+        bound = pool.submit(sample, served, prompt, sampling, regex="[A-Za-z]{9}")
+    assert p_of(served, prompt, sampling, free.result()) > REJECT_BELOW
+    assert p_of(served, prompt, sampling, bound.result(), letters) > REJECT_BELOW
+    if served.case.tree is None:
+        assert p_misstated(served, prompt, sampling, letters, regex="[A-Za-z]{9}") < REJECT_BELOW
+
+
 def test_the_wrong_temperature_fails(served: Served) -> None:
     if served.case.wrong is None:
         pytest.skip("a case that states its distributions is found out by misstating them")
@@ -372,15 +420,21 @@ def test_the_wrong_temperature_fails(served: Served) -> None:
     assert p_of(served, prompt, T1, windows) < REJECT_BELOW
 
 
-def p_misstated(served: Served, prompt: str | list[int], sampling: JointSampling) -> float:
+def p_misstated(
+    served: Served,
+    prompt: str | list[int],
+    sampling: JointSampling,
+    allowed: list[int] | None = None,
+    **more: Any,
+) -> float:
     """Of windows that a drafter has led astray."""
     switch = served.folder / "misstate"
     switch.touch()
     try:
-        windows = sample(served, prompt, sampling)
+        windows = sample(served, prompt, sampling, **more)
     finally:
         switch.unlink()
-    return p_of(served, prompt, sampling, windows)
+    return p_of(served, prompt, sampling, windows, allowed)
 
 
 def test_a_misstated_draft_distribution_fails(served: Served) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,13 @@ def loaded() -> None:
 def verified(monkeypatch: pytest.MonkeyPatch) -> list[Draft]:
     """The drafts that are to be verified."""
     from sglang_mtpc import verify
+    from tests.sglang_mtpc.stand_ins import built_of
 
     drafts: list[Draft] = []
-    monkeypatch.setattr(verify, "verify_input", lambda batch, given, draft, *rest: drafts.append(draft))
+
+    def verify_input(batch: Any, given: Any, draft: Draft, *rest: Any) -> Any:
+        drafts.append(draft)
+        return built_of(draft)
+
+    monkeypatch.setattr(verify, "verify_input", verify_input)
     return drafts

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from mtpc.draft import Draft, TreeDraft
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.table import CopyTable
@@ -14,6 +15,13 @@ from sglang_mtpc.draft_lengths import WorkerLengths
 from sglang_mtpc.shape import DraftShape
 
 CHANCES, VOCAB = torch.tensor([0.7, 0.9, 0.8, 0.6, 0.5, 0.4]), 258
+
+
+class PlainRequest:
+    """What is read of SGLang's ``Req``, which like this is equal to itself alone."""
+
+    def __init__(self, **custom: Any) -> None:
+        self.sampling_params = SimpleNamespace(custom_params=custom or None)
 
 
 class Texts(WorkerLengths):
@@ -30,6 +38,13 @@ class Texts(WorkerLengths):
         copies = (torch.arange(self.count) % 2)[:, None]
         tokens = torch.arange(1, drafts + 1).repeat(self.count, 1)
         return Copied(tokens * copies, CHANCES[:drafts] * copies)
+
+
+def built_of(draft: Draft | TreeDraft) -> Any:
+    """What is read of SGLang's ``EagleVerifyInput``."""
+    rows, drafts = draft.tokens.shape
+    tokens, probs = torch.cat([torch.full((rows, 1), 7), draft.tokens], 1), getattr(draft, "probs", None)
+    return SimpleNamespace(draft_token=tokens.flatten(), draft_token_num=drafts + 1, draft_probs=probs)
 
 
 def batch_of(rows: int, mode: str, hidden: torch.Tensor | None = None) -> tuple[Any, torch.Tensor]:
@@ -50,5 +65,5 @@ def batch_of(rows: int, mode: str, hidden: torch.Tensor | None = None) -> tuple[
         hidden_states=hidden,
         bonus_tokens=torch.arange(rows) % VOCAB,
     )
-    reqs, lengths = list(range(rows)), torch.full((rows,), 9)
+    reqs, lengths = [PlainRequest() for _ in range(rows)], torch.full((rows,), 9)
     return SimpleNamespace(spec_info=draft_input, sampling_info=info, reqs=reqs, seq_lens=lengths), greedy

@@ -31,7 +31,7 @@ from sglang_mtpc.drafting import Drafting, DraftInputs
 from sglang_mtpc.models.draft_layers import DraftLayersModel
 from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.step import BatchSteps
-from tests.sglang_mtpc.stand_ins import VOCAB, Texts, batch_of
+from tests.sglang_mtpc.stand_ins import VOCAB, Texts, batch_of, built_of
 
 VOCABULARIES = DraftVocabularies(Rankings(6, {"low": Ranking((0, 1, 2))}), VocabularySettings(size=3))
 
@@ -49,14 +49,17 @@ def worker(file: Path | None, parallel: Any = None) -> Any:
 
 
 def test_a_step_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EagleDraftWorker, "draft", lambda self, batch: torch.ones(200, 200) @ torch.ones(200, 200))
+    def draft(self: Any, batch: Any) -> Any:
+        return built_of(Draft((torch.ones(200, 200) @ torch.ones(200, 200)).long(), None))
+
+    monkeypatch.setattr(EagleDraftWorker, "draft", draft)
     monkeypatch.setattr(EagleDraftWorker, "_draft_extend_for_decode", lambda self, batch, result: None)
     one, result = worker(tmp_path / "times.json"), SimpleNamespace(
         logits_output=SimpleNamespace(hidden_states=torch.ones(3, 4)), accept_lens=torch.tensor([1]),
         speculative_num_draft_tokens=3,
     )  # fmt: skip
     for _ in range(3):
-        one.draft(None)
+        one.draft(SimpleNamespace(reqs=[]))
         before = one.clock.seconds
         one._draft_extend_for_decode(None, result)
         assert one.clock.seconds > before

@@ -27,7 +27,7 @@ from sglang_mtpc.parallel_worker import ParallelWorker
 from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.step import BatchSteps
 from sglang_mtpc.vocabulary_head import VocabularyHead
-from tests.sglang_mtpc.stand_ins import VOCAB, batch_of
+from tests.sglang_mtpc.stand_ins import VOCAB, batch_of, built_of
 
 ROWS, SIZE, DRAFTED = 3, 64, 8
 RANKINGS = Rankings(6, {"even": Ranking((0, 2, 4))})
@@ -42,8 +42,8 @@ def of_window(folder: Path, states: Tensor) -> list[Tensor]:
     assert parallel is not None
     made.drafting = Drafting(parallel, made.shape)
     made.strategy = made._strategy()
-    tokens, probs, _ = made._draft(batch)
-    return [tokens, probs]
+    built = made._draft(batch)
+    return [built.draft_token, built.draft_probs]
 
 
 def of_both(folder: Path, states: Tensor) -> list[Tensor]:
@@ -61,7 +61,7 @@ def of_both(folder: Path, states: Tensor) -> list[Tensor]:
     model: Any = DraftLayersModel.__new__(DraftLayersModel)
     made.draft_runner = SimpleNamespace(model=model)
     made.strategy = made._strategy()
-    tokens, probs, _ = made.draft(batch)
+    built = made.draft(batch)
 
     nn.Module.__init__(model)
     model.model, model.lm_head = lambda *_: states, None
@@ -69,7 +69,7 @@ def of_both(folder: Path, states: Tensor) -> list[Tensor]:
     given = SimpleNamespace(hidden_states=None)
     with model.in_loop(keeps=True) as kept:
         model(None, None, SimpleNamespace(spec_info=given, forward_mode=ForwardMode.DECODE, batch_size=ROWS))
-    return [tokens, probs, *kept]
+    return [built.draft_token, built.draft_probs, *kept]
 
 
 def of_vocabulary(states: Tensor, shared: bool) -> list[Tensor]:
@@ -91,7 +91,7 @@ def draft(rank: int, drafter: Path, hybrid: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     init_distributed_environment(2, rank, f"file://{folder}/store", rank, "gloo")
     ranks.get_parallel = lambda: SimpleNamespace(tp_group=get_world_group(), tp_rank=rank, tp_size=2)
-    verify.verify_input = lambda batch, given, drafts, *rest: drafts  # type: ignore[assignment]
+    verify.verify_input = lambda batch, given, drafts, *rest: built_of(drafts)  # type: ignore[assignment]
     states = torch.randn(ROWS, SIZE, generator=torch.Generator().manual_seed(0))
     states[:, :2] = 1.0
     if rank:

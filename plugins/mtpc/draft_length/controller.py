@@ -7,6 +7,7 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
+from mtpc.draft import MAX_DRAFTS
 from mtpc.draft_length.acceptance_correction import AcceptanceCorrection
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.choice import (
@@ -109,6 +110,7 @@ class DraftLengths:
         waiting: bool,
         tenant: str | None = None,
         predicted: Callable[[], Sequence[int]] = tuple,
+        limit: Callable[[], int] = lambda: MAX_DRAFTS,
     ) -> None:
         """Add the next request of the batch.
 
@@ -119,10 +121,11 @@ class DraftLengths:
             waiting: Whether the request gets no draft in this step.
             tenant: Tenant whose outputs it may copy; None: it shares nothing.
             predicted: Returns a text that it alone may copy, see `Predictions.of`; called if the request is new.
+            limit: Returns the most draft tokens of the request, see `draft_limit`; called if the request is new.
         """
         if name not in self.requests:
             copy = self._copy_request(text(), tenant, predicted()) if self.copies else None
-            self.requests[name] = DraftedRequest(self.table, copy, tenant, self.greedy)
+            self.requests[name] = DraftedRequest(self.table, copy, tenant, self.greedy, limit())
         request = self.requests[name]
         if waiting:
             self.batch.append(None)
@@ -133,8 +136,8 @@ class DraftLengths:
             request.predicted = None
         request.observe(emitted)
         self.batch.append(request)
-        nothing = Proposal.empty(self.longest)
-        self.proposals.append(nothing if request.copy is None else request.copy.propose(self.longest))
+        proposal = Proposal.empty(self.longest) if request.copy is None else request.copy.propose(self.longest)
+        self.proposals.append(proposal.limited(request.limit))
 
     def _copy_request(self, text: Sequence[int], tenant: str | None, predicted: Sequence[int]) -> CopyRequest:
         """Begin prompt lookup in the text of a request, and in others that it may copy."""
@@ -177,8 +180,9 @@ class DraftLengths:
         """
         lengths = []
         for request, copied in zip(self.batch, self._predicted(0, longest), strict=True):
-            drafted = 0.0 if request is None else sum(accumulate([request.rate] * by_drafter, mul))
-            lengths.append(by_drafter if drafted > sum(copied) else 0)
+            most = 0 if request is None else min(by_drafter, request.limit)
+            drafted = 0.0 if request is None else sum(accumulate([request.rate] * most, mul))
+            lengths.append(most if drafted > sum(copied) else 0)
         return lengths
 
     def cut(
@@ -276,7 +280,7 @@ class DraftLengths:
         """
         for request, tokens in zip(self.batch, drafts, strict=True):
             if request is not None:
-                request.drafted(tokens[:by_drafter], [])
+                request.drafted(tokens[: min(by_drafter, request.limit)], [])
 
     def drafted_trees(self, depth: int) -> None:
         """Record that the drafts of the batch are trees.
@@ -377,15 +381,19 @@ class DraftLengths:
         ]
 
     def _with_copies(self, tokens: list[list[int]], chances: list[list[float]], longest: int) -> Iterator[Proposal]:
-        """Yield the drafter's tokens, followed by proposed tokens where prompt lookup proposes the same ones."""
+        """Yield the drafter's tokens, followed by proposed tokens where prompt lookup proposes the same ones.
+
+        No draft is longer than its request allows.
+        """
         for request, draft, probabilities, copied in zip(self.batch, tokens, chances, self.proposals, strict=True):
             drafted = len(draft)
             if request is None:
                 yield Proposal([], [])
             elif draft == copied.tokens[:drafted] and copied.chances[0]:
-                yield Proposal(copied.tokens[:longest], [*probabilities, *copied.chances[drafted:longest]])
+                end = min(longest, request.limit)
+                yield Proposal(copied.tokens[:end], [*probabilities, *copied.chances[drafted:]][:end])
             else:
-                yield Proposal(draft, probabilities)
+                yield Proposal(draft[: request.limit], probabilities[: request.limit])
 
 
 def _likely_length(reached: Sequence[float], least: Sequence[float], correction: float = 1.0) -> int:

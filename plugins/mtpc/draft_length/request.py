@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
+from mtpc.draft import MAX_DRAFTS
 from mtpc.prompt_lookup.calibration import Calibration
 from mtpc.prompt_lookup.request import CopyRequest
 from mtpc.prompt_lookup.table import CopyTable
@@ -23,6 +24,7 @@ class DraftedRequest:
         copy: The text, for prompt lookup; None: prompt lookup is off.
         tenant: Tenant of the request; see `mtpc.prompt_lookup.store.OutputStore`.
         confidence: Calibration of the drafter's probabilities.
+        limit: Most draft tokens of the request, see `mtpc.draft_length.limit`.
         rate: Acceptance rate of a draft token where those before it were accepted.
         seen: Number of output tokens that the engine has passed on so far.
         predicted: Accepted tokens predicted for the present draft; None: no prediction was made.
@@ -32,12 +34,18 @@ class DraftedRequest:
         copy: The text, for prompt lookup; None: prompt lookup is off.
         tenant: Tenant of the request.
         greedy: Whether the request has a temperature of 0.
+        limit: Most draft tokens of the request.
     """
 
     def __init__(
-        self, table: CopyTable, copy: CopyRequest | None, tenant: str | None = None, greedy: bool = True
+        self,
+        table: CopyTable,
+        copy: CopyRequest | None,
+        tenant: str | None = None,
+        greedy: bool = True,
+        limit: int = MAX_DRAFTS,
     ) -> None:
-        self.copy, self.tenant = copy, tenant
+        self.copy, self.tenant, self.limit = copy, tenant, limit
         self.rate = self._prior = table.typical[not greedy]
         self.confidence = Calibration()
         self.seen = 0
@@ -50,14 +58,15 @@ class DraftedRequest:
         """Predict acceptance before anything is drafted.
 
         Args:
-            copied: Probabilities that copying continues to each proposed token.
+            copied: Probabilities that copying continues to each proposed token; only the first `limit` are read.
             most: Tokens of the drafter at most.
 
         Returns:
             Probabilities that the drafter's tokens are accepted, each with all before it; the same of copied tokens.
         """
+        copied = copied[: self.limit]
         drafted = [max(chance, self.rate) for chance in copied[:most]]
-        return list(accumulate(drafted, mul)), list(accumulate(copied, mul)) if copied[0] else []
+        return list(accumulate(drafted, mul)), list(accumulate(copied, mul)) if any(copied[:1]) else []
 
     def drafted(self, tokens: list[int], chances: list[float]) -> None:
         """Record what is verified next.

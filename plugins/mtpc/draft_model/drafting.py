@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from mtpc.draft import one_hot
+from mtpc.draft import MAX_DRAFTS, one_hot
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import FREE_DRAFTS, StepCost
@@ -38,6 +39,7 @@ class TextDrafting:
         # Whole texts of requests that have not drafted yet, and what they predict.
         self._new: dict[Hashable, tuple[list[int], Callable[[], Sequence[int]]]] = {}
         self._emitted: dict[Hashable, list[int]] = {}  # tokens since the last draft of the others
+        self._limits: dict[Hashable, int] = {}  # most draft tokens of each request
 
     @classmethod
     def of(
@@ -96,9 +98,12 @@ class TextDrafting:
         text: Callable[[], Sequence[int]],
         emitted: Sequence[int],
         predicted: Callable[[], Sequence[int]] = tuple,
+        limit: Callable[[], int] = lambda: MAX_DRAFTS,
     ) -> None:
         """Add the tokens that the target has emitted; see `TextPart.add` and `DraftLengths.add`."""
         self.part.add(key, text, emitted)
+        if key not in self._limits:
+            self._limits[key] = limit()
         if self.lengths is None:
             return
         if key in self._emitted:
@@ -114,6 +119,7 @@ class TextDrafting:
         self.part.forget(keys)
         for key in keys:
             self._new.pop(key, None)
+            self._limits.pop(key, None)
             if self._emitted.pop(key, None) is not None and self.lengths is not None:
                 self.lengths.forget([key])
 
@@ -138,7 +144,7 @@ class TextDrafting:
             The draft tokens, with ``probs`` or ``lazy`` unless every temperature is 0.
         """
         if self.lengths is None:
-            return self.part.draft(keys, temperatures, [num_drafts] * len(keys), noise)
+            return self.part.draft(keys, temperatures, [min(num_drafts, self._limits[key]) for key in keys], noise)
         greedy = not any(temperatures)
         self._begin(self.lengths, keys, greedy)
         longest, by_drafter = self._planned(self.lengths, num_drafts, any(independent))
@@ -158,7 +164,8 @@ class TextDrafting:
         lengths.begin(greedy)
         for key in keys:
             text, predicted = self._new.pop(key, ([], tuple))
-            lengths.add(key, text.copy, self._emitted.get(key, ()), waiting=False, predicted=predicted)
+            emitted, limit = self._emitted.get(key, ()), partial(self._limits.__getitem__, key)
+            lengths.add(key, text.copy, emitted, waiting=False, predicted=predicted, limit=limit)
             self._emitted[key] = []
 
     def _planned(self, lengths: DraftLengths, num_drafts: int, independent: bool) -> tuple[int, int]:

@@ -95,7 +95,8 @@ class TextPart(ABC):
                 largest of ``lengths``. May be None where every temperature is 0.
 
         Returns:
-            The draft tokens, with ``probs`` unless every temperature is 0.
+            The draft tokens, with ``probs`` unless every temperature is 0. Those of a request at 0 are certain: its
+            ``probs`` are one-hot.
         """
 
     @abstractmethod

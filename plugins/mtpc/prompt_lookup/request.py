@@ -31,6 +31,10 @@ class Proposal(NamedTuple):
         """Return a proposal of this many tokens with probability 0."""
         return cls([0] * count, [0.0] * count)
 
+    def limited(self, count: int) -> Self:
+        """Return a proposal of as many tokens, those after the first ``count`` with probability 0."""
+        return self._replace(chances=[*self.chances[:count], *[0.0] * len(self.chances[count:])])
+
 
 def batch_proposals(proposals: Iterable[Proposal], count: int) -> Copied:
     """Return the proposals of a batch with their mixture weights.

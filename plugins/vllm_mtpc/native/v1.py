@@ -23,6 +23,7 @@ from vllm_mtpc.additional_config import SECTION, draft_settings, uses_prompt_loo
 from vllm_mtpc.native.head import NativeHead, restricted_head
 from vllm_mtpc.native.settings import native_vocabularies
 from vllm_mtpc.ranks import check_ranks
+from vllm_mtpc.request_parameters import has_grammar
 from vllm_mtpc.v1.costs import draft_repeatedly, measured_costs
 from vllm_mtpc.v1.draft_lengths import BatchLengths
 from vllm_mtpc.v1.last_accepted import last_accepted
@@ -45,6 +46,7 @@ class NativeProposer(SpecDecodeBaseProposer):
         head: The output head that is restricted to draft vocabularies; None if drafts are from all tokens.
         vocabularies: Chooses draft vocabularies; None if there is no choice.
         lengths: Prompt lookup, and the choice of draft lengths; None if prompt lookup is off.
+        grammars: Indices of requests with a grammar, with prompt lookup.
         step: State of the running call of `propose`, with prompt lookup.
         is_timing: Whether the target's steps are being timed, without drafting.
     """
@@ -52,6 +54,7 @@ class NativeProposer(SpecDecodeBaseProposer):
     head: NativeHead | None = None
     vocabularies: V1RequestVocabularies | None = None
     lengths: BatchLengths | None = None
+    grammars: list[int]
     step: V1DraftStep
     is_timing = False
 
@@ -127,6 +130,7 @@ class NativeProposer(SpecDecodeBaseProposer):
             ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
             unread = discard_request_mask[: len(ids)]
             self.lengths.begin_step(ids, requests, sampled_token_ids, unread, gpu_input_batch.all_greedy)
+            self.grammars = [row for row, name in enumerate(ids) if has_grammar(requests[name])]
         prepared: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(*given, *others, **named)
         return prepared
 
@@ -168,7 +172,8 @@ class NativeProposer(SpecDecodeBaseProposer):
             last, positions = last_accepted(target_positions, token_indices_to_sample, common_attn_metadata)
             self.step = V1DraftStep.begin(
                 target_hidden_states[last], next_token_ids.long(), positions, (drafts, 0), sampling_metadata,
-                self._enable_probabilistic_draft_probs, copying=None if copied is None else Copying.begin(copied),
+                self._enable_probabilistic_draft_probs, self.grammars,
+                copying=None if copied is None else Copying.begin(copied),
             )  # fmt: skip
         tokens: Tensor = super().propose(
             num_speculative_tokens=drafts,

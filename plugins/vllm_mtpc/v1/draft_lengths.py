@@ -18,7 +18,8 @@ from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.prediction import Predictions
 from mtpc.prompt_lookup.store import OutputStore
 from mtpc.prompt_lookup.table import CopyTable
-from vllm_mtpc.additional_config import TENANT, VLLMDraftSettings
+from vllm_mtpc.additional_config import VLLMDraftSettings
+from vllm_mtpc.request_parameters import limit_of, predicted_text, tenant_of
 
 
 class BatchLengths:
@@ -78,8 +79,9 @@ class BatchLengths:
         for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
             request = self.requests[name] = requests[name]
             emitted = [token for token in row if token >= 0 and not waiting]
-            tenant, predicted = _tenant_of(request), partial(predicted_text, self.predictions, request)
-            self.controller.add(name, partial(_text_of, request), emitted, waiting, tenant, predicted)
+            tenant, predicted = tenant_of(request), partial(predicted_text, self.predictions, request)
+            text, limit = partial(_text_of, request), partial(limit_of, request)
+            self.controller.add(name, text, emitted, waiting, tenant, predicted, limit)
 
     def plan(self, longest: int, seeded: bool) -> int:
         """Return how many tokens the drafter drafts in this step.
@@ -124,27 +126,6 @@ class BatchLengths:
         appended = [row[drafted:] + [0] * (width - max(drafted, len(row))) for row in drafts]
         added = torch.tensor(appended, device=self.device)
         return drafts, torch.cat([draft.probs, one_hot(added, draft.probs.shape[2])], 1)
-
-
-def predicted_text(predictions: Predictions, request: Any) -> list[int]:
-    """Return the text that a request predicts in its ``vllm_xargs``, see `Predictions.of`.
-
-    Args:
-        predictions: Reads it.
-        request: vLLM's ``CachedRequestState``.
-    """
-    return predictions.of(_extra_arguments(request), request.prompt_token_ids or [])
-
-
-def _extra_arguments(request: Any) -> dict[str, Any]:
-    """Return a request's ``vllm_xargs``."""
-    return getattr(request.sampling_params, "extra_args", None) or {}
-
-
-def _tenant_of(request: Any) -> str | None:
-    """Return the tenant in a request's ``vllm_xargs``."""
-    tenant = _extra_arguments(request).get(TENANT)
-    return None if tenant is None else str(tenant)
 
 
 def _text_of(request: Any) -> list[int]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from mtpc.draft import Draft, DraftContext, Mode, concat_positions
+from mtpc.draft import Draft, DraftContext, Mode, concat_positions, one_hot
 from mtpc.prompt_lookup.mixture import Copying
+from mtpc.to_device import copy_to_device
 from vllm_mtpc.v1.noise import draft_noise
 
 
@@ -32,6 +34,8 @@ class V1DraftStep:
         numbers: int64 [B], the draft vocabulary of each request; None for the first one.
         copying: Tokens of prompt lookup, to mix into the distributions; None without prompt lookup.
         seeded: Whether a request has a seed, so that its draft must not depend on the rest of the batch.
+        certain: int64 [C], indices of requests with a grammar, whose draft tokens count as certain; their temperature
+            is 0 here.  None: there are none, or all drafts are greedy.
         probs: Distribution of each autoregressive draft token, float32 [B, V]; empty for greedy drafts.
         confidences: Largest probability of each autoregressive distribution, float32 [B]; only with prompt lookup.
     """
@@ -46,6 +50,7 @@ class V1DraftStep:
     numbers: Tensor | None
     copying: Copying | None = None
     seeded: bool = False
+    certain: Tensor | None = None
     probs: list[Tensor] = field(default_factory=list)
     confidences: list[Tensor] = field(default_factory=list)
 
@@ -58,6 +63,7 @@ class V1DraftStep:
         parts: tuple[int, int],
         sampling_metadata: Any,
         probabilistic: bool,
+        grammars: Sequence[int],
         numbers: Tensor | None = None,
         copying: Copying | None = None,
     ) -> Self:
@@ -70,6 +76,7 @@ class V1DraftStep:
             parts: Draft tokens of the autoregressive part and of the parallel part.
             sampling_metadata: vLLM's ``SamplingMetadata``.
             probabilistic: Whether drafts are sampled where requests are.
+            grammars: Indices of requests with a grammar.
             numbers: int64 [B], the draft vocabulary of each request; None for the first one.
             copying: Tokens of prompt lookup; None without prompt lookup.
 
@@ -78,13 +85,19 @@ class V1DraftStep:
         """
         autoregressive, parallel = parts
         mode: Mode = "sampled" if sampling_metadata.all_random else "mixed"
-        noise, generators = None, sampling_metadata.generators
-        if not probabilistic or sampling_metadata.all_greedy:
+        noise, certain, generators = None, None, sampling_metadata.generators
+        temperature = sampling_metadata.temperature
+        if not probabilistic or sampling_metadata.all_greedy or len(grammars) == len(tokens):
             mode = "greedy"
         else:
             noise = draft_noise(positions, autoregressive + parallel, generators)
-        heat = sampling_metadata.temperature
-        return cls([states], [tokens], autoregressive, parallel, mode, heat, noise, numbers, copying, bool(generators))
+            if grammars:
+                mode, certain = "mixed", copy_to_device(torch.tensor(grammars), temperature.device)
+                temperature = temperature.index_fill(0, certain, 0.0)
+        seeded = bool(generators)
+        return cls(
+            [states], [tokens], autoregressive, parallel, mode, temperature, noise, numbers, copying, seeded, certain
+        )
 
     def draft_next(self, model: Any, states: Tensor) -> Tensor:
         """Draft the autoregressive part's next token.
@@ -142,11 +155,14 @@ class V1DraftStep:
             parallel: Draft of the parallel part; None if it drafts nothing.
 
         Returns:
-            The draft: tokens [B, K] and distributions [B, K, V].
+            The draft: tokens [B, K] and distributions [B, K, V], one-hot for the requests of `certain`.
         """
         parts = [] if parallel is None else [parallel]
         if self.autoregressive:
             probs = torch.stack(self.probs, 1) if self.probs else None
             peaks = torch.stack(self.confidences, 1) if self.confidences else None
             parts.insert(0, Draft(torch.stack(self.tokens[1:], 1), probs, peaks))
-        return concat_positions(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)
+        draft = concat_positions(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)
+        if self.certain is not None and draft.probs is not None:
+            draft.probs[self.certain] = one_hot(draft.tokens[self.certain], draft.probs.shape[2])
+        return draft

@@ -14,7 +14,7 @@ from mtpc.draft_model.pair import load_tokenizer
 from mtpc.draft_model.part import TextDraft
 from mtpc.prompt_lookup.prediction import Predictions
 from vllm_mtpc.ranks import draft_of_first_rank
-from vllm_mtpc.v1.draft_lengths import predicted_text
+from vllm_mtpc.request_parameters import has_grammar, limit_of, predicted_text
 from vllm_mtpc.v1.noise import draft_noise
 
 
@@ -47,6 +47,7 @@ class TextDrafts:
         ids: Ids of the batch's requests.
         rows: Their indices without those that cannot have a draft.
         positions: Position of each request's last accepted token.
+        grammars: Whether each request has a grammar.
 
     Args:
         drafting: The text part's drafting; None on all ranks but the first.
@@ -59,6 +60,7 @@ class TextDrafts:
         self.ids: list[str] = []
         self.rows: list[int] = []
         self.positions: list[int] = []
+        self.grammars: list[bool] = []
 
     def begin_step(self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor) -> None:
         """Begin a step with the tokens that the target has just emitted.
@@ -71,6 +73,7 @@ class TextDrafts:
         """
         self._forget([name for name, one in self.added.items() if not one.is_continued_by(requests.get(name))])
         self.ids, self.rows, self.positions = list(ids), [], []
+        self.grammars = [has_grammar(requests[name]) for name in ids]
         for row, (name, emitted, waiting) in enumerate(zip(ids, tokens.tolist(), unread.tolist(), strict=True)):
             request, new = requests[name], [token for token in emitted if token >= 0 and not waiting]
             self.positions.append(request.num_prompt_tokens + len(request.output_token_ids) + len(new) - 2)
@@ -84,13 +87,14 @@ class TextDrafts:
 
         Args:
             num_drafts: Maximum number of draft tokens.
-            temperatures: Temperature of each request; 0 is greedy.
+            temperatures: Temperature of each request; 0 is greedy. Drafts of a request with a grammar always are.
             generators: Generators of the requests with a seed, by their index in the batch.
 
         Returns:
             The same draft on every rank; a request whose prompt is still being prefilled has no draft token. Its
             ``lazy`` counts only the requests of `rows`.
         """
+        temperatures = [0.0 if one else of for one, of in zip(self.grammars, temperatures, strict=True)]
         noise = draft_noise(torch.tensor(self.positions), num_drafts, generators) if any(temperatures) else None
         if not (num_drafts and self.rows):
             return TextDraft([[] for _ in self.ids], None)
@@ -111,6 +115,7 @@ class TextDrafts:
                 lambda: [*request.prompt_token_ids, *request.output_token_ids, *new],
                 output,
                 partial(predicted_text, self.predictions, request),
+                partial(limit_of, request),
             )
         self.added[name] = AddedRequest(request, before + len(output))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from typing import Any
 
@@ -14,16 +15,19 @@ from vllm.model_executor.model_loader.utils import get_draft_load_config
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.draft import DraftContext
+from mtpc.draft_length.limit import ignore_limits
 from mtpc.errors import exits_with_message
 from mtpc.methods.drafter import split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
 from mtpc.prompt_lookup.table import CopyTable
+from mtpc.to_device import copy_to_device
 from vllm_mtpc import metrics
 from vllm_mtpc.additional_config import v2_uses_prompt_lookup
 from vllm_mtpc.dispatch import check_aux_hidden_states, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import check_ranks, of_first_rank
+from vllm_mtpc.request_parameters import has_grammar, limit_of
 from vllm_mtpc.v2.graphs import BatchGraphs
 from vllm_mtpc.v2.languages import DeviceLanguages
 from vllm_mtpc.v2.mixing import MixingSpeculator
@@ -54,6 +58,7 @@ class Speculator(MixingSpeculator, EagleSpeculator):
         states: States that the parallel part is conditioned on, [B, s + 1, d]; see `DraftContext`.
         tokens: Tokens that the parallel part is conditioned on, int64 [B, s + 1].
         positions: Position of each request's last accepted token, int64 [B].
+        grammars: Slots of requests with a grammar, whose draft tokens count as certain.
         reads_last_state: Whether the drafter reads the target's last hidden state, not one between two layers.
         counts_metrics: Whether this rank counts metrics.
         is_first_rank: Whether this is the first tensor-parallel rank.
@@ -85,6 +90,7 @@ class Speculator(MixingSpeculator, EagleSpeculator):
         self.is_first_rank, self.counts_metrics = rank == 0, metrics.enabled(rank)
         self.clock = DraftClock.from_environment(device, rank, self.dp_rank, metered=self.counts_metrics)
         self.parallel_graphs = BatchGraphs(self, "parallel_part", self._draft_parallel)
+        self.grammars: set[int] = set()
         if copies:
             self._begin_copying(CopyTable.of(folder), req_states)
         self.slot_logits: Tensor | None = None
@@ -166,6 +172,18 @@ class Speculator(MixingSpeculator, EagleSpeculator):
     def _graphs(self) -> list[BatchGraphs]:
         return super()._graphs() + [self.parallel_graphs] * bool(self.parallel_drafts)
 
+    def begin_request(self, slot: int, request: Any) -> None:
+        """Read the sampling parameters of a new request, or of a preempted one that returns.
+
+        Args:
+            slot: Its slot.
+            request: vLLM's ``NewRequestData``.
+        """
+        ignore_limits([limit_of(request)], "all drafts of Model Runner V2 have num_speculative_tokens tokens")
+        self.grammars.discard(slot)
+        if has_grammar(request):
+            self.grammars.add(slot)
+
     @torch.inference_mode()
     def propose(
         self,
@@ -208,26 +226,31 @@ class Speculator(MixingSpeculator, EagleSpeculator):
         Returns:
             Draft tokens, int64 [B, K].
         """
+        certain, drafted_at = None if dummy_run else self._rows_with_grammar(input_batch), temperature
+        if certain is not None:
+            drafted_at = temperature.index_fill(0, input_batch.idx_mapping[certain].long(), 0.0)
         drafts = self.num_speculative_steps if num_speculative_tokens is None else num_speculative_tokens
         autoregressive, rows = min(self.autoregressive_drafts, drafts), input_batch.num_reqs
         with self.clock:
             # The target returns auxiliary states of one layer, if the drafter reads them.
             states = aux_hidden_states[0] if aux_hidden_states else self.final_norm(last_hidden_states)
             if self.copying is not None or self.languages is not None or not self.autoregressive:
-                self._copy_request_inputs(rows, input_batch.idx_mapping, temperature, seeds, dummy_run=dummy_run)
+                self._copy_request_inputs(rows, input_batch.idx_mapping, drafted_at, seeds, dummy_run=dummy_run)
             self._begin_step(rows, num_sampled, num_rejected, dummy_run=dummy_run, is_profile=is_profile)
             if drafts > autoregressive:
                 self._begin_parallel(input_batch, states, num_sampled, num_rejected, last_sampled, next_prefill_tokens)
             if self.autoregressive:  # even without draft tokens: it must write keys and values for later steps
                 super().propose(
                     input_batch, attn_metadata, slot_mappings, states, None, num_sampled, num_rejected,
-                    last_sampled, next_prefill_tokens, temperature, seeds, dummy_run=dummy_run, is_profile=is_profile,
+                    last_sampled, next_prefill_tokens, drafted_at, seeds, dummy_run=dummy_run, is_profile=is_profile,
                     num_speculative_tokens=autoregressive, **named,
                 )  # fmt: skip
                 self.clock.lap("draft steps")  # all steps: they may be one graph
             if drafts > autoregressive:
                 self.parallel_graphs.run(rows, eager=is_profile)
                 self.clock.lap("parallel")
+            if certain is not None:
+                self._state_certain(certain, temperature)
         return self.draft_tokens[:rows]
 
     def _begin_parallel(
@@ -251,6 +274,22 @@ class Speculator(MixingSpeculator, EagleSpeculator):
         self.tokens[:rows, 0] = torch.where(
             num_sampled[:rows] > 0, last_sampled[slots, 0].long(), next_prefill_tokens[0, slots].long()
         )
+
+    def _rows_with_grammar(self, input_batch: Any) -> Tensor | None:
+        """Return the indices of requests with a grammar, int64; None: there are none, or all drafts are certain."""
+        if not self.grammars or self.draft_logits is None:
+            return None
+        rows = [row for row, slot in enumerate(input_batch.idx_mapping_np.tolist()) if slot in self.grammars]
+        return copy_to_device(torch.tensor(rows), self.device) if rows else None
+
+    def _state_certain(self, rows: Tensor, temperature: Tensor) -> None:
+        """State that the drafts of these requests are certain; vLLM verifies them at their own temperatures [slots]."""
+        assert self.draft_logits is not None
+        slots = self.idx_mapping[rows].long()
+        scale = torch.where(temperature[slots] > 0, temperature[slots], 1.0)  # see `_draft_rows`
+        logits = (scale * math.log(FLOOR)).to(self.draft_logits.dtype)[:, None, None]
+        logits = logits.repeat(1, *self.draft_logits.shape[1:])
+        self.draft_logits[slots] = logits.scatter_(2, self.draft_tokens[rows].clamp_min(0)[..., None], 0.0)
 
     def compute_draft_logits(self, hidden_states: Tensor, spec_step_idx: int) -> Tensor:
         """Compute the autoregressive part's logits, mixed with prompt lookup; vLLM's loop calls it.

@@ -68,6 +68,9 @@ class EchoPart(TextPart):
                 if temperature > 0:
                     assert noise is not None
                     expected = int(choose(rows[place : place + 1], torch.ones(1), noise[row, place : place + 1]))
+                else:
+                    rows[place] = 0.0
+                    rows[place, expected] = 1.0
                 text.append(expected)
             drafts.append(text[len(text) - length :])
             probs.append(rows)

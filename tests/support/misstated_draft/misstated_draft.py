@@ -18,6 +18,9 @@ from mtpc.serving.after_import import after_import
 
 SWITCH = "MISSTATED_DRAFTS"  # names a file: drafters misstate as long as it is there
 CLAIMED = 1e-9  # the chance of each token drawn
+FREE = (
+    ".free"  # the end of another file's name: as long as it is there, vLLM's requests with a grammar draft as others do
+)
 
 
 def register() -> None:
@@ -25,6 +28,7 @@ def register() -> None:
     after_import("vllm.v1.spec_decode.llm_base_proposer", misstate_v1)
     after_import("vllm_mtpc.v2.speculator", lambda module: misstate_v2(module.Speculator))
     after_import("vllm_mtpc.native.v2", lambda module: misstate_v2(module.NativeSpeculator))
+    after_import("vllm_mtpc.request_parameters", forget_grammars)
     after_import("sglang_mtpc.verify", misstate_sglang)
 
 
@@ -58,6 +62,12 @@ def misstate_v2(speculator: Any) -> None:
         return drafts
 
     speculator.propose = propose
+
+
+def forget_grammars(module: ModuleType) -> None:
+    """Drafts that vLLM cuts where a grammar refuses a token are then drawn all the same."""
+    honest: Any = module.has_grammar
+    module.has_grammar = lambda request: honest(request) and not Path(os.environ[SWITCH] + FREE).exists()  # type: ignore[attr-defined]
 
 
 def misstate_sglang(module: ModuleType) -> None:

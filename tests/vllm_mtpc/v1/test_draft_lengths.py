@@ -130,3 +130,18 @@ def test_a_predicted_output_is_copied_from(monkeypatch: pytest.MonkeyPatch) -> N
     made.begin_step(["a", "b", "c"], requests, tokens, torch.zeros(3, dtype=torch.bool), True)
     (first, *others), _ = made.cut(Draft(torch.zeros(3, 0, dtype=torch.int64), None), 8, {})
     assert (bytes(first), others) == (b"redictio", [[], []])
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_each_draft_is_as_long_as_its_request_allows(stated: bool) -> None:
+    """In one batch: none, one token, a limit that is none, and no limit."""
+    made, limits = batch_lengths(own=2, copies=False, adaptive=False), (0, 1, "1", None)
+    requests = {name: request([1]) for name in "abcd"}
+    for one, limit in zip(requests.values(), limits, strict=True):
+        one.sampling_params = SimpleNamespace(extra_args={"max_draft_tokens": limit})
+    tokens, probs = torch.tensor([[1, 2]] * 4), torch.rand(4, 2, VOCABULARY)
+    made.begin_step(list("abcd"), requests, torch.tensor([[5]] * 4), torch.zeros(4, dtype=torch.bool), not stated)
+    assert made.plan(2, seeded=False) == 2
+    drafts, kept = made.cut(Draft(tokens, probs if stated else None), 2, {})
+    assert drafts == [[], [1], [1, 2], [1, 2]]
+    assert kept is None if not stated else torch.equal(kept, probs)

@@ -110,11 +110,11 @@ def test_what_the_target_said_is_read(chooses: bool) -> None:
     vocabularies.record_step(torch.tensor([[2]]), gone, SimpleNamespace(req_ids=["gone"]))
     given: list[Any] = []
     lengths = SimpleNamespace(begin_step=lambda *args: given.append(args)) if chooses else None
-    made = bare(vocabularies=vocabularies, lengths=lengths, device=CPU)
+    made = bare(vocabularies=vocabularies, lengths=lengths, device=CPU, request_ids=[])
     said = torch.tensor([[3, 4], [57, -1], [58, 59]])
     prompts = {"a": None, "b": [59] * 6, "c": [58] * 6}
     requests: dict[str, Any] = {
-        name: SimpleNamespace(prompt_token_ids=prompt, get_token_id=lambda at: 40 + at)
+        name: SimpleNamespace(prompt_token_ids=prompt, get_token_id=lambda at: 40 + at, sampling_params=None)
         for name, prompt in prompts.items()
     }
     batch = SimpleNamespace(
@@ -131,6 +131,28 @@ def test_what_the_target_said_is_read(chooses: bool) -> None:
     for ids, known, tokens, waiting, greedy in given:
         assert (ids, known, tokens, greedy) == (["a", "b", "c"], requests, said, False)
         assert waiting.tolist() == [False, False, True]
+
+
+def test_where_drafts_have_one_length_a_limit_is_ignored_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """In the step in which its request comes, as every step would take time."""
+    made, read = bare(vocabularies=None, lengths=None, request_ids=[]), list[str]()
+
+    class Parameters:
+        def __init__(self, name: str, limit: Any) -> None:
+            self.name, self.limit = name, limit
+
+        @property
+        def extra_args(self) -> dict[str, Any]:
+            read.append(self.name)
+            return {"max_draft_tokens": self.limit}
+
+    limits = {"a": None, "b": 3, "c": 0}
+    requests = {name: SimpleNamespace(sampling_params=Parameters(name, limit)) for name, limit in limits.items()}
+    for ids in (["a"], ["a", "b"], ["b", "c"], ["c"]):
+        made._begin_step(ids, requests, torch.zeros(len(ids), 1), torch.zeros(len(ids)), None)
+    said = "'max_draft_tokens' of requests is ignored: all drafts of this server have num_speculative_tokens tokens."
+    assert caplog.messages == [said]
+    assert read == ["a", "b", "c"]
 
 
 class Begun(NamedTuple):

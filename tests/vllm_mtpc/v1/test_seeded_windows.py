@@ -30,7 +30,7 @@ def proposer() -> Proposer:
         "drafter_tokens": 7,
     }
     model = SimpleNamespace(split=lambda own: (0, own), with_head_inputs=lambda known, numbers: known)
-    made.__dict__ |= {"model": model, "vocabularies": None}
+    made.__dict__ |= {"model": model, "vocabularies": None, "request_states": []}
     made._enable_probabilistic_draft_probs = True
     return made
 

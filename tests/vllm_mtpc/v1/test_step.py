@@ -108,6 +108,7 @@ def bare_speculator() -> Any:
     """One that knows nothing yet."""
     speculator: Any = Speculator.__new__(Speculator)
     speculator.copying = speculator.languages = None
+    speculator.grammars = set()
     return speculator
 
 

@@ -49,7 +49,7 @@ class Runner:
         """A new request, of one of `PROMPTS` unless it is given."""
         prompt = prompt or PROMPTS[name]
         self.requests[name] = SimpleNamespace(
-            prompt_token_ids=list(prompt), num_prompt_tokens=len(prompt), output_token_ids=[]
+            prompt_token_ids=list(prompt), num_prompt_tokens=len(prompt), output_token_ids=[], sampling_params=None
         )
 
     def step(
@@ -177,3 +177,23 @@ def test_a_prompt_of_embeddings_has_no_text(runner: Runner) -> None:
     runner.drafts.begin_step(["b", "a"], runner.requests, torch.tensor([[5], [3]]), torch.tensor([False, False]))
     draft = runner.drafts.draft(DRAFTS, (1.0, 1.0), {})
     assert draft.tokens[0] == [] and set(runner.part.texts) == {"a"}
+
+
+def test_each_draft_is_as_long_as_its_request_allows(runner: Runner) -> None:
+    """Without draft lengths; the text goes on as before."""
+    lengths: dict[str, list[int]] = {"a": [], "b": []}
+    runner.requests["a"].sampling_params = SimpleNamespace(extra_args={"max_draft_tokens": 1})
+    runner.requests["b"].sampling_params = SimpleNamespace(extra_args={"max_draft_tokens": 0})
+    runner.begin("c")
+    ids = list("abc")
+    for _ in range(4):
+        emitted = torch.tensor([[3], [5], [7]])
+        runner.drafts.begin_step(ids, runner.requests, emitted, torch.zeros(3, dtype=torch.bool))
+        tokens = runner.drafts.draft(DRAFTS, (0.0, 0.0, 0.0), {}).tokens
+        for name, draft, token in zip(ids, tokens, emitted[:, 0].tolist(), strict=True):
+            lengths.setdefault(name, []).append(len(draft))
+            runner.requests[name].output_token_ids.append(token)
+    assert max(lengths["a"]) == 1 and max(lengths["b"]) == 0 and max(lengths["c"]) == DRAFTS
+    del runner.requests["a"], runner.requests["b"]
+    runner.drafts.begin_step(["c"], runner.requests, torch.tensor([[7]]), torch.tensor([False]))
+    assert len(runner.drafts.drafting._limits) == 1  # type: ignore[union-attr]

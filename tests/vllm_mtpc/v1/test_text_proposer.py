@@ -71,7 +71,11 @@ def test_a_step(probabilistic: bool) -> None:
     made = bare(drafts=undivided(part), _enable_probabilistic_draft_probs=probabilistic)
     requests = {
         name: SimpleNamespace(
-            prompt_token_ids=[1, 2], num_prompt_tokens=2, output_token_ids=[], get_token_id=lambda at: 40 + at
+            prompt_token_ids=[1, 2],
+            num_prompt_tokens=2,
+            output_token_ids=[],
+            sampling_params=None,
+            get_token_id=lambda at: 40 + at,
         )
         for name in "abc"
     }

@@ -15,7 +15,7 @@ from mtpc.memory import BYTES_PER_PROB, MAX_PROBS
 from mtpc.methods import method_of
 from tests.mtpc.parallel.trace import Trace
 from tests.support.tiny_models import make_part
-from vllm_mtpc import model
+from vllm_mtpc import dispatch, model
 from vllm_mtpc.model import DrafterForCausalLM
 from vllm_mtpc.v2 import speculator
 from vllm_mtpc.v2.speculator import Speculator
@@ -93,3 +93,46 @@ def test_much_memory_that_is_kept_is_warned_of(
     made.announce(config, False, "Model Runner V2", kept=kept)
     assert len(said) == warned
     assert all(line.startswith("--max-num-seqs 1024: ") and " 4.3 GB " in line for line in said)
+
+
+def test_new_requests_are_made_known_to_our_speculator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their slots, after the runner has added them."""
+
+    class GPUModelRunner:
+        def __init__(self) -> None:
+            self.vllm_config = self.speculative_config = "configured"
+            self.req_states = SimpleNamespace(req_id_to_index={})
+            self.speculator = SimpleNamespace(begin_request=lambda *begun: begins.append(begun))
+
+        def add_requests(self, scheduler_output: Any) -> None:
+            for one in scheduler_output.scheduled_new_reqs:
+                self.req_states.req_id_to_index[one.req_id] = 7 - len(self.req_states.req_id_to_index)
+
+    begins = list[Any]()
+    dispatch.install_requests_v2(SimpleNamespace(GPUModelRunner=GPUModelRunner))
+    requests = [SimpleNamespace(req_id=name) for name in "ab"]
+    for serves, new, expected in (
+        (True, requests, [(7, requests[0]), (6, requests[1])]),
+        (True, [], []),
+        (False, requests, []),
+    ):
+        monkeypatch.setattr(dispatch, "serves", lambda config, serves=serves: serves)
+        runner: Any = GPUModelRunner()
+        runner.add_requests(SimpleNamespace(scheduled_new_reqs=new))
+        assert begins == expected
+        begins.clear()
+    runner.speculative_config = None
+    monkeypatch.undo()
+    runner.add_requests(SimpleNamespace(scheduled_new_reqs=requests))
+    assert not begins
+
+
+def test_a_limit_is_ignored_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    made: Any = Speculator.__new__(Speculator)
+    made.grammars = set()
+    for parameters in (None, SimpleNamespace(extra_args={"max_draft_tokens": 0})):
+        made.begin_request(3, SimpleNamespace(sampling_params=parameters))
+    said = (
+        "'max_draft_tokens' of requests is ignored: all drafts of Model Runner V2 have num_speculative_tokens tokens."
+    )
+    assert caplog.messages == [said]
