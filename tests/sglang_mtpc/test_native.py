@@ -124,6 +124,7 @@ def test_overlapping_steps_on_a_gpu(target: Path) -> None:
     settings: Any = SimpleNamespace(
         model_path=str(target), speculative_draft_model_path=None, speculative_algorithm="NEXTN",
         speculative_token_map="?copy=true", speculative_eagle_topk=1, device="cuda", disable_overlap_schedule=False,
+        use_ray=False,
     )  # fmt: skip
     with pytest.raises(MTPCError, match="Prompt lookup requires --disable-overlap-schedule"):
         check_native(settings, lambda: SimpleNamespace(vocab_size=VOCAB))
