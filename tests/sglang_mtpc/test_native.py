@@ -76,7 +76,6 @@ def test_all_else_is_sglangs(target: Path, layer: tuple[str, str], token_map: st
             (*CHAIN, "--speculative-accept-threshold-single", "0.5"),
             "is 0.5, but with prompt lookup",
         ),
-        ("?copy=true", (*CHAIN, "--use-ray"), "--use-ray is True"),
         ("?borrow=2", (), "'borrow' requires a drafter of this project"),
         ("?colour=1", (), "colour"),
         ("?language=klingon", (), "unknown language 'klingon'"),
