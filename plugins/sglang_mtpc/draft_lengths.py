@@ -54,6 +54,7 @@ class WorkerLengths:
         shape: Shape of the longest draft.
         cost: Cost of decoding steps, by which lengths are chosen; None: always the longest draft.
         copies: Whether prompt lookup drafts as well.
+        vocab_size: V of the target.
     """
 
     def __init__(
@@ -64,9 +65,10 @@ class WorkerLengths:
         shape: DraftShape,
         cost: StepCost | None,
         copies: bool,
+        vocab_size: int,
     ) -> None:
         self.device, self.shape, self.adapts = device, shape, cost is not None
-        self.predictions = new_predictions()
+        self.predictions = new_predictions(vocab_size)
         self.times_steps = False  # whether `time_steps` measures the cost
         self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels are untested without draft tokens
         longest = shape.nodes
@@ -85,7 +87,8 @@ class WorkerLengths:
         shape, table = served.shape(), CopyTable.of(Path(served.folder()))
         budget = draft_budget(served.config(), shape.depth, copies)
         given = served.step_cost()
-        made = cls(table, device, budget, shape, (given or DEFAULT_COSTS) if adapts else None, copies)
+        cost = (given or DEFAULT_COSTS) if adapts else None
+        made = cls(table, device, budget, shape, cost, copies, served.config().vocab_size)
         made.times_steps = adapts and given is None and device.type == "cpu"
         return made
 
@@ -176,9 +179,13 @@ def tokens_of(request: Any) -> list[int]:
     return [*request.origin_input_ids, *request.output_ids]
 
 
-def new_predictions() -> Predictions:
-    """Return what reads the predictions of requests, with the served target's tokenizer."""
-    return Predictions(lambda: load_tokenizer(str(get_serving().tokenizer_path)))
+def new_predictions(vocab_size: int) -> Predictions:
+    """Return what reads the predictions of requests, with the served target's tokenizer.
+
+    Args:
+        vocab_size: V of the target.
+    """
+    return Predictions(lambda: load_tokenizer(str(get_serving().tokenizer_path)), vocab_size)
 
 
 def predicted_text(predictions: Predictions, request: Any) -> list[int]:

@@ -25,6 +25,7 @@ from mtpc.target_head.shard import head_shard
 from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import verify
+from sglang_mtpc.draft_limits import keep_limits
 from sglang_mtpc.eagle_worker import EagleWorker
 from sglang_mtpc.finite import LOWEST
 from sglang_mtpc.metrics import DraftMetrics
@@ -137,7 +138,7 @@ class NativeDraftWorker(EagleDraftWorker):
         self.metrics = DraftMetrics.of_served(None, vocabularies, spec.speculative_num_steps)
         if copies(spec.speculative_token_map):
             drafts, seed = spec.speculative_num_steps, self.target_worker.random_seed
-            self.lookup = NativePromptLookup(folder, drafts, rows, seed, device)
+            self.lookup = NativePromptLookup(folder, drafts, rows, seed, device, config.vocab_size)
             logger.info("%s: prompt lookup is mixed into every draft.", type(self.draft_runner.model).__name__)
         if vocabularies is None:
             return
@@ -148,10 +149,12 @@ class NativeDraftWorker(EagleDraftWorker):
             self.requests.tally = None if self.metrics is None else self.metrics.tally
 
     def draft(self, batch: Any, *args: Any, **options: Any) -> Any:
-        """Draft, after the first token has been sampled from the mixture, and return SGLang's ``EagleVerifyInput``."""
+        """Draft, with prompt lookup in the first token as well, and return SGLang's ``EagleVerifyInput``."""
         if self.lookup is not None:
             self.lookup.draw_first(batch)
-        return super().draft(batch, *args, **options)
+        built = super().draft(batch, *args, **options)
+        keep_limits(built, batch.reqs, self.topk == 1)
+        return built
 
     def draft_forward(self, forward_batch: Any, *args: Any, **options: Any) -> Any:
         """Run SGLang's draft loop, which CUDA graphs capture, on logits of the mixture."""

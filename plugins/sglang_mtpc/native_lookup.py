@@ -30,11 +30,14 @@ class NativePromptLookup:
         requests: Largest number of requests in a batch.
         random_seed: The server's.
         device: Device of the drafts.
+        vocab_size: V of the target.
     """
 
-    def __init__(self, folder: Path, drafts: int, requests: int, random_seed: int, device: torch.device) -> None:
+    def __init__(
+        self, folder: Path, drafts: int, requests: int, random_seed: int, device: torch.device, vocab_size: int
+    ) -> None:
         table, shape = CopyTable.of(folder), DraftShape(drafts, 1, drafts)
-        self.lengths = WorkerLengths(table, device, DraftBudget(drafts, drafts), shape, None, copies=True)
+        self.lengths = WorkerLengths(table, device, DraftBudget(drafts, drafts), shape, None, True, vocab_size)
         self.drafts, self.steps = drafts, BatchSteps(random_seed)
         with device:
             tokens, chances = torch.zeros(requests, drafts, dtype=torch.int64), torch.zeros(requests, drafts)

@@ -96,7 +96,7 @@ class TextChain:
     ) -> None:
         self.drafting, self.vocab_size, self.device = drafting, vocab_size, device
         self.longest, self.shortest, self.lap = longest, shortest, lap
-        self.predictions = new_predictions()
+        self.predictions = new_predictions(vocab_size)
         self.seen: dict[ReferenceType[Any], int] = {}  # output tokens that the text part has, by SGLang's ``Req``
 
     def __call__(self, batch: Any, step: BatchStep) -> Draft | LazyDraft:

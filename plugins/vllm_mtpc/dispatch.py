@@ -153,7 +153,7 @@ def install_runner_v2(runner: Any) -> None:
 
 
 def install_requests_v2(runner: Any) -> None:
-    """Wrap ``GPUModelRunner.add_requests``: tell this project's speculator about each new request.
+    """Wrap ``GPUModelRunner.add_requests``: tell this project's speculators about each new request.
 
     Args:
         runner: vLLM's module ``vllm.v1.worker.gpu.model_runner``.
@@ -164,7 +164,7 @@ def install_requests_v2(runner: Any) -> None:
     def add_requests(self: Any, scheduler_output: Any, *others: Any, **named: Any) -> Any:
         result = original(self, scheduler_output, *others, **named)
         new = scheduler_output.scheduled_new_reqs
-        if new and self.speculative_config is not None and serves(self.vllm_config):
+        if hasattr(self.speculator, "begin_request"):  # not a speculator of vLLM's alone
             for request in new:
                 self.speculator.begin_request(self.req_states.req_id_to_index[request.req_id], request)
         return result

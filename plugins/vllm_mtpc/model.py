@@ -28,7 +28,7 @@ from vllm_mtpc.dispatch import folder_of
 from vllm_mtpc.draft_layers import STACKED, VLLMDraftLayers
 from vllm_mtpc.ranks import head_ranks
 from vllm_mtpc.settings import target_of
-from vllm_mtpc.v1.whole_logits import WholeLogits
+from vllm_mtpc.whole_logits import WholeLogits
 
 logger = logging.getLogger(f"vllm.{__name__}")
 LARGE_BYTES = 1 << 30  # draft distributions of this size are worth a warning

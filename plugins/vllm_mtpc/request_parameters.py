@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from mtpc.draft_length.limit import draft_limit
+from mtpc.draft_model.pair import load_tokenizer
 from mtpc.prompt_lookup.prediction import Predictions
 from vllm_mtpc.additional_config import TENANT
+
+
+def predictions_of(vllm_config: Any) -> Predictions:
+    """Return what reads the predictions of requests, with the target's tokenizer.
+
+    Args:
+        vllm_config: vLLM's ``VllmConfig``.
+    """
+    config = vllm_config.model_config
+    return Predictions(partial(load_tokenizer, config.tokenizer), config.get_vocab_size())
 
 
 def limit_of(request: Any) -> int:

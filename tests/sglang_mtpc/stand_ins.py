@@ -29,7 +29,7 @@ class Texts(WorkerLengths):
 
     def __init__(self, tokens: int = 3, steps: int = 0, drafts: int = 6) -> None:
         shape = DraftShape(drafts, 1, drafts)
-        super().__init__(CopyTable(), torch.device("cpu"), DraftBudget(tokens, steps), shape, None, True)
+        super().__init__(CopyTable(), torch.device("cpu"), DraftBudget(tokens, steps), shape, None, True, 99)
 
     def begin(self, requests: Any, greedy: bool = True) -> None:
         self.count = len(requests)

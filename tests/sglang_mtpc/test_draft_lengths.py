@@ -69,7 +69,9 @@ def worker_lengths(
     own: int = 0, longest: int = 4, cost: StepCost | None = None, copies: bool = True, table: CopyTable = TABLE
 ) -> WorkerLengths:
     """Of a drafter of so many draft steps, for chains."""
-    return WorkerLengths(table, CPU, DraftBudget(own, steps=own), DraftShape(longest, 1, longest), cost, copies)
+    return WorkerLengths(
+        table, CPU, DraftBudget(own, steps=own), DraftShape(longest, 1, longest), cost, copies, 1 << 16
+    )
 
 
 def test_the_text_goes_on_as_before() -> None:
@@ -153,7 +155,7 @@ def test_a_tree_is_whole_or_not_there() -> None:
     for token, expected in ((0.01, (3, 8)), (0.5, (0, 0))):
         curve = ((1, 1.0), (101, 1.0 + 100 * token))
         cost = StepCost(plain=curve, verifying=curve, drafting=((1, 0.1),))
-        made = WorkerLengths(TABLE, CPU, DraftBudget(3), DraftShape(3, 2, 8), cost, copies=False)
+        made = WorkerLengths(TABLE, CPU, DraftBudget(3), DraftShape(3, 2, 8), cost, False, 999)
         made.begin([request([1, 2, 3])])
         assert made.choose() == expected
 

@@ -50,6 +50,17 @@ def test_a_chain_ends_at_the_limit(stated: bool) -> None:
     assert stated or built.draft_probs is None
 
 
+def test_sglangs_own_drafters_keep_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sglang_mtpc.native import EagleDraftWorker, NativeDraftWorker
+
+    tokens = torch.ones(2, LENGTH, dtype=torch.int64)
+    monkeypatch.setattr(EagleDraftWorker, "draft", lambda *_: built_of(Draft(tokens, None)))
+    worker: Any = NativeDraftWorker.__new__(NativeDraftWorker)
+    worker.topk = 1
+    built = worker.draft(SimpleNamespace(reqs=requests()[:2]))
+    assert built.draft_token.view(2, -1)[:, 1:].tolist() == [[0, 0, 0], [1, 0, 0]]
+
+
 def test_other_drafts_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
     """Of a text part, which knows the limits, and trees; a limit of a request with a tree is ignored with a word."""
     tokens = torch.ones(2, LENGTH, dtype=torch.int64)
@@ -65,7 +76,7 @@ def test_other_drafts_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None
 def test_a_step_has_no_drafts_if_no_request_may_have_any(children: int, expected: int) -> None:
     cheap = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (40, 1.2)), drafting=((1, 0.01),))
     shape = DraftShape(4, children, 4)
-    made = WorkerLengths(CopyTable(), torch.device("cpu"), DraftBudget(4, 4), shape, cheap, copies=False)
+    made = WorkerLengths(CopyTable(), torch.device("cpu"), DraftBudget(4, 4), shape, cheap, False, 1 << 16)
     batch = [PlainRequest(max_draft_tokens=0) for _ in range(2)]
     for request in batch:
         request.origin_input_ids, request.output_ids = [1, 2], [3]  # type: ignore[attr-defined]

@@ -40,7 +40,7 @@ class Runner:
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
 def test_every_draft_token_comes_from_the_mixture(mode: Mode, tmp_path: Path) -> None:
     """Two steps, of which the second has fewer requests."""
-    lookup = NativePromptLookup(tmp_path, DRAFTS, REQUESTS, 7, torch.device("cpu"))
+    lookup = NativePromptLookup(tmp_path, DRAFTS, REQUESTS, 7, torch.device("cpu"), 99)
     for rows in (ROWS, ROWS // 2):
         batch, greedy = batch_of(rows, mode)
         batch.reqs = [Request(row) for row in range(rows)]

@@ -252,7 +252,7 @@ def test_a_predicted_output_is_copied_from(monkeypatch: pytest.MonkeyPatch) -> N
     draft = drafts(*step_of(requests, "greedy", BatchSteps(7))[:2])
     assert bytes(draft.tokens[0].tolist()) == b"redi" != bytes(draft.tokens[1].tolist())
     shape = DraftShape(DRAFTS, 1, DRAFTS)
-    lengths = draft_lengths.WorkerLengths(CopyTable(), CPU, DraftBudget(0), shape, None, True)
+    lengths = draft_lengths.WorkerLengths(CopyTable(), CPU, DraftBudget(0), shape, None, True, VOCAB)
     lengths.begin(requests)
     assert bytes(lengths.copied(DRAFTS).tokens[0].tolist()) == b"redi"
     assert not lengths.copied(DRAFTS).chances[1].any()

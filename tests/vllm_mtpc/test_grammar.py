@@ -20,6 +20,7 @@ from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.methods.drafter import load_drafter
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.mixture import Copied, Copying
+from mtpc.prompt_lookup.prediction import Predictions
 from mtpc.verify.rejection import verify_rejection
 from vllm_mtpc.request_parameters import has_grammar
 from vllm_mtpc.v1.proposer import Proposer
@@ -127,7 +128,7 @@ def test_of_a_text_part() -> None:
             asked.append(temperatures)
             return TextDraft([[] for _ in keys], None)
 
-    drafts, named = TextDrafts(Drafting(), ""), {}  # type: ignore[arg-type]
+    drafts, named = TextDrafts(Drafting(), Predictions(dict, 99)), {}  # type: ignore[arg-type]
     for row, one in enumerate(requests()):
         vars(one).update(prompt_token_ids=[1], num_prompt_tokens=1, output_token_ids=[])
         named[str(row)] = one

@@ -14,6 +14,7 @@ from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 
 from mtpc.draft import Mode
 from mtpc.draft_length.budget import DraftBudget
+from mtpc.draft_length.limit import ignore_limits
 from mtpc.errors import MTPCError, exits_with_message
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.prompt_lookup.table import CopyTable
@@ -23,13 +24,13 @@ from vllm_mtpc.additional_config import SECTION, draft_settings, uses_prompt_loo
 from vllm_mtpc.native.head import NativeHead, restricted_head
 from vllm_mtpc.native.settings import native_vocabularies
 from vllm_mtpc.ranks import check_ranks
-from vllm_mtpc.request_parameters import has_grammar
+from vllm_mtpc.request_parameters import has_grammar, limit_of, predictions_of
 from vllm_mtpc.v1.costs import draft_repeatedly, measured_costs
 from vllm_mtpc.v1.draft_lengths import BatchLengths
 from vllm_mtpc.v1.last_accepted import last_accepted
 from vllm_mtpc.v1.request_vocabularies import V1RequestVocabularies
 from vllm_mtpc.v1.step import V1DraftStep
-from vllm_mtpc.v1.whole_logits import WholeLogits
+from vllm_mtpc.whole_logits import WholeLogits
 
 logger = logging.getLogger(f"vllm.{__name__}")
 
@@ -46,6 +47,7 @@ class NativeProposer(SpecDecodeBaseProposer):
         head: The output head that is restricted to draft vocabularies; None if drafts are from all tokens.
         vocabularies: Chooses draft vocabularies; None if there is no choice.
         lengths: Prompt lookup, and the choice of draft lengths; None if prompt lookup is off.
+        request_ids: Ids of the batch's requests, without prompt lookup.
         grammars: Indices of requests with a grammar, with prompt lookup.
         step: State of the running call of `propose`, with prompt lookup.
         is_timing: Whether the target's steps are being timed, without drafting.
@@ -54,6 +56,7 @@ class NativeProposer(SpecDecodeBaseProposer):
     head: NativeHead | None = None
     vocabularies: V1RequestVocabularies | None = None
     lengths: BatchLengths | None = None
+    request_ids: frozenset[str] = frozenset()
     grammars: list[int]
     step: V1DraftStep
     is_timing = False
@@ -97,9 +100,9 @@ class NativeProposer(SpecDecodeBaseProposer):
                 f"which has a draft loop of its own on the V1 model runner: remove it."
             )
         table = CopyTable.of(Path(config.speculative_config.draft_model_config.model))
-        settings, tokenizer = draft_settings(config.additional_config), config.model_config.tokenizer
+        settings, predictions = draft_settings(config.additional_config), predictions_of(config)
         budget = DraftBudget(longest, longest)
-        self.lengths = BatchLengths(budget, longest, settings, table, True, self.device, tokenizer)
+        self.lengths = BatchLengths(budget, longest, settings, table, True, self.device, predictions)
 
     def prepare_next_token_ids_padded(
         self,
@@ -126,8 +129,12 @@ class NativeProposer(SpecDecodeBaseProposer):
         given = sampled_token_ids, requests, gpu_input_batch, discard_request_mask
         if self.head is not None and self.vocabularies is not None:
             self.head.numbers = self.vocabularies.record_and_choose(*given)
-        if self.lengths is not None:
-            ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
+        ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
+        if self.lengths is None:
+            new = (requests[name] for name in ids if name not in self.request_ids)
+            ignore_limits(map(limit_of, new), "all drafts of this server have num_speculative_tokens tokens")
+            self.request_ids = frozenset(ids)
+        else:
             unread = discard_request_mask[: len(ids)]
             self.lengths.begin_step(ids, requests, sampled_token_ids, unread, gpu_input_batch.all_greedy)
             self.grammars = [row for row, name in enumerate(ids) if has_grammar(requests[name])]

@@ -13,7 +13,6 @@ from mtpc.draft import Draft, one_hot
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS
-from mtpc.draft_model.pair import load_tokenizer
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.prediction import Predictions
 from mtpc.prompt_lookup.store import OutputStore
@@ -39,7 +38,7 @@ class BatchLengths:
         table: Acceptance rates of prompt lookup.
         copies: Whether prompt lookup drafts as well.
         device: Where drafts are verified.
-        tokenizer: Folder or id of the target's tokenizer, for texts that requests predict.
+        predictions: Reads texts that requests predict.
     """
 
     def __init__(
@@ -50,14 +49,14 @@ class BatchLengths:
         table: CopyTable,
         copies: bool,
         device: torch.device,
-        tokenizer: str,
+        predictions: Predictions,
     ) -> None:
         store = None if settings.store is None else OutputStore(settings.store)
         self.is_timed = settings.adaptive and settings.step_cost is None
         cost = (settings.step_cost or DEFAULT_COSTS) if settings.adaptive else FREE_DRAFTS
         self.controller, self.device = DraftLengths(budget, longest, cost, table, store, copies=copies), device
         self.requests: dict[str, Any] = {}
-        self.predictions = Predictions(partial(load_tokenizer, tokenizer))
+        self.predictions = predictions
 
     def begin_step(
         self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor, greedy: bool
@@ -83,14 +82,14 @@ class BatchLengths:
             text, limit = partial(_text_of, request), partial(limit_of, request)
             self.controller.add(name, text, emitted, waiting, tenant, predicted, limit)
 
-    def plan(self, longest: int, seeded: bool) -> int:
+    def plan(self, longest: int, is_fixed: bool) -> int:
         """Return how many tokens the drafter drafts in this step.
 
         Args:
             longest: Maximum number of draft tokens of this step.
-            seeded: Whether a request has a seed, so that its draft must not depend on the rest of the batch.
+            is_fixed: Whether it must not depend on the batch, as where a request has a seed.
         """
-        return min(longest, self.controller.budget.tokens) if seeded else self.controller.plan(longest)
+        return min(longest, self.controller.budget.tokens) if is_fixed else self.controller.plan(longest)
 
     def copied(self, drafts: int) -> Copied | None:
         """Return the tokens that prompt lookup proposes.

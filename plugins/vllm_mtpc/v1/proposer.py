@@ -22,7 +22,7 @@ from vllm_mtpc.additional_config import draft_settings, v1_uses_prompt_lookup
 from vllm_mtpc.dispatch import check_aux_hidden_states, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import of_first_rank
-from vllm_mtpc.request_parameters import has_grammar, limit_of
+from vllm_mtpc.request_parameters import has_grammar, limit_of, predictions_of
 from vllm_mtpc.v1.base_proposer import BaseProposer
 from vllm_mtpc.v1.costs import draft_repeatedly, measured_costs
 from vllm_mtpc.v1.draft_lengths import BatchLengths
@@ -53,12 +53,13 @@ class Proposer(BaseProposer):
         request_states: vLLM's ``CachedRequestState`` of each.
         step: State of the running call of `propose`.
         is_timing: Whether the target's steps are being timed, without drafting.
+        is_data_parallel: Whether other ranks serve other requests; all make equally many draft steps.
     """
 
     step: V1DraftStep
     model: Any
     num_speculative_tokens: int
-    is_timing = False
+    is_timing = is_data_parallel = False
     reads_last_state = True
 
     @exits_with_message
@@ -69,6 +70,7 @@ class Proposer(BaseProposer):
             self.reads_last_state = False
             runner.use_aux_hidden_state_outputs = True
         self.autoregressive = drafter.autoregressive is not None
+        self.is_data_parallel = vllm_config.parallel_config.data_parallel_size > 1
         self.vocabularies: V1RequestVocabularies | None = None
         self.lengths: BatchLengths | None = None
         self.request_ids: list[str] = []
@@ -80,8 +82,8 @@ class Proposer(BaseProposer):
             longest, folder = self.drafter_tokens, folder_of(vllm_config)
             budget = draft_budget(drafter, longest, copies)
             table = CopyTable.of(folder)
-            settings, tokenizer = draft_settings(additional), vllm_config.model_config.tokenizer
-            self.lengths = BatchLengths(budget, longest, settings, table, copies, device, tokenizer)
+            settings, predictions = draft_settings(additional), predictions_of(vllm_config)
+            self.lengths = BatchLengths(budget, longest, settings, table, copies, device, predictions)
             self.drafter_tokens = budget.tokens
 
     @exits_with_message
@@ -258,7 +260,8 @@ class Proposer(BaseProposer):
             num_drafts = min(num_speculative_tokens, self.drafter_tokens)
             copied = None
             if self.lengths is not None and num_drafts:
-                num_drafts = self.lengths.plan(num_speculative_tokens, bool(seeded))
+                is_fixed = bool(seeded) or self.is_data_parallel
+                num_drafts = self.lengths.plan(num_speculative_tokens, is_fixed)
                 # Even without proposals: a seeded request must draw from the mixture in any batch.
                 copied = self.lengths.copied(num_drafts) if num_drafts else None
                 self.clock.lap("lengths")

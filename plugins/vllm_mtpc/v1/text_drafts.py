@@ -10,7 +10,6 @@ import torch
 from torch import Generator, Tensor
 
 from mtpc.draft_model.drafting import TextDrafting
-from mtpc.draft_model.pair import load_tokenizer
 from mtpc.draft_model.part import TextDraft
 from mtpc.prompt_lookup.prediction import Predictions
 from vllm_mtpc.ranks import draft_of_first_rank
@@ -51,11 +50,11 @@ class TextDrafts:
 
     Args:
         drafting: The text part's drafting; None on all ranks but the first.
-        tokenizer: Folder or id of the target's tokenizer, for texts that requests predict.
+        predictions: Reads texts that requests predict.
     """
 
-    def __init__(self, drafting: TextDrafting | None, tokenizer: str) -> None:
-        self.drafting, self.predictions = drafting, Predictions(partial(load_tokenizer, tokenizer))
+    def __init__(self, drafting: TextDrafting | None, predictions: Predictions) -> None:
+        self.drafting, self.predictions = drafting, predictions
         self.added: dict[str, AddedRequest] = {}
         self.ids: list[str] = []
         self.rows: list[int] = []

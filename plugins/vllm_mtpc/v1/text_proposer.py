@@ -21,6 +21,7 @@ from mtpc.serving.announcement import Shares, startup_line
 from vllm_mtpc import metrics
 from vllm_mtpc.additional_config import draft_settings, uses_prompt_lookup
 from vllm_mtpc.dispatch import drafter_of, folder_of
+from vllm_mtpc.request_parameters import predictions_of
 from vllm_mtpc.v1.base_proposer import BaseProposer
 from vllm_mtpc.v1.costs import measured_costs
 from vllm_mtpc.v1.lazy_verification import LAST_DRAFT, lazy_rows
@@ -61,7 +62,7 @@ class TextProposer(BaseProposer):
             part.verifies_lazily = get_tensor_model_parallel_world_size() == 1
             drafting = self._drafting(part, folder, drafter.own_drafts)
             self._announce(folder, method, drafting)
-        self.drafts = TextDrafts(drafting, self.vllm_config.model_config.tokenizer)
+        self.drafts = TextDrafts(drafting, predictions_of(self.vllm_config))
         if self.counts_metrics:
             metrics.export(self.vllm_config, self.clock, None)
 

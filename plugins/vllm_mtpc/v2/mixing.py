@@ -8,7 +8,9 @@ from torch import Tensor
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
+from mtpc.draft_length.limit import ignore_limits
 from mtpc.prompt_lookup.table import CopyTable
+from vllm_mtpc.request_parameters import limit_of
 from vllm_mtpc.v2.graphs import BatchGraphs
 from vllm_mtpc.v2.languages import DeviceLanguages
 from vllm_mtpc.v2.new_requests import on_new_request
@@ -44,6 +46,15 @@ class MixingSpeculator(DraftModelSpeculator):
         self.copying = copying = DeviceCopying(table, texts, lengths, self.max_num_reqs, self.num_speculative_steps)
         self.copy_graphs = BatchGraphs(self, "prompt_lookup", self._look_up)
         on_new_request(req_states, lambda slot, _: copying.slots.begin(slot))
+
+    def begin_request(self, slot: int, request: Any) -> None:
+        """Read the sampling parameters of a new request, or of a preempted one that returns.
+
+        Args:
+            slot: Its slot.
+            request: vLLM's ``NewRequestData``.
+        """
+        ignore_limits([limit_of(request)], "all drafts of Model Runner V2 have num_speculative_tokens tokens")
 
     def _graphs(self) -> list[BatchGraphs]:
         """Return the graphs that are in use, without vLLM's."""

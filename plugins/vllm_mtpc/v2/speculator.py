@@ -15,7 +15,6 @@ from vllm.model_executor.model_loader.utils import get_draft_load_config
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.draft import DraftContext
-from mtpc.draft_length.limit import ignore_limits
 from mtpc.errors import exits_with_message
 from mtpc.methods.drafter import split_drafts
 from mtpc.metrics.draft_clock import DraftClock
@@ -27,7 +26,7 @@ from vllm_mtpc.additional_config import v2_uses_prompt_lookup
 from vllm_mtpc.dispatch import check_aux_hidden_states, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import check_ranks, of_first_rank
-from vllm_mtpc.request_parameters import has_grammar, limit_of
+from vllm_mtpc.request_parameters import has_grammar
 from vllm_mtpc.v2.graphs import BatchGraphs
 from vllm_mtpc.v2.languages import DeviceLanguages
 from vllm_mtpc.v2.mixing import MixingSpeculator
@@ -179,7 +178,7 @@ class Speculator(MixingSpeculator, EagleSpeculator):
             slot: Its slot.
             request: vLLM's ``NewRequestData``.
         """
-        ignore_limits([limit_of(request)], "all drafts of Model Runner V2 have num_speculative_tokens tokens")
+        super().begin_request(slot, request)
         self.grammars.discard(slot)
         if has_grammar(request):
             self.grammars.add(slot)

@@ -28,7 +28,7 @@ class Bytes:
 
 
 def of(parameters: Any, prompt: Any = ()) -> list[int]:
-    return Predictions(Bytes).of(parameters, prompt)
+    return Predictions(Bytes, 256).of(parameters, prompt)
 
 
 def test_what_is_read() -> None:
@@ -38,6 +38,8 @@ def test_what_is_read() -> None:
         assert of(nothing, PROMPT) == []
     assert of({PREDICTION: "a\ud800b"}) == list(b"a?b")  # half a surrogate pair
     assert len(of({PREDICTION: "a" * (MAX_CHARACTERS + 9)})) == MAX_CHARACTERS
+    for text, kept in (("abcab", [97, 98]), ("c", [])):  # the target has fewer tokens than its tokenizer
+        assert Predictions(Bytes, 99).of({PREDICTION: text}, ()) == kept
 
 
 def test_what_cannot_be_read_is_ignored_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,7 +49,7 @@ def test_what_cannot_be_read_is_ignored_with_a_word(caplog: pytest.LogCaptureFix
         loads.append(1)
         raise MTPCError("folder holds no tokenizer.")
 
-    predictions = Predictions(broken)
+    predictions = Predictions(broken, 256)
     with caplog.at_level(logging.WARNING):
         for wrong in (7, 1.5, ["a"], {"type": "content"}):
             assert predictions.of({PREDICTION: wrong}, PROMPT) == []

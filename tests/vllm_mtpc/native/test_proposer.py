@@ -42,7 +42,7 @@ class Loop(EagleProposer):
         self.vllm_config = SimpleNamespace(
             additional_config={"mtpc": {"copy": True, "adaptive": adaptive}},
             speculative_config=config,
-            model_config=SimpleNamespace(tokenizer="target"),
+            model_config=SimpleNamespace(tokenizer="target", get_vocab_size=lambda: 99),
             parallel_config=SimpleNamespace(data_parallel_size=ranks),
         )
         self.device, self.num_speculative_tokens, self.max_batch_size = CPU, DRAFTS, 4

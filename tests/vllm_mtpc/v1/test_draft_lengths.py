@@ -11,9 +11,9 @@ import torch
 from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.cost import FREE_DRAFTS, StepCost
+from mtpc.prompt_lookup.prediction import Predictions
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.additional_config import VLLMDraftSettings
-from vllm_mtpc.v1 import draft_lengths
 from vllm_mtpc.v1.draft_lengths import BatchLengths
 
 TOKENS, VOCABULARY = torch.tensor([[1, 2], [3, 4]]), 6
@@ -25,7 +25,9 @@ NO_DRAFT = Draft(torch.zeros(2, 0, dtype=torch.int64), None)
 def batch_lengths(own: int = 0, copies: bool = True, **settings: Any) -> BatchLengths:
     """With a drafter of so many draft steps."""
     said = VLLMDraftSettings(**settings)
-    return BatchLengths(DraftBudget(own, steps=own), 8, said, CopyTable(), copies, torch.device("cpu"), "")
+    return BatchLengths(
+        DraftBudget(own, steps=own), 8, said, CopyTable(), copies, torch.device("cpu"), Predictions(dict, VOCABULARY)
+    )
 
 
 def request(prompt: list[int], tenant: str | None = None) -> Any:
@@ -67,9 +69,9 @@ def test_a_request_with_a_seed_gets_the_whole_draft() -> None:
     requests = {name: request([1]) for name in "ab"}
     tokens = torch.tensor([[100, -1], [200, -1]])
     made.begin_step(["a", "b"], requests, tokens, torch.tensor([False, False]), True)
-    assert made.plan(8, seeded=False) == 0
+    assert made.plan(8, is_fixed=False) == 0
     assert made.cut(NO_DRAFT, 8, {}) == ([[], []], None)
-    assert made.plan(8, seeded=True) == 2
+    assert made.plan(8, is_fixed=True) == 2
 
 
 def test_a_name_that_is_used_again_is_another_request() -> None:
@@ -103,7 +105,7 @@ def test_without_prompt_lookup_nothing_is_copied() -> None:
     requests = {name: request([1, 2, 1]) for name in "ab"}
     made.begin_step(["a", "b"], requests, torch.tensor([[2], [2]]), torch.tensor([False, True]), True)
     assert made.copied(3) is None
-    assert made.plan(3, seeded=False) == 3
+    assert made.plan(3, is_fixed=False) == 3
     drafts, _ = made.cut(Draft(torch.tensor([[7, 8, 9], [7, 8, 9]]), None), 3, {})
     assert drafts == [[7, 8, 9], []]
 
@@ -115,14 +117,14 @@ def test_steps_are_timed_unless_the_user_says_what_they_cost(settings: dict[str,
     assert batch_lengths(**settings).is_timed == timed
 
 
-def test_a_predicted_output_is_copied_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_predicted_output_is_copied_from() -> None:
     """By its request alone, in a batch with others."""
-    monkeypatch.setattr(draft_lengths, "load_tokenizer", lambda name: SimpleNamespace(encode=encode))
 
     def encode(text: str, add_special_tokens: bool) -> list[int]:
         return list(text.encode())
 
     made, prompt = batch_lengths(adaptive=False), [1, 2, 3]
+    made.predictions = Predictions(lambda: SimpleNamespace(encode=encode), 256)
     requests = {"a": request(prompt), "b": request(prompt), "c": request(prompt)}
     requests["a"].sampling_params = SimpleNamespace(extra_args={"prediction": "a prediction"})
     requests["c"].sampling_params = SimpleNamespace(extra_args={"prediction": ["no text"]})
@@ -141,7 +143,7 @@ def test_each_draft_is_as_long_as_its_request_allows(stated: bool) -> None:
         one.sampling_params = SimpleNamespace(extra_args={"max_draft_tokens": limit})
     tokens, probs = torch.tensor([[1, 2]] * 4), torch.rand(4, 2, VOCABULARY)
     made.begin_step(list("abcd"), requests, torch.tensor([[5]] * 4), torch.zeros(4, dtype=torch.bool), not stated)
-    assert made.plan(2, seeded=False) == 2
+    assert made.plan(2, is_fixed=False) == 2
     drafts, kept = made.cut(Draft(tokens, probs if stated else None), 2, {})
     assert drafts == [[], [1], [1, 2], [1, 2]]
     assert kept is None if not stated else torch.equal(kept, probs)

@@ -12,6 +12,7 @@ import torch
 
 from mtpc.draft_model.drafting import TextDrafting
 from mtpc.draft_model.part import TextDraft
+from mtpc.prompt_lookup.prediction import Predictions
 from tests.support.random_echo import forget_method, register_method
 from vllm_mtpc.v1.noise import draft_noise
 from vllm_mtpc.v1.text_drafts import TextDrafts
@@ -42,7 +43,7 @@ class Runner:
 
     def __init__(self) -> None:
         self.part = new_part()
-        self.drafts = TextDrafts(TextDrafting(self.part, None, ragged=True), "")
+        self.drafts = TextDrafts(TextDrafting(self.part, None, ragged=True), Predictions(dict, 99))
         self.requests: dict[str, Any] = {}
 
     def begin(self, name: str, prompt: list[int] | None = None) -> None:

@@ -16,6 +16,7 @@ from mtpc.draft_model.part import TextDraft
 from mtpc.errors import MTPCError
 from mtpc.methods.mtpc import MTPC
 from mtpc.metrics.draft_clock import DraftClock
+from mtpc.prompt_lookup.prediction import Predictions
 from vllm_mtpc.v1 import text_proposer
 from vllm_mtpc.v1.lazy_verification import LAST_DRAFT
 from vllm_mtpc.v1.text_drafts import TextDrafts
@@ -54,7 +55,7 @@ class Part:
 
 def undivided(part: Any) -> TextDrafts:
     """Always asks for whole drafts."""
-    return TextDrafts(TextDrafting(part, None, ragged=True), "")
+    return TextDrafts(TextDrafting(part, None, ragged=True), Predictions(dict, 99))
 
 
 def bare(**attributes: Any) -> Any:
@@ -160,7 +161,10 @@ def test_a_draft_model_that_cannot_be_loaded_is_one_sentence(monkeypatch: pytest
     monkeypatch.setattr(text_proposer, "folder_of", lambda config: Path("folder"))
     monkeypatch.setattr(text_proposer, "drafter_of", lambda config: (method, None))
     monkeypatch.setenv("MTPC_REFUSAL", str(tmp_path / "message"))
-    made = bare(is_first_rank=True, vllm_config=SimpleNamespace(model_config=SimpleNamespace(tokenizer="x")))
+    made = bare(
+        is_first_rank=True,
+        vllm_config=SimpleNamespace(model_config=SimpleNamespace(tokenizer="x", get_vocab_size=lambda: 9)),
+    )
     with pytest.raises(SystemExit, match=r"^mtpc: the draft model has no tokenizer\.$"):
         made.load_model(SimpleNamespace())
     assert (tmp_path / "message").read_text() == "the draft model has no tokenizer."
@@ -204,7 +208,9 @@ def test_steps_are_timed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
     for section, is_first_rank, is_timed in (({}, True, True), ({}, False, True), ({"adaptive": False}, True, False)):
         config, part = SimpleNamespace(additional_config={"mtpc": section}), Part()
         made = bare(vllm_config=config, max_batch_size=4)
-        made.drafts = TextDrafts(made._drafting(part, Path("folder"), DRAFTS) if is_first_rank else None, "")
+        made.drafts = TextDrafts(
+            made._drafting(part, Path("folder"), DRAFTS) if is_first_rank else None, Predictions(dict, 99)
+        )
         before = None if made.drafts.drafting is None or not is_timed else made.drafts.drafting.lengths.cost
         steps.clear()
         with caplog.at_level(logging.INFO, "vllm.vllm_mtpc.v1.text_proposer"):

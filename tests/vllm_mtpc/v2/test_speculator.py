@@ -95,14 +95,13 @@ def test_much_memory_that_is_kept_is_warned_of(
     assert all(line.startswith("--max-num-seqs 1024: ") and " 4.3 GB " in line for line in said)
 
 
-def test_new_requests_are_made_known_to_our_speculator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_requests_are_made_known_to_our_speculators_alone() -> None:
     """With their slots, after the runner has added them."""
 
     class GPUModelRunner:
         def __init__(self) -> None:
-            self.vllm_config = self.speculative_config = "configured"
             self.req_states = SimpleNamespace(req_id_to_index={})
-            self.speculator = SimpleNamespace(begin_request=lambda *begun: begins.append(begun))
+            self.speculator: Any = SimpleNamespace(begin_request=lambda *begun: begins.append(begun))
 
         def add_requests(self, scheduler_output: Any) -> None:
             for one in scheduler_output.scheduled_new_reqs:
@@ -111,20 +110,17 @@ def test_new_requests_are_made_known_to_our_speculator_alone(monkeypatch: pytest
     begins = list[Any]()
     dispatch.install_requests_v2(SimpleNamespace(GPUModelRunner=GPUModelRunner))
     requests = [SimpleNamespace(req_id=name) for name in "ab"]
-    for serves, new, expected in (
+    for is_ours, new, expected in (
         (True, requests, [(7, requests[0]), (6, requests[1])]),
         (True, [], []),
         (False, requests, []),
     ):
-        monkeypatch.setattr(dispatch, "serves", lambda config, serves=serves: serves)
-        runner: Any = GPUModelRunner()
+        runner = GPUModelRunner()
+        if not is_ours:
+            runner.speculator = None
         runner.add_requests(SimpleNamespace(scheduled_new_reqs=new))
         assert begins == expected
         begins.clear()
-    runner.speculative_config = None
-    monkeypatch.undo()
-    runner.add_requests(SimpleNamespace(scheduled_new_reqs=requests))
-    assert not begins
 
 
 def test_a_limit_is_ignored_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
