@@ -54,6 +54,7 @@ def test_greedy(drafted: SGLangServer, loop: Loop, tree: Tree | None) -> None:
         assert steps(answer) == counted(expected)
 
 
+@pytest.mark.thorough
 def test_the_check_of_a_running_server(
     drafted: SGLangServer, models: Models, tree: Tree | None, tmp_path: Path
 ) -> None:

@@ -83,7 +83,6 @@ OFTEN = (
     "Gumiho, tree",
     "one draft step, then a window",
     "EAGLE, copying",
-    "EAGLE3, copying",
     "EAGLE, tree",
 )
 
