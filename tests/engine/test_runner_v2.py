@@ -287,22 +287,6 @@ def test_the_drafter_that_ships_with_greedy_drafts_and_copying(models: Models, r
     assert output["padded"] > 5  # three requests in a graph of seven
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["mtpc", "fastmtp, MiMo"])
-def test_a_grammar_keeps_the_targets_distribution(name: str, tmp_path: Path) -> None:
-    """Beside free requests, with distributions kept by us or by vLLM; not if its drafts are drawn."""
-    case, letters = CASES[name](tmp_path)._replace(samples=600), [*range(65, 91), *range(97, 123)]
-    sampled = ("--samples", str(case.samples), "--temperature", str(SAMPLING.temperature), "--greedy-length", "2")
-    output = session(case.models, case.prompts[:1], *sampled, "--replay", "--regex", "[A-Za-z]{9}")
-    exact, p = Reference(case.plain), {}
-    for windows, allowed in (("with grammar", letters), ("drawn with grammar", letters), ("free", None)):
-        expected = cells(exact, case.prompts[0], SAMPLING, case.samples, allowed)
-        p[windows] = p_value([tuple(window) for window in output[windows]], expected)
-        assert len(expected) > 10
-    print("p", p)
-    assert min(p["with grammar"], p["free"]) > REJECT_BELOW > p["drawn with grammar"]
-
-
 def test_every_family_has_a_case() -> None:
     """But those that read the text, which Model Runner V2 does not serve."""
     register_method()

@@ -18,7 +18,6 @@ import torch
 from prometheus_client import REGISTRY, generate_latest
 from torch import Tensor
 from vllm import LLM, SamplingParams, TokensPrompt
-from vllm.sampling_params import StructuredOutputsParams
 
 from mtpc.lab.servers.prometheus import parse, total
 from mtpc.metrics.exporter import EVERY
@@ -81,7 +80,6 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--draft-sample-method", default="probabilistic")
     parser.add_argument("--switch", help="a file for the plugin misstated_draft; without it there are no such samples")
-    parser.add_argument("--regex", help="a grammar: samples beside free requests, then again with drawn drafts")
     parser.add_argument("--replay", action="store_true", help="replay the draft as a CUDA graph would")
     parser.add_argument("--additional", type=json.loads, default={}, help="vLLM's additional-config")
     parser.add_argument("--record", help="a file for the drafts of every step")
@@ -131,17 +129,6 @@ def main() -> None:
             copies.clear()
             said[name] = [list(choice.token_ids) for choice in llm.generate(prompts[:1], sampled)[0].outputs]
             said["copied"].append(sum(copies))
-    if options.regex:
-        grammar = StructuredOutputsParams(regex=options.regex)
-        how = {"temperature": options.temperature, "max_tokens": options.sample_length, "ignore_eos": True, "n": 4}
-        both = [SamplingParams(**how, structured_outputs=grammar), SamplingParams(**how)] * (options.samples // 4)
-        for name in ("with grammar", "drawn with grammar"):
-            if name == "drawn with grammar":
-                Speculator._rows_with_grammar = lambda *_: None  # type: ignore[method-assign]
-            answers = llm.generate(prompts[:1] * len(both), both)
-            said[name], said["free"] = (
-                [list(choice.token_ids) for answer in answers[row::2] for choice in answer.outputs] for row in range(2)
-            )
     counters = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
     said["accepted"] = counters.get("vllm:spec_decode_num_accepted_tokens", 0)
     said["drafted"] = counters.get("vllm:spec_decode_num_draft_tokens", 0)
