@@ -335,10 +335,14 @@ def test_a_request_limits_its_drafts(served: Served) -> None:
     assert (
         "'max_draft_tokens' is ignored: it must be a whole number, 0 or more, not '1'" in served.server.log.read_text()
     )
-    together = steps([None, 0, 1])
-    assert len(together) > 5
+    together = list[list[int]]()
+    for _ in range(10):  # until all three were there at once
+        together += steps([None, 0, 1])
+        if len(together) > 5 and max(longest for *_, longest in together) > 1:
+            break
+    else:
+        pytest.fail(f"no draft of a request without limit in a batch with others: {together}")
     assert all(none == 0 and one <= 1 for none, one, _ in together)
-    assert max(longest for *_, longest in together) > 1
 
 
 def test_a_prompt_that_is_read_in_parts(served: Served) -> None:

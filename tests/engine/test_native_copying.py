@@ -92,7 +92,7 @@ class Said(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("eagle",)))
+@pytest.fixture(scope="module", params=each_of(CASES, ()))
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
     """Greedy texts of two languages and samples, with draft vocabularies and prompt lookup; its graphs are replayed."""
     folder = tmp_path_factory.mktemp(request.param)
