@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from mtpc.draft_length.limit import draft_limit
+from mtpc.draft_length.limit import draft_limit, ignore_limits
 from mtpc.draft_model.pair import load_tokenizer
 from mtpc.prompt_lookup.prediction import Predictions
 from vllm_mtpc.additional_config import TENANT
@@ -28,6 +29,18 @@ def limit_of(request: Any) -> int:
         request: vLLM's ``CachedRequestState`` or ``NewRequestData``.
     """
     return draft_limit(_extra_arguments(request))
+
+
+def ignore_new_limits(ids: Iterable[str], known: Collection[str], requests: Mapping[str, Any]) -> None:
+    """Log a warning if a request that joins a batch of the V1 runner sets a limit, where all drafts have K tokens.
+
+    Args:
+        ids: Ids of the batch's requests.
+        known: Those of the preceding batch.
+        requests: vLLM's requests by id.
+    """
+    limits = (limit_of(requests[name]) for name in ids if name not in known)
+    ignore_limits(limits, "all drafts of this server have num_speculative_tokens tokens")
 
 
 def predicted_text(predictions: Predictions, request: Any) -> list[int]:

@@ -31,11 +31,6 @@ class ByteDrafterConfig(ParallelOnly, ByteCircuitConfig):
             raise ValueError(f"a window of {self.window} symbols holds at most {self.max_drafts} draft tokens")
         return self
 
-    @property
-    def own_drafts(self) -> int:
-        """No draft token needs prompt lookup."""
-        return self.num_drafts
-
 
 class ByteCircuit(DraftMethod):
     """Circuits of MTPC whose leaves are over 256 bytes and the end of a token."""

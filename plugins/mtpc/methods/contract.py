@@ -86,6 +86,12 @@ class ParallelOnly:
         """There are no autoregressive draft steps."""
         return 0
 
+    @property
+    def own_drafts(self) -> int:
+        """No draft token needs prompt lookup."""
+        drafts: int = self.num_drafts  # type: ignore[attr-defined]  # of the configuration
+        return drafts
+
 
 class DraftMethod(ABC):
     """A type of drafter. The registry has one object of each.

@@ -22,11 +22,6 @@ class MedusaConfig(ParallelOnly, MedusaHeadsConfig):
         return self.heads
 
     @property
-    def own_drafts(self) -> int:
-        """No draft token needs prompt lookup."""
-        return self.num_drafts
-
-    @property
     def num_drafts(self) -> int:
         """One token of each head."""
         return self.heads

@@ -22,11 +22,6 @@ class MTPCConfig(ParallelOnly, CircuitConfig):
         return self.window - 1
 
     @property
-    def own_drafts(self) -> int:
-        """No draft token needs prompt lookup."""
-        return self.num_drafts
-
-    @property
     def num_drafts(self) -> int:
         """The largest K."""
         return self.max_drafts

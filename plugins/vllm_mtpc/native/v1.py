@@ -14,7 +14,6 @@ from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 
 from mtpc.draft import Mode
 from mtpc.draft_length.budget import DraftBudget
-from mtpc.draft_length.limit import ignore_limits
 from mtpc.errors import MTPCError, exits_with_message
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.prompt_lookup.table import CopyTable
@@ -24,7 +23,7 @@ from vllm_mtpc.additional_config import SECTION, draft_settings, uses_prompt_loo
 from vllm_mtpc.native.head import NativeHead, restricted_head
 from vllm_mtpc.native.settings import native_vocabularies
 from vllm_mtpc.ranks import check_ranks
-from vllm_mtpc.request_parameters import has_grammar, limit_of, predictions_of
+from vllm_mtpc.request_parameters import has_grammar, ignore_new_limits, predictions_of
 from vllm_mtpc.v1.costs import draft_repeatedly, measured_costs
 from vllm_mtpc.v1.draft_lengths import BatchLengths
 from vllm_mtpc.v1.last_accepted import last_accepted
@@ -131,8 +130,7 @@ class NativeProposer(SpecDecodeBaseProposer):
             self.head.numbers = self.vocabularies.record_and_choose(*given)
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
         if self.lengths is None:
-            new = (requests[name] for name in ids if name not in self.request_ids)
-            ignore_limits(map(limit_of, new), "all drafts of this server have num_speculative_tokens tokens")
+            ignore_new_limits(ids, self.request_ids, requests)
             self.request_ids = frozenset(ids)
         else:
             unread = discard_request_mask[: len(ids)]

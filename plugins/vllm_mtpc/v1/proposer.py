@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from vllm.config import CompilationMode
 
 from mtpc.draft import Draft, Mode
-from mtpc.draft_length.limit import ignore_limits
 from mtpc.errors import exits_with_message
 from mtpc.methods.drafter import draft_budget
 from mtpc.parallel.compiled import drafting_for_one
@@ -22,7 +21,7 @@ from vllm_mtpc.additional_config import draft_settings, v1_uses_prompt_lookup
 from vllm_mtpc.dispatch import check_aux_hidden_states, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import of_first_rank
-from vllm_mtpc.request_parameters import has_grammar, limit_of, predictions_of
+from vllm_mtpc.request_parameters import has_grammar, ignore_new_limits, predictions_of
 from vllm_mtpc.v1.base_proposer import BaseProposer
 from vllm_mtpc.v1.costs import draft_repeatedly, measured_costs
 from vllm_mtpc.v1.draft_lengths import BatchLengths
@@ -217,8 +216,7 @@ class Proposer(BaseProposer):
                 self.lengths.begin_step(ids, requests, tokens, unread, input_batch.all_greedy)
                 self.clock.lap("lengths")
         else:
-            new = (requests[name] for name in set(ids).difference(self.request_ids))
-            ignore_limits(map(limit_of, new), "all drafts of this server have num_speculative_tokens tokens")
+            ignore_new_limits(ids, self.request_ids, requests)
         self.request_ids, self.request_states = list(ids), [requests[name] for name in ids]
 
     @torch.inference_mode()
