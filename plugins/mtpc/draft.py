@@ -64,9 +64,10 @@ class DraftContext(NamedTuple):
         states: [B, s + 1, d]. First the target's state h_t after its final norm, or the state that the autoregressive
             part reads (see `TargetInterface.state_below`). Then the output state of each draft step.
         tokens: int64 [B, s + 1], the token after each position: the target's x_{t+1}, then the draft tokens.
-        inputs: [B, s + 1, d], the input of the draft layers at each position.
+        inputs: [B, s + 1, d], the input of the draft layers at each position; without draft layers, the target's
+            embedding of each token.
         head: The target's output head, or its rows of a draft vocabulary. ``inputs`` and ``head`` are None for a
-            parallel part that does not read them (`ParallelPart.reads_autoregressive`).
+            parallel part that does not read them (`ParallelPart.reads_head`).
     """
 
     states: Tensor

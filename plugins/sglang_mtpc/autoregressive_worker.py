@@ -73,7 +73,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
     def _parallel_drafter(self, depth: int) -> Drafting:
         """Return the parallel part that drafts ``depth`` tokens after the autoregressive part."""
         part = served.load_parallel_part(self.target_worker.model_config, torch.device(self.device)).shortened(depth)
-        with_head_inputs = self.draft_runner.model.with_head_inputs if part.reads_autoregressive else None
+        with_head_inputs = self.draft_runner.model.with_head_inputs if part.reads_head else None
         return Drafting(part, DraftShape(depth, 1, depth), self._mixes_prompt_lookup, with_head_inputs)
 
     @property

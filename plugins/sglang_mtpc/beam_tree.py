@@ -54,7 +54,7 @@ def draft_tree(
         growth = growth.with_level(log_q.unflatten(0, (requests, -1)), shape.children, head)
         steps, known = 2, _extend_context(known, growth.beams, states)
         lap("tree")
-    if parallel.reads_autoregressive:
+    if parallel.reads_head:
         known = model.with_head_inputs(known, requests)
     temperature, rest = _per_row(temperature, known.tokens), shape.depth - steps
     growth = parallel.extend_tree(growth, known, temperature, rest, shape.children, shape.nodes)

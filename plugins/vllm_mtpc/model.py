@@ -240,7 +240,7 @@ class DrafterForCausalLM(nn.Module):
         Returns:
             The context for `ParallelPart.draft`.
         """
-        if self.parallel is None or not self.parallel.reads_autoregressive:
+        if self.parallel is None or not self.parallel.reads_head:
             return known
         assert self.model is not None  # part of the contract: such a parallel part follows an autoregressive part
         inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)

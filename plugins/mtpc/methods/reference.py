@@ -137,9 +137,8 @@ class ReferenceDrafter:
     def _with_head_inputs(self, context: DraftContext) -> DraftContext:
         """Add inputs and head for a parallel part that reads them."""
         assert self.drafter.parallel is not None
-        if not self.drafter.parallel.reads_autoregressive:
+        if not self.drafter.parallel.reads_head:
             return context
-        assert self.drafter.autoregressive is not None  # part of the contract: it follows an autoregressive part
         return with_head_inputs(context, self.drafter.autoregressive, self.head)
 
     def _autoregressive(

@@ -83,8 +83,8 @@ def grow_levels(
     assert growth is not None  # a drafter with an autoregressive part drafts one token with it at least
     if not depth:
         return growth
-    assert drafter.autoregressive is not None and drafter.parallel is not None
-    if drafter.parallel.reads_autoregressive:
+    assert drafter.parallel is not None
+    if drafter.parallel.reads_head:
         context = with_head_inputs(context, drafter.autoregressive, head)
     beam_temperature = _of_rows(temperature, states)
     return drafter.parallel.extend_tree(growth, context, beam_temperature, depth, limits.beams, limits.nodes)

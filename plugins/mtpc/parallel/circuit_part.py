@@ -11,6 +11,7 @@ from mtpc.draft import DraftContext
 from mtpc.parallel.circuit_head import CircuitHead
 from mtpc.parallel.config import CircuitConfig
 from mtpc.parallel.joint import JointPart
+from mtpc.parallel.leaves import HeadLeaves
 
 
 class CircuitPart(JointPart):
@@ -33,6 +34,7 @@ class CircuitPart(JointPart):
         self.config, self.vocab_size = config, config.vocab_size
         self.circuit = build_circuit(config.circuit, config.circuit_window, config.rank)
         self.head = CircuitHead(config, self.circuit)
+        self.reads_head = config.leaves == "target"
 
     @property
     def num_evidence(self) -> int:
@@ -68,8 +70,12 @@ class CircuitPart(JointPart):
 
     def states(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
         """See `JointPart.states`."""
-        return self.head.states(context.states[:, -1], context.tokens[:, -1])
+        embedding = None if context.inputs is None else context.inputs[:, -1]
+        return self.head.states(context.states[:, -1], context.tokens[:, -1], embedding)
 
     def leaves(self, context: DraftContext, states: Tensor, positions: slice) -> Tensor:
         """See `JointPart.leaves`."""
+        if isinstance(self.head.leaves, HeadLeaves):
+            assert context.head is not None  # part of the contract, see `reads_head`
+            return context.head.logits(states)
         return self.head.leaves.logits(states, positions).float()

@@ -39,7 +39,7 @@ def drafting_for_one(parallel: ParallelPart) -> Callable[..., Draft]:
         A function with the signature of `ParallelPart.draft`.
     """
     first = next(parallel.parameters(), None)
-    if first is None or parallel.reads_autoregressive:  # no weights, or most of the work is in the target's head
+    if first is None or parallel.reads_head:  # no weights, or most of the work is in the target's head
         return parallel.draft
     if first.dtype == torch.bfloat16:
         parallel = deepcopy(parallel)

@@ -23,12 +23,14 @@ class CircuitConfig(Strict):
         rank: R, components per position.
         hidden_size: d of the target.
         vocab_size: V of the target.
-        leaves: "shared": one unembedding for all leaves; "table": one per position and component (MTPC paper).
-        leaf_features: m, features of shared leaves.
-        component_features: k, features of a component of shared leaves.
+        leaves: "shared": one unembedding for all leaves; "table": one per position and component (MTPC paper);
+            "target": the target's output head (Basharin et al. 2025, section 3.2), of the draft vocabulary's tokens.
+        leaf_features: m, features of shared leaves, or of a position with the target's output head.
+        component_features: k, features of a component, unless leaves is "table".
         sum_features: Features in front of the sum weights; 0: sum weights directly from the hidden state (MTPC paper).
         trunk_size: Width of the residual layer in front; 0: none (MTPC paper).
-        token_input: Whether the trunk reads x_{t+1}; the circuit then starts after it.
+        token_input: Whether the trunk reads x_{t+1}; the circuit then starts after it. With leaves from the target's
+            output head it reads the target's embedding of x_{t+1}, otherwise one of its own.
     """
 
     circuit: str
@@ -36,7 +38,7 @@ class CircuitConfig(Strict):
     rank: Annotated[int, Field(ge=1, le=1 << 12)]
     hidden_size: HiddenSize
     vocab_size: VocabSize
-    leaves: Literal["shared", "table"] = "shared"
+    leaves: Literal["shared", "table", "target"] = "shared"
     leaf_features: Features = 128
     component_features: Features = 32
     sum_features: Annotated[int, Field(ge=0, le=1 << 16)] = 32
@@ -72,8 +74,11 @@ class ByteCircuitConfig(CircuitConfig):
 
     @model_validator(mode="after")
     def _is_over_bytes(self) -> Self:
-        if not CIRCUITS[self.circuit].is_chain or self.token_input or self.window < 4:
-            raise ValueError("a circuit over bytes is ff, cp or hmm, of a window of at least 4, without token_input")
+        if not CIRCUITS[self.circuit].is_chain or self.token_input or self.leaves == "target" or self.window < 4:
+            raise ValueError(
+                "a circuit over bytes is ff, cp or hmm, of a window of at least 4, without token_input and without "
+                "leaves from the target"
+            )
         return self
 
     @property

@@ -31,6 +31,7 @@ class IndependentPart(JointPart):
         eps: Epsilon of the norm behind the heads; None: there is no norm.
     """
 
+    reads_head = True
     reads_autoregressive: ClassVar[bool] = True
 
     def __init__(self, config: ParallelConfig, hidden_size: int, vocab_size: int, eps: float | None) -> None:
@@ -56,7 +57,7 @@ class IndependentPart(JointPart):
 
     def states(self, context: DraftContext) -> tuple[Tensor, tuple[Tensor, ...]]:
         """See `JointPart.states`."""
-        assert context.inputs is not None  # part of the contract, see `reads_autoregressive`
+        assert context.inputs is not None  # part of the contract, see `reads_head`
         inputs = context.inputs[:, -2:].flatten(1)
         states = self.heads(inputs)
         whole: Tensor = states[:, :, None] if self.components is None else self.components(states)

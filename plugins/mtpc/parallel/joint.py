@@ -102,7 +102,10 @@ class JointPart(ParallelPart):
 
         state = self.circuit.start(CircuitParams(leaf_states, sums))
         if self.num_evidence:
-            state = self.circuit.advance(sums, 0, state, token_evidence(leaves(0, 1).log_softmax(-1), given))
+            first = leaves(0, 1).log_softmax(-1)
+            known = token_evidence(first, given) if context.head is None else rows.evidence(first, given)[0]
+            state = self.circuit.advance(sums, 0, state, known)
+            del first  # free it before the draft tokens' leaves
         # A drawn token is likely under some component; a copied one may underflow in all, so its leaves stay in logs.
         softmax = Tensor.softmax if copying is None else Tensor.log_softmax
         at_once = self.circuit.rank == 1 or len(given) * last * math.prod(self.leaf_shape[1:]) <= MAX_LEAVES

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mtpc.parallel.independent_heads import Components, StackedLinear
+
 
 class TableLeaves(nn.Module):
     """The unembedding tensor of the MTPC paper: one table per position and component.
@@ -100,3 +102,37 @@ class SharedLeaves(nn.Module):
             weight[0, :m] = scale[:m, None].sqrt() * right[:m]
         self.component.normal_(std=0.3 * self.split[1] ** -0.5)
         self.offset.normal_(std=0.3)
+
+
+class HeadLeaves(nn.Module):
+    """Leaves whose unembedding is the target's output head (Basharin et al. 2025, section 3.2).
+
+    The state of position i is f_i = e + U_i silu(D_i e), and that of its component j f_i + c_ij + B_ij silu(A_i f_i).
+    n (2 m + (R + 1) k) d parameters; the head adds none.
+    """
+
+    def __init__(self, window: int, rank: int, hidden_size: int, leaf_features: int, component_features: int) -> None:
+        super().__init__()
+        self.window = window
+        self.down = StackedLinear(window, hidden_size, leaf_features)
+        self.up = StackedLinear(window, leaf_features, hidden_size)
+        self.components = Components(window, rank, hidden_size, component_features) if rank > 1 else None
+
+    def states(self, features: Tensor) -> Tensor:
+        """Compute the state of each component, which the output head maps to logits: [B, d] -> [B, n, R, d]."""
+        repeated = features[:, None].expand(-1, self.window, -1)
+        states = repeated + self.up(F.silu(self.down(repeated)))
+        whole: Tensor = states[:, :, None] if self.components is None else self.components(states)
+        return whole
+
+    def leading(self, window: int) -> dict[str, Tensor]:
+        """Return the weights of the first positions by name."""
+        return {name: weight[:window] for name, weight in self.state_dict().items()}
+
+    @torch.no_grad()
+    def initialize(self) -> None:
+        """Initialize so that each position starts as the target's output head, with components that differ a little."""
+        self.down.initialize()
+        self.up.initialize(0.0)
+        if self.components is not None:
+            self.components.initialize()

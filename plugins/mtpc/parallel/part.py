@@ -63,8 +63,8 @@ class ParallelPart(nn.Module, ABC):
 
     Attributes:
         vocab_size: V.
-        reads_autoregressive: Whether it needs `DraftContext.inputs` and `DraftContext.head`, hence an autoregressive
-            part before it.
+        reads_head: Whether it needs `DraftContext.inputs` and `DraftContext.head`.
+        reads_autoregressive: Whether it needs an autoregressive part before it.
         follows_autoregressive: Whether it can follow an autoregressive part.
         drafts_trees: Whether it implements `draft_tree` and, behind an autoregressive part, `extend_tree`.
         compiles: Whether drafts for one request are compiled on a CPU (`mtpc.parallel.compiled`). False where a draft
@@ -72,6 +72,7 @@ class ParallelPart(nn.Module, ABC):
     """
 
     vocab_size: int
+    reads_head: bool = False
     reads_autoregressive: ClassVar[bool] = False
     follows_autoregressive: ClassVar[bool] = True
     drafts_trees: ClassVar[bool] = False
@@ -192,7 +193,7 @@ class ParallelPart(nn.Module, ABC):
 
         Args:
             growth: The autoregressive part's levels, and the k beams of each of B requests.
-            context: The context of each beam, [B k] rows; with `reads_autoregressive` also inputs and head.
+            context: The context of each beam, [B k] rows; with `reads_head` also inputs and head.
             temperature: float32 [B k], positive; None: 1.
             depth: Levels to add, at most max_drafts.
             children: Most children of a node.

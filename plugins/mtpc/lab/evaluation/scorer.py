@@ -61,8 +61,7 @@ def step_acceptance(
     if parallel:
         assert drafter.parallel is not None  # the caller has checked K against the drafter
         given = DraftContext(torch.stack(states, 1), following[:, : autoregressive + 1])
-        if drafter.parallel.reads_autoregressive:
-            assert drafter.autoregressive is not None  # such a parallel part never stands alone
+        if drafter.parallel.reads_head:
             given = with_head_inputs(given, drafter.autoregressive, head)
         rest = following[:, autoregressive + 1 :]
         if temperature == 0:
