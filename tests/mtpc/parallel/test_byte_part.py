@@ -103,8 +103,9 @@ def test_the_targets_token_is_evidence(circuit: str) -> None:
     torch.testing.assert_close(ignored.sum(1), torch.ones(VOCAB))
     same = torch.isclose(conditioned, ignored, atol=1e-5).all(1)
     assert same.nonzero()[:, 0].tolist() == (list(range(VOCAB)) if circuit == "ff" else [8])  # 8 fills the window
-    assert torch.equal(conditioned[1], conditioned[7])  # the same bytes
-    assert torch.equal(ignored[2], ignored[3]) and not torch.allclose(ignored[2], ignored[4], atol=1e-3)  # lengths
+    torch.testing.assert_close(conditioned[1], conditioned[7])  # the same bytes
+    torch.testing.assert_close(ignored[2], ignored[3])  # lengths
+    assert not torch.allclose(ignored[2], ignored[4], atol=1e-3)
 
 
 @pytest.mark.parametrize("circuit", CIRCUITS)
