@@ -91,9 +91,16 @@ class CircuitHead(nn.Module):
         Returns:
             Leaf states by position, [B, n, ...], and unnormalized sums, float32.
         """
+        features, sums = self.features(hidden, token, embedding)
+        return self.leaves.states(features), sums
+
+    def features(
+        self, hidden: Tensor, token: Tensor, embedding: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Compute what leaf states are computed from, [B, d], and the sums, from the inputs of `states`."""
         features = hidden if self.trunk is None else self.trunk(hidden, token, embedding)
         sums = self.sums(features) if self.sums is not None else ()
-        return self.leaves.states(features), tuple(weights.float() for weights in sums)
+        return features, tuple(weights.float() for weights in sums)
 
     def logits(self, hidden: Tensor, token: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Compute unnormalized leaves [B, n, R, V] and sums, float32, from the inputs of `states`.

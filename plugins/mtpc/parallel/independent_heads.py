@@ -75,6 +75,14 @@ class Components(nn.Module):
         """Map [B, n, d] to [B, n, R, d]."""
         return states[:, :, None] + self.up(F.silu(self.down(states))).unflatten(2, self.shape[1:])
 
+    def features(self, states: Tensor) -> Tensor:
+        """Return silu(A f), followed by 1: [B, n, d] -> [B, n, k + 1]."""
+        return F.pad(F.silu(self.down(states)), (0, 1), value=1.0)
+
+    def matrices(self) -> Tensor:
+        """Return what maps `features` to each component's own term, B_j beside c_j: [n, R, d, k + 1]."""
+        return torch.cat([self.up.weight, self.up.bias[..., None]], -1).unflatten(1, self.shape[1:])
+
     @torch.no_grad()
     def initialize(self) -> None:
         """Initialize with components that differ a little: equal ones would get equal gradients."""

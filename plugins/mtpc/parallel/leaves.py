@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtpc.parallel.independent_heads import Components, StackedLinear
+
+
+class LeafFactors(NamedTuple):
+    """Leaf states as a term of the position and one that is linear in features: s_ij = f_i + C_ij a_i.
+
+    An unembedding U maps them to logits U f_i + (U C_ij) a_i. For many states that costs a fraction of U s_ij.
+
+    Attributes:
+        positions: f_i, [B, n, m].
+        features: a_i, [B, n, k + 1], the last feature is 1. None: one component, whose state is f_i.
+        components: C_ij, [n, R, m, k + 1]. None with ``features``.
+    """
+
+    positions: Tensor
+    features: Tensor | None
+    components: Tensor | None
 
 
 class TableLeaves(nn.Module):
@@ -78,6 +96,15 @@ class SharedLeaves(nn.Module):
         leaf = F.linear(mixed, self.component).view(-1, *self.shape)  # [B, n, R, m]
         return leaf + position[:, :, None] + self.offset
 
+    def factors(self, features: Tensor) -> LeafFactors:
+        """Compute the factors of `states`: features [B, d]."""
+        window, rank, m = self.shape
+        position, mixed = self.project(features).view(-1, window, sum(self.split)).split(self.split, -1)
+        contextual = self.component.view(1, rank, m, -1).expand(window, -1, -1, -1)
+        return LeafFactors(
+            position, F.pad(mixed, (0, 1), value=1.0), torch.cat([contextual, self.offset[..., None]], -1)
+        )
+
     def logits(self, states: Tensor, positions: slice) -> Tensor:
         """Compute leaf logits of some positions p from their states: [B, p, R, m] -> [B, p, R, V]."""
         return F.linear(states, self.unembedding)
@@ -120,10 +147,22 @@ class HeadLeaves(nn.Module):
 
     def states(self, features: Tensor) -> Tensor:
         """Compute the state of each component, which the output head maps to logits: [B, d] -> [B, n, R, d]."""
-        repeated = features[:, None].expand(-1, self.window, -1)
-        states = repeated + self.up(F.silu(self.down(repeated)))
+        states = self._positions(features)
         whole: Tensor = states[:, :, None] if self.components is None else self.components(states)
         return whole
+
+    def _positions(self, features: Tensor) -> Tensor:
+        """Compute the state of each position: [B, d] -> [B, n, d]."""
+        repeated = features[:, None].expand(-1, self.window, -1)
+        states: Tensor = repeated + self.up(F.silu(self.down(repeated)))
+        return states
+
+    def factors(self, features: Tensor) -> LeafFactors:
+        """Compute the factors of `states`: features [B, d]."""
+        states = self._positions(features)
+        if self.components is None:
+            return LeafFactors(states, None, None)
+        return LeafFactors(states, self.components.features(states), self.components.matrices())
 
     def leading(self, window: int) -> dict[str, Tensor]:
         """Return the weights of the first positions by name."""

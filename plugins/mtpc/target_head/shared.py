@@ -106,4 +106,4 @@ class SharedHead(Head):
         Args:
             tokens: Tokens, all of the draft vocabulary, int64 [...]; ``ids`` must be ascending.
         """
-        return tokens if self.ids is None else torch.searchsorted(self.ids, tokens)
+        return tokens if self.ids is None else torch.searchsorted(self.ids, tokens.contiguous())

@@ -27,18 +27,23 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     A field is an option where its type is `Annotated` with `typer.Option` or `typer.Argument`; its default becomes the
     option's default. Fields that are dataclasses are expanded in turn, and all other fields keep their default. The
-    options come in the order of the fields, see also `After`.
+    options come in the order of the fields, see also `After`. An option that several dataclasses have is one option, as
+    the first of them declares it.
 
     Args:
         command: A function whose parameters are typer options or dataclasses.
     """
     parameters = inspect.signature(command, eval_str=True).parameters
     made = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
-    options = [
+    declared = (
         option
         for name, each in parameters.items()
         for option in (_options(made[name]) if name in made else [each.replace(kind=Parameter.KEYWORD_ONLY)])
-    ]
+    )
+    by_name: dict[str, Parameter] = {}
+    for option in declared:
+        by_name.setdefault(option.name, option)
+    options = list(by_name.values())
 
     for option in options.copy():
         for mark in (each for each in get_args(option.annotation)[1:] if isinstance(each, After)):

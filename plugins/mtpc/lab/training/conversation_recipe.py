@@ -137,12 +137,12 @@ class ConversationRecipe(DrafterRecipe):
             "conversations": len(self.conversations),
             "tokens": sum(len(each.tokens[: self.settings.context]) for each in self.conversations),
             "conversations_sha256": conversations.hexdigest(),
-            "start_sha256": None if self.start is None else _digest(self.start),
+            "start_sha256": None if self.start is None else weights_digest(self.start),
         }
 
 
-def _digest(drafter: Drafter) -> str:
-    """Return the SHA-256 of all weights."""
+def weights_digest(drafter: Drafter) -> str:
+    """Return the SHA-256 of all weights of a drafter."""
     digest = hashlib.sha256()
     for tensor in drafter.state_dict().values():
         digest.update(tensor.detach().float().cpu().numpy().tobytes())

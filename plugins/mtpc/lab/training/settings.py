@@ -43,6 +43,38 @@ PeakRate = Annotated[
         help="Set the peak learning rate. The rate warms up to it, then decays as a cosine to zero.",
     ),
 ]
+CircuitRate = Annotated[
+    float,
+    typer.Option(
+        min=LEAST_RATE,
+        max=MOST_RATE,
+        help="Set the peak learning rate. The rate warms up to it, stays there, then decays linearly; with --data it "
+        "decays as a cosine.",
+    ),
+]
+CircuitLoss = Annotated[
+    Literal["nll", "kl"],
+    typer.Option(
+        help="Choose the loss: 'nll' (negative log-likelihood of the text, equation 4 of the paper) or 'kl' "
+        "(divergence from the target's distribution, equation 5)."
+    ),
+]
+Gamma = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        max=1,
+        help="Weight the loss of position j by gamma^(j-1). Default: 0.8 for windows of at most 8 tokens, else 0.9.",
+    ),
+]
+Balance = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=1000,
+        help="Weight a loss that keeps all components of a circuit in use (equation 10 of arXiv 2410.17765).",
+    ),
+]
 LossDecay = Annotated[
     float,
     typer.Option(
@@ -87,7 +119,7 @@ class ConversationSettings(ABC):
         OptimizerName,
         typer.Option(help="Choose the optimizer: 'adamw' as in the paper, or 'muon' for fewer updates from scratch."),
     ] = "adamw"
-    loss: Loss = "ce"
+    loss: str = "ce"
     learn_from: Annotated[
         LearnFrom,
         typer.Option(
@@ -260,6 +292,36 @@ class ByteCircuitSettings(ConversationSettings):
 
 
 @dataclass(frozen=True)
+class ConversationCircuitSettings(ConversationSettings):
+    """Settings of MTPC on conversations of a target with subword tokens.
+
+    Attributes:
+        drafts: Most draft tokens of a drafter, the longest window without x_{t+1}.
+        loss: "nll" (MTPC paper, equation 4) or "kl" (equation 5).
+        gamma: Discount of the losses by position, see ``discount``.
+        balance: Weight of the load-balancing loss (Basharin et al. 2025, equation 10).
+    """
+
+    drafts: int = 7
+    loss: CircuitLoss = "nll"
+    gamma: Gamma = None
+    balance: Balance = 0.0
+    epochs: Epochs = 3
+    batch: BatchSize = 8
+    learning_rate: CircuitRate = 2e-3
+    seed: Seed = 0
+
+    def discount(self, window: int) -> float:
+        """Return gamma for a window of this many tokens, see `discount_for`."""
+        return discount_for(window, self.gamma)
+
+
+def discount_for(window: int, gamma: float | None) -> float:
+    """Return gamma, or its default for a window of this many tokens (MTPC paper, footnote 8)."""
+    return gamma if gamma is not None else (0.8 if window <= 8 else 0.9)
+
+
+@dataclass(frozen=True)
 class BatchShape:
     """Windows of an update.
 
@@ -291,6 +353,7 @@ class CircuitSettings:
         warmup_updates: Updates in which the rate rises.
         loss: "nll" (equation 4) or "kl" (equation 5).
         gamma: Discount of the losses by position, see ``discount``.
+        balance: Weight of the load-balancing loss (Basharin et al. 2025, equation 10).
         micro_batch: Positions whose leaf distributions are in memory at once.
         seed: Seed of the weights and of the order of the text.
     """
@@ -300,37 +363,17 @@ class CircuitSettings:
         typer.Option(min=1, max=MOST_UPDATES, help="Set the number of updates, of TEXTS x POSITIONS windows each."),
     ] = 1000
     batch: BatchShape = field(default_factory=BatchShape)
-    learning_rate: Annotated[
-        float,
-        typer.Option(
-            min=LEAST_RATE,
-            max=MOST_RATE,
-            help="Set the peak learning rate. The rate warms up to it, stays there, then decays linearly.",
-        ),
-    ] = 2e-3
+    learning_rate: CircuitRate = 2e-3
     warmup_updates: int = 50
-    loss: Annotated[
-        Literal["nll", "kl"],
-        typer.Option(
-            help="Choose the loss: 'nll' (negative log-likelihood of the text, equation 4 of the paper) or 'kl' "
-            "(divergence from the target's distribution, equation 5)."
-        ),
-    ] = "nll"
-    gamma: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            max=1,
-            help="Weight the loss of position j by gamma^(j-1). Default: 0.8 for windows of at most 8 tokens, else "
-            "0.9.",
-        ),
-    ] = None
+    loss: CircuitLoss = "nll"
+    gamma: Gamma = None
+    balance: Balance = 0.0
     micro_batch: int = 64
     seed: Seed = 0
 
     def discount(self, window: int) -> float:
-        """Return gamma for a window of this many tokens (MTPC paper, footnote 8)."""
-        return self.gamma if self.gamma is not None else (0.8 if window <= 8 else 0.9)
+        """Return gamma for a window of this many tokens, see `discount_for`."""
+        return discount_for(window, self.gamma)
 
 
 @dataclass(frozen=True)

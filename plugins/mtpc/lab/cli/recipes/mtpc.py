@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,9 +18,14 @@ from mtpc.lab.options.numbers import (
     Bounds,
     NumberList,
 )
-from mtpc.lab.options.paths import folder_to_write, model_folder
+from mtpc.lab.options.paths import folder_to_write, model_folder, model_folders
 from mtpc.lab.options.settings import with_settings
-from mtpc.lab.training.settings import CircuitSettings
+from mtpc.lab.training.settings import CircuitSettings, ConversationCircuitSettings
+
+if TYPE_CHECKING:
+    from mtpc.methods.mtpc import MTPCConfig
+
+MARKOV = "markov"
 
 
 @with_settings
@@ -27,7 +33,13 @@ def train(
     target: Annotated[
         Path, typer.Option(callback=model_folder, help="Target of the drafters: a folder or a Hugging Face id.")
     ],
-    corpus: Annotated[Path, typer.Option(help="Corpus folder that `mtpc corpus` wrote.")] = Path("corpus"),
+    corpus: Annotated[
+        Path, typer.Option(help="Corpus folder that `mtpc corpus` wrote, for a byte-level target; unused with --data.")
+    ] = Path("corpus"),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of conversations that `mtpc distill` wrote with the target, for subword tokens."),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option(callback=folder_to_write, help="Folder for the checkpoints, as OUT/PREFIX-CIRCUIT-nWINDOW."),
@@ -38,9 +50,10 @@ def train(
     circuits: Annotated[
         Sequence[str],
         typer.Option(
-            metavar="ff,cp,hmm,btree",
-            parser=NameList(("ff", "cp", "hmm", "btree")),
-            help="Circuits to train, one drafter each: ff independent, cp mixture, hmm chain, btree binary tree.",
+            metavar="ff,cp,hmm,btree,markov",
+            parser=NameList(("ff", "cp", "hmm", "btree", MARKOV)),
+            help="Circuits to train, one drafter each: ff independent, cp mixture, hmm chain, btree binary tree; or "
+            "markov (with --data), independent with a bias by the previous token.",
         ),
     ] = ("btree",),
     windows: Annotated[
@@ -52,10 +65,14 @@ def train(
         ),
     ] = (8,),
     rank: Annotated[int, typer.Option(min=1, max=4096, help="Mixture components per position; ff always has 1.")] = 16,
+    markov_rank: Annotated[int, typer.Option(min=1, max=4096, help="Rank of the bias of markov.")] = 256,
     leaves: Annotated[
-        Literal["shared", "table"],
-        typer.Option(help="Unembedding of the components: 'shared' by all, or a 'table' for each as in MTPC."),
-    ] = "shared",
+        Literal["shared", "table", "target"] | None,
+        typer.Option(
+            help="Unembedding of the components: 'shared' by all, a 'table' for each as in MTPC, or the output head "
+            "of the 'target' [default: target with --data, otherwise shared]."
+        ),
+    ] = None,
     leaf_features: Annotated[int, typer.Option(min=1, max=MOST_WIDTH, help="Width m of the shared unembedding.")] = 128,
     component_features: Annotated[
         int, typer.Option(min=1, max=MOST_WIDTH, help="Contextual features k per component.")
@@ -70,19 +87,33 @@ def train(
         int, typer.Option(min=0, max=MOST_WIDTH, help="Width of the residual layer before the circuit; 0 is none.")
     ] = 768,
     token_input: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--token-input", help="Feed the target's own token to the residual layer; the circuit starts after it."
+            help="Feed the target's own token to the residual layer; the circuit starts after it [default: with "
+            "--data]."
         ),
-    ] = False,
+    ] = None,
+    start: Annotated[
+        list[Path] | None,
+        typer.Option(
+            callback=lambda paths: model_folders(paths or []),
+            help="With --data, start from the weights of this checkpoint of the same configuration. Repeat it for "
+            "several drafters.",
+        ),
+    ] = None,
     *,
     settings: CircuitSettings,
+    on_conversations: ConversationCircuitSettings,
+    states: options.States = None,
     prompts: Annotated[
         int,
         typer.Option(
-            min=0, max=MOST_PROMPTS, help="Held-out prompts per category to evaluate on; 0 skips the evaluation."
+            min=0,
+            max=MOST_PROMPTS,
+            help="Held-out prompts of --corpus per category to evaluate on; 0 skips the evaluation.",
         ),
     ] = 64,
+    questions: options.Questions = 16,
     resume: options.Resume = None,
     minutes: options.Minutes = None,
 ) -> None:
@@ -92,47 +123,79 @@ def train(
     The provenance.json of each checkpoint holds the expected acceptance rates on held-out text that `mtpc evaluate`
     prints.
 
+    A byte-level target is trained for on a corpus, with --updates, --texts and --positions. A chat model with subword
+    tokens is trained for on its conversations (--data), with --epochs, --batch and the options after them. Its circuits
+    use the target's output head and read the target's embedding of the token before the draft.
+
     Examples:
     ```
     mtpc train mtpc --target weights/byte-target --circuits btree --windows 8
 
     # Train four drafters, and compare them.
     mtpc train mtpc --target runs/byte-target --circuits cp,hmm --windows 8,16
+
+    # Train for a chat model.
+    mtpc train mtpc --target runs/smollm2 --data runs/distilled --circuits ff,hmm --loss kl --head-rows 4096
     ```
     """
-    from mtpc.circuits import allowed_rank
-    from mtpc.files.config_model import validated
     from mtpc.lab.cli.train_and_score import train_and_score
-    from mtpc.lab.evaluation.prompts import corpus_prompts
+    from mtpc.lab.evaluation.prompts import Prompts, corpus_prompts, heldout_questions
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
+    from mtpc.lab.text.conversations import file_digest, read_conversations
     from mtpc.lab.text.corpus import Corpus
+    from mtpc.lab.training.hidden_states import HiddenStateCache
+    from mtpc.lab.training.recipe import DrafterRecipe
+    from mtpc.lab.training.recipes.conversation_circuit_recipe import ConversationCircuitRecipe
     from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
-    from mtpc.methods.mtpc import MTPCConfig
+    from mtpc.methods.drafter import load_drafter
 
-    text, device = Corpus(corpus), default_device()
-    text.check_target(target)
+    text = None if data is not None else Corpus(corpus)
+    if text is not None:
+        text.check_target(target)
+    conversations = [] if data is None else list(read_conversations(data))
+    device = default_device()
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
+    shared = {
+        "hidden_size": frozen.facts.hidden_size,
+        "vocab_size": frozen.facts.vocab_size,
+        "leaves": leaves or ("shared" if data is None else "target"),
+        "leaf_features": leaf_features,
+        "component_features": component_features,
+        "sum_features": sum_features,
+        "trunk_size": trunk_size,
+        "token_input": data is not None if token_input is None else token_input,
+    }
     configs = {
-        f"{prefix}-{circuit}-n{window}": validated(
-            MTPCConfig,
-            {
-                "circuit": circuit,
-                "window": window,
-                "rank": allowed_rank(circuit, rank),
-                "hidden_size": frozen.facts.hidden_size,
-                "vocab_size": frozen.facts.vocab_size,
-                "leaves": leaves,
-                "leaf_features": leaf_features,
-                "component_features": component_features,
-                "sum_features": sum_features,
-                "trunk_size": trunk_size,
-                "token_input": token_input,
-            },
-            f"the drafter of --circuits {circuit} and --windows {window}",
-        )
+        f"{prefix}-{circuit}-n{window}": _config(circuit, window, rank, markov_rank, shared)
         for circuit in circuits
         for window in windows
     }
-    recipe = CircuitRecipe(frozen, text, configs, settings)
-    heldout = corpus_prompts(text, prompts) if prompts else None
-    train_and_score(recipe, target, lambda name: out / name, {}, heldout, resume, minutes)
+    recipe: DrafterRecipe
+    heldout: Prompts | None
+    if text is not None:
+        recipe, facts = CircuitRecipe(frozen, text, configs, settings), {}
+        heldout = corpus_prompts(text, prompts) if prompts else None
+    else:
+        assert data is not None
+        recipe = ConversationCircuitRecipe(
+            frozen,
+            [each for each in conversations if not each.heldout],
+            configs,
+            dataclasses.replace(on_conversations, drafts=max(windows) - 1),
+            starts=[load_drafter(each, frozen.facts) for each in start or ()],
+            states=None if states is None else HiddenStateCache(states, frozen),
+        )
+        asked, facts = heldout_questions(conversations, questions), {"data_sha256": file_digest(data)}
+        heldout = asked if any(asked.by_kind.values()) else None
+    train_and_score(recipe, target, lambda name: out / name, facts, heldout, resume, minutes)
+
+
+def _config(circuit: str, window: int, rank: int, markov_rank: int, shared: dict[str, Any]) -> MTPCConfig:
+    """Return the checked configuration of one drafter."""
+    from mtpc.circuits import allowed_rank
+    from mtpc.files.config_model import validated
+    from mtpc.methods.mtpc import MTPCConfig
+
+    kind, markov = ("ff", markov_rank) if circuit == MARKOV else (circuit, 0)
+    values = {"circuit": kind, "window": window, "rank": allowed_rank(kind, rank), "markov_rank": markov, **shared}
+    return validated(MTPCConfig, values, f"the drafter of --circuits {circuit} and --windows {window}")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.corpus import Corpus
+from mtpc.lab.training.load_balance import balance_loss
 from mtpc.lab.training.optimizers import make_optimizers
 from mtpc.lab.training.recipe import DrafterRecipe, TrainingBatch
 from mtpc.lab.training.recipes.mtpc_batches import TrainingWindows, training_windows
@@ -72,9 +73,13 @@ class CircuitRecipe(DrafterRecipe):
         return make_optimizers([], list(drafter.parameters()), "adamw", rate, 0.0, betas=(0.9, 0.99))
 
     def weights(self, drafter: Drafter) -> Tensor:
-        """Return the weights gamma^(j-1) of the positions of the circuit's window."""
+        """Return the weights gamma^(j-1) of the positions of the circuit's window, and that of the balancing loss."""
         config = circuit_of(drafter).config
-        return discounts(config.circuit_window, self.settings.discount(config.window), self.target.device)
+        positions = discounts(config.circuit_window, self.settings.discount(config.window), self.target.device)
+        return torch.cat([positions, positions.new_tensor([self.settings.balance] * self._balances(drafter))])
+
+    def _balances(self, drafter: Drafter) -> bool:
+        return self.settings.balance > 0 and circuit_of(drafter).config.rank > 1
 
     def batch(self, update: int) -> TrainingBatch:
         """Return windows after random positions of random texts of the corpus."""
@@ -87,7 +92,7 @@ class CircuitRecipe(DrafterRecipe):
         return (TrainingWindows(*part) for part in zip(*split, strict=True))
 
     def losses(self, drafter: Drafter, windows: TrainingWindows) -> Tensor:
-        """Return the losses of the MTPC paper's equation 4 or 5 over the drafter's window."""
+        """Return the losses of the MTPC paper's equation 4 or 5 over the drafter's window, and the balancing loss."""
         circuit = circuit_of(drafter)
         window = circuit.config.window
         if self.settings.loss == "kl":
@@ -96,7 +101,10 @@ class CircuitRecipe(DrafterRecipe):
             )
         else:
             losses = token_losses(circuit, windows.hidden, windows.tokens[:, :window])
-        return losses.sum(0)
+        if not self._balances(drafter):
+            return losses.sum(0)
+        _, sums = circuit.head.features(windows.hidden, windows.tokens[:, 0])
+        return torch.cat([losses.sum(0), len(windows.hidden) * balance_loss(circuit.circuit, sums)[None]])
 
     def data(self) -> dict[str, Any]:
         """Return the digest of the corpus."""
