@@ -49,7 +49,7 @@ def defaults_of_fields(made: type) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("command", "made", "apart", "options"),
     [
-        (mtpc.train, MTPCConfig, {"trunk_size"}, 5),  # the paper's circuits have none
+        (mtpc.train, MTPCConfig, {"trunk_size", "leaves", "token_input", "markov_rank"}, 3),  # by kind of target
         (bytecircuit.train, ByteDrafterConfig, {"trunk_size"}, 4),
         (gumiho.train, ParallelConfig, {"rank"}, 1),
         (evaluate, EvaluationPlan, {"temperatures"}, 4),

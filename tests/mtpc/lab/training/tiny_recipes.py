@@ -12,6 +12,7 @@ from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
 from mtpc.lab.training.recipe import DrafterRecipe
 from mtpc.lab.training.recipes import byte_circuit_recipe as byte_circuit
+from mtpc.lab.training.recipes import conversation_circuit_recipe as conversation_circuit
 from mtpc.lab.training.recipes import fastmtp_recipe as fastmtp
 from mtpc.lab.training.recipes import gumiho_recipe as gumiho
 from mtpc.lab.training.recipes import mtpc_recipe as mtpc
@@ -19,6 +20,7 @@ from mtpc.lab.training.settings import (
     BatchShape,
     ByteCircuitSettings,
     CircuitSettings,
+    ConversationCircuitSettings,
     FastMTPSettings,
     GumihoSettings,
 )
@@ -35,6 +37,7 @@ MTPC = CircuitSettings(
 GUMIHO = GumihoSettings(steps=2, positions=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
 FASTMTP = FastMTPSettings(num_drafts=2, epochs=2, batch=8, learning_rate=3e-3, micro_batch=4)
 BYTES = ByteCircuitSettings(num_drafts=2, epochs=2, batch=8, micro_batch=4)
+ON_CONVERSATIONS = ConversationCircuitSettings(drafts=3, loss="kl", balance=0.1, epochs=2, batch=8, micro_batch=4)
 SPELLED = [bytes([97 + i % 3] * (1 + i % 2) + [i] * (i > 5)) for i in range(VOCAB - 1)]
 SPELLED_TOKENS = TokenBytes((*SPELLED, None), frozenset({VOCAB - 1}), frozenset())
 
@@ -100,9 +103,25 @@ def of_byte_circuit(target: FrozenTarget, folder: Path, seed_of_data: int = 0, *
     return byte_circuit.ByteCircuitRecipe(target, SPELLED_TOKENS, data, configs, settings)
 
 
+def of_mtpc_on_conversations(
+    target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any
+) -> DrafterRecipe:
+    """Circuits through the target's head and an unembedding of their own, and a Markov head."""
+    head: dict[str, Any] = {"leaves": "target", "token_input": True, "trunk_size": 8}
+    configs = {
+        "hmm": circuit("hmm", 4, **head),
+        "shared": circuit("btree", 4),
+        "markov": circuit("ff", 3, markov_rank=3, **head),
+    }
+    settings = dataclasses.replace(ON_CONVERSATIONS, **changes)
+    data = conversations_of(target, seed_of_data)
+    return conversation_circuit.ConversationCircuitRecipe(target, data, configs, settings)
+
+
 # Of each draft method: (target, a folder for its data, the seed of its data, changes of its settings) -> a recipe.
 RECIPES: dict[str, Callable[..., DrafterRecipe]] = {
     "mtpc": of_mtpc,
+    "mtpc on conversations": of_mtpc_on_conversations,
     "bytecircuit": of_byte_circuit,
     "fastmtp": of_fastmtp,
     "gumiho": of_gumiho,
