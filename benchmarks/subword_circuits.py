@@ -1,0 +1,201 @@
+"""Circuits and Markov heads of a chat model beside each other: acceptance, weights read, and dead components.
+
+    python -m benchmarks.subword_circuits DIR... --target DIR (--data DIR | --prompts FILE) [--vocabulary FILE]
+
+Nothing is trained.  The target answers held-out questions, and the expected acceptance of each checkpoint along the
+answers is computed in closed form, as `mtpc evaluate` does.  Bytes are those of the weights that one draft reads, in
+bfloat16: all matrices of the drafter once, of tables with a row for each token the rows that it uses, and the rows of
+the output head that it may draft from.
+
+Acceptance along a long context needs answers that long: --length 2100.  Its columns are positions of the text, from one
+border to the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from mtpc.draft import DraftContext
+from mtpc.files import provenance
+from mtpc.lab.evaluation.acceptance import counts_along
+from mtpc.lab.evaluation.prompts import Prompts, check_prompts, heldout_questions, prompts_of_file
+from mtpc.lab.evaluation.scorer import step_acceptance
+from mtpc.lab.evaluation.texts import TextFeatures, generate_texts, text_features
+from mtpc.lab.table import Table
+from mtpc.lab.targets.frozen import FrozenTarget, check_state
+from mtpc.lab.text.conversations import read_conversations
+from mtpc.lab.training.load_balance import ComponentUsage
+from mtpc.lab.training.recipes.conversation_circuit_loss import WindowBatch, component_usage
+from mtpc.methods.drafter import Drafter, load_drafter
+from mtpc.parallel.circuit_part import CircuitPart
+from mtpc.parallel.head_inputs import with_head_inputs
+from mtpc.target_head.shared import SharedHead
+from mtpc.vocabulary.formats import read_rankings
+
+BYTES, MEGA = 2, 1e6
+BORDERS = (128, 512, 1024, 2048)  # of the context, in tokens
+
+
+class Contestant(NamedTuple):
+    """A checkpoint and the output head that it drafts through."""
+
+    name: str
+    drafter: Drafter
+    head: SharedHead
+
+
+def draft_bytes(drafter: Drafter, head: SharedHead) -> int:
+    """Return the bytes of weights that a draft of one request reads.
+
+    Args:
+        drafter: The drafter; an autoregressive part reads its layers and the head once for each of its tokens.
+        head: The output head that it drafts through.
+    """
+    size, rows = drafter.config.vocab_size, len(head.rows)
+    steps = drafter.split(drafter.config.num_drafts)[0]
+    read = 0
+    for name, weight in drafter.named_parameters():
+        if weight.ndim == 2 and len(weight) == size:
+            # The embedding of the token before each draft token, that of x_{t+1}, or an output head.
+            by_end = {"before.weight": drafter.config.num_drafts, "token.weight": 1}
+            read += weight.shape[1] * next((count for end, count in by_end.items() if name.endswith(end)), rows)
+        else:
+            read += weight.numel() * (steps if name.startswith("autoregressive") else 1)
+    through_head = steps + int(drafter.parallel is not None and drafter.parallel.reads_head)
+    return BYTES * (read + through_head * head.rows.numel())
+
+
+def acceptance_by_context(texts: Sequence[TextFeatures], accept: Sequence[Tensor]) -> dict[str, float | None]:
+    """Return the acceptance length of steps that start at each range of positions, all equally weighted.
+
+    Args:
+        texts: Texts of the target.
+        accept: Conditional acceptance probabilities of each text, [L', K], see `step_acceptance`.
+    """
+    found: dict[str, float | None] = {}
+    for low, high in zip((0, *BORDERS), BORDERS, strict=False):
+        lengths = [
+            1.0 + of_text[max(0, low - text.start + 1) : max(0, high - text.start + 1)].cumprod(-1).sum(-1)
+            for text, of_text in zip(texts, accept, strict=True)
+        ]
+        joined = torch.cat(lengths)
+        found[f"to {high}"] = float(joined.mean()) if len(joined) else None
+    return found
+
+
+def usage_along(contestant: Contestant, texts: Sequence[TextFeatures]) -> dict[str, Any] | None:
+    """Return how a circuit's components are used along texts; None for a drafter without components."""
+    part = contestant.drafter.parallel
+    if not isinstance(part, CircuitPart) or part.config.rank == 1 or not part.reads_head:
+        return None
+    usage: ComponentUsage | None = None
+    for text in texts:
+        positions, following = text.steps(part.max_drafts)
+        held = following if contestant.head.index_by_token is None else contestant.head.index_by_token[following]
+        kept = (held >= 0).all(1)
+        if not kept.any():
+            continue
+        given = DraftContext(text.hidden[positions][kept][:, None], following[kept][:, :1])
+        windows = WindowBatch(with_head_inputs(given, None, contestant.head), following[kept], None, following[kept])
+        found = component_usage(part, windows)
+        usage = found if usage is None else usage.plus(found)
+    return None if usage is None else usage.to_json()
+
+
+@torch.inference_mode()
+def measure(
+    target: FrozenTarget,
+    contestants: Sequence[Contestant],
+    prompts: Prompts,
+    length: int,
+    temperatures: Sequence[float],
+) -> list[dict[str, Any]]:
+    """Return the figures of each checkpoint."""
+    check_prompts(prompts, target.facts.vocab_size)
+    rows: list[dict[str, Any]] = [
+        {
+            "drafter": each.name,
+            "K": each.drafter.config.num_drafts,
+            "parameters": sum(weight.numel() for weight in each.drafter.parameters()),
+            "bytes_per_draft": draft_bytes(each.drafter, each.head),
+        }
+        for each in contestants
+    ]
+    for temperature in temperatures:
+        generated = generate_texts(target, prompts, length, temperature, 0)
+        texts = [text_features(target, text) for of_kind in generated.values() for text in of_kind]
+        for row, each in zip(rows, contestants, strict=True):
+            drafts = each.drafter.config.num_drafts
+            accept = [step_acceptance(each.drafter, each.head, text, drafts, temperature) for text in texts]
+            row[f"T={temperature:g}"] = counts_along(accept).to_json()
+            row[f"context, T={temperature:g}"] = acceptance_by_context(texts, accept)
+            if temperature == max(temperatures):
+                row["components"] = usage_along(each, texts)
+    return rows
+
+
+def table(rows: Sequence[dict[str, Any]], temperatures: Sequence[float]) -> Table:
+    """Return one row for each checkpoint."""
+    contexts = [f"to {border}" for border in BORDERS]
+    lengths = [f"T={temperature:g}" for temperature in temperatures]
+    columns = ["drafter", "K", *lengths, "parameters, M", "read per draft, MB", "dead components"]
+    columns += [f"{name}, {label}" for label in lengths for name in contexts]
+    found = []
+    for row in rows:
+        usage = row["components"]
+        dead = "-" if usage is None else f"{sum(usage['dead_share']) / len(usage['dead_share']):.0%}"
+        cells = [row["drafter"], str(row["K"]), *(f"{row[label]['acceptance_length']:.3f}" for label in lengths)]
+        cells += [f"{row['parameters'] / MEGA:.1f}", f"{row['bytes_per_draft'] / MEGA:.1f}", dead]
+        along = [row[f"context, {label}"][name] for label in lengths for name in contexts]
+        found.append([*cells, *("-" if length is None else f"{length:.3f}" for length in along)])
+    return Table("Expected acceptance length, and by position in the text", columns, found)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table, and write the JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("drafters", nargs="+", type=Path, help="drafter checkpoints of one target")
+    parser.add_argument("--target", type=Path, required=True)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, help="held-out questions of these conversations")
+    source.add_argument("--prompts", type=Path, help="a JSON Lines file of prompts")
+    parser.add_argument("--count", type=int, default=16, help="prompts of each kind")
+    parser.add_argument("--length", type=int, default=128, help="most tokens of an answer")
+    parser.add_argument("--temperatures", type=lambda text: [float(each) for each in text.split(",")], default="1,0")
+    parser.add_argument("--vocabulary", type=Path, help="rankings to draft from, see `mtpc vocab build`")
+    parser.add_argument("--language", default="en", help="language of the rankings")
+    parser.add_argument("--size", type=int, default=8192, help="tokens of the draft vocabulary")
+    parser.add_argument("--out", type=Path, help="where the JSON is written")
+    chosen = parser.parse_args(arguments)
+    target = FrozenTarget(chosen.target)
+    head = SharedHead.of(target.model)
+    if chosen.vocabulary is not None:
+        rankings = read_rankings(chosen.vocabulary, target.facts.vocab_size)
+        head = head.restricted(torch.from_numpy(rankings.cut(chosen.language, chosen.size)))
+    contestants = []
+    for folder in chosen.drafters:
+        drafter = load_drafter(folder, target.facts)
+        check_state(folder.name, drafter)
+        contestants.append(Contestant(folder.name, drafter, drafter.head(head)))
+    prompts = (
+        heldout_questions(list(read_conversations(chosen.data)), chosen.count)
+        if chosen.data is not None
+        else prompts_of_file(chosen.prompts, chosen.target, chosen.count)
+    )
+    rows = measure(target, contestants, prompts, chosen.length, chosen.temperatures)
+    Console(width=200).print(table(rows, chosen.temperatures).to_markdown(), markup=False)
+    if chosen.out is not None:
+        facts = provenance.collect(seed=0, head_rows=len(head.rows), length=chosen.length)
+        chosen.out.write_text(json.dumps({"provenance": facts, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
