@@ -118,7 +118,7 @@ class _MixtureLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the stored gradients by the common factor of the slopes [n] and the weights."""
         (weights,) = ctx.saved_tensors
         scale = (slope @ weights) / (weights @ weights)
