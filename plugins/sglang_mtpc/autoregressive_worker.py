@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sglang.srt.runtime_context import get_parallel, get_schedule, get_spec
+from sglang.srt.runtime_context import get_parallel, get_schedule
 from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import Tensor
 
-from mtpc.methods.drafter import draft_vocabularies, split_drafts
+from mtpc.methods.drafter import split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.to_device import copy_to_device
 from sglang_mtpc import eagle_tree, served, verify
@@ -37,7 +37,6 @@ from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
 from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.step import BatchSteps
 from sglang_mtpc.timing import make_dummy_step
-from sglang_mtpc.token_map import vocabulary_values
 
 
 class AutoregressiveDraftWorker(EagleDraftWorker):
@@ -56,11 +55,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         ranks = get_parallel().tp_rank, get_parallel().dp_rank
         self.clock = DraftClock.from_environment(device, *ranks, metered=metrics_enabled())
         self.steps = BatchSteps(self.target_worker.random_seed)
-        values = vocabulary_values(get_spec().speculative_token_map)
-        self.vocabularies = draft_vocabularies(values, folder, served.config(), config.model_path)
-        static = device.type != "cpu"  # in CUDA graphs
-        if static and self.vocabularies is not None and self.vocabularies.union() is None:
-            self.vocabularies = None  # see `UnionLogits`
+        self.vocabularies = served.vocabularies(config.model_path, device)
         self.requests: SGLangRequestVocabularies | None = None
         self.lengths = WorkerLengths.of_served(device)
         self.shape = served.shape()
@@ -125,8 +120,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         model.defers_first_logits = on_cpu and (
             self._mixes_prompt_lookup or (self.lengths is not None and self.parallel is not None)
         )
-        logits = model.draft_logits
-        served.announce(None if logits is None else logits.summary, self.speculative_num_steps)
+        served.announce(model.output.draft_logits, self.speculative_num_steps)
 
     def init_cuda_graphs(self, *args: Any, **options: Any) -> None:
         """Capture SGLang's CUDA graphs and those of the parallel part, and time decoding steps on a CPU."""

@@ -27,6 +27,7 @@ START = "start-up"
 STEP, SAMPLING = "every step", "sampling and verification"
 GRAPHS, PARALLEL_ALONE = "a parallel part in CUDA graphs", "a drafter without autoregressive part"
 AUTOREGRESSIVE, WORKER = "an autoregressive part", "SGLang's own EAGLE worker"
+HEAD = "the target's output head"
 NATIVE = "draft vocabularies or prompt lookup with SGLang's own drafters"
 NATIVE_COPYING = "prompt lookup with SGLang's own drafters"
 KINDS = {kind: f"an autoregressive part with {kind} layers" for kind in get_args(LayerType)}
@@ -34,7 +35,7 @@ REQUEST_TOKENS = "draft vocabularies by language, prompt lookup or a text part"
 STATE = "a state between the target's layers"
 LENGTHS, TIMED = "adaptive draft length or prompt lookup, with an autoregressive part", "adaptive draft length"
 RAY, RAY_ENGINE = "schedulers in Ray actors", "sglang.srt.ray.engine"
-NATIVE_GROUPS = {START, SAMPLING, WORKER, NATIVE, REQUEST_TOKENS}
+NATIVE_GROUPS = {START, SAMPLING, WORKER, HEAD, NATIVE, REQUEST_TOKENS}
 NATIVE_COPYING_GROUPS = {STEP, NATIVE_COPYING}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
@@ -360,7 +361,7 @@ TABLE = (
         "called", "base class of the logits processor",
     ),
     IntegrationPoint(
-        WORKER, f"{_LAYERS}.quantization.base_config", "QuantizeMethodBase.apply", "self layer",
+        HEAD, f"{_LAYERS}.quantization.base_config", "QuantizeMethodBase.apply", "self layer",
         "called", "dequantizes rows of a quantized output head for draft vocabularies",
     ),
     IntegrationPoint(
@@ -426,7 +427,9 @@ TABLE = (
 )  # fmt: skip
 
 
-def groups_used(config: DrafterConfig, device: str, vocabularies: bool, copies: bool) -> set[str]:
+def groups_used(
+    config: DrafterConfig, device: str, vocabularies: bool, copies: bool, reads_head: bool = False
+) -> set[str]:
     """Return the groups of the table that a drafter uses.
 
     Args:
@@ -434,15 +437,17 @@ def groups_used(config: DrafterConfig, device: str, vocabularies: bool, copies: 
         device: Device, as SGLang names it.
         vocabularies: Whether there are draft vocabularies.
         copies: Whether prompt lookup or a text part drafts.
+        reads_head: Whether it drafts through the target's output head.
 
     Returns:
         The groups; on a CPU those of adaptive draft length as well.
     """
     used = {START, STEP, SAMPLING} | ({TIMED} if device == "cpu" else set())
+    used |= {HEAD} if reads_head else set()
     if config.autoregressive is None:
         used.add(PARALLEL_ALONE)
     else:
-        used |= {AUTOREGRESSIVE, WORKER, KINDS[config.autoregressive.layer]} | (
+        used |= {AUTOREGRESSIVE, WORKER, HEAD, KINDS[config.autoregressive.layer]} | (
             {LENGTHS} if copies or device == "cpu" else set()
         )
         used |= set() if config.autoregressive.state_below is None else {STATE}

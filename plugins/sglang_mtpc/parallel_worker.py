@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ from torch import Tensor
 from mtpc.draft import Draft, DraftContext
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.mixture import Copied
+from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served, verify
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
 from sglang_mtpc.draft_lengths import WorkerLengths
 from sglang_mtpc.draft_limits import keep_limits
+from sglang_mtpc.drafter_head import DrafterHead
 from sglang_mtpc.drafting import Drafting, DraftInputs, Drafts
 from sglang_mtpc.metrics import DraftMetrics, metrics_enabled
 from sglang_mtpc.ranks import check_ranks, of_first_rank
+from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
 from sglang_mtpc.step import BatchStep, BatchSteps
 from sglang_mtpc.timing import make_dummy_step
 
@@ -39,9 +43,13 @@ class ParallelWorker(BaseSpecWorker):
 
     Attributes:
         metrics: Counts drafts; None: metrics are disabled.
+        vocabularies: Draft vocabularies; None: the whole vocabulary is drafted.
+        requests: Draft vocabularies of the batch; None: all requests use one.
     """
 
     metrics: DraftMetrics | None = None
+    vocabularies: DraftVocabularies | None = None
+    requests: SGLangRequestVocabularies | None = None
 
     def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
         super().__init__()
@@ -55,7 +63,9 @@ class ParallelWorker(BaseSpecWorker):
         ranks = parallel.tp_rank, parallel.dp_rank
         self.clock = DraftClock.from_environment(self.device, *ranks, metered=metrics_enabled())
         self.strategy = self._load(runner.model_config)
-        self.metrics = DraftMetrics.of_served(self.clock, None, self.shape.depth)
+        self.metrics = DraftMetrics.of_served(self.clock, self.vocabularies, self.shape.depth)
+        if self.requests is not None and self.metrics is not None:
+            self.requests.tally = self.metrics.tally
         verify.install()
 
     def init_cuda_graphs(self) -> None:
@@ -93,8 +103,10 @@ class ParallelWorker(BaseSpecWorker):
             result.new_seq_lens = batch.seq_lens
             hidden, token = result.logits_output.hidden_states, result.next_token_ids
         else:
+            if self.requests is not None:
+                self.requests.choose(batch.reqs)
             if self.metrics is not None:
-                self.metrics.begin_step(batch, None)
+                self.metrics.begin_step(batch, None if self.requests is None else self.requests.chosen)
             batch.spec_info = self._draft(batch)
             if self.metrics is not None:
                 self.metrics.set_length(batch.spec_info.spec_steps)
@@ -121,10 +133,30 @@ class ParallelWorker(BaseSpecWorker):
     def _load(self, model_config: Any) -> Strategy:
         """Load and announce the drafter, and return the strategy of each step."""
         self.lengths = WorkerLengths.of_served(self.device)
-        part = served.load_parallel_part(model_config, self.device)
-        self.drafting = Drafting(part, served.drafter_shape(), self.lengths is not None and self.shape.children == 1)
-        served.announce(None, 0)
+        part, head, with_head_inputs = served.load_parallel_part(model_config, self.device), None, None
+        if part.reads_head:
+            head = self._share_head(model_config)
+            with_head_inputs = partial(_with_head_inputs, self.target_worker.model_runner.model.model.embed_tokens, head)
+        copies = self.lengths is not None and self.shape.children == 1
+        self.drafting = Drafting(part, served.drafter_shape(), copies, with_head_inputs)
+        served.announce(None if head is None else head.draft_logits, 0)
         return self._strategy()
+
+    def _share_head(self, model_config: Any) -> DrafterHead:
+        """Share the target's output head, and choose draft vocabularies by request if there are several.
+
+        Raises:
+            MTPCError: See `served.vocabularies` and `DrafterHead`.
+        """
+        numbers, vocabularies = None, served.vocabularies(model_config.model_path, self.device)
+        if vocabularies is not None and self.device.type != "cpu":
+            vocabularies = vocabularies.union()  # in CUDA graphs a parallel part drafts from it
+        if vocabularies is not None and vocabularies.detector is not None:
+            rows = get_schedule().max_running_requests
+            self.requests = SGLangRequestVocabularies(vocabularies.detector, rows, self.device)
+            numbers = self.requests.numbers
+        self.vocabularies, lm_head = vocabularies, self.target_worker.model_runner.model.lm_head
+        return DrafterHead(lm_head, served.config(), model_config.dtype, vocabularies, numbers)
 
     def _strategy(self) -> Strategy:
         """Return the strategy of each step."""
@@ -175,3 +207,9 @@ class ParallelWorker(BaseSpecWorker):
             finalize_tree_path=True,
             grammar_barrier=grammar_barrier,
         )
+
+
+def _with_head_inputs(embed: Callable[[Tensor], Tensor], head: DrafterHead, known: DraftContext) -> DraftContext:
+    """Add the target's embeddings of the tokens and its output head to the draft context of a batch."""
+    inputs = embed(known.tokens.flatten()).unflatten(0, known.tokens.shape).to(known.states.dtype)
+    return known._replace(inputs=inputs, head=head.head(len(known.tokens)))

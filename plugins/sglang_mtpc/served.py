@@ -18,9 +18,11 @@ from mtpc.errors import MTPCError
 from mtpc.files.target import Target
 from mtpc.memory import FLOAT_BYTES, check_batch_memory
 from mtpc.methods import DrafterConfig, DraftMethod, method_of
-from mtpc.methods.drafter import load_drafter
+from mtpc.methods.drafter import draft_vocabularies, load_drafter
 from mtpc.parallel.part import ParallelPart
 from mtpc.serving.announcement import Shares, startup_line
+from mtpc.target_head.draft_logits import DraftLogits
+from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import token_map
 from sglang_mtpc.shape import DraftShape
 
@@ -121,11 +123,31 @@ def capture_state_below(target: Any) -> None:
     target.set_eagle3_layers_to_capture([autoregressive.state_below - 1])  # index of the layer whose output it is
 
 
-def announce(vocabularies: str | None, steps: int, text: TextDrafting | None = None) -> None:
+def vocabularies(tokenizer: str, device: torch.device) -> DraftVocabularies | None:
+    """Open the draft vocabularies of the served drafter.
+
+    Args:
+        tokenizer: The target's, see `draft_vocabularies`.
+        device: Where it drafts.
+
+    Returns:
+        The draft vocabularies; None: it drafts from all tokens. In CUDA graphs it does where the union vocabulary is
+        that of the target, see `UnionLogits`.
+
+    Raises:
+        MTPCError: See `draft_vocabularies`.
+    """
+    values = token_map.vocabulary_values(get_spec().speculative_token_map)
+    opened = draft_vocabularies(values, Path(folder()), *read(folder()), tokenizer)
+    static = device.type != "cpu"
+    return None if static and opened is not None and opened.union() is None else opened
+
+
+def announce(logits: DraftLogits | None, steps: int, text: TextDrafting | None = None) -> None:
     """Log on the first rank which drafter is served, and how it drafts.
 
     Args:
-        vocabularies: Summary of the draft vocabularies; None: the whole vocabulary.
+        logits: Logits of the draft vocabularies; None: the whole vocabulary.
         steps: Draft steps of the autoregressive part.
         text: The text part's drafting; None: the drafter has none.
     """
@@ -137,17 +159,17 @@ def announce(vocabularies: str | None, steps: int, text: TextDrafting | None = N
     shares = Shares(steps, parallel, drafts.depth - by_drafter.depth, of_text)
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     if text is None:
-        vocabularies = vocabularies or f"drafting from all {drafter.vocab_size} tokens"
+        from_what = f"drafting from all {drafter.vocab_size} tokens" if logits is None else logits.summary
         lengths = "adaptive draft length" if adapts() else "fixed draft length"
         more = [*tree, *["prompt lookup"] * copies(), lengths]
     else:
-        vocabularies = "drafting from the request's text"
+        from_what = "drafting from the request's text"
         more = [*text.facts, f"the text part takes {text.part.memory() / 1e6:,.1f} MB"]
     batch = get_schedule().max_running_requests
     if batch and by_drafter.depth:
         probs = None if by_drafter.children > 1 else FLOAT_BYTES * batch * by_drafter.depth * drafter.vocab_size
         more.append(check_batch_memory(batch, by_drafter.nodes, drafter.vocab_size, probs, steps > 0))
-    logger.info(startup_line(Path(folder()), method, shares, vocabularies, *more))
+    logger.info(startup_line(Path(folder()), method, shares, from_what, *more))
 
 
 def announce_cost(cost: StepCost) -> None:

@@ -10,7 +10,7 @@ from mtpc.errors import MTPCError
 from mtpc.files.hub import is_hub_id
 from mtpc.files.target import Target
 from mtpc.methods import DraftMethod, draft_methods, method_of, recognize_or_none
-from mtpc.methods.drafter import draft_vocabularies, load_drafter
+from mtpc.methods.drafter import draft_vocabularies, drafts_through_target_head, load_drafter
 from mtpc.parallel.part import NO_TREES, ParallelPart
 from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc import integration_points
@@ -29,7 +29,7 @@ USED_SETTINGS = {
     "speculative_use_rejection_sampling",
 }
 REVISION = "speculative_draft_model_revision"  # used if the drafter is a Hugging Face id
-MAP_SETTING = "speculative_token_map"  # used by an autoregressive part, prompt lookup, draft lengths, trees
+MAP_SETTING = "speculative_token_map"  # used by the target's output head, prompt lookup, draft lengths, trees
 # Other settings that are not supported with drafters, or would not be lossless, and their required values.
 FIXED = {
     "disaggregation_mode": "null",
@@ -86,20 +86,20 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
         _check_fixed(settings, FIXED_FOR_TEXT, method)
     shape, model = draft_shape(settings, config), target()
     drafter = load_drafter(folder, Target(model.hidden_size, model.vocab_size, model.num_hidden_layers))
-    vocabularies = None
     token_map = settings.speculative_token_map
     values, copied = vocabulary_values(token_map), copies(token_map, not config.own_drafts)
     if copied:
         _check_copying(settings, shape, folder, method.reads_text)
+    vocabularies = draft_vocabularies(values, Path(folder), method, config)
+    reads_head = drafts_through_target_head(method, config)
     if config.autoregressive is not None:
-        vocabularies = draft_vocabularies(values, Path(folder), config)
         config.autoregressive.check_ranks(settings.tp_size, folder)
     reads_tokens = copied or method.reads_text
-    used = integration_points.groups_used(config, settings.device, vocabularies is not None, reads_tokens)
+    used = integration_points.groups_used(config, settings.device, vocabularies is not None, reads_tokens, reads_head)
     for problem in integration_points.problems(used | integration_points.ray_groups(settings)):
         raise MTPCError(problem)
     used_if = {
-        MAP_SETTING: config.autoregressive is not None or not values,
+        MAP_SETTING: config.autoregressive is not None or reads_head or not values,
         REVISION: is_hub_id(given.speculative_draft_model_path),
     }
     _check_fixed(given, _defaults(given, USED_SETTINGS | {key for key, is_used in used_if.items() if is_used}), method)

@@ -29,6 +29,7 @@ logger = logging.getLogger(f"vllm.{__name__}")  # below vLLM's logger, so that i
 
 # Groups of lines: start-up, a part of a drafter, prompt lookup, a runner or a device, joined where several apply.
 START, AUTOREGRESSIVE, PARALLEL, PROMPT_LOOKUP = "start-up", "autoregressive part", "parallel part", "prompt lookup"
+HEAD = "the target's output head"
 STATE, TEXT = "a state between the target's layers", "text part"
 NATIVE = "vLLM's own drafters"
 V1, V2, CPU = "V1 runner", "V2 runner", "CPU"
@@ -121,15 +122,15 @@ TABLE = (
         "called", "norms of the draft layers",
     ),
     IntegrationPoint(
-        AUTOREGRESSIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self vocab_size",
+        HEAD, f"{_LAYERS}.logits_processor", "LogitsProcessor.__init__", "self vocab_size",
         "called", "logits of the target's output head, without a draft vocabulary",
     ),
     IntegrationPoint(
-        AUTOREGRESSIVE, f"{_LAYERS}.quantization.base_config", "QuantizeMethodBase.apply", "self layer",
+        HEAD, f"{_LAYERS}.quantization.base_config", "QuantizeMethodBase.apply", "self layer",
         "called", "dequantizes rows of a quantized output head for draft vocabularies",
     ),
     IntegrationPoint(
-        AUTOREGRESSIVE, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward", "self lm_head hidden_states",
+        HEAD, f"{_LAYERS}.logits_processor", "LogitsProcessor.forward", "self lm_head hidden_states",
         "called", "computes these logits",
     ),
     IntegrationPoint(
@@ -566,6 +567,7 @@ def runners() -> set[str]:
 def problems(
     *,
     autoregressive: bool = False,
+    head: bool = False,
     parallel: bool = False,
     prompt_lookup: bool = False,
     native: bool = False,
@@ -576,6 +578,7 @@ def problems(
 
     Args:
         autoregressive: Whether it has an autoregressive part.
+        head: Whether it drafts through the target's output head.
         parallel: Whether it has a parallel part.
         prompt_lookup: Whether prompt lookup drafts as well.
         native: Whether it is one of vLLM's own drafters, with draft vocabularies or prompt lookup.
@@ -587,6 +590,7 @@ def problems(
     """
     parts = [
         *[AUTOREGRESSIVE] * autoregressive,
+        *[HEAD] * head,
         *[PARALLEL] * parallel,
         *[PROMPT_LOOKUP] * prompt_lookup,
         *[NATIVE] * native,

@@ -94,6 +94,6 @@ def drafter_info(vllm_config: Any) -> dict[str, str]:
         "method": method.name,
         "num_drafts": str(speculative.num_speculative_tokens),
         "copy": str(uses_prompt_lookup(additional, not config.own_drafts)).lower(),
-        "language": draft_language(vocabulary_values(additional), folder_of(vllm_config), config),
+        "language": draft_language(vocabulary_values(additional), folder_of(vllm_config), method, config),
         "draft_sample_method": speculative.draft_sample_method,
     }

@@ -37,20 +37,23 @@ LARGE_BYTES = 1 << 30  # draft distributions of this size are worth a warning
 class DrafterForCausalLM(nn.Module):
     """Both parts of a drafter, each only if K draft tokens need it.
 
-    Protocol: vLLM builds the module, calls `load_weights` and assigns the target's embedding and output head.  Then the
-    proposer or speculator calls `gather_rows` (with an autoregressive part) and `announce`.
+    Protocol: vLLM builds the module, calls `load_weights` and assigns the target's embedding and output head.  Without
+    an autoregressive part the proposer or speculator calls `share_target` instead.  Then it calls `gather_rows` and
+    `announce`.
 
     Attributes:
-        lm_head: The target's output head, assigned by vLLM where there is an autoregressive part.
+        lm_head: The target's output head, where the drafter reads it.
+        embed_tokens: The target's embedding, where a parallel part without an autoregressive one reads the head.
         model: The autoregressive part, sharded over tensor-parallel ranks; None if the drafter has none.  It uses the
             target's embedding unless the drafter has one.
         parallel: The parallel part, in the target's dtype, replicated on every rank.  None if the drafter has none or
             the autoregressive part makes all draft tokens.
-        vocabularies: Draft vocabularies of the autoregressive part; None for the target's whole vocabulary.
+        vocabularies: Draft vocabularies of a drafter that drafts through the target's head; None for all its tokens.
         num_drafts: Draft tokens of both parts together; prompt lookup may add more.
     """
 
     lm_head: Any
+    embed_tokens: Any
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__()
@@ -74,12 +77,17 @@ class DrafterForCausalLM(nn.Module):
             self.model = VLLMDraftLayers(
                 vllm_config=vllm_config, autoregressive=self.drafter.autoregressive, prefix=name
             )
-            self.logits_processor = LogitsProcessor(self.target.vocab_size)
-            values = vocabulary_values(additional)
-            tokenizer = vllm_config.model_config.tokenizer
-            self.vocabularies = draft_vocabularies(values, self.folder, self.drafter, tokenizer)
             if self.drafter.autoregressive.has_own_embedding:
                 self.has_own_embed_tokens = True  # vLLM then does not replace it
+        if self.model is not None or self.reads_head:
+            self.logits_processor = LogitsProcessor(self.target.vocab_size)
+            values, tokenizer = vocabulary_values(additional), vllm_config.model_config.tokenizer
+            self.vocabularies = draft_vocabularies(values, self.folder, method, self.drafter, tokenizer)
+
+    @property
+    def reads_head(self) -> bool:
+        """Whether the parallel part drafts through the output head."""
+        return self.parallel is not None and self.parallel.reads_head
 
     def split(self, num_drafts: int) -> tuple[int, int]:
         """Split draft tokens between both parts.
@@ -123,10 +131,33 @@ class DrafterForCausalLM(nn.Module):
             loaded |= AutoWeightsLoader(self).load_weights(named, mapper=STACKED)
         return loaded
 
+    def share_target(self, target: nn.Module) -> None:
+        """Take the target's embedding and output head, where the drafter reads them without an autoregressive part.
+
+        Args:
+            target: vLLM's model of the target.
+
+        Raises:
+            MTPCError: The model has none.
+        """
+        if not self.reads_head:
+            return
+        model: Any = target.get_language_model() if hasattr(target, "get_language_model") else target
+        inner = getattr(model, "model", None)
+        embedding = getattr(inner, "embed_tokens", None) or getattr(inner, "embedding", None)
+        head = getattr(model, "lm_head", None) or getattr(target, "lm_head", None)
+        if embedding is None or head is None:
+            raise MTPCError(
+                f"{self.folder} drafts through the target's embedding and output head, which vLLM's "
+                f"{type(target).__name__} does not offer: choose a drafter with its own leaves."
+            )
+        # Drafters use no LoRA adapter of the target.
+        self.embed_tokens, self.lm_head = (getattr(each, "base_layer", each) for each in (embedding, head))
+
     def gather_rows(self, static: bool) -> None:
         """Gather this rank's share of the output head's rows that the draft vocabularies use, dequantized.
 
-        Call it once vLLM has assigned the target's head.  For a drafter with an output head, these are all of its rows.
+        Call it once the target's head is assigned.  For a drafter with an output head, these are all of its rows.
 
         Args:
             static: Whether shapes must depend on the batch size alone, as in a CUDA graph; see `UnionLogits`.
@@ -189,8 +220,8 @@ class DrafterForCausalLM(nn.Module):
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """Return the embeddings [T, d] of tokens, int [T]."""
-        assert self.model is not None
-        embeddings: Tensor = self.model.embed_tokens(input_ids)
+        embed = self.embed_tokens if self.model is None else self.model.embed_tokens
+        embeddings: Tensor = embed(input_ids)
         return embeddings
 
     def forward(
@@ -216,7 +247,7 @@ class DrafterForCausalLM(nn.Module):
         return states, states
 
     def compute_logits(self, hidden_states: Tensor, numbers: Tensor | None = None) -> Tensor:
-        """Compute the autoregressive part's logits over the target's vocabulary.
+        """Compute logits over the target's vocabulary.
 
         Args:
             hidden_states: [n, d].
@@ -240,10 +271,14 @@ class DrafterForCausalLM(nn.Module):
         Returns:
             The context for `ParallelPart.draft`.
         """
-        if self.parallel is None or not self.parallel.reads_head:
+        if not self.reads_head:
             return known
-        assert self.model is not None  # part of the contract: such a parallel part follows an autoregressive part
-        inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)
+        tokens = known.tokens.flatten()
+        if self.model is None:
+            inputs = self.embed_input_ids(tokens).to(known.states.dtype)
+        else:
+            inputs = self.model.inputs(tokens, known.states.flatten(0, 1))
+        inputs = inputs.unflatten(0, known.tokens.shape)
         if self.draft_logits is None:
             return known._replace(inputs=inputs, head=DraftHead(self.compute_logits, self.target.vocab_size))
         return known._replace(inputs=inputs, head=self.draft_logits.head(numbers))

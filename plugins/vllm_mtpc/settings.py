@@ -15,7 +15,7 @@ from mtpc.files.hub import CONFIG, is_hub_id, local_folder
 from mtpc.files.json_file import is_folder
 from mtpc.files.target import Target
 from mtpc.methods import method_of, recognize, recognize_or_none
-from mtpc.methods.drafter import check_drafts, draft_vocabularies, load_drafter
+from mtpc.methods.drafter import check_drafts, draft_vocabularies, drafts_through_target_head, load_drafter
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import integration_points
 from vllm_mtpc.additional_config import (
@@ -75,9 +75,11 @@ def check_settings(
     autoregressive = config.autoregressive
     if method.reads_text:
         check_reads_text(additional, folder)
+    reads_head = drafts_through_target_head(method, config)
     copying, parallel = uses_prompt_lookup(additional, not config.own_drafts), config.draft_steps is not None
     for problem in integration_points.problems(
         autoregressive=autoregressive is not None,
+        head=autoregressive is not None or reads_head,
         parallel=parallel,
         prompt_lookup=copying,
         state=autoregressive is not None and autoregressive.state_below is not None,
@@ -101,11 +103,18 @@ def check_settings(
         v2_uses_prompt_lookup(additional, config.own_drafts, drafts, folder)
     if copying:
         CopyTable.of(folder)
+    if vocabulary_values(additional) and autoregressive is None and not reads_head:
+        raise MTPCError(
+            f"additional-config {SECTION} sets a draft vocabulary, which requires a drafter that drafts through the "
+            f"target's output head, but {folder} does not: remove it."
+        )
+    added = {}
     if autoregressive is None:
-        return _check_parallel_only(folder, settings, additional or {}) | pinned
-    _check_autoregressive(folder, autoregressive, settings, ranks)
-    draft_vocabularies(vocabulary_values(additional), folder, config)
-    return pinned
+        added = _check_parallel_only(folder, settings)
+    else:
+        _check_autoregressive(folder, autoregressive, settings, ranks)
+    draft_vocabularies(vocabulary_values(additional), folder, method, config)
+    return added | pinned
 
 
 def check_is_target(model: Any) -> None:
@@ -158,13 +167,8 @@ def target_of(model_config: Any) -> Target:
     return Target(model_config.get_hidden_size(), model_config.get_vocab_size(), layers)
 
 
-def _check_parallel_only(folder: Path, settings: dict[str, Any], additional: Mapping[str, Any]) -> dict[str, Any]:
+def _check_parallel_only(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Check the settings of a drafter without an autoregressive part, which is not sharded over ranks."""
-    if vocabulary_values(additional):
-        raise MTPCError(
-            f"additional-config {SECTION} sets a draft vocabulary, which requires a drafter with an autoregressive "
-            f"part, but {folder} has none: remove it."
-        )
     if settings.get(RANKS) not in (None, 1):
         raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is not sharded over ranks: set it to 1.")
     return {RANKS: 1}

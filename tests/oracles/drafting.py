@@ -48,7 +48,8 @@ class DraftingOracle:
             self.window = MedusaPartOracle(drafter.parallel.config, part(weights, "parallel."))
         elif drafter.parallel is not None:
             assert isinstance(drafter.parallel, CircuitPart)  # the only other kind of window
-            self.window = CircuitPartOracle(drafter.parallel.config, part(weights, "parallel.head."))
+            tensors = part(weights, "parallel.head.")
+            self.window = CircuitPartOracle(drafter.parallel.config, tensors, head)
 
     def draft(
         self, hidden: Tensor, text: list[int], num_drafts: int, choose: Choose, temperature: float = 1.0

@@ -342,7 +342,7 @@ def target(weight: torch.Tensor | None) -> Any:
 
 def test_a_target_without_a_fitting_head_is_refused() -> None:
     for weight in (None, torch.zeros(6, 3), torch.zeros(6, 4, dtype=torch.int8)):
-        with pytest.raises(MTPCError, match=r"X needs an output head for states of 4 numbers, which the target lacks"):
+        with pytest.raises(MTPCError, match=r"the drafter needs an output head for states of 4 numbers, which the target lacks"):
             model().share(target(weight), VOCABULARIES, None)
         model().share(target(weight), None, None)  # SGLang computes with it
 
@@ -355,7 +355,7 @@ def test_rows_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "get_parallel", lambda: SimpleNamespace(tp_rank=1, tp_size=2, tp_group=group))
     one = model()
     one.share(target(torch.randn(3, 4)), VOCABULARIES, None)
-    assert torch.equal(one.draft_logits.rows[0].share, torch.cat([head[2:], torch.zeros(1, 4)]))
+    assert torch.equal(one.output.draft_logits.rows[0].share, torch.cat([head[2:], torch.zeros(1, 4)]))
 
 
 @pytest.mark.parametrize(("device", "made"), [("cpu", DraftLogits), ("meta", UnionLogits)])
@@ -366,7 +366,7 @@ def test_elsewhere_than_on_a_cpu_shapes_are_static(
     monkeypatch.setattr(ranks, "get_parallel", lambda: SimpleNamespace(tp_rank=0, tp_size=1, tp_group=group))
     one = model()
     one.share(target(torch.empty(6, 4, device=device)), VOCABULARIES, None)
-    assert type(one.draft_logits) is made
+    assert type(one.output.draft_logits) is made
 
 
 @pytest.mark.parametrize("mode", [ForwardMode.DECODE, ForwardMode.EXTEND, ForwardMode.DRAFT_EXTEND_V2])

@@ -106,11 +106,11 @@ def test_draft_layers_of_this_project(made: tuple[ParallelLMHead, Tensor]) -> No
     target = SimpleNamespace(model=SimpleNamespace(embed_tokens=nn.Embedding(1, 1)), lm_head=layer)
     model.share(target, VOCABULARIES, None)
     expected = DraftLogits(VOCABULARIES, weight)
-    for found, rows in zip(model.draft_logits.rows, expected.rows, strict=True):
+    for found, rows in zip(model.output.draft_logits.rows, expected.rows, strict=True):
         torch.testing.assert_close(found.share, rows.share)
     whole = layer.quant_method.apply(layer, STATES, None)
-    assert torch.equal(model.draft_logits(STATES, torch.full((3,), 2)), whole)
-    model.draft_logits = None
+    assert torch.equal(model.output.draft_logits(STATES, torch.full((3,), 2)), whole)
+    model.share(target, None, None)
     assert torch.equal(model.head(3).logits(STATES), whole)
 
 

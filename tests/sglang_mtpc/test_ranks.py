@@ -64,7 +64,7 @@ def of_both(folder: Path, states: Tensor) -> list[Tensor]:
     built = made.draft(batch)
 
     nn.Module.__init__(model)
-    model.model, model.lm_head = lambda *_: states, None
+    model.model, model.output = lambda *_: states, SimpleNamespace(for_processor=lambda _: None)
     model.logits_processor = lambda *_: None
     given = SimpleNamespace(hidden_states=None)
     with model.in_loop(keeps=True) as kept:
@@ -144,11 +144,10 @@ def gathered(rank: int, hybrid: Path, folder: Path) -> None:
     target = SimpleNamespace(model=SimpleNamespace(embed_tokens=nn.Embedding(1, size)), lm_head=shard)
     rankings = Rankings(vocab, {"few": Ranking(tuple(range(DRAFTED)))})
     model.share(target, DraftVocabularies(rankings, VocabularySettings(size=DRAFTED)), None)
-    few = list(sizes)
+    few, held = list(sizes), tuple(model.output.draft_logits.rows[0].share.shape)
     sizes.clear()
     model.share(target, None, None)
-    held = tuple(model.draft_logits.rows[0].share.shape)
-    same = model.full_head.logits_of.share.data_ptr() == shard.weight.data_ptr()
+    same = model.output.whole.logits_of.share.data_ptr() == shard.weight.data_ptr()
     torch.save((few, held, sizes, same), folder / str(rank))
 
 

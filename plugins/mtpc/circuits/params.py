@@ -65,6 +65,24 @@ def token_evidence(leaves: Tensor, x: Tensor) -> Tensor:
     return leaves.gather(3, index).squeeze(3)
 
 
+def known_evidence(leaves: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the evidence of tokens that the leaves may not have, and whether they are possible.
+
+    A token that no component can draft, such as one outside of the draft vocabulary, is no evidence at all. Counted as
+    impossible under all components it would leave no distribution for the next position.
+
+    Args:
+        leaves: [B, n, R, V], or the tokens of a draft vocabulary instead of V.
+        places: int64 [B, n], indices of the leaves' last axis; -1 for a token that they lack.
+
+    Returns:
+        Evidence [B, n, R] and possibility, bool [B, n].
+    """
+    found = token_evidence(leaves, places.clamp_min(0))
+    possible = (places >= 0) & (found.amax(-1) > -torch.inf)
+    return torch.where(possible[..., None], found, 0.0), possible
+
+
 def exclusive_cumsum(evidence: Tensor) -> Tensor:
     """Return the log-probability of the tokens before each position: [B, n, R] -> [B, n, R]."""
     return torch.cat([torch.zeros_like(evidence[:, :1]), evidence[:, :-1].cumsum(1)], 1)

@@ -189,14 +189,29 @@ def check_state(folder: Path, config: DrafterConfig, target: Target) -> None:
         )
 
 
+def drafts_through_target_head(method: DraftMethod, config: DrafterConfig) -> bool:
+    """Return whether the target's output head scores the draft tokens, all of its rows or those of a draft vocabulary.
+
+    Args:
+        method: The draft method.
+        config: Of the drafter.
+    """
+    if config.autoregressive is not None:
+        return config.autoregressive.own_vocabulary is None
+    with torch.device("meta"):
+        parallel = method.parallel(config)
+    return parallel is not None and parallel.reads_head
+
+
 def draft_vocabularies(
-    values: Mapping[str, Any], folder: Path, config: DrafterConfig, tokenizer: str | None = None
+    values: Mapping[str, Any], folder: Path, method: DraftMethod, config: DrafterConfig, tokenizer: str | None = None
 ) -> DraftVocabularies | None:
-    """Open the draft vocabularies of an autoregressive part.
+    """Open the draft vocabularies of a drafter that drafts through the target's output head.
 
     Args:
         values: The user's settings, see `open_vocabularies`.
         folder: The drafter checkpoint.
+        method: Its draft method.
         config: Of the drafter.
         tokenizer: The target's, see `open_vocabularies`.
 
@@ -204,31 +219,28 @@ def draft_vocabularies(
         The draft vocabularies; None where the drafter scores every token that its head has.
 
     Raises:
-        MTPCError: For settings of a drafter with its own output head, and see `open_vocabularies`.
+        MTPCError: For settings of an autoregressive part with its own output head, and see `open_vocabularies`.
     """
-    if config.autoregressive is None:
-        return None
-    if config.autoregressive.own_vocabulary is None:
+    if drafts_through_target_head(method, config):
         return open_vocabularies(values, folder, config.vocab_size, tokenizer)
-    if values:
+    if values and config.autoregressive is not None:
         raise MTPCError(f"a draft vocabulary restricts the target's output head, but {folder} has its own.")
     return None
 
 
-def draft_language(values: Mapping[str, Any], folder: Path, config: DrafterConfig) -> str:
+def draft_language(values: Mapping[str, Any], folder: Path, method: DraftMethod, config: DrafterConfig) -> str:
     """Return the language whose draft vocabulary is used: its name, "auto", or "none" for the whole vocabulary.
 
     Args:
         values: The user's settings, see `open_vocabularies`.
         folder: The drafter checkpoint.
+        method: Its draft method.
         config: Of the drafter.
 
     Raises:
         MTPCError: See `parse_settings`.
     """
-    parsed = None
-    if config.autoregressive is not None and config.autoregressive.own_vocabulary is None:
-        parsed = parse_settings(values, folder)
+    parsed = parse_settings(values, folder) if drafts_through_target_head(method, config) else None
     return NONE if parsed is None else parsed[1].language
 
 

@@ -66,10 +66,12 @@ class MTPC(DraftMethod):
         config = drafter.config
         assert isinstance(config, MTPCConfig)
         markov = f"none: a Markov head of rank {config.markov_rank}"
+        is_targets = config.leaves == "target"
+        token = f"an input of the trunk{', embedded by the target' * is_targets}"
         return {
             "circuit": markov if config.markov_rank else config.circuit,
             "window n": f"{config.window} tokens: the target's next token and {config.max_drafts} draft tokens",
-            "target's next token": "an input of the trunk" if config.token_input else "evidence of the circuit",
+            "target's next token": token if config.token_input else "evidence of the circuit",
             "rank R": str(config.rank),
-            "leaves": config.leaves,
+            "leaves": "the target's output head" if is_targets else config.leaves,
         }

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mtpc.circuits import Circuit, CircuitParams
 from mtpc.circuits.base import State
-from mtpc.circuits.params import normalize_log, token_evidence
+from mtpc.circuits.params import known_evidence, normalize_log, token_evidence
 from mtpc.draft import TreeDraft
 from mtpc.errors import MTPCError
 from mtpc.parallel.tree import Level, best_nodes
@@ -110,7 +110,8 @@ class BeamTree(NamedTuple):
             depth: Levels to add.
             children: Most children of a node, out of the `CANDIDATES` of its position.
             width: Nodes that are kept of each level, over all beams of a request.
-            given: int64 [B k], the first token of each circuit's window where it is evidence, or None.
+            given: int64 [B k], the first token of each circuit's window where it is evidence, as a row of the head, -1
+                where it is in none; or None.
         """
         beams = self.beams.tokens.shape[1]
         few, state, rows = _candidates(circuit, params.upcast(), CANDIDATES, given)
@@ -158,7 +159,7 @@ def _candidates(
     leaves, state = params.leaves, circuit.start(params)
     evidence = leaves.new_zeros(leaves.shape[:3])
     if given is not None:
-        evidence[:, :1] = token_evidence(leaves[:, :1], given[:, None])
+        evidence[:, :1] = known_evidence(leaves[:, :1], given[:, None])[0]
         state = circuit.advance(params.sums, 0, state, evidence[:, :1])
     weights = normalize_log(circuit.beliefs(params.sums, evidence)).exp()  # [B, n, R]
     rows = (weights[:, :, None] @ leaves.exp())[:, :, 0].topk(min(count, leaves.shape[3])).indices

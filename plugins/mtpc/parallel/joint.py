@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtpc.circuits import Circuit, CircuitParams
-from mtpc.circuits.params import normalize_log, token_evidence
+from mtpc.circuits.params import known_evidence, normalize_log, token_evidence
 from mtpc.draft import Draft, DraftContext, Mode, TreeDraft
 from mtpc.draw import choose, renormalized
+from mtpc.memory import MAX_PROBS
 from mtpc.parallel.beams import BeamTree
 from mtpc.parallel.circuit_head import tempered, to_circuit_params
 from mtpc.parallel.part import ParallelPart, draft_in_parts, in_parts
@@ -61,6 +62,11 @@ class JointPart(ParallelPart):
         states, sums = self.states(context)
         return self.leaves(context, states, slice(None)), sums
 
+    def _leaves_of_position(self, context: DraftContext) -> int:
+        """Return how many leaf probabilities a position of a request has: R times V, or times the head's rows."""
+        ids = None if context.head is None else context.head.ids
+        return math.prod(self.leaf_shape[1:-1]) * (self.leaf_shape[-1] if ids is None else len(ids))
+
     def draft(
         self,
         context: DraftContext,
@@ -73,7 +79,7 @@ class JointPart(ParallelPart):
         """See `ParallelPart.draft`; where leaves are large, some requests are drafted at a time (see `MAX_LEAVES`)."""
         if mode == "greedy":
             temperature = noise = None
-        rows, most = len(context.tokens), max(1, MAX_LEAVES // math.prod(self.leaf_shape[1:]))
+        rows, most = len(context.tokens), max(1, MAX_LEAVES // self._leaves_of_position(context))
         if rows <= most or self.circuit.rank == 1:
             return self._draft(context, temperature, noise, num_drafts, copying)
         parts = in_parts(rows, most)
@@ -108,7 +114,7 @@ class JointPart(ParallelPart):
             del first  # free it before the draft tokens' leaves
         # A drawn token is likely under some component; a copied one may underflow in all, so its leaves stay in logs.
         softmax = Tensor.softmax if copying is None else Tensor.log_softmax
-        at_once = self.circuit.rank == 1 or len(given) * last * math.prod(self.leaf_shape[1:]) <= MAX_LEAVES
+        at_once = self.circuit.rank == 1 or len(given) * last * self._leaves_of_position(context) <= MAX_LEAVES
         whole = softmax(leaves(self.num_evidence, last), -1) if at_once else None
         tokens: list[Tensor] = []
         drawn: list[Tensor] = []
@@ -178,24 +184,31 @@ class JointPart(ParallelPart):
         *,
         depth: int | None = None,
     ) -> TreeDraft:
-        """See `ParallelPart.draft_tree`."""
-        token = context.tokens[:, -1]  # [B]
+        """See `ParallelPart.draft_tree`; where leaves are large, for some requests at a time (see `MAX_PROBS`)."""
+        rows, most = len(context.tokens), max(1, MAX_PROBS // (self.leaf_shape[0] * self._leaves_of_position(context)))
+        if rows > most:
+            trees = []
+            for part in in_parts(rows, most):
+                some = None if temperature is None else temperature[part]
+                trees.append(self.draft_tree(context.of_rows(part), some, size, max_children, depth=depth))
+            return TreeDraft(*map(torch.cat, zip(*trees, strict=True)))
         if temperature is not None:
             temperature = temperature.masked_fill(temperature <= 0, 1.0)
         params = to_circuit_params(*self.logits(context), temperature)
         depth = self.max_drafts if depth is None else min(depth, self.max_drafts)
-        tree = grow_tree(self.circuit, params, token if self.num_evidence else None, size, depth, max_children)
+        tree = grow_tree(self.circuit, params, self._given(context), size, depth, max_children)
         return tree._replace(tokens=_HeadRows(context.head).tokens(tree.tokens))
 
     def extend_tree(
         self, growth: BeamTree, context: DraftContext, temperature: Tensor | None, depth: int, children: int, nodes: int
     ) -> BeamTree:
         """See `ParallelPart.extend_tree`."""
-        params, given = (
-            to_circuit_params(*self.logits(context), temperature),
-            context.tokens[:, -1] if self.num_evidence else None,
-        )
+        params, given = to_circuit_params(*self.logits(context), temperature), self._given(context)
         return growth.with_parallel_levels(self.circuit, params, context.head, depth, children, nodes, given)
+
+    def _given(self, context: DraftContext) -> Tensor | None:
+        """Return the place in the leaves' last axis of the token that is evidence, int64 [B]; None: there is none."""
+        return _HeadRows(context.head).places(context.tokens[:, -1]) if self.num_evidence else None
 
 
 class _HeadRows:
@@ -208,24 +221,14 @@ class _HeadRows:
         """Return the tokens of rows, int64 of any shape."""
         return rows if self.head is None else self.head.tokens_of(rows)
 
+    def places(self, tokens: Tensor) -> Tensor:
+        """Return the rows of tokens, int64 of any shape; -1 for a token outside of the draft vocabulary."""
+        return tokens if self.head is None or self.head.index_by_token is None else self.head.index_by_token[tokens]
+
     def spread(self, probs: Tensor) -> Tensor:
         """Scatter probabilities of rows over all tokens: [..., rows] -> [..., V]."""
         return probs if self.head is None else self.head.spread(probs)
 
     def evidence(self, leaves: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the tokens' evidence about the components, and whether they are possible.
-
-        A token that no component can draft, such as a copied one outside of the draft vocabulary, is no evidence at
-        all. Counted as impossible under all components it would leave no distribution for the next position.
-
-        Args:
-            leaves: Log-probabilities, [B, n, R, rows].
-            tokens: int64 [B, n].
-
-        Returns:
-            Evidence [B, n, R] and possibility, bool [B, n].
-        """
-        places = tokens if self.head is None or self.head.index_by_token is None else self.head.index_by_token[tokens]
-        found = token_evidence(leaves, places.clamp_min(0))
-        possible = (places >= 0) & (found.amax(-1) > -torch.inf)
-        return torch.where(possible[..., None], found, 0.0), possible
+        """Return both results of `known_evidence` for tokens, int64 [B, n], under leaves [B, n, R, rows]."""
+        return known_evidence(leaves, self.places(tokens))

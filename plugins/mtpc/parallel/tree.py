@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mtpc.circuits import Circuit, CircuitParams
 from mtpc.circuits.base import State
-from mtpc.circuits.params import token_evidence
+from mtpc.circuits.params import known_evidence, token_evidence
 from mtpc.draft import TreeDraft
 from mtpc.errors import MTPCError
 
@@ -85,7 +85,8 @@ def grow_tree(
     Args:
         circuit: Structure of the circuits.
         params: Of B circuits.
-        token: int64 [B], the first token of the window where it is evidence, or None.
+        token: int64 [B], the first token of the window where it is evidence, as an index of the leaves' last axis, -1
+            where they lack it; or None.
         size: N, nodes of the tree.
         depth: Most tokens of a path.
         max_children: Most children of a node; the tree is then the best one under this limit. With 1 and size <= depth
@@ -101,7 +102,7 @@ def grow_tree(
     probs = params.leaves.exp()
     state, position = circuit.start(params), 0
     if token is not None:
-        state = circuit.advance(params.sums, 0, state, token_evidence(params.leaves[:, :1], token[:, None]))
+        state = circuit.advance(params.sums, 0, state, known_evidence(params.leaves[:, :1], token[:, None])[0])
         position = 1
     widths = level_widths(size, depth, probs.shape[3], max_children)
     levels: list[Level] = []

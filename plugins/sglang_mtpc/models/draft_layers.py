@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,18 +19,14 @@ from torch import Tensor, nn
 from mtpc.autoregressive.config import AutoregressiveConfig
 from mtpc.autoregressive.part import DrafterTokens
 from mtpc.draft import DraftContext
-from mtpc.errors import MTPCError
 from mtpc.methods import DrafterConfig, DraftMethod, draft_methods
 from mtpc.methods.drafter import Drafter
-from mtpc.target_head.draft_logits import DraftHead, DraftLogits
-from mtpc.target_head.drafter_head import DrafterHeadLogits
-from mtpc.target_head.shard import QuantizedShard, head_shard, whole_head
 from mtpc.target_head.shared import Head
-from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
-from sglang_mtpc.ranks import head_ranks, of_first_rank
-from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, VocabularyHead, ZeroHead
+from sglang_mtpc.drafter_head import DrafterHead
+from sglang_mtpc.ranks import of_first_rank
+from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, ZeroHead
 
 
 def attention(autoregressive: AutoregressiveConfig, config: Any, number: int) -> Any:
@@ -163,17 +158,13 @@ class DraftLayersModel(nn.Module):
     SGLang calls it for each draft step.
 
     Attributes:
-        lm_head: The target's output head.
-        draft_logits: Rows of the head for draft vocabularies; None: the whole vocabulary is drafted.
-        numbers: Draft vocabulary of each request, see `SGLangRequestVocabularies`.
+        output: The output head that is drafted through.
         defers_first_logits: Whether the logits of first draft tokens are left to `first_logits`.
         first_candidates: First draft tokens that SGLang selects in the meantime, see `ZeroHead`.
         loop_states: States of the passes so far, only set within `in_loop`.
     """
 
-    lm_head: Any
-    draft_logits: DraftLogits | None = None
-    numbers: Tensor | None = None
+    output: DrafterHead
     defers_first_logits = False
     first_candidates = 1
     loop_states: list[Tensor] | None = None
@@ -210,42 +201,17 @@ class DraftLayersModel(nn.Module):
                 the first for all.
 
         Raises:
-            MTPCError: The target has no fitting output head, or its rows cannot be read, see `DraftLogits`.
+            MTPCError: See `DrafterHead`.
         """
         own = self.model.own
         if own is None or own.embedding is None:
             self.model.embed_tokens = target.model.embed_tokens
-        self.lm_head = target.lm_head
-        if own is not None and own.rows is not None and own.tokens is not None:
-            self.draft_logits = DrafterHeadLogits(own.rows.detach(), own.tokens, self.drafter.vocab_size, head_ranks())
-        if vocabularies is None:
-            return
-        shard = self._shard()
-        made = DraftLogits if shard.device.type == "cpu" else UnionLogits
-        self.draft_logits = made(vocabularies, shard, ranks=head_ranks())
-        self.numbers = numbers
-
-    def _shard(self) -> Tensor | QuantizedShard:
-        """Return this rank's shard of the target's output head; raises `MTPCError` if the head has another width."""
-        size = self.drafter.hidden_size
-        shard = head_shard(self.lm_head, self.model.input_proj.weight.dtype, size)
-        if shard is None:
-            raise MTPCError(
-                f"{self.method.title} needs an output head for states of {size} numbers, which the target lacks."
-            )
-        return shard
-
-    @cached_property
-    def full_head(self) -> Head:
-        """The output head over the whole vocabulary."""
-        size = self.drafter.vocab_size
-        return DraftHead(whole_head(self._shard(), size, head_ranks()), size)
+        dtype = self.model.input_proj.weight.dtype
+        self.output = DrafterHead(target.lm_head, self.drafter, dtype, vocabularies, numbers, own)
 
     def head(self, requests: int) -> Head:
-        """Return the head for a batch of this many requests, with equally many rows of states for each."""
-        if self.draft_logits is None:
-            return self.full_head
-        return self.draft_logits.head(None if self.numbers is None else self.numbers[:requests])
+        """Return the head that is drafted through, see `DrafterHead.head`."""
+        return self.output.head(requests)
 
     def with_head_inputs(self, known: DraftContext, requests: int | None = None) -> DraftContext:
         """Add the layer inputs and the head that a parallel part after this autoregressive part reads.
@@ -260,17 +226,11 @@ class DraftLayersModel(nn.Module):
         inputs = self.model.inputs(known.tokens.flatten(), known.states.flatten(0, 1)).unflatten(0, known.tokens.shape)
         return known._replace(inputs=inputs, head=self.head(len(known.tokens) if requests is None else requests))
 
-    def _logits_head(self, requests: int) -> Any:
-        """Return the same as `head`, for SGLang's ``LogitsProcessor``."""
-        if self.draft_logits is None:
-            return self.lm_head
-        return VocabularyHead(self.draft_logits, None if self.numbers is None else self.numbers[:requests])
-
     @torch.no_grad()
     def first_logits(self, states: Tensor) -> Tensor:
         """Compute the deferred logits of each request's first draft token, [B, V], from the layers' states [B, d]."""
         metadata = LogitsMetadata(ForwardMode.DECODE)
-        logits: Tensor = self.logits_processor(None, states, self._logits_head(len(states)), metadata).next_token_logits
+        logits: Tensor = self.logits_processor(None, states, self.output.for_processor(len(states)), metadata).next_token_logits
         return logits
 
     @contextmanager
@@ -308,7 +268,7 @@ class DraftLayersModel(nn.Module):
             self.loop_states.append(of_first_rank(states))
         in_loop = forward_batch.forward_mode.is_decode()
         deferred = self.defers_first_logits and not in_loop
-        head = ZeroHead(self.first_candidates) if deferred else self._logits_head(forward_batch.batch_size)
+        head = ZeroHead(self.first_candidates) if deferred else self.output.for_processor(forward_batch.batch_size)
         return self.logits_processor(input_ids, states, head, forward_batch)
 
 

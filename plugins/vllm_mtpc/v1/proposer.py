@@ -87,7 +87,7 @@ class Proposer(BaseProposer):
 
     @exits_with_message
     def load_model(self, target_model: nn.Module, *others: Any, **named: Any) -> None:
-        """Load the drafter; an autoregressive part shares the target's embedding and output head.
+        """Load the drafter, which shares the target's embedding and output head where it reads them.
 
         Args:
             target_model: vLLM's model of the target.
@@ -102,12 +102,13 @@ class Proposer(BaseProposer):
         self.final_norm = final_norm(target_model, self.hidden_states[:1])
         if self.autoregressive:
             super().load_model(target_model, *others, **named)
-            self.model.gather_rows(static=False)
-            self.vocabularies = V1RequestVocabularies.of(self.model.vocabularies, self.device, self.counts_metrics)
         else:
             self.model = self._get_model()
+            self.model.share_target(target_model)
             self.supports_mm_inputs = False
             self._draft_attn_layer_names: set[str] = set()
+        self.model.gather_rows(static=False)
+        self.vocabularies = V1RequestVocabularies.of(self.model.vocabularies, self.device, self.counts_metrics)
         # vLLM's loop makes only these tokens; ranks without requests join its steps in `dummy_run`.
         self.num_speculative_tokens, self.parallel_drafts = self.model.split(self.drafter_tokens)
         self.parallel: Any = self.model.parallel if self.drafter_tokens else None

@@ -106,7 +106,7 @@ class Speculator(MixingSpeculator, EagleSpeculator):
     def load_draft_model(
         self, target_model: nn.Module, target_attn_layer_names: set[str], *others: Any, **named: Any
     ) -> nn.Module:
-        """Load the drafter; an autoregressive part shares the target's embedding and output head.
+        """Load the drafter, which shares the target's embedding and output head where it reads them.
 
         Args:
             target_model: vLLM's model of the target.
@@ -126,13 +126,15 @@ class Speculator(MixingSpeculator, EagleSpeculator):
         self.final_norm = final_norm(target_model, states)
         if self.autoregressive:
             model = super().load_draft_model(target_model, target_attn_layer_names, *others, **named)
-            model.gather_rows(static=True)
-            if model.vocabularies is not None and model.vocabularies.detector is not None:
-                self.languages = DeviceLanguages(model.vocabularies, self, self.req_states, self.counts_metrics)
         else:
             config = self.speculative_config.apply_draft_overrides(self.vllm_config)
             load = get_draft_load_config(config)
             model = get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
+            model.share_target(target_model)
+        model.gather_rows(static=True)
+        # A parallel part drafts from the union vocabulary, whatever the language.
+        if self.autoregressive and model.vocabularies is not None and model.vocabularies.detector is not None:
+            self.languages = DeviceLanguages(model.vocabularies, self, self.req_states, self.counts_metrics)
         if self.is_first_rank:
             kept = 0 if self.draft_logits is None else self.draft_logits.nbytes
             model.announce(self.vllm_config, self.copying is not None, "Model Runner V2", kept=kept)

@@ -11,9 +11,19 @@ from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
+NAMES = [
+    "mtpc-btree",
+    "mtpc-hmm-token-input",
+    "mtpc-hmm-target",
+    "mtpc-cp-target-token-input",
+    "gumiho-ff",
+    "gumiho-hmm",
+    "medusa",
+]
+
 
 @pytest.mark.parametrize("restricted", [False, True])
-@pytest.mark.parametrize("name", ["mtpc-btree", "mtpc-hmm-token-input", "gumiho-ff", "gumiho-hmm", "medusa"])
+@pytest.mark.parametrize("name", NAMES)
 @torch.inference_mode()
 def test_it_has_the_largest_probability_after_the_text_before_it(name: str, restricted: bool) -> None:
     drafter, head, places = EXAMPLES[name](), SharedHead.of(tiny_target()), 2
@@ -23,8 +33,7 @@ def test_it_has_the_largest_probability_after_the_text_before_it(name: str, rest
     known = DraftContext(
         torch.randn(6, before, SIZE, generator=generator), torch.randint(VOCAB, (6, before), generator=generator)
     )
-    if drafter.parallel.reads_autoregressive:
-        assert drafter.autoregressive is not None
+    if drafter.parallel.reads_head:
         known = with_head_inputs(known, drafter.autoregressive, head)
     text = torch.randint(VOCAB, (6, places), generator=generator)
     found = drafter.parallel.most_probable_tokens(known, text)

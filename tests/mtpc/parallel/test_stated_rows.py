@@ -28,6 +28,12 @@ LANGUAGES = {"low": Ranking(tuple(range(7))), "high": Ranking(tuple(range(15, 8,
 OUTSIDE = 20  # in no draft vocabulary
 CIRCUITS = ("ff", "cp", "hmm", "btree")
 HEADS = ("whole", "one vocabulary", "by request", "union")
+LEAVES: dict[str, dict[str, Any]] = {
+    "circuit": {},
+    "circuit of the target's leaves": {"leaves": "target"},
+    "circuit that reads the token": {"leaves": "target", "token_input": True, "trunk_size": 6},
+}
+THROUGH_HEADS = tuple(f"{leaves} through {head}" for leaves in list(LEAVES)[1:] for head in HEADS)
 TEMPERATURES = {"greedy": None, "mixed": (0.0, 1.0, 0.05, 5.0), "sampled": (1.0, 1.0, 1.0, 1.0)}
 
 
@@ -84,14 +90,17 @@ def wrong(probs: Tensor, tokens: Tensor) -> str | None:
 def test_every_row_is_a_distribution_that_its_token_comes_from() -> None:
     failed, tried = [], 0
     for circuit, kind, heat, copied, rows in product(
-        CIRCUITS, ("circuit", *HEADS), TEMPERATURES, ("nothing", "outside", "inside"), (1, ROWS)
+        CIRCUITS, ("circuit", *HEADS, *THROUGH_HEADS), TEMPERATURES, ("nothing", "outside", "inside"), (1, ROWS)
     ):
         torch.manual_seed(3)
         places = torch.randn(rows, 2, SIZE)
-        if kind == "circuit":
-            window: ParallelPart = make_part(circuit, DRAFTS + 1, 3, SIZE, VOCAB)
+        if kind.startswith("circuit"):
+            leaves, _, through = kind.partition(" through ")
+            window: ParallelPart = make_part(circuit, DRAFTS + 1, 3, SIZE, VOCAB, **LEAVES[leaves])
             assert isinstance(window, CircuitPart)
             known = DraftContext.of_target(places[:, 0], torch.randint(VOCAB, (rows,)))
+            if window.reads_head:
+                known = known._replace(inputs=torch.randn(rows, 1, SIZE), head=head(through, rows))
         else:
             window = parallel(circuit)
             known = DraftContext(places, torch.randint(VOCAB, (rows, 2)), torch.randn(rows, 2, SIZE), head(kind, rows))
@@ -103,7 +112,7 @@ def test_every_row_is_a_distribution_that_its_token_comes_from() -> None:
         if draft.probs is not None and (found := wrong(draft.probs, draft.tokens)):
             failed.append((*name, found))
     assert not failed, f"{len(failed)} of {tried}: {failed[:5]}"
-    assert tried == 360
+    assert tried == 936
 
 
 @pytest.mark.parametrize("stated", [0.0, float("nan")])

@@ -140,7 +140,7 @@ def _of_sglang(client: Client, drafter: Path) -> ServedDrafter:
         method,
         settings.speculative_num_steps or 0,
         values.get("copy") == "true",
-        NONE if config is None else draft_language(vocabulary, drafter, config),
+        NONE if config is None else draft_language(vocabulary, drafter, method, config),
         True,
     )
 

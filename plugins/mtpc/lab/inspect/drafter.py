@@ -14,7 +14,7 @@ from torch import nn
 from mtpc.files import provenance
 from mtpc.files.json_file import is_there
 from mtpc.lab.servers.speculation import speculative_arguments, speculative_config
-from mtpc.methods.drafter import Drafter, load_drafter
+from mtpc.methods.drafter import Drafter, drafts_through_target_head, load_drafter
 from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.vocabulary.formats import read_rankings
@@ -22,6 +22,7 @@ from mtpc.vocabulary.settings import CHECKPOINT_FILE
 
 WEIGHT_BYTES = 2  # bfloat16, the dtype of saved weights
 ACTIVATION_BYTES = 4  # float32, the dtype in which parallel parts compute
+TARGET_HEAD = "the target's output head, or its rows of a draft vocabulary"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def inspect_drafter(folder: Path) -> Inspection:
     """
     drafter = load_drafter(folder)
     vocabulary, languages = folder / CHECKPOINT_FILE, {}
-    if drafter.autoregressive is not None and is_there(vocabulary):
+    if drafts_through_target_head(drafter.method, drafter.config) and is_there(vocabulary):
         rankings = read_rankings(vocabulary, drafter.config.vocab_size).languages
         sizes = [f"{name} ({len(ranking.tokens):,} tokens)" for name, ranking in rankings.items()]
         languages = {CHECKPOINT_FILE: ", ".join(sizes)}
@@ -104,16 +105,18 @@ def describe_reads(drafter: Drafter, parameters: Mapping[str, Mapping[str, int]]
     """Describe what one draft reads from memory."""
     if not drafter.config.own_drafts:
         return ("only the text of the request",)
-    reads = []
+    reads, through_target = [], drafts_through_target_head(drafter.method, drafter.config)
     if "autoregressive" in parameters:
         weights = mib(weight_bytes(parameters["autoregressive"]))
         reads.append(f"{weights} of bfloat16 weights per draft step, for any batch size")
-        if drafter.config.autoregressive is not None and drafter.config.autoregressive.own_vocabulary is None:
-            reads.append("the target's output head, or its rows of a draft vocabulary, per draft step")
+        if through_target:
+            reads.append(f"{TARGET_HEAD}, per draft step")
     if drafter.parallel is not None:
         weights = mib(weight_bytes(parameters["parallel"]))
         once = ", once after the last draft step" if "autoregressive" in parameters else ""
         reads.append(f"{weights} of bfloat16 weights{once}, for any batch size")
+        if through_target and drafter.parallel.reads_head:
+            reads.append(f"{TARGET_HEAD}{once}, for any batch size")
         reads.append(f"{mib(leaf_bytes(drafter.parallel))} of float32 leaf distributions per request")
     return tuple(reads)
 
