@@ -136,7 +136,9 @@ class ParallelWorker(BaseSpecWorker):
         part, head, with_head_inputs = served.load_parallel_part(model_config, self.device), None, None
         if part.reads_head:
             head = self._share_head(model_config)
-            with_head_inputs = partial(_with_head_inputs, self.target_worker.model_runner.model.model.embed_tokens, head)
+            with_head_inputs = partial(
+                _with_head_inputs, self.target_worker.model_runner.model.model.embed_tokens, head
+            )
         copies = self.lengths is not None and self.shape.children == 1
         self.drafting = Drafting(part, served.drafter_shape(), copies, with_head_inputs)
         served.announce(None if head is None else head.draft_logits, 0)

@@ -33,7 +33,13 @@ from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
 from tests.support.random_medusa import make_medusa
 from tests.support.random_mimo import make_mimo
-from tests.support.random_models import make_byte_circuit, make_copying, make_drafter, make_target
+from tests.support.random_models import (
+    make_byte_circuit,
+    make_copying,
+    make_drafter,
+    make_target,
+    make_target_leaves,
+)
 from tests.support.random_pair import make_pair, make_text_target
 from tests.support.random_qwen3 import make_qwen3
 from tests.support.small_tokenizers import byte_level, byte_target
@@ -78,6 +84,20 @@ def mtpc(folder: Path) -> Case:
     samplings = [Sampling(), Sampling(top_p=0.8), Sampling(0.8, 20, 0.9)]
     sampled = [("It was the best of ", sampling) for sampling in samplings]
     return Case(models, target, WHOLE, schedule(5, 3), sampled)
+
+
+def through_head(folder: Path) -> Case:
+    """A circuit whose leaves and token input are the target's head and embedding, by language."""
+    target = make_target(folder / "target", seed=3)
+    drafter = make_target_leaves(folder / "drafter", target, "cp", token_input=True)
+    return Case(Models(target, drafter, 5), target, by_language(folder) | WHOLE, schedule(5, 3))
+
+
+def through_head_copying(folder: Path) -> Case:
+    """The same, given the token as evidence, and copying beside it, for as long as is worth it."""
+    target = make_target(folder / "target", seed=3)
+    models = Models(target, make_target_leaves(folder / "drafter", target), 9)
+    return Case(models, target, by_language(folder) | {"copy": True, "step_cost": CHEAP})
 
 
 def byte_circuit(folder: Path) -> Case:
@@ -177,6 +197,8 @@ def by_language(folder: Path) -> dict[str, Any]:
 
 CASES = {
     "mtpc": mtpc,
+    "mtpc, through the head": through_head,
+    "mtpc, through the head, copying": through_head_copying,
     "bytecircuit": byte_circuit,
     "fastmtp, MiMo": mimo,
     "fastmtp, Qwen3-MoE": qwen3_moe,

@@ -30,7 +30,13 @@ from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
 from tests.support.random_medusa import make_medusa
 from tests.support.random_mimo import make_mimo
-from tests.support.random_models import make_byte_circuit, make_copying, make_drafter, make_target
+from tests.support.random_models import (
+    make_byte_circuit,
+    make_copying,
+    make_drafter,
+    make_target,
+    make_target_leaves,
+)
 from tests.support.random_qwen3 import make_qwen3
 
 pytestmark = pytest.mark.engine
@@ -83,11 +89,25 @@ class Case(NamedTuple):
     prompts: list[list[int]] = PROMPTS
     copies: bool = False
 
+    @property
+    def by_union(self) -> bool:
+        """Whether all requests draft from the union vocabulary: those of a parallel part alone."""
+        config = method_of(self.models.drafter).read_config(self.models.drafter)
+        return self.vocabulary is not None and config.autoregressive is None
+
 
 def mtpc(folder: Path) -> Case:
     """A circuit, of which all of the window's graphs are replayed."""
     target = make_target(folder / "target")
     return Case(Models(target, make_drafter(folder / "drafter", target), 5), target, 16, 300)
+
+
+def through_head(folder: Path) -> Case:
+    """A circuit through the target's head, from the union vocabulary, and copying beside it."""
+    target = make_target(folder / "target")
+    drafter = make_target_leaves(folder / "drafter", target)
+    make_vocabulary(drafter / "vocabulary.json", 258)
+    return Case(Models(target, drafter, 4), target, 12, 200, {"size": 60}, foretelling(target), copies=True)
 
 
 def byte_circuit(folder: Path) -> Case:
@@ -160,6 +180,7 @@ def foretelling(target: Path) -> list[list[int]]:
 
 CASES = {
     "mtpc": mtpc,
+    "mtpc, through the head, copying": through_head,
     "bytecircuit": byte_circuit,
     "fastmtp, MiMo": mimo,
     "fastmtp, Qwen3-MoE": qwen3_moe,
@@ -206,7 +227,9 @@ def loop_of(case: Case) -> Loop:
     """The plain loop with a case's drafter."""
     vocabularies = None if case.vocabulary is None else open_vocabularies(case.vocabulary, case.models.drafter, 258)
     together = None if vocabularies is None else vocabularies.union()
-    if vocabularies is not None and together is not None:  # which is what a request without language drafts from
+    if case.by_union:
+        vocabularies = together
+    elif vocabularies is not None and together is not None:  # which is what a request without language drafts from
         vocabularies.ids = (*vocabularies.ids[:-1], *together.ids)
     return Loop(case.plain, case.models.drafter, vocabularies, copies=case.copies)
 
@@ -261,7 +284,7 @@ def test_what_became_of_drafts_is_counted_on_the_device(said: Said) -> None:
     """As vLLM's scheduler counts it, which leaves out what a request that has ended drafted last."""
     accepted, drafted, requests = said.output["counted"]
     asked = len(said.case.prompts) + said.case.samples * 2
-    if said.case.vocabulary is None:
+    if said.case.vocabulary is None or said.case.by_union:
         assert not drafted
         return
     assert requests == asked

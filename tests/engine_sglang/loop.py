@@ -73,6 +73,8 @@ class SteppingSession(ReferenceDrafter):
             return
         chosen = self.languages.choose("text", self.text)
         self.loop.used[chosen] += 1
+        if self.drafter.autoregressive is None:  # all tokens are drafted when the last one is known
+            self.head = self.restricted[chosen]
         self.heads = chain([self.restricted[chosen if at_once else self.last]], repeat(self.restricted[chosen]))
         self.last = chosen
 

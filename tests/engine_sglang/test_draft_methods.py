@@ -36,7 +36,13 @@ from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_subset, register_method
 from tests.support.random_medusa import make_medusa
 from tests.support.random_mimo import make_mimo
-from tests.support.random_models import make_byte_circuit, make_copying, make_drafter, make_target
+from tests.support.random_models import (
+    make_byte_circuit,
+    make_copying,
+    make_drafter,
+    make_target,
+    make_target_leaves,
+)
 from tests.support.random_pair import make_pair, make_text_target
 from tests.support.random_qwen3 import make_qwen3
 from tests.support.small_tokenizers import byte_level, byte_target
@@ -98,6 +104,21 @@ def mtpc(folder: Path, *arguments: str, tree: Tree | None = None, token_map: str
     target = make_target(folder / "target")
     models = Models(target, make_drafter(folder / "drafter", target), 5)
     return Case(models, target, arguments, token_map, wrong=0.8, tree=tree)
+
+
+def through_head(folder: Path, *arguments: str, tree: Tree | None = None, token_map: str = "") -> Case:
+    """A circuit through the target's head, by language; token_map: further settings."""
+    target = make_target(folder / "target", seed=3)
+    options = {"circuit": "cp", "token_input": True} if token_map else {}
+    models = Models(target, make_target_leaves(folder / "drafter", target, **options), 5)
+    return Case(models, target, arguments, vocabulary(folder) + token_map, tree=tree)
+
+
+def through_head_copying(folder: Path) -> Case:
+    """The same, and copying beside it, for as long as is worth it."""
+    case, repeated = through_head(folder, SYNCHRONOUS), PAYING.removeprefix("?")
+    token_map = vocabulary(folder).replace("adaptive=false", repeated)
+    return case._replace(models=case.models._replace(drafts=9), token_map=token_map, sampled=REPEATED)
 
 
 def byte_circuit(folder: Path) -> Case:
@@ -207,6 +228,10 @@ CASES = {
     "mtpc, copying": copying,
     "bytecircuit": byte_circuit,
     "mtpc, tree": lambda folder: mtpc(folder, tree=Tree(11, 3), token_map=f"{WHOLE}&borrow={BORROWED}"),
+    "mtpc, through the head, copying": through_head_copying,
+    "mtpc, through the head, tree": lambda folder: through_head(
+        folder, SYNCHRONOUS, tree=Tree(11, 3), token_map=f"&borrow={BORROWED}"
+    ),
     "fastmtp, tree, by language, pages of 16": lambda folder: fastmtp(folder, *PAGES, SYNCHRONOUS, tree=Tree(7, 2)),
     "fastmtp, MiMo, copying": mimo,
     "fastmtp, Qwen3-MoE": qwen3_moe,

@@ -215,11 +215,7 @@ def test_replays_of_every_window(name: str) -> None:
     drafter, head = EXAMPLES[name](), SharedHead.of(tiny_target())
     parallel, (autoregressive, rest) = drafter.parallel, drafter.split(drafter.config.max_drafts)
     assert parallel is not None
-    go_on = (
-        partial(with_head_inputs, autoregressive=drafter.autoregressive, head=head)
-        if parallel.reads_autoregressive
-        else None
-    )
+    go_on = partial(with_head_inputs, autoregressive=drafter.autoregressive, head=head) if parallel.reads_head else None
     eager, captured = (Drafting(parallel, DraftShape(rest, 1, rest), with_head_inputs=go_on) for _ in range(2))
     captured.capture([4, 2], torch.zeros(4, autoregressive + 1, head.embedding.shape[1]), record)
     for seed, rows in enumerate((3, 1, 4, 2, 4)):

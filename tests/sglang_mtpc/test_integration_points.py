@@ -72,6 +72,7 @@ USED = {  # of each group but the start's: the shapes of drafters that a line of
     integration_points.GRAPHS: (set(), {"parallel", "both"}),
     integration_points.AUTOREGRESSIVE: ({"autoregressive", "both"}, {"autoregressive", "both"}),
     integration_points.WORKER: ({"autoregressive", "both"}, {"autoregressive", "both"}),
+    integration_points.HEAD: ({"autoregressive", "both"}, {"autoregressive", "both"}),
     integration_points.NATIVE: (set(), set()),
     integration_points.NATIVE_COPYING: (set(), set()),
     **{kind: (set(), set()) for kind in integration_points.KINDS.values()},

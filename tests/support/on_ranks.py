@@ -12,7 +12,7 @@ from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset
-from tests.support.random_models import make_drafter, make_target
+from tests.support.random_models import make_drafter, make_target, make_target_leaves
 
 VOCABULARY, SIZE = 258, 120  # tokens of the target, and of each draft vocabulary
 HEADS = {"positions": 3, "blocks": 2}
@@ -20,7 +20,7 @@ JOINT = {"positions": 3, "blocks": 1, "circuit": "cp", "rank": 3}
 
 
 class Made(NamedTuple):
-    """The models, and the file of the draft vocabularies, if it has an autoregressive part to draft from them."""
+    """The models, and the file of the draft vocabularies, if it drafts through the target's head."""
 
     models: Models
     vocabulary: Path | None
@@ -33,7 +33,7 @@ def window(folder: Path, circuit: str) -> Made:
 
 
 def by_language(folder: Path, make: Callable[..., Path], drafts: int, *arguments: Any, **options: Any) -> Made:
-    """One with an autoregressive part: this and the rows of the draft vocabularies are shared out over the ranks."""
+    """One whose autoregressive part, if any, and rows of the draft vocabularies are shared out over the ranks."""
     target = make_target(folder / "target", seed=3)
     drafter = make(folder / "drafter", target, *arguments, **options)
     return Made(Models(target, drafter, drafts), make_vocabulary(folder / "vocabulary.json", VOCABULARY))
@@ -50,6 +50,7 @@ METHODS: dict[str, Callable[[Path], Made]] = {
     "hybrid": lambda folder: by_language(folder, make_hybrid, 4),
     "between": lambda folder: whole(folder, make_between, 4),
     "subset": lambda folder: whole(folder, make_subset, 5),
+    "mtpc through the head": lambda folder: by_language(folder, make_target_leaves, 5),
     "mtpc ff": partial(window, circuit="ff"),
     "mtpc cp": partial(window, circuit="cp"),
     "mtpc hmm": partial(window, circuit="hmm"),

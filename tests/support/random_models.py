@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -57,6 +58,25 @@ def make_drafter(folder: Path, target: Path, circuit: str = "btree", window: int
     ) in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head at every position, and noise
         with torch.no_grad():
             weight.copy_(unembedding + unembedding.std() * torch.randn_like(weight) / 2)
+    save_drafter(folder, drafter, {"purpose": "tests"})
+    return folder
+
+
+def make_target_leaves(folder: Path, target: Path, circuit: str = "hmm", **keys: Any) -> Path:
+    """An untrained drafter through the target's head, now and then right; keys: others of its section."""
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    sizes = {"hidden_size": model.config.hidden_size, "vocab_size": model.config.vocab_size}
+    features = {"leaf_features": 16, "component_features": 8, "sum_features": 8, "trunk_size": 32}
+    config = MTPCConfig.model_validate(
+        {"circuit": circuit, "window": 6, "rank": 3, "leaves": "target"} | sizes | features | keys
+    )
+    drafter = Drafter(MTPC(), config)
+    assert isinstance(drafter.parallel, CircuitPart)
+    drafter.parallel.head.initialize(model.get_output_embeddings().weight.detach())
+    with torch.no_grad():
+        for weight in drafter.parameters():  # each position and component differs from the target's own head
+            weight.add_(torch.randn_like(weight) * 0.3 * weight.shape[-1] ** -0.5)
     save_drafter(folder, drafter, {"purpose": "tests"})
     return folder
 

@@ -149,7 +149,7 @@ def test_copying_makes_drafts_longer_than_the_drafters_own(target: Path, drafter
     assert config.speculative_config.num_speculative_tokens == 12
     assert "from 1 to 7" in refused(target, drafter, {"mtpc": {"copy": False}}, **longer)
     assert "from 1 to 256" in refused(target, drafter, {"mtpc": {"copy": True}}, num_speculative_tokens=0)
-    assert "requires a drafter with an autoregressive part" in refused(
+    assert "requires a drafter that drafts through the target's output head" in refused(
         target, drafter, {"mtpc": {"copy": True, "size": 40}}
     )
 
@@ -212,8 +212,10 @@ def test_model_runner_v2_copies_no_more_than_the_drafter_drafts(
     assert not v2_uses_prompt_lookup({}, own, drafts, drafter)
 
 
-def test_a_draft_vocabulary_is_no_setting_of_a_drafter_without_a_serial_part(target: Path, drafter: Path) -> None:
-    assert "requires a drafter with an autoregressive part" in refused(target, drafter, {"mtpc": {"size": 40}})
+def test_a_draft_vocabulary_is_no_setting_of_a_drafter_with_leaves_of_its_own(target: Path, drafter: Path) -> None:
+    assert "requires a drafter that drafts through the target's output head" in refused(
+        target, drafter, {"mtpc": {"size": 40}}
+    )
 
 
 def change_config(**values: Any) -> Callable[[Path], None]:

@@ -128,6 +128,7 @@ TARGET = SimpleNamespace(model="target", **SIZES)
     [
         (integration_points.START, "mtpc fastmtp hybrid"),
         (integration_points.AUTOREGRESSIVE, "fastmtp hybrid"),
+        (integration_points.HEAD, "fastmtp hybrid"),
         (integration_points.PARALLEL, "mtpc hybrid"),
         (integration_points.V1, "mtpc fastmtp hybrid"),
         (integration_points.V1_AUTOREGRESSIVE, "fastmtp hybrid"),

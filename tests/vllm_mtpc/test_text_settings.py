@@ -44,8 +44,8 @@ def test_settings_that_do_nothing_are_refused(target: Path, echo: Path) -> None:
     sentences = {
         "store": f"additional-config mtpc.store does nothing for {echo}, which drafts from the request's text: "
         "remove it.",
-        "language": "additional-config mtpc sets a draft vocabulary, which requires a drafter with an autoregressive "
-        f"part, but {echo} has none: remove it.",
+        "language": "additional-config mtpc sets a draft vocabulary, which requires a drafter that drafts through "
+        f"the target's output head, but {echo} does not: remove it.",
     }
     for key, value in {"store": 5, "language": "none"}.items():
         with pytest.raises(MTPCError) as caught:

@@ -230,7 +230,9 @@ class DraftLayersModel(nn.Module):
     def first_logits(self, states: Tensor) -> Tensor:
         """Compute the deferred logits of each request's first draft token, [B, V], from the layers' states [B, d]."""
         metadata = LogitsMetadata(ForwardMode.DECODE)
-        logits: Tensor = self.logits_processor(None, states, self.output.for_processor(len(states)), metadata).next_token_logits
+        logits: Tensor = self.logits_processor(
+            None, states, self.output.for_processor(len(states)), metadata
+        ).next_token_logits
         return logits
 
     @contextmanager

@@ -17,6 +17,7 @@ from mtpc.files.target import Target
 from mtpc.files.weights import WEIGHTS
 from mtpc.methods.drafter import draft_language, draft_vocabularies, load_drafter, save_drafter
 from mtpc.target_head.shared import SharedHead
+from mtpc.vocabulary.ranking import Ranking, Rankings
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target
 from tests.support.tiny_models import SIZE
 
@@ -97,17 +98,29 @@ def test_other_numbers_are_no_tokens(tokens: Tensor, message: str, tmp_path: Pat
 
 
 def test_an_own_head_takes_no_draft_vocabulary(tmp_path: Path) -> None:
-    config = EXAMPLES["subset-eagle"]().config
-    assert draft_vocabularies({}, tmp_path, config) is None
-    assert draft_vocabularies({"size": 3}, tmp_path, EXAMPLES["mtpc-ff"]().config) is None
+    subset, circuit = (EXAMPLES[name]() for name in ("subset-eagle", "mtpc-ff"))
+    assert draft_vocabularies({}, tmp_path, subset.method, subset.config) is None
+    assert draft_vocabularies({"size": 3}, tmp_path, circuit.method, circuit.config) is None
     with pytest.raises(MTPCError, match=r"restricts the target's output head, but .* has its own\."):
-        draft_vocabularies({"size": 3}, tmp_path, config)
+        draft_vocabularies({"size": 3}, tmp_path, subset.method, subset.config)
+
+
+def test_whoever_drafts_through_the_targets_head_has_draft_vocabularies(tmp_path: Path) -> None:
+    Rankings(VOCAB, {"some": Ranking((3, 0))}).save(tmp_path / "vocabulary.json", {})
+    for name, restricted in (("fastmtp-llama", True), ("mtpc-hmm-target", True), ("mtpc-hmm", False)):
+        drafter = EXAMPLES[name]()
+        opened = draft_vocabularies({"size": 2}, tmp_path, drafter.method, drafter.config)
+        assert (opened is not None and opened.ids[0].tolist() == [0, 3]) == restricted
 
 
 def test_the_language_of_the_draft_vocabulary_is_named_where_there_is_one(tmp_path: Path) -> None:
-    configs = {name: EXAMPLES[name]().config for name in ("fastmtp-llama", "subset-eagle", "mtpc-ff")}
+    drafters = {name: EXAMPLES[name]() for name in ("fastmtp-llama", "mtpc-hmm-target", "subset-eagle", "mtpc-ff")}
+
+    def language_of(name: str, values: dict[str, str], folder: Path) -> str:
+        return draft_language(values, folder, drafters[name].method, drafters[name].config)
+
     (tmp_path / "vocabulary.json").write_text("")
     for values, language in (({}, "auto"), ({"language": "french"}, "french"), ({"language": "none"}, "none")):
-        found = {name: draft_language(values, tmp_path, config) for name, config in configs.items()}
-        assert found == {"fastmtp-llama": language, "subset-eagle": "none", "mtpc-ff": "none"}
-    assert draft_language({}, tmp_path / "without", configs["fastmtp-llama"]) == "none"
+        found = [language_of(name, values, tmp_path) for name in drafters]
+        assert found == [language, language, "none", "none"]
+    assert language_of("fastmtp-llama", {}, tmp_path / "without") == "none"

@@ -38,10 +38,14 @@ def split(own: int) -> tuple[int, int]:
 @pytest.mark.parametrize("autoregressive", [True, False])
 @pytest.mark.parametrize("own", [0, 4])
 def test_what_is_loaded(autoregressive: bool, own: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An autoregressive part's rows are gathered for each batch anew, once the head is shared."""
-    gathered: list[bool] = []
+    """Rows of the head are gathered for each batch anew, once it is shared: with an autoregressive part, by vLLM."""
+    gathered: list[Any] = []
     model = SimpleNamespace(
-        gather_rows=lambda static: gathered.append(static), vocabularies=None, split=split, parallel="the window"
+        share_target=gathered.append,
+        gather_rows=lambda static: gathered.append(static),
+        vocabularies=None,
+        split=split,
+        parallel="the window",
     )
     monkeypatch.setattr(EagleProposer, "load_model", lambda self, target: setattr(self, "model", model))
     made = bare(
@@ -51,8 +55,9 @@ def test_what_is_loaded(autoregressive: bool, own: int, monkeypatch: pytest.Monk
         _compiled=lambda parallel: f"{parallel} for one",
     )
     made.hidden_states = torch.zeros(8, 4)
-    made.load_model(SimpleNamespace(compute_logits=lambda states: None))
-    assert gathered == [False] * autoregressive
+    target = SimpleNamespace(compute_logits=lambda states: None)
+    made.load_model(target)
+    assert gathered == [*[target] * (not autoregressive), False]
     assert made.vocabularies is None
     assert (made.num_speculative_tokens, made.parallel_drafts) == split(own)
     assert (made.parallel, made.draft_single) == (("the window", "the window for one") if own else (None, None))
