@@ -295,8 +295,7 @@ def test_a_worker_is_completed(
         speculative_num_draft_tokens=drafts + 1,
     )
     monkeypatch.setattr(served, "adapts", lambda: False)
-    for module in (autoregressive_worker, served):
-        monkeypatch.setattr(module, "get_spec", lambda: spec)
+    monkeypatch.setattr(served, "get_spec", lambda: spec)
     model = SimpleNamespace(model_path="target", vocab_size=VOCAB, hidden_size=64, dtype=torch.float32)
 
     def sglang_makes_it(self: Any, target_worker: Any) -> None:

@@ -18,6 +18,7 @@ from mtpc.draft import DraftContext, TreeDraft
 from mtpc.lab.evaluation.texts import TextFeatures
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.borrow import borrow_nodes
+from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import PADDING, node_depths
 from mtpc.verify.tree import follow_choices
@@ -122,6 +123,8 @@ def drafts_along(
         assert drafter.parallel is not None  # a drafter has a part
         hidden = text.hidden[positions].to(next(drafter.parameters()).dtype)
         context = DraftContext.of_target(hidden, text.tokens[1:][positions])
+        if drafter.parallel.reads_head:
+            context = with_head_inputs(context, None, head)
         temperatures = torch.full((len(hidden),), temperature, device=hidden.device)
         return drafter.parallel.draft_tree(context, temperatures, size, trees.max_children, depth=depth)
     from mtpc.lab.evaluation.autoregressive_trees import trees_along

@@ -109,9 +109,14 @@ def test_a_text_without_room_for_a_tree() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["gumiho-ff", "gumiho-hmm", "gumiho-eagle", "fastmtp-llama", "hybrid-hmm"])
+NAMES = ["gumiho-ff", "gumiho-hmm", "gumiho-eagle", "fastmtp-llama", "hybrid-hmm", "mtpc-hmm-target"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 @torch.inference_mode()
-def test_behind_a_serial_part_they_are_the_trees_of_the_plain_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_through_the_targets_head_they_are_the_trees_of_the_plain_loop(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of a few positions at a time, whose prefixes lie in one row, are those of a session that reads the text."""
     monkeypatch.setattr(autoregressive_trees, "MAX_PROBABILITIES", 200)
     drafter, head, depth = EXAMPLES[name](), SharedHead.of(tiny_target()), 4
