@@ -133,7 +133,9 @@ class ParallelWorker(BaseSpecWorker):
     def _load(self, model_config: Any) -> Strategy:
         """Load and announce the drafter, and return the strategy of each step."""
         self.lengths = WorkerLengths.of_served(self.device)
-        part, head, with_head_inputs = served.load_parallel_part(model_config, self.device), None, None
+        part = served.load_parallel_part(model_config, self.device)
+        head: DrafterHead | None = None
+        with_head_inputs: Callable[[DraftContext], DraftContext] | None = None
         if part.reads_head:
             head = self._share_head(model_config)
             with_head_inputs = partial(

@@ -12,6 +12,7 @@ from mtpc.files.target import Target
 from mtpc.methods import DraftMethod, draft_methods, method_of, recognize_or_none
 from mtpc.methods.drafter import draft_vocabularies, drafts_through_target_head, load_drafter
 from mtpc.parallel.part import NO_TREES, ParallelPart
+from mtpc.parallel.tree import level_widths
 from mtpc.prompt_lookup.table import CopyTable
 from sglang_mtpc import integration_points
 from sglang_mtpc.native_settings import NO_OVERLAP, check_native
@@ -58,7 +59,8 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
         target: Returns SGLang's ``ModelConfig`` of the target.
 
     Raises:
-        MTPCError: A setting or the checkpoint is wrong; the message is one sentence.
+        MTPCError: A setting or the checkpoint is wrong, or a tree has more nodes than a draft vocabulary allows; the
+            message is one sentence.
     """
     if (drafts := recognize_or_none(settings.model_path)) is not None:
         raise MTPCError(f"--model-path {settings.model_path} is {drafts.title}, but a target was expected.")
@@ -106,6 +108,8 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     _check_fixed(settings, FIXED, method)
     if shape.children > 1:
         _check_tree(settings, drafter.parallel if drafter.split(shape.depth)[1] else None)
+        if vocabularies is not None and config.autoregressive is None:
+            level_widths(shape.nodes, shape.depth, min(map(len, vocabularies.ids)), shape.children)
 
 
 def is_ours(settings: Any) -> bool:

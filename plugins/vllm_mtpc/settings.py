@@ -108,7 +108,7 @@ def check_settings(
             f"additional-config {SECTION} sets a draft vocabulary, which requires a drafter that drafts through the "
             f"target's output head, but {folder} does not: remove it."
         )
-    added = {}
+    added: dict[str, Any] = {}
     if autoregressive is None:
         added = _check_parallel_only(folder, settings)
     else:
