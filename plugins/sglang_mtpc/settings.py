@@ -9,11 +9,12 @@ from typing import Any
 from mtpc.errors import MTPCError
 from mtpc.files.hub import is_hub_id
 from mtpc.files.target import Target
-from mtpc.methods import DraftMethod, draft_methods, method_of, recognize_or_none
+from mtpc.methods import DrafterConfig, DraftMethod, draft_methods, method_of, recognize_or_none
 from mtpc.methods.drafter import draft_vocabularies, drafts_through_target_head, load_drafter
 from mtpc.parallel.part import NO_TREES, ParallelPart
 from mtpc.parallel.tree import level_widths
 from mtpc.prompt_lookup.table import CopyTable
+from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import integration_points
 from sglang_mtpc.native_settings import NO_OVERLAP, check_native
 from sglang_mtpc.shape import TOPK, DraftShape, draft_shape, flag
@@ -108,8 +109,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     _check_fixed(settings, FIXED, method)
     if shape.children > 1:
         _check_tree(settings, drafter.parallel if drafter.split(shape.depth)[1] else None)
-        if vocabularies is not None and config.autoregressive is None:
-            level_widths(shape.nodes, shape.depth, min(map(len, vocabularies.ids)), shape.children)
+        _check_room(shape, config, vocabularies)
 
 
 def is_ours(settings: Any) -> bool:
@@ -144,6 +144,12 @@ def _check_fixed(settings: Any, fixed: Mapping[str, Any], method: DraftMethod) -
         value = getattr(settings, key, expected)
         if value not in (expected, EQUIVALENT.get(key, expected)):
             raise MTPCError(f"{flag(key)} is {value!r}, but with {method.title} it must be {expected!r}.")
+
+
+def _check_room(shape: DraftShape, config: DrafterConfig, vocabularies: DraftVocabularies | None) -> None:
+    """Check that a parallel part alone can draft a tree from each draft vocabulary, or raise `MTPCError`."""
+    if vocabularies is not None and config.autoregressive is None:
+        level_widths(shape.nodes, shape.depth, min(map(len, vocabularies.ids)), shape.children)
 
 
 def _check_tree(settings: Any, parallel: ParallelPart | None) -> None:
