@@ -14,7 +14,11 @@ mtpc convert fastmtp downloads/FastMTP runs/mimo-fastmtp
 ```
 """
 
-app = typer.Typer(cls=method_commands("mtpc.convert"), help=HELP, no_args_is_help=True, rich_markup_mode="markdown")
+MODELS = {"evabyte": "the multi-byte heads of EvaByte, as a circuit of independent tokens"}
+
+app = typer.Typer(
+    cls=method_commands("mtpc.convert", MODELS), help=HELP, no_args_is_help=True, rich_markup_mode="markdown"
+)
 
 
 @app.callback()

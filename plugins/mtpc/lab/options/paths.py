@@ -70,7 +70,7 @@ def published_folder(path: Path) -> Path:
     Args:
         path: A path, or an id of the Hub.
     """
-    return _folder(path, (*FILES, "*.bin", "*.pt"))
+    return _folder(path, (*FILES, "*.bin", "*.pt", "*.yaml"))
 
 
 def _folder(path: Path, files: Sequence[str] = FILES) -> Path:

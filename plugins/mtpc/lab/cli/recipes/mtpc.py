@@ -1,4 +1,4 @@
-"""`mtpc train mtpc`."""
+"""`mtpc train mtpc` and `mtpc convert mtpc`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mtpc.lab.options.numbers import (
     Bounds,
     NumberList,
 )
-from mtpc.lab.options.paths import folder_to_write, model_folder, model_folders
+from mtpc.lab.options.paths import folder_to_write, model_folder, model_folders, published_folder
 from mtpc.lab.options.settings import with_settings
 from mtpc.lab.training.settings import CircuitSettings, ConversationCircuitSettings
 
@@ -199,3 +199,33 @@ def _config(circuit: str, window: int, rank: int, markov_rank: int, shared: dict
     kind, markov = ("ff", markov_rank) if circuit == MARKOV else (circuit, 0)
     values = {"circuit": kind, "window": window, "rank": allowed_rank(kind, rank), "markov_rank": markov, **shared}
     return validated(MTPCConfig, values, f"the drafter of --circuits {circuit} and --windows {window}")
+
+
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SRC", callback=published_folder, help="Published checkpoint: a folder or a Hugging Face id."
+        ),
+    ],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="Folder for the drafter checkpoint.")
+    ],
+) -> None:
+    """Convert a circuit that the authors of MTPC published (agrv/llama-lr-3e-4-no-lora-*, agrv/evabyte-no-lora-*).
+
+    Reads config.yaml and the last model@STEP.pt, without executing code. The converted circuit is the same distribution
+    of the same window: FF, CP, HMM or BTree with a table of leaves. A checkpoint with LoRA adapters, with layers in
+    front of the circuit, with several trees, or with unknown entries is rejected.
+
+    Circuits for benjamin/Llama3-2-3B-IT-Byte can be served by both engines. Neither engine runs EvaByte.
+
+    Example:
+    ```
+    mtpc convert mtpc agrv/llama-lr-3e-4-no-lora-btree-n-8-r-32-s-1 runs/llama-byte-btree
+    ```
+    """
+    from mtpc.lab.cli.recipes.circuit_line import circuit_line
+    from mtpc.lab.convert.mtpc import convert_mtpc
+
+    typer.echo(circuit_line(folder, convert_mtpc(source, folder)))
