@@ -6,9 +6,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
-def console() -> Console:
-    """Return a terminal that prints text as it is, without markup in brackets or emoji in colons."""
-    return Console(markup=False, emoji=False)
+def console(*, quiet: bool = False) -> Console:
+    """Return a terminal that prints text as it is, without markup in brackets or emoji in colons.
+
+    Args:
+        quiet: Whether nothing is printed.
+    """
+    return Console(markup=False, emoji=False, quiet=quiet)
 
 
 def progress_on(terminal: Console) -> Progress:

@@ -12,7 +12,7 @@ from mtpc.errors import MTPCError
 
 
 def try_folder(folder: Path) -> None:
-    """Check that files can be written into a folder, which need not exist yet.
+    """Check that files can be written into a folder, which need not exist yet; of torchrun's processes the first does.
 
     Args:
         folder: The folder; missing parents are created and removed again.
@@ -20,6 +20,8 @@ def try_folder(folder: Path) -> None:
     Raises:
         MTPCError: The folder cannot be created or written into.
     """
+    if not _writes():
+        return
     with _refusing(folder), _made(folder), tempfile.TemporaryFile(dir=folder):
         pass
 
@@ -38,7 +40,7 @@ def check_new_folder(folder: Path) -> None:
 
 
 def try_file(file: Path) -> None:
-    """Check that a file can be written; an existing file is not changed.
+    """Check that a file can be written; an existing file is not changed. Of torchrun's processes the first does.
 
     Args:
         file: The file; missing folders are created and removed again.
@@ -46,6 +48,8 @@ def try_file(file: Path) -> None:
     Raises:
         MTPCError: The file cannot be written, or its folder cannot be created.
     """
+    if not _writes():
+        return
     with _refusing(file):
         path = Path(os.path.realpath(file))  # resolves links, also broken ones
         if path.is_file() or path.is_dir() or path.is_char_device():
@@ -53,6 +57,11 @@ def try_file(file: Path) -> None:
                 return
         with _made(path.parent), path.open("xb"):
             path.unlink()
+
+
+def _writes() -> bool:
+    """Return whether this process is the only one, or the first of those that torchrun started."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ["RANK"] == "0"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from mtpc.lab.console import console
 from mtpc.lab.evaluation.evaluate import EvaluationPlan, acceptance_table, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts
 from mtpc.lab.output_paths import try_folder
+from mtpc.lab.training.processes import end_processes
 from mtpc.lab.training.recipe import DrafterRecipe
 from mtpc.lab.training.trainer import Trainer, train_on
 from mtpc.methods.drafter import save_drafter
@@ -27,6 +28,8 @@ def train_and_score(
 ) -> None:
     """Train drafters, save each one, and evaluate the saved checkpoints as `mtpc evaluate` does.
 
+    Of several processes the first one prints, saves and evaluates.
+
     Args:
         recipe: What is trained.
         target: Folder of the target.
@@ -39,10 +42,17 @@ def train_and_score(
     Raises:
         MTPCError: As `Trainer` and `mtpc.lab.evaluation.evaluate.evaluate_folders`.
     """
-    trainer, terminal = Trainer(recipe, resume=resume, minutes=minutes), console()
+    trainer = Trainer(recipe, resume=resume, minutes=minutes)
+    is_first = trainer.processes.is_first
+    terminal = console(quiet=not is_first)
+    for line in recipe.notes():
+        terminal.print(line)
     for learner in trainer.learners:
         try_folder(folder(learner.name))
     train_on(terminal, trainer)
+    end_processes()
+    if not is_first:
+        return
     folders: dict[Path, dict[str, Any]] = {}
     for learner in trainer.learners:
         stated = {"target": target.name, **facts, "training": trainer.facts(learner)}

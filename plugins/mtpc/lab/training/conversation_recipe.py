@@ -17,6 +17,7 @@ from mtpc.lab.text.conversations import Conversation, check_tokens
 from mtpc.lab.training.conversation_batches import collate, epoch_batches, sample_starts
 from mtpc.lab.training.hidden_states import HiddenStateCache
 from mtpc.lab.training.optimizers import make_optimizers
+from mtpc.lab.training.processes import Processes
 from mtpc.lab.training.recipe import DrafterRecipe, TrainingBatch
 from mtpc.lab.training.sampled_head import RowSampler
 from mtpc.lab.training.schedule import Schedule
@@ -54,7 +55,7 @@ class ConversationRecipe(DrafterRecipe):
         start: Trained drafter to continue from. None starts from the target's last layers.
 
     Raises:
-        MTPCError: No conversation is long enough, or they belong to another target.
+        MTPCError: No conversation is long enough, they belong to another target, or the cache has too little space.
     """
 
     save_every = 20
@@ -68,8 +69,7 @@ class ConversationRecipe(DrafterRecipe):
         states: HiddenStateCache | None = None,
         start: Drafter | None = None,
     ) -> None:
-        self.target, self.settings, self.start = target, settings, start
-        self.states = states
+        self.target, self.settings, self.start, self.states = target, settings, start, states
         drafts = settings.drafts
         limit = settings.context - drafts - 1  # the last start lies before this position
         self.conversations = [each for each in conversations if each.start <= min(limit, len(each.tokens) - drafts - 1)]
@@ -79,6 +79,7 @@ class ConversationRecipe(DrafterRecipe):
                 "generate more with `mtpc distill`, or raise --context."
             )
         check_tokens(self.conversations, target.facts.vocab_size)
+        self._notes = [] if states is None else [states.plan(map(self._text, range(len(self.conversations))))]
         lengths = [min(len(each.tokens), settings.context) for each in self.conversations]
         epochs = (epoch_batches(lengths, settings.batch, epoch, settings.seed) for epoch in range(settings.epochs))
         self._plan = [batch for epoch in epochs for batch in epoch]  # conversations of each update
@@ -102,17 +103,31 @@ class ConversationRecipe(DrafterRecipe):
 
     def batch(self, update: int) -> TrainingBatch:
         """Return the conversations of one update, of similar lengths, in micro-batches."""
+        return self.share(update, Processes())
+
+    def share(self, update: int, processes: Processes) -> TrainingBatch:
+        """Return every N-th conversation of one update, so that lengths are similar in all N processes.
+
+        Micro-batches are those of one process, and each process computes a part of each. What is drawn at random for a
+        micro-batch is therefore the same for any number of processes.
+        """
         chosen, size = self._plan[update], self.settings.micro_batch
         groups = [chosen[i : i + size] for i in range(0, len(chosen), size)]
         batches = [self._collate(numbers, update)[1] for numbers in groups]
-        return TrainingBatch(sum(int(starts.sum()) for starts in batches), self._micro_batches(update, groups))
+        examples = sum(int(starts.sum()) for starts in batches)
+        return TrainingBatch(examples, self._micro_batches(update, groups, processes))
 
-    def _micro_batches(self, update: int, groups: list[list[int]]) -> Iterator[MicroBatch]:
+    def _micro_batches(self, update: int, groups: list[list[int]], processes: Processes) -> Iterator[MicroBatch]:
         for number, conversations in enumerate(groups):
+            first = number * self.settings.micro_batch
+            rows = [row for row in range(len(conversations)) if processes.takes(first + row)]
+            if not rows:
+                continue
             tokens, chosen = self._collate(conversations, update)
             head = self.head if self.sampler is None else self.sampler.sample(tokens, update, number)
-            tokens, chosen = tokens.to(self.target.device), chosen.to(self.target.device)
-            yield MicroBatch(self._states(conversations, tokens), tokens, chosen, head)
+            tokens, chosen = tokens[rows].to(self.target.device), chosen[rows].to(self.target.device)
+            hidden = self._states([conversations[row] for row in rows], tokens)
+            yield MicroBatch(hidden, tokens, chosen, head)
 
     def _collate(self, numbers: list[int], update: int) -> tuple[Tensor, Tensor]:
         settings = self.settings
@@ -124,9 +139,16 @@ class ConversationRecipe(DrafterRecipe):
         """Return the target's hidden states of tokens [B, L], [B, L, d]; padding holds any values."""
         if self.states is None:
             return self.target.hidden(tokens)
-        texts = [self.conversations[number].tokens[: self.settings.context] for number in numbers]
-        hidden = pad_sequence(self.states.load_or_compute(texts), batch_first=True)
+        hidden = pad_sequence(self.states.load_or_compute([self._text(number) for number in numbers]), batch_first=True)
         return F.pad(hidden, (0, 0, 0, tokens.shape[1] - hidden.shape[1]))
+
+    def _text(self, number: int) -> tuple[int, ...]:
+        """Return the tokens of a conversation that are read."""
+        return self.conversations[number].tokens[: self.settings.context]
+
+    def notes(self) -> list[str]:
+        """Return the size of the hidden states that will be stored."""
+        return self._notes
 
     def data(self) -> dict[str, Any]:
         """Return counts and digests of the conversations, and the digest of the drafter to continue from."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -15,10 +17,11 @@ from mtpc.files.replacing import replacing
 from mtpc.lab.targets.frozen import FrozenTarget
 
 TENSOR_NAME = "states"  # the only tensor of a file
+STATE_BYTES = 2  # of a hidden dimension, in bfloat16
 
 
 class HiddenStateCache:
-    """Folder with one file per text, named by the digests of target and text.
+    """Folder with one file per text, named by the digests of target and text. Call ``plan`` before anything is stored.
 
     Several targets and concurrent trainings can share the folder, because files are written atomically. States are
     stored in bfloat16, 2 d bytes per token.
@@ -30,6 +33,27 @@ class HiddenStateCache:
 
     def __init__(self, folder: Path, target: FrozenTarget) -> None:
         self.folder, self.target = folder / target.digest()[:16], target
+
+    def plan(self, texts: Iterable[tuple[int, ...]]) -> str:
+        """Return a line on the disk space of texts that are not stored yet, before any of them is.
+
+        Args:
+            texts: Token ids of each text.
+
+        Raises:
+            MTPCError: The disk has too little free space.
+        """
+        missing = {path: len(text) for text in texts if not (path := self._path(text)).exists()}
+        tokens = sum(missing.values())
+        needed = STATE_BYTES * self.target.facts.hidden_size * tokens
+        there = next(each for each in (self.folder, *self.folder.absolute().parents) if each.exists())
+        free = shutil.disk_usage(there).free
+        size = f"the hidden states of {tokens:,} tokens take {needed / 1e9:,.3f} GB in {self.folder.parent}"
+        if needed > free:
+            raise MTPCError(
+                f"{size}, which has {free / 1e9:,.3f} GB free; choose another folder with --states, or train without."
+            )
+        return f"{size}, of {free / 1e9:,.3f} GB that are free"
 
     def load_or_compute(self, texts: list[tuple[int, ...]]) -> list[Tensor]:
         """Return the target's hidden states after its final norm; compute and store missing ones.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.training.processes import Processes
 from mtpc.lab.training.schedule import Schedule
 from mtpc.methods.drafter import Drafter
 
@@ -20,7 +22,7 @@ class TrainingBatch(NamedTuple):
     """Training data of one update, for all models.
 
     Attributes:
-        examples: Number of examples in all micro-batches.
+        examples: Number of examples in all micro-batches, of all processes together.
         micro_batches: Examples that are computed at once. Each is made only when the trainer reaches it.
     """
 
@@ -32,7 +34,7 @@ class Recipe(ABC, Generic[Model]):
     """Training of one or several models on the same batches.
 
     `Trainer` calls ``models`` once, then ``weights`` and ``optimizers`` once for each model. In every update it calls
-    ``batch``, then ``losses`` for each model and micro-batch. It calls ``measure`` whenever it saves its state.
+    ``share``, then ``losses`` for each model and micro-batch. It calls ``measure`` whenever it saves its state.
 
     Attributes:
         settings: Frozen dataclass of plain values with every setting of the training.
@@ -63,6 +65,16 @@ class Recipe(ABC, Generic[Model]):
     def batch(self, update: int) -> TrainingBatch:
         """Return the batch of update 0, 1, ..., which depends only on the settings and the data."""
 
+    def share(self, update: int, processes: Processes) -> TrainingBatch:
+        """Return the part of a batch that this process computes: here every micro-batch in turn.
+
+        Args:
+            update: Number of the update.
+            processes: All processes; their shares together are the batch.
+        """
+        batch = self.batch(update)
+        return TrainingBatch(batch.examples, islice(batch.micro_batches, processes.rank, None, processes.count))
+
     @abstractmethod
     def losses(self, model: Model, micro_batch: Any) -> Tensor:
         """Return each loss summed over the examples of a micro-batch, [n]."""
@@ -74,6 +86,10 @@ class Recipe(ABC, Generic[Model]):
     def identity(self, models: dict[str, Model]) -> dict[str, Any]:
         """Return what must be equal when a training is resumed, in addition to its settings and data."""
         return {}
+
+    def notes(self) -> list[str]:
+        """Return lines to print before the training starts."""
+        return []
 
     def measure(self, model: Model) -> dict[str, float]:
         """Measure a model whenever the state is saved, and return figures by name."""

@@ -19,6 +19,7 @@ from mtpc.files.config_model import validated
 from mtpc.lab.console import progress_on
 from mtpc.lab.targets.frozen import training_dtype
 from mtpc.lab.training.optimizers import restore_optimizers
+from mtpc.lab.training.processes import Processes
 from mtpc.lab.training.recipe import Model, Recipe, TrainingBatch
 from mtpc.lab.training.state_file import StateFile
 from mtpc.lab.training.state_schema import LearnerState, TrainingState
@@ -87,7 +88,8 @@ class Learner(Generic[Model]):
 class Trainer(Generic[Model]):
     """Training from the start, or resumed from a saved state.
 
-    Call ``run`` once; then read ``learners`` and ``facts``.
+    Call ``run`` once; then read ``learners`` and ``facts``. Where torchrun started several processes (see `Processes`),
+    each computes the gradients of its share of every batch. Their sum is that of one process, within rounding.
 
     Args:
         recipe: Recipe of the training.
@@ -118,6 +120,9 @@ class Trainer(Generic[Model]):
         saved = None if self.state is None else self.state.read()
         if saved is not None:
             self._restore(saved)
+        self.processes = Processes.started()
+        for learner in self.learners:
+            self.processes.broadcast(learner.model.parameters())
 
     @property
     def updates(self) -> int:
@@ -142,13 +147,13 @@ class Trainer(Generic[Model]):
         """
         started = time.monotonic() - self.seconds
         while self.position < self.updates:
-            self._learn(self.recipe.batch(self.update))
+            self._learn(self.recipe.share(self.update, self.processes))
             self.update += 1
-            self.seconds = time.monotonic() - started
+            self.seconds = self.processes.largest(time.monotonic() - started)
             figures = {learner.name: learner.loss(learner.losses[-1]) for learner in self.learners}
             is_due = self.position >= self.updates or self.update % self.save_every == 0
             progress(self.update, figures | self._measure() if is_due else figures)
-            if is_due and self.state is not None:
+            if is_due and self.state is not None and self.processes.is_first:
                 self.state.write(self._to_state())
 
     def _measure(self) -> dict[str, float]:
@@ -161,7 +166,7 @@ class Trainer(Generic[Model]):
         return figures
 
     def _learn(self, batch: TrainingBatch) -> None:
-        """Run one update of every model."""
+        """Run one update of every model on the share of this process."""
         totals = [torch.zeros(len(learner.weights)) for learner in self.learners]
         for micro_batch in batch.micro_batches:
             for learner, total in zip(self.learners, totals, strict=True):
@@ -172,12 +177,14 @@ class Trainer(Generic[Model]):
                 total += losses.detach().cpu() / batch.examples
         rate = self.schedule.rate(self.position)
         for learner, total in zip(self.learners, totals, strict=True):
+            total = self.processes.sum(total)
             if not torch.isfinite(total).all():
                 raise MTPCError(
                     f"the loss of {learner.name} became {learner.loss(total.tolist())} at update {self.update + 1}; "
                     "try a smaller --learning-rate."
                 )
             learner.losses.append(total.tolist())
+            self.processes.add_gradients(learner.model.parameters())
             nn.utils.clip_grad_norm_(learner.model.parameters(), MAX_GRADIENT_NORM)
             for optimizer in learner.optimizers:
                 for group in optimizer.param_groups:
@@ -215,6 +222,7 @@ class Trainer(Generic[Model]):
             **self.recipe.data(),
             "updates": self.update,
             "planned_updates": self.updates,
+            "processes": self.processes.count,
             "final_loss": learner.loss(final),
             "final_losses": final,
             "seconds": round(self.seconds, 1),

@@ -216,8 +216,10 @@ def test_a_hugging_face_id(folder: Path, tmp_path: Path, monkeypatch: pytest.Mon
         "train fastmtp": ["train", "fastmtp", "--data", "d", "--out", "out", "--target", "owner/none"],
         "fastmtp start": ["train", "fastmtp", "--data", "d", "--out", "out", "--target", "a", "--start", "owner/none"],
         "train gumiho": ["train", "gumiho", "--data", "d", "--out", "out", "--target", "a", "--start", "owner/none"],
+        "convert evabyte": ["convert", "evabyte", "owner/none", "out"],
         "convert fastmtp": ["convert", "fastmtp", "owner/none", "out"],
         "convert gumiho": ["convert", "gumiho", "owner/none", "out"],
+        "convert mtpc": ["convert", "mtpc", "owner/none", "out"],
         "convert medusa": ["convert", "medusa", "owner/none", "--target", "a", "--out", "out"],
         "medusa target": ["convert", "medusa", "a", "--target", "owner/none", "--out", "out"],
     }

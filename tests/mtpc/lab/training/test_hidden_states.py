@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -71,3 +72,27 @@ def test_a_file_of_something_else_is_said(target: FrozenTarget, tmp_path: Path, 
         save_file({"states": content}, files[8])
     with pytest.raises(MTPCError, match=rf"{files[8].name} does not hold the hidden states of its text"):
         kept.load_or_compute(TEXTS)
+
+
+def test_their_size_is_told_before_they_are_stored(
+    target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the texts that are missing, in bytes of two for each hidden dimension; without the space none is stored."""
+    tokens, free = 1000 * sum(map(len, TEXTS)), 2 * SIZE * 1000 * sum(map(len, TEXTS))
+    long = [tuple(number % VOCAB for number in range(1000 * len(text))) for text in TEXTS]
+    monkeypatch.setattr(hidden_states.shutil, "disk_usage", lambda folder: Free(free))
+    kept = HiddenStateCache(tmp_path / "a" / "b", target)
+    expected = f"the hidden states of {tokens:,} tokens take {free / 1e9:,.3f} GB in {tmp_path / 'a' / 'b'}, "
+    assert kept.plan(long) == f"{expected}of {free / 1e9:,.3f} GB that are free"
+    monkeypatch.setattr(hidden_states.shutil, "disk_usage", lambda folder: Free(free - 1))
+    with pytest.raises(MTPCError, match=r"GB free; choose another folder with --states, or train without"):
+        kept.plan(long)
+    assert not (tmp_path / "a").exists()
+    kept.load_or_compute(TEXTS[:2])
+    assert kept.plan(TEXTS).startswith(f"the hidden states of {len(TEXTS[2])} tokens take")
+
+
+class Free(NamedTuple):
+    """What is free on a disk."""
+
+    free: int

@@ -145,3 +145,20 @@ def test_provenance_tells_the_mean_of_the_last_20_updates() -> None:
     facts = trainer.facts(trainer.learners[0])
     assert facts["final_losses"] == [pytest.approx(expected), pytest.approx(0.0, abs=1e-6)]
     assert facts["final_loss"] == pytest.approx(0.75 * expected)
+
+
+def test_losses_are_computed_in_bfloat16_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights, gradients and optimizers stay in float32."""
+    for dtype in (torch.bfloat16, torch.float32):
+        monkeypatch.setattr("mtpc.lab.training.trainer.training_dtype", lambda device, dtype=dtype: dtype)
+        recipe, computed = Pull(), set()
+
+        def losses(model: Any, part: Tensor, recipe: Pull = recipe, computed: set[torch.dtype] = computed) -> Tensor:
+            computed.add((model.place[None] @ part[:1].T).dtype)
+            return Pull.losses(recipe, model, part)
+
+        recipe.losses = losses  # type: ignore[method-assign]
+        trainer = Trainer(recipe)
+        trainer.run()
+        assert computed == {dtype}
+        assert {learner.model.place.dtype for learner in trainer.learners} == {torch.float32}
