@@ -19,7 +19,8 @@ mtpc train mtpc --target weights/byte-target --circuits btree --windows 8
 mtpc train fastmtp --target runs/smollm2 --data runs/data --out runs/fastmtp
 
 # On four GPUs of one machine, with the same result.
-torchrun --nproc-per-node 4 --no-python mtpc train fastmtp --target runs/smollm2 --data runs/data --out runs/fastmtp
+torchrun --standalone --nproc-per-node 4 --no-python \\
+    mtpc train fastmtp --target runs/smollm2 --data runs/data --out runs/four
 ```
 """
 

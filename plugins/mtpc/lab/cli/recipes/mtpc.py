@@ -222,7 +222,7 @@ def convert(
 
     Example:
     ```
-    mtpc convert mtpc agrv/llama-lr-3e-4-no-lora-btree-n-8-r-32-s-1 runs/llama-byte-btree
+    mtpc convert mtpc agrv/llama-lr-3e-4-no-lora-cp-n-8-r-8 runs/byte-cp
     ```
     """
     from mtpc.lab.cli.recipes.circuit_line import circuit_line
