@@ -15,6 +15,7 @@ from mtpc.lab.training.conversation_recipe import ConversationRecipe, weights_di
 from mtpc.lab.training.hidden_states import HiddenStateCache
 from mtpc.lab.training.load_balance import ComponentUsage, balance_loss
 from mtpc.lab.training.optimizers import make_optimizers
+from mtpc.lab.training.processes import Processes
 from mtpc.lab.training.recipe import TrainingBatch
 from mtpc.lab.training.recipes.conversation_circuit_loss import WindowBatch, circuit_losses, component_usage, part_of
 from mtpc.lab.training.recipes.mtpc_loss import discounts
@@ -99,9 +100,9 @@ class ConversationCircuitRecipe(ConversationRecipe):
     def _balances(self, drafter: Drafter) -> bool:
         return self.settings.balance > 0 and part_of(drafter).config.rank > 1
 
-    def batch(self, update: int) -> TrainingBatch:
-        """Return the windows of the conversations of one update."""
-        batch = super().batch(update)
+    def share(self, update: int, processes: Processes) -> TrainingBatch:
+        """Return the windows of this process's conversations of one update."""
+        batch = super().share(update, processes)
         windows = (WindowBatch.of(each, self.settings.loss == "kl") for each in batch.micro_batches)
         return TrainingBatch(batch.examples, windows)
 
