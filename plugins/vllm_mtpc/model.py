@@ -142,7 +142,9 @@ class DrafterForCausalLM(nn.Module):
         """
         if not self.reads_head:
             return
-        model: Any = target.get_language_model() if hasattr(target, "get_language_model") else target
+        model: Any = target
+        if hasattr(model, "get_language_model"):
+            model = model.get_language_model()
         inner = getattr(model, "model", None)
         embedding = getattr(inner, "embed_tokens", None) or getattr(inner, "embedding", None)
         head = getattr(model, "lm_head", None) or getattr(target, "lm_head", None)
