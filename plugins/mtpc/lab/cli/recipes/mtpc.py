@@ -135,7 +135,7 @@ def train(
     mtpc train mtpc --target runs/byte-target --circuits cp,hmm --windows 8,16
 
     # Train for a chat model.
-    mtpc train mtpc --target runs/smollm2 --data runs/distilled --circuits ff,hmm --loss kl --head-rows 4096
+    mtpc train mtpc --target runs/smollm2 --data runs/data --circuits ff,hmm
     ```
     """
     from mtpc.lab.cli.train_and_score import train_and_score
