@@ -35,8 +35,8 @@ from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import side_by_side
 from mtpc.lab.statistics.windows import EXPECTED, Window, cells, count_windows
 from mtpc.lab.table import Table
-from mtpc.lab.text.chat_template import ChatTemplate
-from mtpc.lab.text.prompts import Prompt
+from mtpc.lab.text.chat_template import ChatTemplate, load_tokenizer
+from mtpc.lab.text.prompts import Prompt, prompt_length
 
 CHARACTERS = 64  # of an output that are compared
 END = -1  # stands in a window after the last character of an output
@@ -102,15 +102,27 @@ class StructuredParams(CompletionParams):
     """Parameters of requests whose grammar depends on the prompt.
 
     Attributes:
-        fields: Fields of the request by the prompt's token ids.
+        fields: Fields of the request by `key` of the prompt.
     """
 
-    fields: Mapping[tuple[int, ...], dict[str, Any]] = field(default_factory=dict)
+    fields: Mapping[str | tuple[int, ...], dict[str, Any]] = field(default_factory=dict)
 
     def body(self, model: str, prompt: Prompt) -> dict[str, Any]:
         """Return the JSON of a request, see `CompletionParams.body`."""
-        assert not isinstance(prompt, str)
-        return super().body(model, prompt) | self.fields[tuple(prompt)]
+        return super().body(model, prompt) | self.fields[key(prompt)]
+
+
+def key(prompt: Prompt) -> str | tuple[int, ...]:
+    """Return a hashable form of a prompt."""
+    return prompt if isinstance(prompt, str) else tuple(prompt)
+
+
+def questions(target: Path) -> list[Prompt]:
+    """Return the prompt of each structure, in the chat template of a target that has one."""
+    if load_tokenizer(target).chat_template is None:
+        return [f"{one.question}\n" for one in STRUCTURES.values()]
+    template = ChatTemplate(target)
+    return [template.question(one.question) for one in STRUCTURES.values()]
 
 
 class Comparison(NamedTuple):
@@ -148,12 +160,12 @@ def windows(texts: Sequence[str], number: int) -> list[Window]:
 
 def ask(given: argparse.Namespace) -> dict[str, Measurement]:
     """Return the outputs by the name of a server, and those of the control; every third request has one structure."""
-    engine, template = find_engine(given.engine), ChatTemplate(given.target)
+    engine = find_engine(given.engine)
     must_be_installed(engine)
-    prompts = [template.question(one.question) for one in STRUCTURES.values()]
-    asked: list[Prompt] = [prompts[number % len(prompts)] for number in range(given.requests)]
-    fields = {tuple(prompt): one.fields[engine.name] for prompt, one in zip(prompts, STRUCTURES.values(), strict=True)}
-    measured = list(contestants(given, engine, max(map(len, prompts))))
+    prompts = questions(given.target)
+    asked = [prompts[number % len(prompts)] for number in range(given.requests)]
+    fields = {key(prompt): one.fields[engine.name] for prompt, one in zip(prompts, STRUCTURES.values(), strict=True)}
+    measured = list(contestants(given, engine, max(map(prompt_length, prompts))))
     settings = {one.name: engine.as_released(one.settings, one.temperatures) for one in measured}
     found: dict[str, Measurement] = {}
     with side_by_side(engine, settings, given.out) as servers:

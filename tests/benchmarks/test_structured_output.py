@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from benchmarks import structured_output
-from benchmarks.structured_output import END, SCHEMA, STRUCTURES, compare, windows
+from benchmarks.structured_output import END, SCHEMA, STRUCTURES, compare, questions, windows
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.server import Server
 from mtpc.lab.servers.vllm_engine import vllm_counters
-from tests.mtpc.lab.chat_folder import make_chat_folder
+from tests.mtpc.lab.chat_folder import make_chat_folder, text_of
 from tests.mtpc.lab.servers.fake_server import serving
 from tests.support.random_models import make_copying
 
@@ -31,6 +31,13 @@ def test_validity() -> None:
     assert not any(map(is_valid, ('{"name": "Ann", "age": 3', "[]", '{"name": "Ann"}')))
     assert STRUCTURES["regex"].is_valid("Sunday, 7 July 1901")
     assert not STRUCTURES["regex"].is_valid("Sunday, 7 July 19")
+
+
+def test_a_target_without_a_chat_template_continues_the_question(tmp_path: Path) -> None:
+    expected = [f"{one.question}\n" for one in STRUCTURES.values()]
+    assert questions(make_chat_folder(tmp_path / "plain", template=None)) == expected
+    ids = questions(make_chat_folder(tmp_path / "chat"))
+    assert [text_of(list(one)) for one in ids] == [f"user: {one}assistant: " for one in expected]  # type: ignore[arg-type]
 
 
 def texts(random: np.random.Generator, shares: list[float]) -> list[str]:
