@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mtpc.autoregressive.config import AutoregressiveConfig
+from mtpc.autoregressive.config import AutoregressiveConfig, LayersConfig
 
 PREFIX = "model.mtp_layers.0."  # of a published checkpoint
 OUTER = ("token_layernorm.", "hidden_layernorm.", "input_proj.", "final_layernorm.", "blocks.")
@@ -33,9 +33,7 @@ class DraftLayersOracle:
     unembedding: [V, d], the target's; what the weights bring themselves stands in their place.
     """
 
-    def __init__(
-        self, config: AutoregressiveConfig, weights: dict[str, Tensor], embedding: Tensor, unembedding: Tensor
-    ):
+    def __init__(self, config: LayersConfig, weights: dict[str, Tensor], embedding: Tensor, unembedding: Tensor):
         self.config = config
         named = {name.removeprefix(PREFIX): tensor.double() for name, tensor in weights.items()}
         self.weights = {
@@ -48,7 +46,7 @@ class DraftLayersOracle:
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         if f"{name}.weight" not in self.weights:
-            assert not self.config.normed
+            assert isinstance(self.config, AutoregressiveConfig) and not self.config.normed
             return x
         scale = (x.pow(2).mean(-1, keepdim=True) + self.config.rms_norm_eps).rsqrt()
         return x * scale * self.weights[f"{name}.weight"]

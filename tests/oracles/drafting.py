@@ -11,12 +11,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.byte_part import ByteCircuitPart
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.independent import IndependentPart
 from mtpc.parallel.medusa_part import MedusaPart
 from mtpc.target_head.shared import SharedHead
+from tests.oracles.adapted_layers import AdaptedLayersOracle, merged_weights
 from tests.oracles.byte_part import BytePartOracle
 from tests.oracles.circuit_part import CircuitPartOracle
 from tests.oracles.draft_layers import DraftLayersOracle
@@ -32,12 +34,16 @@ class DraftingOracle:
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
         weights, config = drafter.state_dict(), drafter.config
         self.draft_steps = config.draft_steps
-        self.autoregressive = self.parallel = self.spelled = None
+        self.autoregressive: DraftLayersOracle | None = None
+        self.parallel = self.spelled = None
         self.window: CircuitPartOracle | MedusaPartOracle | None = None
         if config.autoregressive is not None:
-            self.autoregressive = DraftLayersOracle(
-                config.autoregressive, part(weights, "autoregressive."), head.embedding, head.rows
-            )
+            own = part(weights, "autoregressive.")
+            if isinstance(drafter.autoregressive, AdaptedLayers):
+                merged = merged_weights(drafter.autoregressive, own)
+                self.autoregressive = AdaptedLayersOracle(config.autoregressive, merged, head.embedding, head.rows)
+            else:
+                self.autoregressive = DraftLayersOracle(config.autoregressive, own, head.embedding, head.rows)
         if isinstance(drafter.parallel, IndependentPart):
             assert self.autoregressive is not None
             self.parallel = ParallelOracle(drafter.parallel.config, part(weights, "parallel."), self.autoregressive)
@@ -59,6 +65,8 @@ class DraftingOracle:
         hidden: [T - 1, d], the target's states of all tokens of the text but the last, which it has just emitted.
         """
         states, tokens, laws = hidden[-1:].double(), [], []
+        if isinstance(self.autoregressive, AdaptedLayersOracle):
+            states = self.autoregressive.states(hidden)[-1:]
         steps = num_drafts if self.draft_steps is None else min(self.draft_steps, num_drafts)
         if steps:
             assert self.autoregressive is not None

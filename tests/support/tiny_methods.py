@@ -8,7 +8,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.autoregressive.config import layer_of
+from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.files.config_model import validated
 from mtpc.methods.copying import PromptLookupConfig, PromptLookupOnly
 from mtpc.methods.drafter import Drafter
@@ -94,6 +96,16 @@ def medusa(**options: Any) -> Drafter:
     return scaled(drafter).requires_grad_(False).eval()
 
 
+def mtpc_lora(circuit: str, kind: str = "llama", **options: object) -> Drafter:
+    """A circuit behind the last layer of the tiny target with adapters."""
+    target = tiny_target(kind)
+    lora = {**layer_of(target.config), "num_hidden_layers": 1, "target_layers": 2, "rank": 3, "alpha": 6.0}
+    drafter = mtpc(circuit, lora=LoRALayersConfig.model_validate(lora), **options)
+    assert isinstance(drafter.autoregressive, AdaptedLayers)
+    drafter.autoregressive.bind(target)
+    return drafter
+
+
 def copying() -> Drafter:
     """One that only copies."""
     return Drafter(PromptLookupOnly(), PromptLookupConfig(hidden_size=SIZE, vocab_size=VOCAB))
@@ -113,6 +125,8 @@ EXAMPLES = {
     "mtpc-cp": lambda: mtpc("cp", **SHARED_LEAVES),
     "mtpc-hmm-token-input": lambda: mtpc("hmm", token_input=True, **SHARED_LEAVES),
     "mtpc-hmm": lambda: mtpc("hmm", leaves="table", sum_features=0),
+    "mtpc-lora-hmm": lambda: mtpc_lora("hmm", leaves="table", sum_features=0),
+    "mtpc-lora-qwen3-cp": lambda: mtpc_lora("cp", "qwen3", **SHARED_LEAVES),
     "mtpc-btree": lambda: mtpc("btree", **SHARED_LEAVES),
     "mtpc-hmm-target": lambda: mtpc("hmm", leaves="target", **SHARED_LEAVES),
     "mtpc-cp-target-token-input": lambda: mtpc("cp", leaves="target", token_input=True, **SHARED_LEAVES),

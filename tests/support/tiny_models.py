@@ -57,10 +57,10 @@ def target_config(kind: str, **keys: object) -> PreTrainedConfig:
     return Qwen3Config(**shape) if kind == "qwen3" else Qwen3MoeConfig(**EXPERTS | shape)
 
 
-def make_target(kind: str, seed: int = 0, vocab: int = VOCAB) -> PreTrainedModel:
-    """A target of two layers, float32, as sure of itself as a trained one."""
+def make_target(kind: str, seed: int = 0, vocab: int = VOCAB, **keys: object) -> PreTrainedModel:
+    """A target of two layers, float32, as sure of itself as a trained one; keys: see `target_config`."""
     torch.manual_seed(seed)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(target_config(kind, vocab_size=vocab))
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(target_config(kind, vocab_size=vocab, **keys))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.3 if parameter.ndim > 1 else 0.1))

@@ -102,16 +102,24 @@ class LayerConfig(Strict):
             )
 
 
-class AutoregressiveConfig(TargetInterface, LayerConfig):
-    """The keys of an autoregressive part in a drafter's section of config.json. The defaults are FastMTP's.
+class LayersConfig(TargetInterface, LayerConfig):
+    """The keys of any autoregressive part: its decoder layers, and what it uses of its target.
 
     Attributes:
         num_hidden_layers: Decoder layers.
+    """
+
+    num_hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
+
+
+class AutoregressiveConfig(LayersConfig):
+    """The keys of layers with weights of their own, in a drafter's section of config.json. The defaults are FastMTP's.
+
+    Attributes:
         normed: Whether the norms around the layers exist (FastMTP). Without them, as in EAGLE and Gumiho, there is no
             norm in front of the projection, of the first layer or at the end, and the projection has a bias.
     """
 
-    num_hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
     normed: bool = True
 
 

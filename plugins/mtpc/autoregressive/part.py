@@ -56,6 +56,16 @@ class TargetInterface:
         return None
 
     @property
+    def drafts(self) -> bool:
+        """Whether it drafts tokens. Otherwise it makes one pass, whose output is the state for the parallel part."""
+        return True
+
+    @property
+    def needs_layers(self) -> int | None:
+        """L, the number of layers that the target must have; None: any."""
+        return None
+
+    @property
     def cache(self) -> Cache:
         """Where its keys and values are."""
         return "pages"
@@ -109,7 +119,7 @@ class DrafterTokens(nn.Module):
 
 
 class AutoregressivePart(nn.Module, ABC):
-    """Layers with attention that are applied once for each draft token.
+    """Layers with attention that are applied once for each draft token, or once for the draft of the parallel part.
 
     The caller keeps the KV cache: each `forward` appends its T positions.
 
@@ -119,6 +129,11 @@ class AutoregressivePart(nn.Module, ABC):
     """
 
     own: DrafterTokens | None
+
+    @property
+    def adapter_names(self) -> dict[str, str]:
+        """Names in peft's files, by those in this module, of the adapters of the target's layers; empty without any."""
+        return {}
 
     @abstractmethod
     def inputs(self, embeddings: Tensor, previous: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from mtpc.autoregressive.config import SHARED_KEYS, AutoregressiveConfig
+from mtpc.autoregressive.config import SHARED_KEYS, AutoregressiveConfig, LayersConfig
+from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.files.config_json import FORMAT_VERSION, read_section
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ class DrafterConfig(Protocol):
         """Vocabulary size V of the target."""
 
     @property
-    def autoregressive(self) -> AutoregressiveConfig | None:
+    def autoregressive(self) -> LayersConfig | None:
         """The layers of the autoregressive part; None: there is none."""
 
     @property
     def draft_steps(self) -> int | None:
-        """s, draft tokens of the autoregressive part. 0 without one; None: as many as are requested."""
+        """s, draft tokens of the autoregressive part. 0 where it drafts none; None: as many as are requested."""
 
     @property
     def num_drafts(self) -> int:
@@ -153,6 +154,11 @@ class DraftMethod(ABC):
         """
         if config.autoregressive is None:
             return None
+        if isinstance(config.autoregressive, LoRALayersConfig):
+            from mtpc.autoregressive.adapted_layers import AdaptedLayers
+
+            return AdaptedLayers(config.autoregressive)
+        assert isinstance(config.autoregressive, AutoregressiveConfig)  # the only other kind of layers
         from mtpc.autoregressive.layer import DraftLayers
 
         return DraftLayers(config.autoregressive)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
+from mtpc.autoregressive.adapter_files import read_adapters, write_adapters
+from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.draft import MAX_DRAFTS
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.errors import MTPCError
@@ -81,11 +83,15 @@ class Drafter(nn.Module):
         """
         config, autoregressive, parallel = self.config, self.autoregressive is not None, self.parallel
         steps, owns = config.draft_steps, config.own_drafts > 0
+        drafts = config.autoregressive is not None and config.autoregressive.drafts
         behind = 0 if steps is None or parallel is None else config.max_drafts - steps
         rules = {
             "has no part that drafts": not autoregressive and parallel is None and not self.method.reads_text,
             "has draft steps, but no autoregressive part": not autoregressive and steps != 0,
-            "has an autoregressive part, which must draft at least one token": autoregressive and steps == 0,
+            "has an autoregressive part, which must draft at least one token": drafts and steps == 0,
+            "has an autoregressive part that drafts nothing, so it must have no draft steps and a parallel part": (
+                autoregressive and not drafts and (steps != 0 or parallel is None)
+            ),
             "has a parallel part that needs an autoregressive part before it": (
                 not autoregressive and parallel is not None and parallel.reads_autoregressive
             ),
@@ -110,15 +116,31 @@ class Drafter(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the weights by their names in ``model.safetensors``."""
-        return {self.method.tensor_name(name): tensor for name, tensor in self.state_dict().items()}
+        adapters = self._adapter_names
+        state = self.state_dict().items()
+        return {self.method.tensor_name(name): tensor for name, tensor in state if name not in adapters}
+
+    def adapters(self) -> dict[str, Tensor]:
+        """Return the adapters of the target's layers by their names in peft's file; empty without any."""
+        state = self.state_dict()
+        return {peft: state[name] for name, peft in self._adapter_names.items()}
+
+    @property
+    def _adapter_names(self) -> dict[str, str]:
+        """Names in peft's file by those in this module."""
+        if self.autoregressive is None:
+            return {}
+        return {f"autoregressive.{name}": peft for name, peft in self.autoregressive.adapter_names.items()}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Load weights by their names in ``model.safetensors``.
 
         Args:
-            tensors: Exactly the tensors of `tensors`, no more and no fewer.
+            tensors: Exactly the tensors of `tensors` and `adapters`, no more and no fewer.
         """
-        self.load_state_dict({name: tensors[self.method.tensor_name(name)] for name in self.state_dict()})
+        adapters = self._adapter_names
+        names = {name: adapters.get(name) or self.method.tensor_name(name) for name in self.state_dict()}
+        self.load_state_dict({name: tensors[stored] for name, stored in names.items()})
 
 
 def split_drafts(config: DrafterConfig, num_drafts: int) -> tuple[int, int]:
@@ -187,6 +209,11 @@ def check_state(folder: Path, config: DrafterConfig, target: Target) -> None:
             f"{folder} reads the state below layer {below} of its target, but this target has layers 0 to "
             f"{target.layers - 1}."
         )
+    needed = None if config.autoregressive is None else config.autoregressive.needs_layers
+    if needed is not None and target.layers not in (None, needed):
+        raise MTPCError(
+            f"{folder} adapts the last layers of a target with {needed} layers, but this target has {target.layers}."
+        )
 
 
 def drafts_through_target_head(method: DraftMethod, config: DrafterConfig) -> bool:
@@ -196,7 +223,7 @@ def drafts_through_target_head(method: DraftMethod, config: DrafterConfig) -> bo
         method: The draft method.
         config: Of the drafter.
     """
-    if config.autoregressive is not None:
+    if config.autoregressive is not None and config.autoregressive.drafts:
         return config.autoregressive.own_vocabulary is None
     with torch.device("meta"):
         parallel = method.parallel(config)
@@ -219,7 +246,7 @@ def draft_vocabularies(
         The draft vocabularies; None where the drafter scores every token that its head has.
 
     Raises:
-        MTPCError: For settings of an autoregressive part with its own output head, and see `open_vocabularies`.
+        MTPCError: For settings of a drafter with an autoregressive part and its own output head, and see `open_vocabularies`.
     """
     if drafts_through_target_head(method, config):
         return open_vocabularies(values, folder, config.vocab_size, tokenizer)
@@ -274,6 +301,8 @@ def load_drafter(
         check_state(folder, config, target)
     planned = Drafter.planned(method, config, str(folder / "config.json"))
     tensors = read_weights(folder, planned.tensors())
+    if isinstance(config.autoregressive, LoRALayersConfig):
+        tensors |= read_adapters(folder, config.autoregressive, planned.adapters())
     drafter = Drafter(method, config)
     drafter.load_tensors(tensors)
     if drafter.autoregressive is not None and drafter.autoregressive.own is not None:
@@ -292,3 +321,5 @@ def save_drafter(folder: Path, drafter: Drafter, facts: dict[str, Any]) -> None:
         facts: Written to provenance.json.
     """
     write_directory(folder, drafter.method.to_json(drafter.config), drafter.tensors(), facts)
+    if isinstance(drafter.config.autoregressive, LoRALayersConfig):
+        write_adapters(folder, drafter.config.autoregressive, drafter.adapters())

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, model_validator
 
-from mtpc.methods.contract import DraftMethod, ParallelOnly
+from mtpc.autoregressive.lora import LoRALayersConfig
+from mtpc.methods.contract import DraftMethod
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
 from mtpc.parallel.markov_part import MarkovPart
@@ -16,14 +17,17 @@ if TYPE_CHECKING:
     from mtpc.methods.drafter import Drafter
 
 
-class MTPCConfig(ParallelOnly, CircuitConfig):
+class MTPCConfig(CircuitConfig):
     """The keys of an MTPC drafter, in addition to those of a `CircuitConfig`.
 
     Attributes:
         markov_rank: r of a Markov head, a bias by the previous token (see `MarkovPart`). 0: a circuit.
+        lora: The target's last layers with adapters, whose output the circuit reads (MTPC paper, section 4.4); None:
+            the circuit reads the target's own last state.
     """
 
     markov_rank: Annotated[int, Field(ge=0, le=1 << 12)] = 0
+    lora: LoRALayersConfig | None = None
 
     @model_validator(mode="after")
     def _fits_a_markov_head(self) -> Self:
@@ -31,6 +35,29 @@ class MTPCConfig(ParallelOnly, CircuitConfig):
         if self.markov_rank and not fits:
             raise ValueError("markov_rank needs the circuit ff, leaves target and token_input")
         return self
+
+    @model_validator(mode="after")
+    def _is_of_one_target(self) -> Self:
+        if self.lora is not None:
+            for name in ("hidden_size", "vocab_size"):
+                if getattr(self.lora, name) != getattr(self, name):
+                    raise ValueError(f"lora.{name} must be {name}, {getattr(self, name)}")
+        return self
+
+    @property
+    def autoregressive(self) -> LoRALayersConfig | None:
+        """The adapted layers, which draft nothing."""
+        return self.lora
+
+    @property
+    def draft_steps(self) -> int:
+        """There are no autoregressive draft steps."""
+        return 0
+
+    @property
+    def own_drafts(self) -> int:
+        """No draft token needs prompt lookup."""
+        return self.num_drafts
 
     @property
     def max_drafts(self) -> int:
@@ -74,4 +101,13 @@ class MTPC(DraftMethod):
             "target's next token": token if config.token_input else "evidence of the circuit",
             "rank R": str(config.rank),
             "leaves": "the target's output head" if is_targets else config.leaves,
+            **lora_facts(config.lora),
         }
+
+
+def lora_facts(lora: LoRALayersConfig | None) -> dict[str, str]:
+    """Return the fact for `mtpc inspect` about adapted layers; empty without any."""
+    if lora is None:
+        return {}
+    numbers = f"{lora.num_hidden_layers} of {lora.target_layers}"
+    return {"LoRA": f"last {numbers} layers of the target, rank {lora.rank}, on {', '.join(lora.modules)}"}

@@ -32,6 +32,7 @@ class ReferenceDrafter:
     Args:
         drafter: The drafter.
         head: The target's embedding and output head. Only an autoregressive part reads them, unless it has its own.
+            Adapted layers must be bound to the target (`AdaptedLayers.bind`).
     """
 
     def __init__(self, drafter: Drafter, head: SharedHead) -> None:
@@ -71,7 +72,7 @@ class ReferenceDrafter:
             context, draft, copying = self._autoregressive(
                 hidden, following, context, autoregressive, temperature, noise, copying
             )
-            drafts.append(draft)
+            drafts += [draft] * bool(autoregressive)
         if parallel:
             assert self.drafter.parallel is not None  # part of the contract: K is no more than the drafter can draft
             rest = None if noise is None else noise[:, autoregressive:]
@@ -114,6 +115,11 @@ class ReferenceDrafter:
             context = self._with_head_inputs(DraftContext.of_target(hidden[:, -1], following[:, -1]))
             return self.drafter.parallel.draft_tree(context, temperature, size, max_children, depth=depth)
         context = DraftContext.of_target(hidden[:, -1], following[:, -1])
+        if not self._drafts:
+            assert self.drafter.parallel is not None  # part of the contract
+            context, _, _ = self._autoregressive(hidden, following, context, 0, None, None, None)
+            context = self._with_head_inputs(context)
+            return self.drafter.parallel.draft_tree(context, temperature, size, max_children, depth=depth)
         self.length += hidden.shape[1]
 
         def step(states: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
@@ -127,6 +133,12 @@ class ReferenceDrafter:
         self.cache.reorder_cache(torch.arange(0, rows, rows // len(first), device=first.device))
         truncate_cache(self.cache, self.length)
         return growth.tree(size)
+
+    @property
+    def _drafts(self) -> bool:
+        """Whether the autoregressive part drafts, instead of computing the state for the parallel part."""
+        config = self.drafter.config.autoregressive
+        return config is None or config.drafts
 
     def _mode(self, temperature: Tensor | None) -> Mode:
         """Return the mode of a batch."""
@@ -148,7 +160,10 @@ class ReferenceDrafter:
         """Run the draft steps; return the context after them, their draft and prompt lookup's state."""
         self.length += hidden.shape[1]
         state = self._step(hidden, following)[:, -1:]
-        states, tokens, probs, confidences = [context.states], [context.tokens], [], []
+        # Layers that draft nothing take the place of the target's last ones.
+        states, tokens = [context.states if self._drafts else state], [context.tokens]
+        probs: list[Tensor] = []
+        confidences: list[Tensor] = []
         for step in range(steps):
             if step:
                 state = self._step(state, tokens[-1])

@@ -125,7 +125,7 @@ def test_the_methods_here_fit() -> None:
 
 def test_the_state_that_is_read_must_be_between_layers_of_the_target(tmp_path: Path) -> None:
     for below, count, fits in ((None, 2, True), (1, 2, True), (2, 2, False), (0, 2, False), (2, None, True)):
-        autoregressive = None if below is None else SimpleNamespace(state_below=below)
+        autoregressive = None if below is None else SimpleNamespace(state_below=below, needs_layers=None)
         config: Any = SimpleNamespace(autoregressive=autoregressive)
         refusal = nullcontext() if fits else pytest.raises(MTPCError, match=f"below layer {below} of its target")
         with refusal:
