@@ -14,8 +14,10 @@ from vllm.model_executor.models.qwen2 import Qwen2DecoderLayer
 from vllm.model_executor.models.qwen3 import Qwen3DecoderLayer
 from vllm.model_executor.models.utils import WeightsMapper
 
-from mtpc.autoregressive.config import AutoregressiveConfig
+from mtpc.autoregressive.config import AutoregressiveConfig, LayersConfig
+from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.autoregressive.part import DrafterTokens
+from vllm_mtpc.adapted_layers import VLLMAdaptedLayers
 
 STACKED = WeightsMapper(
     orig_to_new_stacked={  # vLLM fuses these matrices
@@ -98,3 +100,17 @@ class VLLMDraftLayers(nn.Module):
             z, residual = block(positions, z, residual)
         out: Tensor = self.final_layernorm(z, residual)[0] if self.normed else z + residual
         return out
+
+
+def draft_layers(vllm_config: Any, autoregressive: LayersConfig, prefix: str) -> VLLMDraftLayers | VLLMAdaptedLayers:
+    """Return the untrained layers of an autoregressive part.
+
+    Args:
+        vllm_config: vLLM's ``VllmConfig``.
+        autoregressive: The part's configuration.
+        prefix: Name of the module.
+    """
+    if isinstance(autoregressive, LoRALayersConfig):
+        return VLLMAdaptedLayers(vllm_config=vllm_config, lora=autoregressive, prefix=prefix)
+    assert isinstance(autoregressive, AutoregressiveConfig)  # the only other kind of layers
+    return VLLMDraftLayers(vllm_config=vllm_config, autoregressive=autoregressive, prefix=prefix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
@@ -23,12 +23,16 @@ from mtpc.target_head.draft_logits import DraftHead, DraftLogits
 from mtpc.target_head.drafter_head import DrafterHeadLogits
 from mtpc.target_head.shard import head_shard
 from mtpc.target_head.union import UnionLogits
+from vllm_mtpc.adapted_layers import VLLMAdaptedLayers
 from vllm_mtpc.additional_config import uses_prompt_lookup, vocabulary_values
 from vllm_mtpc.dispatch import folder_of
-from vllm_mtpc.draft_layers import STACKED, VLLMDraftLayers
+from vllm_mtpc.draft_layers import STACKED, VLLMDraftLayers, draft_layers
 from vllm_mtpc.ranks import head_ranks
 from vllm_mtpc.settings import target_of
 from vllm_mtpc.whole_logits import WholeLogits
+
+if TYPE_CHECKING:
+    from mtpc.autoregressive.adapted_layers import AdaptedLayers
 
 logger = logging.getLogger(f"vllm.{__name__}")
 LARGE_BYTES = 1 << 30  # draft distributions of this size are worth a warning
@@ -37,9 +41,8 @@ LARGE_BYTES = 1 << 30  # draft distributions of this size are worth a warning
 class DrafterForCausalLM(nn.Module):
     """Both parts of a drafter, each only if K draft tokens need it.
 
-    Protocol: vLLM builds the module, calls `load_weights` and assigns the target's embedding and output head.  Without
-    an autoregressive part the proposer or speculator calls `share_target` instead.  Then it calls `gather_rows` and
-    `announce`.
+    Protocol: vLLM builds the module, calls `load_weights` and, with an autoregressive part, assigns the target's embedding
+    and output head.  Then the proposer or speculator calls `share_target`, `gather_rows` and `announce`.
 
     Attributes:
         lm_head: The target's output head, where the drafter reads it.
@@ -69,14 +72,12 @@ class DrafterForCausalLM(nn.Module):
             drafts = min(drafts, self.drafter.num_drafts)
         self.parallel = method.parallel(self.drafter) if self.split(drafts)[1] else None
         self.num_drafts = drafts
-        self.model: VLLMDraftLayers | None = None
+        self.model: VLLMDraftLayers | VLLMAdaptedLayers | None = None
         self.vocabularies = None
         self.draft_logits: DraftLogits | None = None
         if self.drafter.autoregressive is not None:
             name = f"{prefix}.model" if prefix else "model"
-            self.model = VLLMDraftLayers(
-                vllm_config=vllm_config, autoregressive=self.drafter.autoregressive, prefix=name
-            )
+            self.model = draft_layers(vllm_config, self.drafter.autoregressive, name)
             if self.drafter.autoregressive.has_own_embedding:
                 self.has_own_embed_tokens = True  # vLLM then does not replace it
         if self.model is not None or self.reads_head:
@@ -121,6 +122,9 @@ class DrafterForCausalLM(nn.Module):
                 self.parallel = self.parallel.to(device=placed.device, dtype=placed.dtype)
             loaded |= {f"parallel.{name}" for name in self.parallel.state_dict()}
         if drafter.autoregressive is not None:
+            if isinstance(self.model, VLLMAdaptedLayers):
+                self.model.load(cast("AdaptedLayers", drafter.autoregressive))
+                return loaded | {name for name, _ in self.named_parameters()}
             assert self.model is not None
             own = drafter.autoregressive.own
             if self.model.own is not None and own is not None:
@@ -132,15 +136,20 @@ class DrafterForCausalLM(nn.Module):
         return loaded
 
     def share_target(self, target: nn.Module) -> None:
-        """Take the target's embedding and output head, where the drafter reads them without an autoregressive part.
+        """Take what the drafter reads of the target, where vLLM does not assign it.
+
+        These are the layers that an autoregressive part adapts.  Without an autoregressive part they are the embedding
+        and the output head.
 
         Args:
             target: vLLM's model of the target.
 
         Raises:
-            MTPCError: The model has none.
+            MTPCError: The model has none, and see `VLLMAdaptedLayers.share`.
         """
-        if not self.reads_head:
+        if isinstance(self.model, VLLMAdaptedLayers):
+            self.model.share(target)
+        if self.model is not None or not self.reads_head:
             return
         model: Any = target
         if hasattr(model, "get_language_model"):

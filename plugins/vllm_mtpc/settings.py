@@ -9,7 +9,7 @@ from typing import Any
 
 from vllm import envs
 
-from mtpc.autoregressive.config import AutoregressiveConfig
+from mtpc.autoregressive.config import LayersConfig
 from mtpc.errors import MTPCError
 from mtpc.files.hub import CONFIG, is_hub_id, local_folder
 from mtpc.files.json_file import is_folder
@@ -174,9 +174,7 @@ def _check_parallel_only(folder: Path, settings: dict[str, Any]) -> dict[str, An
     return {RANKS: 1}
 
 
-def _check_autoregressive(
-    folder: Path, autoregressive: AutoregressiveConfig, settings: dict[str, Any], ranks: int
-) -> None:
+def _check_autoregressive(folder: Path, autoregressive: LayersConfig, settings: dict[str, Any], ranks: int) -> None:
     """Check the settings of a drafter with an autoregressive part, which is sharded over the target's ranks."""
     heads = autoregressive.num_attention_heads
     if autoregressive.layer == "qwen2" and autoregressive.head_dim * heads != autoregressive.hidden_size:

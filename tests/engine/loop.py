@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
@@ -144,6 +145,8 @@ class Loop:
         self.kinds: Counter[tuple[int, int]] = Counter()
         self.target, self.folders = FrozenTarget(target), (target, drafter)
         self.drafter = load_drafter(drafter)
+        if isinstance(self.drafter.autoregressive, AdaptedLayers):
+            self.drafter.autoregressive.bind(self.target.model)
         self.head = self.drafter.head(SharedHead.of(self.target.model))
         self.vocabularies = vocabularies
         self.used: Counter[int] = Counter()

@@ -31,6 +31,7 @@ from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
+from tests.support.random_lora import make_lora
 from tests.support.random_medusa import make_medusa
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import (
@@ -160,6 +161,19 @@ def between(folder: Path) -> Case:
     return Case(Models(target, make_between(folder / "drafter", target), 4), target, WHOLE, schedule(4, 2))
 
 
+def lora(folder: Path) -> Case:
+    """A circuit behind the target's last two of three layers with adapters."""
+    target = make_target(folder / "target", seed=3, layers=3)
+    return Case(Models(target, make_lora(folder / "drafter", target, layers=2), 5), target, WHOLE, schedule(5, 3))
+
+
+def lora_qwen3(folder: Path) -> Case:
+    """Another type of layers, and prompt lookup, which makes drafts longer than the circuit's."""
+    target = make_qwen3(folder / "target")
+    models = Models(target, make_lora(folder / "drafter", target, "btree"), 9)
+    return Case(models, target, {"copy": True, "step_cost": CHEAP})
+
+
 def subset(folder: Path) -> Case:
     """Layers and heads behind them with an embedding and an output head of their own, of half of the tokens."""
     target = make_target(folder / "target", seed=3)
@@ -207,6 +221,8 @@ CASES = {
     "hybrid, copying": copying,
     "copying": copying_alone,
     "between": between,
+    "mtpc, LoRA": lora,
+    "mtpc, LoRA, copying": lora_qwen3,
     "subset": subset,
     "echo": echo,
     "pair, tli": lambda folder: pair(folder, "tli"),

@@ -28,6 +28,7 @@ from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
+from tests.support.random_lora import make_lora
 from tests.support.random_medusa import make_medusa
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import (
@@ -166,6 +167,12 @@ def between(folder: Path) -> Case:
     return Case(Models(target, make_between(folder / "drafter", target), 4), target, 12, 200)
 
 
+def lora(folder: Path) -> Case:
+    """A circuit behind the target's last two of three layers with adapters."""
+    target = make_target(folder / "target", layers=3)
+    return Case(Models(target, make_lora(folder / "drafter", target, layers=2), 4), target, 12, 200)
+
+
 def subset(folder: Path) -> Case:
     """Layers and heads behind them with an embedding and an output head of their own, of half of the tokens."""
     target = make_target(folder / "target")
@@ -189,6 +196,7 @@ CASES = {
     "hybrid, copying": hybrid,
     "copying": copying_alone,
     "between": between,
+    "mtpc, LoRA": lora,
     "subset": subset,
 }
 

@@ -12,6 +12,7 @@ from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset
+from tests.support.random_lora import make_lora
 from tests.support.random_models import make_drafter, make_target, make_target_leaves
 
 VOCABULARY, SIZE = 258, 120  # tokens of the target, and of each draft vocabulary
@@ -51,6 +52,7 @@ METHODS: dict[str, Callable[[Path], Made]] = {
     "between": lambda folder: whole(folder, make_between, 4),
     "subset": lambda folder: whole(folder, make_subset, 5),
     "mtpc through the head": lambda folder: by_language(folder, make_target_leaves, 5),
+    "mtpc lora": lambda folder: whole(folder, make_lora, 5),
     "mtpc ff": partial(window, circuit="ff"),
     "mtpc cp": partial(window, circuit="cp"),
     "mtpc hmm": partial(window, circuit="hmm"),

@@ -246,7 +246,7 @@ def draft_vocabularies(
         The draft vocabularies; None where the drafter scores every token that its head has.
 
     Raises:
-        MTPCError: For settings of a drafter with an autoregressive part and its own output head, and see `open_vocabularies`.
+        MTPCError: For settings of an autoregressive part with its own output head, and see `open_vocabularies`.
     """
     if drafts_through_target_head(method, config):
         return open_vocabularies(values, folder, config.vocab_size, tokenizer)

@@ -40,6 +40,8 @@ class Proposer(BaseProposer):
     Attributes:
         autoregressive: Whether there is an autoregressive part.  Without one there is no attention layer, and vLLM's
             draft loop does not run.
+        drafts_nothing: Whether the autoregressive part only computes the state for the parallel part.  vLLM's loop then
+            makes one draft step, whose token is not used.
         parallel: The parallel part; None if it drafts no token.
         draft_single: `ParallelPart.draft` for batch size 1.
         drafter_tokens: Maximum number of draft tokens of both parts; further ones come from prompt lookup.
@@ -69,6 +71,7 @@ class Proposer(BaseProposer):
             self.reads_last_state = False
             runner.use_aux_hidden_state_outputs = True
         self.autoregressive = drafter.autoregressive is not None
+        self.drafts_nothing = drafter.autoregressive is not None and not drafter.autoregressive.drafts
         self.is_data_parallel = vllm_config.parallel_config.data_parallel_size > 1
         self.vocabularies: V1RequestVocabularies | None = None
         self.lengths: BatchLengths | None = None
@@ -104,13 +107,14 @@ class Proposer(BaseProposer):
             super().load_model(target_model, *others, **named)
         else:
             self.model = self._get_model()
-            self.model.share_target(target_model)
             self.supports_mm_inputs = False
             self._draft_attn_layer_names: set[str] = set()
+        self.model.share_target(target_model)
         self.model.gather_rows(static=False)
         self.vocabularies = V1RequestVocabularies.of(self.model.vocabularies, self.device, self.counts_metrics)
         # vLLM's loop makes only these tokens; ranks without requests join its steps in `dummy_run`.
-        self.num_speculative_tokens, self.parallel_drafts = self.model.split(self.drafter_tokens)
+        autoregressive, self.parallel_drafts = self.model.split(self.drafter_tokens)
+        self.num_speculative_tokens = autoregressive + self.drafts_nothing
         self.parallel: Any = self.model.parallel if self.drafter_tokens else None
         self.draft_single: Any = None if self.parallel is None else self._compiled(self.parallel)
         if self.is_first_rank:
@@ -189,10 +193,12 @@ class Proposer(BaseProposer):
         if self.lengths is None or not self.lengths.is_timed:
             return
 
+        drafted, _ = self.model.split(self.drafter_tokens)
+
         def draft(requests: int, mode: Mode = "greedy") -> None:
             if self.autoregressive:
                 super(Proposer, self).dummy_run(requests)
-                draft_repeatedly(self.model, self.hidden_states[:requests], self.num_speculative_tokens, mode)
+                draft_repeatedly(self.model, self.hidden_states[:requests], drafted, mode)
             if self.parallel is not None and self.parallel_drafts:
                 self._dummy_parallel(requests, mode)
 
@@ -274,7 +280,7 @@ class Proposer(BaseProposer):
             )
             if self.autoregressive:  # even without draft tokens: it must write keys and values for later steps
                 super().propose(
-                    num_speculative_tokens=step.autoregressive,
+                    num_speculative_tokens=step.autoregressive + self.drafts_nothing,
                     target_token_ids=target_token_ids,
                     target_positions=target_positions,
                     target_hidden_states=states,
@@ -285,7 +291,7 @@ class Proposer(BaseProposer):
                     num_rejected_tokens_gpu=num_rejected_tokens_gpu,
                     **named,
                 )
-                if not step.autoregressive:
+                if not step.autoregressive and not self.drafts_nothing:
                     self.clock.lap("draft step 1")
             draft = step.drafts(self._draft_parallel(step) if step.parallel else None)
             if step.parallel:
@@ -316,6 +322,10 @@ class Proposer(BaseProposer):
 
     def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, None]:
         """Draft the autoregressive part's next token, int64 [B], from states [B, d]; vLLM's loop calls it."""
+        if self.drafts_nothing:
+            tokens = self.step.replace_state(of_first_rank(hidden_states))
+            self.clock.lap("draft step 1")
+            return tokens, None
         tokens = self.step.draft_next(self.model, of_first_rank(hidden_states))
         self.clock.lap(f"draft step {len(self.step.tokens) - 1}")
         return tokens, None

@@ -19,8 +19,9 @@ from vllm_mtpc.v1.noise import draft_noise
 class V1DraftStep:
     """Draft of B requests in one decoding step.
 
-    Protocol: the proposer creates it by `begin`; `draft_next` adds each token of the autoregressive part; `context` and
-    `parallel_noise` are the input of the parallel part; `drafts` joins both.
+    Protocol: the proposer creates it by `begin`; `draft_next` adds each token of the autoregressive part, or
+    `replace_state` its state where it drafts none; `context` and `parallel_noise` are the input of the parallel part;
+    `drafts` joins both.
 
     Attributes:
         states: The target's state of each request's last accepted token, [B, d]; then the state of each draft step, if
@@ -121,6 +122,18 @@ class V1DraftStep:
         if self.parallel:
             self.states.append(states.clone())
         return tokens
+
+    def replace_state(self, states: Tensor) -> Tensor:
+        """Condition the parallel part on the state of layers that draft nothing, instead of the target's.
+
+        Args:
+            states: States of the layers, [B, d]; a later step may overwrite them.
+
+        Returns:
+            Tokens for vLLM's loop, which are not used, int64 [B].
+        """
+        self.states = [states.clone()]
+        return self.tokens[0]
 
     def _draft_mixed(self, model: Any, states: Tensor, uniforms: Tensor | None, copying: Copying) -> Tensor:
         """Draft from the mixture of the autoregressive part and prompt lookup."""

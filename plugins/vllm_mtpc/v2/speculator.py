@@ -50,6 +50,7 @@ class Speculator(MixingSpeculator, EagleSpeculator):
 
     Attributes:
         autoregressive: Whether there is an autoregressive part.
+        drafts_nothing: Whether the autoregressive part only computes the state for the parallel part.
         autoregressive_drafts: Draft tokens of the autoregressive part.
         parallel_drafts: Draft tokens of the parallel part.
         slot_logits: Logits of the draft distributions by request slot, float32 [slots + 1, K, V].  Padded rows write to
@@ -83,6 +84,7 @@ class Speculator(MixingSpeculator, EagleSpeculator):
         super().__init__(plain, device)
         self.vllm_config, self.speculative_config, self.req_states = vllm_config, settings, req_states
         self.autoregressive = drafter.autoregressive is not None
+        self.drafts_nothing = drafter.autoregressive is not None and not drafter.autoregressive.drafts
         self.reads_last_state = drafter.autoregressive is None or drafter.autoregressive.state_below is None
         rows = self.max_num_reqs
         rank = get_tensor_model_parallel_rank()
@@ -130,10 +132,11 @@ class Speculator(MixingSpeculator, EagleSpeculator):
             config = self.speculative_config.apply_draft_overrides(self.vllm_config)
             load = get_draft_load_config(config)
             model = get_model(vllm_config=config, model_config=self.draft_model_config, load_config=load)
-            model.share_target(target_model)
+        model.share_target(target_model)
         model.gather_rows(static=True)
         # A parallel part drafts from the union vocabulary, whatever the language.
-        if self.autoregressive and model.vocabularies is not None and model.vocabularies.detector is not None:
+        detects = model.vocabularies is not None and model.vocabularies.detector is not None
+        if self.autoregressive and not self.drafts_nothing and detects:
             self.languages = DeviceLanguages(model.vocabularies, self, self.req_states, self.counts_metrics)
         if self.is_first_rank:
             kept = 0 if self.draft_logits is None else self.draft_logits.nbytes
@@ -319,6 +322,11 @@ class Speculator(MixingSpeculator, EagleSpeculator):
             Tokens, int64 [B].
         """
         hidden_states = of_first_rank(hidden_states)
+        if self.drafts_nothing:  # its state takes the place of the target's, and vLLM discards the token
+            rows = len(hidden_states)
+            if self.parallel_drafts:
+                self.states[:rows, 0] = hidden_states.to(self.dtype)
+            return self.draft_tokens[:rows, 0].clone()
         tokens = super().sample_draft(hidden_states, *arguments, **named)
         if self.parallel_drafts:
             rows, index = len(hidden_states), self.current_draft_step[None] + 1

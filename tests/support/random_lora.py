@@ -1,0 +1,58 @@
+"""Untrained circuits behind the target's last layers with LoRA adapters, for the random targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from mtpc.autoregressive.adapted_layers import AdaptedLayers
+from mtpc.autoregressive.config import layer_of
+from mtpc.autoregressive.lora import ADAPTED_MODULES, LoRALayersConfig
+from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.methods.mtpc import MTPC, MTPCConfig
+from mtpc.parallel.circuit_part import CircuitPart
+
+NOISE = (
+    0.15  # of an adapter's product, to a weight's deviation: its state is another, and drafts are now and then right
+)
+
+
+def make_lora(
+    folder: Path,
+    target: Path,
+    circuit: str = "hmm",
+    layers: int = 1,
+    modules: tuple[str, ...] = ADAPTED_MODULES,
+    trunk_size: int = 0,
+) -> Path:
+    """A drafter of up to five drafts whose adapters matter."""
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    keys = {"num_hidden_layers": layers, "target_layers": model.config.num_hidden_layers, "modules": list(modules)}
+    lora = LoRALayersConfig.model_validate({**layer_of(model.config), **keys, "rank": 4, "alpha": 8.0})
+    config = MTPCConfig(
+        circuit=circuit,
+        window=6,
+        rank=1 if circuit == "ff" else 3,
+        hidden_size=model.config.hidden_size,
+        vocab_size=model.config.vocab_size,
+        leaves="table",
+        sum_features=0,
+        trunk_size=trunk_size,
+        lora=lora,
+    )
+    drafter = Drafter(MTPC(), config)
+    assert isinstance(drafter.parallel, CircuitPart)
+    assert isinstance(drafter.autoregressive, AdaptedLayers)
+    unembedding = model.get_output_embeddings().weight.detach()
+    drafter.parallel.head.initialize(unembedding)
+    with torch.no_grad():
+        for name, weight in drafter.autoregressive.named_parameters():
+            if "lora_B" in name:  # A has variance 1 / (3 inputs), as peft makes it
+                weight.normal_(0, NOISE)
+        for weight in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head, and noise
+            weight.copy_(unembedding + unembedding.std() * torch.randn_like(weight) / 2)
+    save_drafter(folder, drafter, {"purpose": "tests"})
+    return folder
