@@ -5,7 +5,8 @@ adaptive draft lengths or prompt lookup it is sampled later, see `sglang_mtpc.fi
 autoregressive part come from SGLang's draft loop.
 
 With a parallel part, a request carries the target's state and the draft layers' state between steps, as one tensor
-[B, 2 d].  The parallel part also reads the states of the loop's passes.
+[B, 2 d].  The parallel part also reads the states of the loop's passes.  Where the layers draft nothing, there is no
+loop: the parallel part drafts from the layers' state, [B, d].
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from sglang_mtpc import eagle_tree, served, verify
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy, Whole
 from sglang_mtpc.draft_lengths import WorkerLengths
 from sglang_mtpc.draft_limits import keep_limits
-from sglang_mtpc.draft_strategies import AutoregressiveChain, AutoregressiveTree, LoopOutput, TwoPartChain, TwoPartTree
+from sglang_mtpc.draft_strategies import (
+    AutoregressiveChain,
+    AutoregressiveTree,
+    LoopOutput,
+    ParallelDrafts,
+    TwoPartChain,
+    TwoPartTree,
+)
 from sglang_mtpc.drafting import Drafting
 from sglang_mtpc.eagle_worker import EagleWorker, override_sizes
 from sglang_mtpc.metrics import DraftMetrics, metrics_enabled
@@ -60,8 +68,9 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         self.lengths = WorkerLengths.of_served(device)
         self.shape = served.shape()
         self.metrics = DraftMetrics.of_served(self.clock, self.vocabularies, self.shape.depth)
-        # SGLang prepares its draft loop for this number of steps: those of the autoregressive part.
-        self.speculative_num_steps, rest = split_drafts(served.config(), served.drafter_shape().depth)
+        self.draft_steps, rest = split_drafts(served.config(), served.drafter_shape().depth)
+        # SGLang prepares its draft loop for these steps; layers that draft nothing make the first pass as well.
+        self.speculative_num_steps = max(1, self.draft_steps)
         self.parallel = self._parallel_drafter(rest) if rest else None
         self.strategy = self._strategy()
 
@@ -69,7 +78,13 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         """Return the parallel part that drafts ``depth`` tokens after the autoregressive part."""
         part = served.load_parallel_part(self.target_worker.model_config, torch.device(self.device)).shortened(depth)
         with_head_inputs = self.draft_runner.model.with_head_inputs if part.reads_head else None
-        return Drafting(part, DraftShape(depth, 1, depth), self._mixes_prompt_lookup, with_head_inputs)
+        shape = DraftShape(depth, 1, depth) if self.draft_steps else served.drafter_shape()
+        return Drafting(part, shape, self._mixes_prompt_lookup, with_head_inputs)
+
+    @property
+    def _keeps_target_states(self) -> bool:
+        """Whether requests carry the target's states besides those of layers that draft before the parallel part."""
+        return self.parallel is not None and self.draft_steps > 0
 
     @property
     def _mixes_prompt_lookup(self) -> bool:
@@ -83,6 +98,13 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         vocab_size = self.target_worker.model_config.vocab_size
         if parallel is None and lengths is None and not self.shape.borrowed:
             return None
+        if not self.draft_steps and parallel is not None:
+            whole = ParallelDrafts(parallel, lap)
+            if lengths is None:
+                return whole
+            if self.shape.children > 1:
+                return AdaptiveTree(lengths, whole, lap, vocab_size)
+            return AdaptiveChain(lengths, whole.mixed, lap, vocab_size)
         if self.shape.children > 1:
             tree: Whole
             if parallel is None:
@@ -117,18 +139,17 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         model.share(self.target_worker.model_runner.model, self.vocabularies, numbers)
         model.first_candidates = self.shape.children
         on_cpu = torch.device(self.device).type == "cpu"
-        model.defers_first_logits = on_cpu and (
-            self._mixes_prompt_lookup or (self.lengths is not None and self.parallel is not None)
+        model.defers_first_logits = not self.draft_steps or (
+            on_cpu and (self._mixes_prompt_lookup or (self.lengths is not None and self.parallel is not None))
         )
-        served.announce(model.output.draft_logits, self.speculative_num_steps)
+        served.announce(model.output.draft_logits, self.draft_steps)
 
     def init_cuda_graphs(self, *args: Any, **options: Any) -> None:
         """Capture SGLang's CUDA graphs and those of the parallel part, and time decoding steps on a CPU."""
         super().init_cuda_graphs(*args, **options)
         if self.parallel is not None:
             config = self.target_worker.model_config
-            positions = self.speculative_num_steps + 1
-            states = torch.zeros(positions, config.hidden_size, dtype=config.dtype, device=self.device)
+            states = torch.zeros(self.draft_steps + 1, config.hidden_size, dtype=config.dtype, device=self.device)
             graphs = getattr(self, "_specialized_graph_memory_usage", {})  # {}: not reported by this SGLang
             self.parallel.prepare(self.target_worker.model_runner, states, graphs)
         if self.lengths is not None:
@@ -140,12 +161,13 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         """Draft for dummy requests, to time it: a chain without attention, which is faster than a tree."""
         config, model = self.target_worker.model_config, self.draft_runner.model
         states = torch.zeros(requests, config.hidden_size, dtype=config.dtype, device=self.device)
-        for _ in range(self.speculative_num_steps):
+        for _ in range(self.draft_steps):
             model.model.timed_pass(states)
             model.first_logits(states)
+        if not self.draft_steps:
+            model.model.timed_pass(states)
         if self.parallel is not None:
-            positions = self.speculative_num_steps + 1
-            self.parallel.draft_dummy(states[:, None].expand(-1, positions, -1).contiguous())
+            self.parallel.draft_dummy(states[:, None].expand(-1, self.draft_steps + 1, -1).contiguous())
 
     def _capture_cuda_graphs(self, *args: Any, **options: Any) -> None:
         """Capture SGLang's draft loop only where it drafts all tokens: SGLang sizes it by the verified tokens."""
@@ -201,7 +223,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         lossless: SGLang writes a temperature of 0 as a top-k of 1, so the target has one possible token.
         """
         target_states = None
-        if self.parallel is not None:
+        if self._keeps_target_states:
             last = torch.tensor(batch.extend_lens).cumsum(0) - 1
             target_states = target_hidden_states[copy_to_device(last, target_hidden_states.device)]
         draft_input = super()._draft_extend_for_prefill(batch, target_hidden_states, *args, **options)
@@ -216,7 +238,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
     def _draft_extend_for_decode(self, batch: Any, batch_result: Any, *args: Any, **options: Any) -> None:
         """Compute the keys of accepted tokens and the first draft token of the next step."""
         with self.clock.resumed(), override_sizes(self, tokens=batch_result.speculative_num_draft_tokens):
-            target_states = None if self.parallel is None else verify.last_accepted(batch_result)
+            target_states = verify.last_accepted(batch_result) if self._keeps_target_states else None
             super()._draft_extend_for_decode(batch, batch_result, *args, **options)
             self.clock.lap("draft step 1")
             if target_states is not None:

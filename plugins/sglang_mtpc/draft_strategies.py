@@ -19,7 +19,7 @@ from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.mixture import Copied
 from sglang_mtpc.adaptive import Lap
 from sglang_mtpc.beam_tree import draft_tree
-from sglang_mtpc.drafting import Drafting, DraftInputs
+from sglang_mtpc.drafting import Drafting, DraftInputs, Drafts
 from sglang_mtpc.first_draft import draw_first, first_probs
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.models.draft_layers import DraftLayersModel
@@ -91,6 +91,36 @@ class AutoregressiveChain:
         self.lap("draft step 1")
         looped = self.loop(batch, count, count, mixing)
         return Draft(looped.tokens, looped.probs)
+
+
+class ParallelDrafts:
+    """Draft with the parallel part alone, from the state that a request carries between steps, [B, d].
+
+    It is the target's, or that of layers which draft nothing themselves.
+
+    Args:
+        drafting: Drafts the whole chain or tree.
+        lap: Called after each part of drafting, see `DraftClock`.
+    """
+
+    def __init__(self, drafting: Drafting, lap: Lap) -> None:
+        self.drafting, self.lap = drafting, lap
+
+    def __call__(self, batch: Any, step: BatchStep) -> Drafts:
+        """Return the whole chain or tree for each request of the batch."""
+        return self._drafted(batch, step, None)
+
+    def mixed(self, batch: Any, step: BatchStep, copied: Copied, count: int) -> Draft:
+        """Draft the whole chain from the mixture with prompt lookup; the caller uses the first ``count`` tokens."""
+        draft = self._drafted(batch, step, copied.first(self.drafting.shape.depth))
+        assert isinstance(draft, Draft)
+        return draft
+
+    def _drafted(self, batch: Any, step: BatchStep, copied: Copied | None) -> Drafts:
+        states, tokens = of_first_rank(batch.spec_info.hidden_states), batch.spec_info.bonus_tokens.long()
+        drafts = self.drafting(DraftInputs.of(DraftContext.of_target(states, tokens), step, copied), step.mode)
+        self.lap("parallel")
+        return drafts
 
 
 class TwoPartChain:

@@ -16,20 +16,20 @@ from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
 from sglang.srt.speculative.spec_utils import get_plan_stream
 from torch import Tensor
 
-from mtpc.draft import Draft, DraftContext
+from mtpc.draft import DraftContext
 from mtpc.metrics.draft_clock import DraftClock
-from mtpc.prompt_lookup.mixture import Copied
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served, verify
 from sglang_mtpc.adaptive import AdaptiveChain, AdaptiveTree, Strategy
 from sglang_mtpc.draft_lengths import WorkerLengths
 from sglang_mtpc.draft_limits import keep_limits
+from sglang_mtpc.draft_strategies import ParallelDrafts
 from sglang_mtpc.drafter_head import DrafterHead
-from sglang_mtpc.drafting import Drafting, DraftInputs, Drafts
+from sglang_mtpc.drafting import Drafting
 from sglang_mtpc.metrics import DraftMetrics, metrics_enabled
-from sglang_mtpc.ranks import check_ranks, of_first_rank
+from sglang_mtpc.ranks import check_ranks
 from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
-from sglang_mtpc.step import BatchStep, BatchSteps
+from sglang_mtpc.step import BatchSteps
 from sglang_mtpc.timing import make_dummy_step
 
 
@@ -164,12 +164,13 @@ class ParallelWorker(BaseSpecWorker):
 
     def _strategy(self) -> Strategy:
         """Return the strategy of each step."""
+        whole = ParallelDrafts(self.drafting, self.clock.lap)
         if self.lengths is None:
-            return self._whole
+            return whole
         vocab_size = self.drafting.parallel.vocab_size
         if self.shape.children > 1:
-            return AdaptiveTree(self.lengths, self._whole, self.clock.lap, vocab_size)
-        return AdaptiveChain(self.lengths, self._mixed, self.clock.lap, vocab_size)
+            return AdaptiveTree(self.lengths, whole, self.clock.lap, vocab_size)
+        return AdaptiveChain(self.lengths, whole.mixed, self.clock.lap, vocab_size)
 
     def _draft(self, batch: Any) -> Any:
         """Draft, and return SGLang's ``EagleVerifyInput``."""
@@ -179,22 +180,6 @@ class ParallelWorker(BaseSpecWorker):
         built = verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
         keep_limits(built, batch.reqs, self.shape.children == 1)
         return built
-
-    def _whole(self, batch: Any, step: BatchStep) -> Drafts:
-        """Draft the whole chain or tree."""
-        return self._drafted(batch, step, None)
-
-    def _mixed(self, batch: Any, step: BatchStep, copied: Copied, count: int) -> Draft:
-        """Draft the whole chain from the mixture with prompt lookup; the caller uses the first ``count`` tokens."""
-        draft = self._drafted(batch, step, copied.first(self.drafting.shape.depth))
-        assert isinstance(draft, Draft)
-        return draft
-
-    def _drafted(self, batch: Any, step: BatchStep, copied: Copied | None) -> Drafts:
-        states, tokens = of_first_rank(batch.spec_info.hidden_states), batch.spec_info.bonus_tokens.long()
-        drafts = self.drafting(DraftInputs.of(DraftContext.of_target(states, tokens), step, copied), step.mode)
-        self.clock.lap("parallel")
-        return drafts
 
     def _verify(self, batch: Any, grammar_barrier: Any) -> Any:
         return run_eagle_verify(

@@ -41,8 +41,8 @@ LARGE_BYTES = 1 << 30  # draft distributions of this size are worth a warning
 class DrafterForCausalLM(nn.Module):
     """Both parts of a drafter, each only if K draft tokens need it.
 
-    Protocol: vLLM builds the module, calls `load_weights` and, with an autoregressive part, assigns the target's embedding
-    and output head.  Then the proposer or speculator calls `share_target`, `gather_rows` and `announce`.
+    Protocol: vLLM builds the module, calls `load_weights` and, with an autoregressive part, assigns the target's
+    embedding and output head.  Then the proposer or speculator calls `share_target`, `gather_rows` and `announce`.
 
     Attributes:
         lm_head: The target's output head, where the drafter reads it.

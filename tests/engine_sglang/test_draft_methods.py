@@ -34,6 +34,7 @@ from tests.support.often import each_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_subset, register_method
+from tests.support.random_lora import make_lora
 from tests.support.random_medusa import make_medusa
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import (
@@ -189,6 +190,20 @@ def between(folder: Path) -> Case:
     return Case(Models(target, make_between(folder / "drafter", target), 4), target, (*CHUNKS, *PAGES), WHOLE)
 
 
+def lora(folder: Path, *arguments: str, tree: Tree | None = None, token_map: str = WHOLE) -> Case:
+    """A circuit behind the target's last two of three layers with adapters."""
+    target = make_target(folder / "target", seed=3, layers=3)
+    models = Models(target, make_lora(folder / "drafter", target, layers=2), 5)
+    return Case(models, target, arguments, token_map, tree=tree)
+
+
+def lora_copying(folder: Path) -> Case:
+    """Another type of layers, drafts as long as is worth it, and prompt lookup."""
+    target = make_qwen3(folder / "target")
+    models = Models(target, make_lora(folder / "drafter", target, "btree"), 9)
+    return Case(models, target, (SYNCHRONOUS,), PAYING, sampled=REPEATED)
+
+
 def subset(folder: Path) -> Case:
     """Layers and heads behind them with an embedding and an output head of their own, of half of the tokens."""
     target = make_target(folder / "target", seed=3)
@@ -241,6 +256,9 @@ CASES = {
     "medusa, tree": lambda folder: medusa(folder, Tree(11, 3)),
     "copying": copying_alone,
     "between": between,
+    "mtpc, LoRA": lambda folder: lora(folder, *CHUNKS, *PAGES),
+    "mtpc, LoRA, tree": lambda folder: lora(folder, tree=Tree(11, 3), token_map=f"{WHOLE}&borrow={BORROWED}"),
+    "mtpc, LoRA, copying": lora_copying,
     "subset, tree": subset,
     "echo": echo,
     "pair, tli": lambda folder: pair(folder, "tli"),

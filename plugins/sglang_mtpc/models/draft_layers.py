@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from sglang.srt.layers.layernorm import RMSNorm
@@ -17,16 +17,21 @@ from sglang.srt.models.llama import LlamaMLP
 from torch import Tensor, nn
 
 from mtpc.autoregressive.config import AutoregressiveConfig
+from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.autoregressive.part import DrafterTokens
 from mtpc.draft import DraftContext
 from mtpc.methods import DrafterConfig, DraftMethod, draft_methods
-from mtpc.methods.drafter import Drafter
+from mtpc.methods.drafter import Drafter, load_drafter
 from mtpc.target_head.shared import Head
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served
+from sglang_mtpc.adapted_layers import SGLangAdaptedLayers
 from sglang_mtpc.drafter_head import DrafterHead
 from sglang_mtpc.ranks import of_first_rank
 from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, ZeroHead
+
+if TYPE_CHECKING:
+    from mtpc.autoregressive.adapted_layers import AdaptedLayers
 
 
 def attention(autoregressive: AutoregressiveConfig, config: Any, number: int) -> Any:
@@ -124,9 +129,14 @@ class SGLangDraftLayers(nn.Module):
             Block(autoregressive, config, number, autoregressive.normed or number > 0) for number in layers
         )
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the states; the target's may differ."""
+        return self.input_proj.weight.dtype
+
     def inputs(self, input_ids: Tensor, previous: Tensor) -> Tensor:
         """Return the input of the first layer, [T, d], see `DraftLayers.inputs`."""
-        dtype = self.input_proj.weight.dtype  # the target's may differ
+        dtype = self.dtype
         embeddings = self.token_layernorm(self.embed_tokens(input_ids).to(dtype))
         z: Tensor
         z, _ = self.input_proj(torch.cat([self.hidden_layernorm(previous.to(dtype)), embeddings], -1))
@@ -159,7 +169,7 @@ class DraftLayersModel(nn.Module):
 
     Attributes:
         output: The output head that is drafted through.
-        defers_first_logits: Whether the logits of first draft tokens are left to `first_logits`.
+        defers_first_logits: Whether the logits of first draft tokens are left to `first_logits`, or never computed.
         first_candidates: First draft tokens that SGLang selects in the meantime, see `ZeroHead`.
         loop_states: States of the passes so far, only set within `in_loop`.
     """
@@ -173,12 +183,20 @@ class DraftLayersModel(nn.Module):
         super().__init__()
         self.config = config
         self.method, self.drafter = served.read(served.folder())
-        assert self.drafter.autoregressive is not None
-        self.model = SGLangDraftLayers(self.drafter.autoregressive, config)
+        autoregressive = self.drafter.autoregressive
+        self.model: SGLangDraftLayers | SGLangAdaptedLayers
+        if isinstance(autoregressive, LoRALayersConfig):
+            self.model = SGLangAdaptedLayers(autoregressive)
+        else:
+            assert isinstance(autoregressive, AutoregressiveConfig)  # the only other kind of layers
+            self.model = SGLangDraftLayers(autoregressive, config)
         self.logits_processor = DraftLogitsProcessor(config)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Load the autoregressive part's tensors; the checkpoint was checked when SGLang resolved its arguments."""
+        if isinstance(self.model, SGLangAdaptedLayers):
+            self.model.load(cast("AdaptedLayers", load_drafter(served.folder()).autoregressive))
+            return
         names, parameters = layer_names(self.method, self.drafter), dict(self.model.named_parameters())
         buffers = dict(self.model.own.named_buffers(prefix="own")) if self.model.own is not None else {}
         for name, tensor in weights:
@@ -206,8 +224,9 @@ class DraftLayersModel(nn.Module):
         own = self.model.own
         if own is None or own.embedding is None:
             self.model.embed_tokens = target.model.embed_tokens
-        dtype = self.model.input_proj.weight.dtype
-        self.output = DrafterHead(target.lm_head, self.drafter, dtype, vocabularies, numbers, own)
+        if isinstance(self.model, SGLangAdaptedLayers):
+            self.model.share(target)
+        self.output = DrafterHead(target.lm_head, self.drafter, self.model.dtype, vocabularies, numbers, own)
 
     def head(self, requests: int) -> Head:
         """Return the head that is drafted through, see `DrafterHead.head`."""
